@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 PYTEST := -m pytest --numprocesses=auto --dist=load
 
 .PHONY: help serve test test-all test-compiled lint soak bench bench-quick spark-demo spark-kills \
-    wheels compiler modules clean
+    wheels compiler man modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -89,6 +89,9 @@ compiler: # whether a wheel can be compiled here
 	    missing += [] if os.path.isfile(header) else [header]; \
 	    sys.exit(f"Nothing can be compiled here, there is no {missing[0]}: " \
 	             "only the pure wheel is in dist, which runs as well." if missing else 0)'
+
+man: .venv/serve.stamp ## write manual pages into ./build/man: man -M build/man beanstalk
+	PYTHONPATH=. $(BIN)/python docs/manual_pages.py build/man/man1
 
 modules: ## list the packages and modules, each with its first line
 	@$(PYTHON) docs/modules.py

@@ -31,6 +31,14 @@ from beanstalk_twisted.binlog.compaction import (
 )
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
+from beanstalk_twisted.daemon.inherited_sockets import (
+    NAME,
+    NAME_V1,
+    NOT_PASSED,
+    InheritedSocket,
+    endpoints_named,
+    inherited,
+)
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.log_lines import FORMATS, LEVELS, ServerLog
@@ -47,6 +55,7 @@ from beanstalk_twisted.daemon.options import (
     port_number,
     whole_number,
 )
+from beanstalk_twisted.daemon.service_manager import asked_for
 from beanstalk_twisted.daemon.signals import (
     Hangup,
     StopTwice,
@@ -254,10 +263,36 @@ class Options(usage.Options):
         if 0 < self["slow_ms"] < MIN_SLOW_MS:
             self["slow_ms"] = self._limited("slow-command", MIN_SLOW_MS, MAX_SLOW_MS)
         self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
-        modern, old = self["listen"] or [self._address()], self["listen_v1"]
-        self["endpoints"] = [_endpoint("--listen", text) for text in modern]
-        self["endpoints_v1"] = [_endpoint("--listen-v1", text) for text in old]
+        passed, passed_v1 = self._passed()
+        modern = self["listen"] or ([] if passed else [self._address()])
+        self["endpoints"] = passed + [_endpoint("--listen", text) for text in modern]
+        old = [_endpoint("--listen-v1", text) for text in self["listen_v1"]]
+        self["endpoints_v1"] = passed_v1 + old
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
+
+    def _passed(self) -> tuple[list[Any], list[Any]]:
+        """
+        :return: endpoints of the sockets that the service manager has passed, those of protocol v1
+            behind; none if anything else to listen on was named.
+        """
+        if self["listen"] or self["listen_v1"] or not (self["address"] is self["port"] is None):
+            return [], []
+        from twisted.internet import reactor
+
+        sockets = inherited(reactor, os.environ)
+        try:
+            passed = endpoints_named(reactor, sockets, NAME)
+            passed_v1 = endpoints_named(reactor, sockets, NAME_V1)
+        except ValueError as problem:
+            raise usage.UsageError(str(problem)) from None
+        if sockets and not passed:
+            names = ", ".join(dict.fromkeys(each.name for each in sockets))
+            raise usage.UsageError(
+                f"sockets were passed, and none is called {NAME}, only {names}: set "
+                f"FileDescriptorName={NAME} in the socket unit, or name one by --listen "
+                f"systemd:domain=INET:name=NAME, or another address"
+            )
+        return passed, passed_v1
 
     def _policy(self) -> Policy:
         spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)
@@ -350,10 +385,14 @@ def _endpoint(option: str, text: str) -> Any:
     try:
         endpoint = endpoints.serverFromString(listener, _with_backlog(text))
         check_port(endpoint)
+        if isinstance(endpoint, endpoints.AdoptedStreamServerEndpoint):
+            return InheritedSocket(reactor, endpoint.fileno)
         return endpoint
     except Exception as error:
         # Endpoint parsers are plugins: they may raise anything.
-        raise usage.UsageError(f"{option} {text}: {endpoint_problem(error)}") from None
+        is_missing = isinstance(error, LookupError) and text.startswith("systemd:")
+        why = NOT_PASSED if is_missing else endpoint_problem(error)
+        raise usage.UsageError(f"{option} {text}: {why}") from None
 
 
 def _with_backlog(text: str) -> str:
@@ -451,7 +490,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     return ListeningService(
         service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
         partial(log.observer, [accept_errors]),
-        "--listen" if options["listen"] else "--port",
+        "--listen" if options["listen"] else "--port", asked_for(os.environ),
     )  # fmt: skip
 
 

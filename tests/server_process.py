@@ -171,13 +171,18 @@ class ServerProcess:
     """
 
     def __init__(
-        self, command: Sequence[str], cwd: Path, environment: dict[str, str] | None = None
-    ) -> None:
+        self, command: Sequence[str], cwd: Path, environment: dict[str, str] | None = None,
+        inherits: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """
+        :param inherits: file descriptors that it has, too.
+        """
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._seen: list[str] = []
         self.process = subprocess.Popen(
             command, cwd=cwd, env={**os.environ, **(environment or {})}, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            pass_fds=inherits,
         )  # fmt: skip
         # It is read all the time: a full pipe would stop the server.
         self._reader = Thread(target=self._read, daemon=True)

@@ -27,6 +27,7 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.daemon.addresses import in_words, why_not
 from beanstalk_twisted.daemon.gc_control import Collecting
 from beanstalk_twisted.daemon.launching import Launcher, Refused
+from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.server.accepting import AcceptLimiter
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.version import BUILD
@@ -61,6 +62,7 @@ class ListeningService(Service):
         launcher: Launcher | None = None,
         make_observer: Callable[[], ILogObserver | None] = lambda: None,
         option: str = "--port",
+        manager: ServiceManager | None = None,
     ) -> None:
         """
         :param clock: bounds the stop.
@@ -69,6 +71,7 @@ class ListeningService(Service):
         :param launcher: ends a start that fails; None for one in the foreground.
         :param make_observer: makes what writes the log, if that is ours to choose.
         :param option: the option that ``endpoints`` were named by.
+        :param manager: told how the start goes and how the server is.
         """
         self.queue = queue
         self.ports: list[IListeningPort] = []
@@ -80,6 +83,7 @@ class ListeningService(Service):
         self._launcher = Launcher({}) if launcher is None else launcher
         self._make_observer = make_observer
         self._option = option
+        self._manager = ServiceManager() if manager is None else manager
         self._collecting = Collecting(lambda: queue.wrapped_ended)
 
     def setServiceParent(self, parent: Any) -> None:
@@ -112,6 +116,11 @@ class ListeningService(Service):
         for words in announcements:
             self.log.info("listening on {address}", event="listening", address=words)
         self._launcher.let_go()
+        self._manager.start(self._clock, self._in_words)
+
+    def _in_words(self) -> str:
+        queue = self.queue.queue
+        return how_it_is(len(queue.state.jobs), len(queue.state.sessions), queue.puts.is_draining)
 
     def _load(self) -> None:
         """
@@ -120,7 +129,7 @@ class ListeningService(Service):
         try:
             self._introduce()
             self._prepare()
-            self.queue.load()
+            self.queue.load(self._manager.loading_at(self._clock.seconds))
         except KeyboardInterrupt:
             why = "stopped while the log was read; nothing was changed"
             raise Refused(why, INTERRUPTED) from None
@@ -139,6 +148,7 @@ class ListeningService(Service):
         self.log.critical(
             "the server does not start: {why}", event="start-refused", why=message, exit_code=code
         )
+        self._manager.refused(message)
         self._launcher.refuse(message, code)
 
     def _listen(self) -> list[str]:
@@ -189,6 +199,7 @@ class ListeningService(Service):
         Ports, then the queue; bounded by `STOP_LIMIT_S`.
         """
         super().stopService()
+        self._manager.stopping()
         stopping = ensureDeferred(self._stop())
         stopping.addTimeout(STOP_LIMIT_S, self._clock)
         return stopping.addErrback(self._left_undone)

@@ -52,7 +52,7 @@ from beanstalk_twisted.storage.fail_stop import (
     reason,
 )
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
-from beanstalk_twisted.storage.opening import begin, load
+from beanstalk_twisted.storage.opening import Report, begin, load
 from beanstalk_twisted.storage.store import LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
@@ -143,14 +143,15 @@ class BeanstalkService(Service):
 
     # Start, drain, stop.
 
-    def load(self) -> None:
+    def load(self, *reports: Report) -> None:
         """
         Load the queue; nothing is changed on disk.
 
+        :param reports: told how far that is.
         :raise BinlogError: the log cannot be used.
         """
         if self._directory is not None:
-            progress = StartProgress(self.log)
+            progress = StartProgress(self.log, reports)
             self._found = load(self._directory, self.queue, self.clock, progress)
             self._headroom.largest = self._found.largest_part
 

@@ -3,7 +3,7 @@ An open log at work: its committer and its compactor, wired to the queue, and wh
 to the server's log.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from twisted.internet.interfaces import IDelayedCall
@@ -26,7 +26,7 @@ from beanstalk_twisted.storage.environment import (
 )
 from beanstalk_twisted.storage.group_commit import FsyncPolicy, GroupCommit
 from beanstalk_twisted.storage.inline_sync import InlineSyncPolicy
-from beanstalk_twisted.storage.opening import OpenLog
+from beanstalk_twisted.storage.opening import OpenLog, Report
 from beanstalk_twisted.storage.repeats import Repeats, times
 
 
@@ -228,14 +228,20 @@ class StartProgress:
     An `opening.Report`: logs how far a long start has come, at each tenth of what is read.
     """
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: Logger, others: Sequence[Report] = ()) -> None:
+        """
+        :param others: told all that this is told.
+        """
         self._log = log
+        self._others = others
         self._next_tenth = 1
 
     def read(self, done: int, total: int) -> None:
         """
         Log each tenth of a log of more than 10 MiB.
         """
+        for other in self._others:
+            other.read(done, total)
         if done * 10 >= total * self._next_tenth and total > 10 << 20:
             self._next_tenth = done * 10 // total + 1
             self._log.info(
@@ -247,6 +253,8 @@ class StartProgress:
         """
         Log the number of jobs.
         """
+        for other in self._others:
+            other.loaded(jobs)
         self._log.info(
             "replay: {loaded} loaded", event="loaded", loaded=jobs_in_words(jobs), jobs=jobs
         )

@@ -36,6 +36,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "compact": "binlog_tools.cli.rewrite.compact",
     "merge": "binlog_tools.cli.rewrite.merge",
     "filter": "binlog_tools.cli.rewrite.filter",
+    "backup": "binlog_tools.cli.rewrite.backup",
+    "restore": "binlog_tools.cli.rewrite.restore",
     "undelete": "binlog_tools.cli.rewrite.undelete",
     "export": "binlog_tools.cli.rewrite.export",
     "import": "binlog_tools.cli.rewrite.import_",

@@ -6,6 +6,11 @@ to a terminal is escaped where it is printed (`cli.output`).
 """
 
 import base64
+from typing import Final
+
+BARS: Final = "▁▂▃▄▅▆▇█"
+ASCII_BARS: Final = "12345678"
+"""The same heights where there are no such characters."""
 
 
 def told(count: int, one: str, many: str = "") -> str:

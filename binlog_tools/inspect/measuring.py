@@ -13,6 +13,8 @@ from beanstalk_twisted.binlog.compaction import Policy, Pressure
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import STATE, TUBE_ID, Kind
+from binlog_tools.console.wording import ASCII_BARS as ASCII_BARS
+from binlog_tools.console.wording import BARS as BARS
 from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments
 from binlog_tools.logs.reading import OpenSegment, names_ahead
 from binlog_tools.logs.selection import STATE_NAMES, type_name
@@ -30,10 +32,6 @@ MOMENT_NS: Final = 100_000_000
 
 STATES: Final = ("ready", "reserved", "delayed", "buried")
 """In the order in which they are told everywhere, which is that of beanstalkd's statistics."""
-
-BARS: Final = "▁▂▃▄▅▆▇█"
-ASCII_BARS: Final = "12345678"
-"""The same heights where there are no such characters."""
 
 
 class SegmentStats(NamedTuple):

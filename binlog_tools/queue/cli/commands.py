@@ -25,9 +25,14 @@ COMMANDS: Final[Mapping[str, str]] = {
     "bury": "jobs", "kick": "jobs", "move": "move", "edit": "edit", "wait": "wait",
     "flush": "flush", "tubes": "tubes", "stats": "tubes", "pause": "tubes", "policy": "tubes",
     "dead": "dead", "top": "top", "tail": "tail", "connections": "listing", "drain": "draining",
-    "undrain": "draining",
+    "undrain": "draining", "health": "draining", "doctor": "binlog_tools.doctor.command",
 }  # fmt: skip
-"""The module of each subcommand, in the order of the help; there it is the function so named."""
+"""
+The module of each subcommand, of this package or with its whole name, in the order of the help;
+there it is the function so named.
+"""
+
+HERE: Final = "binlog_tools.queue.cli"
 
 PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs"}
 """Functions that cannot be named like their subcommands."""
@@ -50,7 +55,7 @@ STREAMS: Final = (
 
 def _places(commands: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
     return {
-        name: (f"binlog_tools.queue.cli.{module}", PYTHON_NAMES.get(name, name))
+        name: (module if "." in module else f"{HERE}.{module}", PYTHON_NAMES.get(name, name))
         for name, module in commands.items()
     }
 

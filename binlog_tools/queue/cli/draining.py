@@ -1,13 +1,20 @@
 """
-``beanstalk drain`` and ``undrain``.
+``beanstalk drain``, ``undrain`` and ``health``.
 """
+
+from typing import Final
 
 import click
 
 from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.extensions import Extensions
+from binlog_tools.queue.server import STATES, Queue
+
+HEALTHY_S: Final = 5.0
+"""Seconds that a server may take for an answer; a slice of its longest work takes some ms."""
 
 
 @click.command("drain")
@@ -36,6 +43,30 @@ def undrain(address: Address, is_json: bool) -> None:
         extensions.need("undrain", "it takes new jobs again when it was started anew")
         extensions.undrain()
     _show(False, is_json)
+
+
+@click.command("health")
+@options.server
+@click.option(
+    "--timeout", type=click.FloatRange(0.1, 3600), default=HEALTHY_S, show_default=True,
+    metavar="S", help="Seconds for the connection, and again for the answer.",
+)  # fmt: skip
+@options.as_json
+def health(address: Address, timeout: float, is_json: bool) -> None:
+    """
+    Ask the server how it is: 0 if it answers in time, 4 if not.
+
+    A server that drains is well; so is one with a full disk, where workers go on.
+    """
+    with address.connect(timeout) as line:
+        stats = Queue(line).stats()
+    jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
+    is_draining = stats.get("draining") == "true"
+    if is_json:
+        Output(True).document({"is_healthy": True, "jobs": jobs, "draining": is_draining})
+    else:
+        draining = ", draining" if is_draining else ""
+        Output().line(f"well: {told(jobs, 'job')}{draining}")
 
 
 def _show(is_draining: bool, is_json: bool) -> None:

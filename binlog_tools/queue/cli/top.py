@@ -2,6 +2,7 @@
 ``beanstalk top``.
 """
 
+import os
 import shutil
 import sys
 import time
@@ -12,10 +13,22 @@ import click
 
 from beanstalk_twisted.printable import escape
 from binlog_tools.console.output import Output
-from binlog_tools.console.wording import told
+from binlog_tools.console.wording import BARS, told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
+from binlog_tools.queue.keyboard import Keys, keyboard
 from binlog_tools.queue.rates import Row, Snapshot, rows, take_snapshot, total
+from binlog_tools.queue.watching import (
+    HELP,
+    SORTS,
+    History,
+    View,
+    colour_of,
+    coloured,
+    filtered,
+    ordered,
+    pressed,
+)
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 """The terminal's other screen, without a cursor."""
@@ -36,7 +49,11 @@ LEAST_NAME: Final = 8
 GAP: Final = 3
 """Blanks before a number at most."""
 
-SORTS: Final = ("tube", "ready", "reserved", "delayed", "buried", "waiting", "puts", "deletes")
+PROMPT_LINE: Final = 1
+"""Where the keys are told, and a filter is typed."""
+
+CHART_COLUMNS: Final = 100
+"""Columns of a terminal that has room for a chart of each tube."""
 
 
 @click.command("top")
@@ -50,46 +67,156 @@ SORTS: Final = ("tube", "ready", "reserved", "delayed", "buried", "waiting", "pu
     show_default=True,
     help="By this; names go up, numbers down.",
 )
+@click.option("--filter", "part", default="", help="Only tubes whose names have this in them.")
 @options.as_json
-def top(address: Address, interval: float, count: int | None, sort: str, is_json: bool) -> None:
+def top(
+    address: Address, interval: float, count: int | None, sort: str, part: str, is_json: bool
+) -> None:  # fmt: skip
     """
     Watch the tubes: how many jobs they have, how many come and go in a second.
 
-    On a terminal until Ctrl-C; with --count, the last look stays there.  In a pipe each look is a
-    line for each tube, with tabs between; rates that are not known yet are '-'.
+    On a terminal until q or Ctrl-C, ? shows the keys; with --count, the last look stays there.  In
+    a pipe each look is a line for each tube, with tabs between; rates that are not known yet are
+    '-'.
     """
     output = Output(is_json)
+    view = View(sort, part)
     try:
         if output.is_terminal and not is_json:
-            _watch_live(address, interval, count, sort)
+            _watch_live(address, interval, count, view)
         else:
-            _watch(address, interval, count, lambda now, found: _print(output, now, found, sort))
+            _watch(
+                address, interval, count, lambda now, found: _print(output, now, found, view),
+                _sleep,
+            )  # fmt: skip
     except KeyboardInterrupt:
         return
 
 
-def _watch_live(address: Address, interval: float, count: int | None, sort: str) -> None:
+def _watch_live(address: Address, interval: float, count: int | None, view: View) -> None:
     """
     On the terminal's other screen; when the looks are over, the last one is left on its own.
     """
-    lines: list[str] = []
-
-    def draw(now: Snapshot, found: Sequence[Row]) -> None:
-        lines[:] = _picture(address, now, found, sort)
-        sys.stdout.write(HOME + "\r\n".join(line + TO_END_OF_LINE for line in lines) + TO_END)
-
+    screen = Screen(address, view, Output().can_show(BARS))
     sys.stdout.write(ENTER)
     try:
-        _watch(address, interval, count, draw)
+        with keyboard() as keys:
+            _watch(address, interval, count, screen.show, lambda s: screen.wait(keys, s))
     finally:
         sys.stdout.write(LEAVE)
         sys.stdout.flush()
-    click.echo("\n".join(lines))
+    click.echo("\n".join(screen.lines))
+
+
+class Screen:
+    """
+    The last look at the tubes, on a terminal.
+
+    :ivar lines: as they are left there, without colours.
+    """
+
+    def __init__(self, address: Address, view: View, has_bars: bool) -> None:
+        self.lines: list[str] = []
+        self._address = address
+        self._view = view
+        self._history = History()
+        self._has_bars = has_bars
+        self._has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def show(self, now: Snapshot, found: Sequence[Row]) -> None:
+        """
+        Draw a new look.
+        """
+        self._now, self._found = now, found
+        self._history.note([*found, total(found)])
+        self._draw()
+
+    def wait(self, keys: Keys | None, seconds: float) -> bool:
+        """
+        Do what keys say, for so long.
+
+        :return: whether to go on.
+        """
+        ends_s = time.monotonic() + seconds
+        while not self._view.is_over and (left_s := ends_s - time.monotonic()) > 0:
+            typed = keys.wait(left_s) if keys is not None else _slept(left_s)
+            if typed:
+                self._view = pressed(self._view, typed)
+                self._draw()
+        return not self._view.is_over
+
+    def _draw(self) -> None:
+        lines = self._picture()
+        self.lines = [line for line, _ in lines]
+        self.lines[PROMPT_LINE : PROMPT_LINE + 1] = [""]
+        drawn = (coloured(line, colour if self._has_colours else "") for line, colour in lines)
+        sys.stdout.write(HOME + "\r\n".join(line + TO_END_OF_LINE for line in drawn) + TO_END)
+        sys.stdout.flush()
+
+    def _picture(self) -> list[tuple[str, str]]:
+        """
+        The lines of the screen, no wider and no more than it has room for, and their colours.
+        """
+        size = shutil.get_terminal_size()
+        if self._view.shows_help:
+            return [(line[: size.columns], "") for line in HELP[: size.lines]]
+        shown = ordered(filtered(self._found, self._view.filter), self._view.sort)
+        names = [("tube", self._titles(size.columns)), *map(self._row(size.columns), shown)]
+        all_of_it = ("all", self._cells(total(shown), size.columns, is_total=True))
+        title, *table, last = layout([*names, all_of_it], size.columns)
+        body = list(zip(table, map(colour_of, shown), strict=True))
+        room = max(0, size.lines - 5)
+        if len(body) > room:
+            body = [*body[:room], (f"and {len(body) - room} more", "")]
+        lines = [(self._head(), "bold"), (self._prompt(), ""), (title, "bold"), *body, (last, "")]
+        return [(line[: size.columns], colour) for line, colour in lines]
+
+    def _titles(self, columns: int) -> list[str]:
+        return [*TITLES, *(["last looks"] if self._has_charts(columns) else [])]
+
+    def _has_charts(self, columns: int) -> bool:
+        return self._has_bars and columns >= CHART_COLUMNS
+
+    def _row(self, columns: int) -> Callable[[Row], tuple[str, Sequence[str]]]:
+        return lambda row: (escape(row.tube), self._cells(row, columns))
+
+    def _cells(self, row: Row, columns: int, is_total: bool = False) -> list[str]:
+        cells = [*_cells(row)[:-1], ""] if is_total else _cells(row)
+        if self._has_charts(columns):
+            cells.append("" if is_total else self._history.chart(row.tube))
+        return cells
+
+    def _prompt(self) -> str:
+        view = self._view
+        if view.is_typing:
+            return f"/{escape(view.filter)}_"
+        only = f"only {escape(view.filter)}  " if view.filter else ""
+        return f"{only}by {view.sort}  ? help  q end"
+
+    def _head(self) -> str:
+        server, address = self._now.server, self._address
+        where = f"{address.host}:{address.port}" if address.port else address.host
+        draining = "  DRAINING" if server["draining"] == "true" else ""
+        return escape(
+            f"{where}  {server['version']}  up {server['uptime']} s  "
+            f"{told(server.number('current-connections'), 'connection')}  "
+            f"{server['current-waiting']} waiting{draining}"
+        )
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True
+
+
+def _slept(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
 
 
 def _watch(
     address: Address, interval: float, count: int | None,
-    show: Callable[[Snapshot, Sequence[Row]], None],
+    show: Callable[[Snapshot, Sequence[Row]], None], wait: Callable[[float], bool],
 ) -> None:  # fmt: skip
     before: Snapshot | None = None
     done = 0
@@ -99,24 +226,12 @@ def _watch(
             show(now, rows(now, before))
             sys.stdout.flush()
             before, done = now, done + 1
-            if done == count:
+            if done == count or not wait(interval):
                 return
-            time.sleep(interval)
 
 
-def ordered(found: Sequence[Row], sort: str) -> list[Row]:
-    """
-    Rows in the order asked for; equal ones by name.
-    """
-    by_name = sorted(found, key=lambda row: row.tube)
-    if sort == "tube":
-        return by_name
-    field = {"puts": "puts_s", "deletes": "deletes_s"}.get(sort, sort)
-    return sorted(by_name, key=lambda row: getattr(row, field) or 0, reverse=True)
-
-
-def _print(output: Output, now: Snapshot, found: Sequence[Row], sort: str) -> None:
-    for row in ordered(found, sort):
+def _print(output: Output, now: Snapshot, found: Sequence[Row], view: View) -> None:
+    for row in ordered(filtered(found, view.filter), view.sort):
         if output.is_json:
             output.document({"uptime": now.server.number("uptime"), **row._asdict()})
         else:
@@ -127,30 +242,6 @@ def _cells(row: Row) -> list[str]:
     rates = ["-" if rate is None else f"{rate:.1f}" for rate in (row.puts_s, row.deletes_s)]
     counts = (row.ready, row.reserved, row.delayed, row.buried, row.waiting)
     return [*map(str, counts), *rates, str(row.pause_s)]
-
-
-def _picture(address: Address, now: Snapshot, found: Sequence[Row], sort: str) -> list[str]:
-    """
-    The lines of the screen, no wider and no more than it has room for.
-    """
-    size = shutil.get_terminal_size()
-    server = now.server
-    where = f"{address.host}:{address.port}" if address.port else address.host
-    draining = "  DRAINING" if server["draining"] == "true" else ""
-    head = (
-        f"{where}  {server['version']}  up {server['uptime']} s  "
-        f"{told(server.number('current-connections'), 'connection')}  "
-        f"{server['current-waiting']} waiting{draining}"
-    )
-    rows_of = ((escape(row.tube), _cells(row)) for row in ordered(found, sort))
-    lines_of = [("tube", TITLES), *rows_of]
-    *table, last = layout([*lines_of, ("all", [*_cells(total(found))[:-1], ""])], size.columns)
-    lines = [escape(head), "", *table]
-    if len(lines) > size.lines - 2:
-        hidden = len(lines) - (size.lines - 2)
-        lines = [*lines[: size.lines - 2], f"and {hidden} more"]
-    lines.append(last)
-    return [line[: size.columns] for line in lines]
 
 
 def layout(rows: Sequence[tuple[str, Sequence[str]]], columns: int) -> list[str]:

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -719,7 +720,61 @@ def test_the_last_look_of_top_can_be_read_on_the_terminal(server: Server) -> Non
     shown = read_to_the_end(screen)
     assert process.wait(timeout=LIMIT_S) == 0
     _, _, left = shown.decode().rpartition(LEAVE)
+    assert "? help" not in left
     assert "left-behind" in left and left.endswith("\r\n") and "\x1b" not in left
+
+
+def shown_until(screen: int, *texts: str) -> str:
+    """
+    Read what is drawn until all of these have been.
+    """
+    shown = b""
+    while not all(text.encode() in shown for text in texts):
+        shown += os.read(screen, 1 << 16)
+    return shown.decode()
+
+
+def test_keys_filter_sort_explain_and_end_top(server: Server) -> None:
+    server.run("put", "-t", "keys-one", "x")
+    server.run("put", "-t", "keys-two", "x")
+    server.run("reserve", "-t", "keys-two", "--bury")
+    screen, process = on_a_terminal(server, "top", "-i", "60", lines=100, columns=120)
+    drawn = shown_until(screen, "keys-one", "keys-two", "by ready")
+    assert "last looks" in drawn and "█" in drawn
+    assert "\x1b[36mkeys-one" in drawn and "\x1b[31mkeys-two" in drawn
+    os.write(screen, b"/keys-t")
+    shown_until(screen, "/keys-t_")
+    os.write(screen, b"\rs")
+    drawn = shown_until(screen, "only keys-t  by reserved").rpartition("by ready")[2]
+    assert "keys-two" in drawn and "keys-one" not in drawn
+    os.write(screen, b"?")
+    shown_until(screen, "there are buried jobs")
+    os.write(screen, b"q")
+    drawn = read_to_the_end(screen).decode()
+    assert process.wait(timeout=LIMIT_S) == 0
+    assert LEAVE in drawn
+
+
+def test_a_signal_that_ends_top_leaves_the_terminal_as_it_was(server: Server) -> None:
+    screen, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "top", "-i", "60"], stdin=terminal, stdout=terminal,
+        stderr=terminal, env={**os.environ, "BEANSTALK_SERVER": server.address},
+    )  # fmt: skip
+    shown_until(screen, "? help")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=LIMIT_S) == 128 + signal.SIGTERM
+    assert termios.tcgetattr(terminal) == before
+    os.close(terminal)
+    assert LEAVE.encode() in read_to_the_end(screen)
+
+
+def test_tubes_that_are_not_asked_for_are_not_printed(server: Server) -> None:
+    server.run("put", "-t", "filtered-one", "x")
+    server.run("put", "-t", "filtered-two", "x")
+    lines = server.run("top", "-n", 1, "--filter", "filtered-t").splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["filtered-two"]
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -1,0 +1,243 @@
+"""
+What the checks are given: facts about this machine, a directory, and the server's options.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from beanstalk_twisted.binlog.format import parse_segment_name
+from binlog_tools.doctor.checks import Folder, ServerOptions, Syncs
+
+SYNCS: Final = 200
+"""Writes that are synced, unless time is up before."""
+
+SYNC_BYTES: Final = 4096
+"""Of each write: a page, as a small group commit."""
+
+MEASURE_S: Final = 2.0
+"""Seconds for all syncs; the one that is under way then is waited for."""
+
+HANG_S: Final = 10.0
+"""Seconds that they may take in all, before the disk is said to hang."""
+
+OPTIONS_S: Final = 60.0
+"""Seconds in which the server has to have read its options; it takes half of one."""
+
+MOUNTS: Final = Path("/proc/self/mountinfo")
+SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
+CGROUP: Final = Path("/sys/fs/cgroup")
+OWN_GROUP: Final = Path("/proc/self/cgroup")
+LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
+"""Of a control group, in its second and its first version."""
+
+ASK: Final = """
+import json, sys
+from beanstalk_twisted.tap import Options
+options = Options()
+options.command = "beanstalk-twisted"
+options.parseOptions(sys.argv[1:])
+print(json.dumps({
+    "warnings": options["warnings"], "binlog": options["binlog"] or "",
+    "user": options["user"] or "", "segment_bytes": options["segment_bytes"],
+    "fsync_timeout_s": options["fsync_timeout_s"], "is_always": options["fsync"].is_always,
+}))
+"""
+"""Twisted is the server's: these tools do without, so another process is asked."""
+
+
+def server_options(words: Sequence[str]) -> ServerOptions:
+    """
+    Let the server read its options; nothing is opened.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program; the words are its arguments.
+            [sys.executable, "-c", ASK, *words], stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=OPTIONS_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ServerOptions(problem=f"the server has not read them in {OPTIONS_S:g} s")
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        return ServerOptions(problem=said[-1] if said else f"exit code {done.returncode}")
+    return ServerOptions(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def twisted_version() -> str:
+    """
+    :return: empty if it is not installed.
+    """
+    try:
+        return metadata.version("twisted")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def folder(path: str) -> Folder:
+    """
+    Look at a directory, or if it is not there at the one that it is to be made in.
+    """
+    there = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    problem = _problem(there)
+    if problem:
+        return Folder(there, problem)
+    state = os.statvfs(there)
+    sizes, newest_s = _segments(there)
+    return Folder(
+        there, "", there == path and bool(os.stat(there).st_mode & 0o022), filesystem(there),
+        state.f_bavail * state.f_frsize, sizes, newest_s,
+    )  # fmt: skip
+
+
+def _problem(path: str) -> str:
+    """
+    :return: why no file can be made here; empty if one can.
+    """
+    try:
+        os.close(_nameless(path))
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    return ""
+
+
+def _nameless(path: str) -> int:
+    """
+    :return: the descriptor of a new file, whose name is gone already.
+    """
+    name = os.path.join(path, f"doctor-{os.getpid()}.tmp")
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(name)
+    return fd
+
+
+def _segments(path: str) -> tuple[int, float]:
+    """
+    :return: bytes of all segments, and when one was changed last.
+    """
+    found = []
+    for entry in os.scandir(path):
+        if parse_segment_name(entry.name) is not None:
+            with suppress(FileNotFoundError):
+                found.append(entry.stat())
+    return sum(each.st_size for each in found), max((each.st_mtime for each in found), default=0.0)
+
+
+def filesystem(path: str, mounts: Path = MOUNTS) -> str:
+    """
+    :param mounts: the kernel's list; proc(5), "mountinfo".
+    :return: the kind of file system that a path is on; empty if that is unknown.
+    """
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    with suppress(OSError):
+        for line in mounts.read_text().splitlines():
+            before, _, behind = line.partition(" - ")
+            point = before.split()[4].encode().decode("unicode_escape")
+            if os.path.commonpath((point, real)) == point and len(point) >= len(best):
+                best, kind = point, behind.split()[0]
+    return kind
+
+
+def measured_syncs(
+    path: str, hang_s: float = HANG_S, sync: Callable[[int], None] = os.fdatasync
+) -> Syncs:
+    """
+    Write and sync small pages in a file without a name, in a thread: a disk that hangs keeps that.
+    """
+    taken_us: list[int] = []
+    thread = threading.Thread(target=_sync_often, args=(path, taken_us, sync), daemon=True)
+    thread.start()
+    thread.join(hang_s)
+    taken = list(taken_us)
+    if not taken:
+        return Syncs(0, 0, 0, is_ended=not thread.is_alive())
+    return Syncs(len(taken), int(statistics.median(taken)), max(taken), not thread.is_alive())
+
+
+def _sync_often(path: str, taken_us: list[int], sync: Callable[[int], None]) -> None:
+    fd = _nameless(path)
+    try:
+        ends_s = time.monotonic() + MEASURE_S
+        while len(taken_us) < SYNCS and time.monotonic() < ends_s:
+            os.write(fd, os.urandom(SYNC_BYTES))
+            began_ns = time.monotonic_ns()
+            sync(fd)
+            taken_us.append((time.monotonic_ns() - began_ns) // 1000)
+    finally:
+        os.close(fd)
+
+
+def memory_limit(groups: Path = CGROUP, own: Path = OWN_GROUP) -> int:
+    """
+    :param groups: where the control groups are; ``own`` says which this process is in.
+    :return: the least of what the machine has, and what this process and its groups may take.
+    """
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [pages, resource.getrlimit(resource.RLIMIT_AS)[0]]
+    for group in _groups(groups, own):
+        for name in LIMITS:
+            with suppress(OSError, ValueError):
+                limits.append(int((group / name).read_text()))
+    return min(limit for limit in limits if limit > 0)
+
+
+def _groups(groups: Path, own: Path) -> list[Path]:
+    """
+    The control group of this process, as far as it is seen from here, and those that it is in.
+    """
+    name = ""
+    with suppress(OSError):
+        names = [line.split(":", 2)[2] for line in own.read_text().splitlines() if line[0] == "0"]
+        name = names[0].lstrip("/") if names else ""
+    group = groups / name
+    return [group, *(each for each in group.parents if each.is_relative_to(groups))]
+
+
+def somaxconn(path: Path = SOMAXCONN) -> int:
+    """
+    :return: the kernel's limit of connections that wait; 0 if it is unknown.
+    """
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+TIMEX_BYTES: Final = 512
+"""More than adjtimex(2) writes, 208."""
+
+TIME_ERROR: Final = 5
+"""What it returns while nothing keeps the clock."""
+
+
+def clock_is_kept() -> bool | None:
+    """
+    :return: whether the kernel says that something keeps the clock right; None if it says nothing.
+    """
+    try:
+        adjtimex = ctypes.CDLL(None).adjtimex
+    except AttributeError:
+        return None
+    # All zeros: nothing is to be set.
+    state = adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
+    return None if state < 0 else state != TIME_ERROR
+
+
+def descriptors() -> tuple[int, int]:
+    """
+    :return: how many file descriptors this process may have, and how far that can be raised.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 1 << 20
+    return tuple(most if each == resource.RLIM_INFINITY else each for each in (soft, hard))  # type: ignore[return-value]

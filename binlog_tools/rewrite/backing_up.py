@@ -1,0 +1,265 @@
+"""
+A back-up of a log in one file, also of a running server's, and a log of such a file.
+
+The file is a tar of the segments as they are and, last, ``backup.json``, which has their sizes and
+SHA-256: without it the file is not whole.  What it holds is the log up to one LSN, as it was at the
+moment that the log was looked at; all that a server had answered by then is in it.  Segments are
+held open from that moment on (`logs.sources`), so compaction takes none away while they are copied.
+"""
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from typing import IO, Final, NamedTuple
+
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, parse_segment_name
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
+from binlog_tools.logs.new_directory import NewDirectory
+from binlog_tools.logs.outputs import naming, new_file
+from binlog_tools.logs.sources import Source, open_source
+
+MANIFEST: Final = "backup.json"
+
+VERSION: Final = 1
+"""Of the manifest."""
+
+CHUNK_BYTES: Final = 1 << 20
+"""How much is copied at once."""
+
+MAX_MANIFEST_BYTES: Final = 64 << 20
+"""Of some 400,000 segments."""
+
+
+class BadBackup(BinlogError):
+    """
+    A file that is no back-up, or not a whole one.  Nothing was written.
+    """
+
+
+class CopiedSegment(NamedTuple):
+    """
+    A segment in a back-up.
+
+    :ivar bytes: that are in it; ``size`` is that of the file, which ends with zeros.
+    :ivar sha256: of those bytes.
+    """
+
+    name: str
+    bytes: int
+    size: int
+    sha256: str
+
+
+class Backup(NamedTuple):
+    """
+    What a back-up holds.
+
+    :ivar last_lsn: of the newest record in it.
+    """
+
+    store_uuid: str
+    first_lsn: int
+    last_lsn: int
+    segments: list[CopiedSegment]
+
+    @property
+    def bytes(self) -> int:
+        """
+        Of all segments.
+        """
+        return sum(each.bytes for each in self.segments)
+
+
+def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> Backup:
+    """
+    Write a log into a file, which has its name when all of it is durable.
+
+    :param survey: the log as it is to be written; sound.
+    :raise OSError: it cannot be written, or the log not be read.
+    """
+    total, done = sum(segment.size for segment in survey.segments), 0
+    copied = []
+    with new_file(target) as out, tarfile.open(fileobj=out, mode="w|") as tar:
+        for segment in survey.segments:
+            source.forget_before(segment.header.seq)
+            copied.append(_add(tar, segment, _content(source, segment)))
+            done += segment.size
+            progress(done, total)
+        backup = _described(survey, copied)
+        manifest = json.dumps({"v": VERSION, **_as_fields(backup)}).encode()
+        tar.addfile(_member(MANIFEST, len(manifest)), io.BytesIO(manifest))
+    return backup
+
+
+def _described(survey: Survey, copied: list[CopiedSegment]) -> Backup:
+    oldest, newest = survey.segments[0], survey.segments[-1]
+    return Backup(
+        newest.header.store_uuid.hex(), oldest.header.first_lsn, newest.ending.next_lsn - 1, copied
+    )
+
+
+def _as_fields(backup: Backup) -> dict[str, object]:
+    segments = [each._asdict() for each in backup.segments]
+    return {**backup._asdict(), "segments": segments}
+
+
+def _content(source: Source, segment: Segment) -> Buffer:
+    """
+    What is written of a segment.  One that is not finished ends with its last good frame: what a
+    server has appended since the log was looked at is left out.
+    """
+    buffer = source.read(segment.name)
+    is_finished = isinstance(buffer, memoryview)
+    return buffer if is_finished else memoryview(buffer)[: segment.ending.offset]
+
+
+def _add(tar: tarfile.TarFile, segment: Segment, content: Buffer) -> CopiedSegment:
+    reader = _HashingReader(content)
+    tar.addfile(_member(segment.name, len(content)), reader)  # type: ignore[arg-type]
+    return CopiedSegment(segment.name, len(content), segment.size, reader.sha256.hexdigest())
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o600
+    return member
+
+
+class _HashingReader:
+    """
+    A buffer as a file that is read once, from its beginning.
+    """
+
+    def __init__(self, content: Buffer) -> None:
+        self.sha256 = hashlib.sha256()
+        self._content = memoryview(content)
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        """
+        The next so many bytes, fewer at the end.
+        """
+        chunk = bytes(self._content[self._at : self._at + size])
+        self._at += len(chunk)
+        self.sha256.update(chunk)
+        return chunk
+
+
+def restore(path: str, target: str, progress: Progress) -> Backup:
+    """
+    Make a log of a back-up; the directory has its name when all of it is durable and was found
+    sound.
+
+    :param target: must not exist, or be an empty directory.
+    :raise BinlogError: it is no whole back-up, or no sound log.
+    :raise OSError: it cannot be read, or the log not be written.
+    """
+    with NewDirectory(target) as new:
+        folder = new.directory.path
+        with open(path, "rb") as file:
+            total = os.fstat(file.fileno()).st_size
+            backup = _unpack(file, path, folder, lambda done: progress(done, total))
+        _refuse_unsound(folder, path)
+        new.publish()
+    return backup
+
+
+def _refuse_unsound(folder: str, path: str) -> None:
+    problem = open_source(folder).survey().refusal()
+    if problem is not None:
+        raise BadBackup(f"{path}: the log in it cannot be used; nothing was written: {problem}")
+
+
+def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], None]) -> Backup:
+    """
+    :raise BadBackup: it is none.
+    """
+    found: dict[str, CopiedSegment] = {}
+    try:
+        with tarfile.open(fileobj=file, mode="r|") as tar:
+            for member in tar:
+                if member.name == MANIFEST:
+                    return _checked(_manifest(tar, member), found, folder)
+                found[member.name] = _unpacked(tar, member, folder)
+                progress(file.tell())
+    except (tarfile.TarError, ValueError, KeyError, TypeError) as problem:
+        raise _bad(path, str(problem)) from None
+    raise _bad(path, f"it ends without {MANIFEST}")
+
+
+def _bad(path: str, why: str) -> BadBackup:
+    return BadBackup(f"{path}: no whole back-up: {why}; nothing was written. Use another one.")
+
+
+def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> CopiedSegment:
+    """
+    :raise ValueError: it is no segment.
+    """
+    content = tar.extractfile(member) if member.isreg() else None
+    is_segment = parse_segment_name(member.name) is not None
+    if content is None or not is_segment or member.size > MAX_SEGMENT_BYTES:
+        raise ValueError(f"{member.name!r} is no segment")
+    sha256 = hashlib.sha256()
+    with naming(os.path.join(folder, member.name)), _created(folder, member.name) as out:
+        while chunk := content.read(CHUNK_BYTES):
+            sha256.update(chunk)
+            out.write(chunk)
+    return CopiedSegment(member.name, member.size, member.size, sha256.hexdigest())
+
+
+def _created(folder: str, name: str) -> IO[bytes]:
+    """
+    :raise ValueError: the back-up has it twice.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return open(os.open(os.path.join(folder, name), flags, 0o600), "wb")
+    except FileExistsError:
+        raise ValueError(f"{name} is there twice") from None
+
+
+def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Backup:
+    content = tar.extractfile(member) if member.isreg() else None
+    if content is None or member.size > MAX_MANIFEST_BYTES:
+        raise ValueError(f"{MANIFEST} is no file")
+    told = json.loads(content.read())
+    if told.pop("v") != VERSION:
+        raise ValueError("it was written by a newer version")
+    told["segments"] = [CopiedSegment(**each) for each in told["segments"]]
+    return Backup(**told)
+
+
+def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Backup:
+    """
+    Compare what was unpacked with the manifest, give the files their lengths, make all durable.
+
+    :raise ValueError: it differs.
+    """
+    told = {each.name: each for each in backup.segments}
+    if told.keys() != found.keys():
+        raise ValueError(f"{MANIFEST} names other segments")
+    for name, each in told.items():
+        if (each.bytes, each.sha256) != (found[name].bytes, found[name].sha256):
+            raise ValueError(f"{name} is not as it was written (SHA-256)")
+        if not each.bytes <= each.size <= max(each.bytes, MAX_SEGMENT_BYTES):
+            raise ValueError(f"{name} has no such length")
+        _settle(os.path.join(folder, name), each.size)
+    return backup
+
+
+def _settle(path: str, size: int) -> None:
+    """
+    Zeros behind what is written, as a server allocates them ahead: they take no space.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        with naming(path):
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+    finally:
+        os.close(fd)

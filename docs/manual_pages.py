@@ -1,0 +1,156 @@
+"""
+Write manual pages of the commands, for man(1), made of what their ``--help`` says::
+
+    make man
+
+They are not kept in the sources: each option would stand there twice.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from beanstalk_twisted.daemon.options import GROUPS, Option
+from beanstalk_twisted.tap import Options
+from beanstalk_twisted.version import VERSION
+from binlog_tools.cli.commands import cli as binlog_inspect
+from binlog_tools.queue.cli.commands import cli as beanstalk
+
+SECTION: Final = 1
+"""Of the manual: commands for users."""
+
+SEE_ALSO: Final = ("beanstalk", "beanstalk-twisted", "binlog-inspect")
+"""All pages."""
+
+
+def escaped(text: str) -> str:
+    """
+    :return: text that groff(7) prints as it is.
+    """
+    printed = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{printed}" if printed.startswith((".", "'")) else printed
+
+
+def heading(name: str, what: str) -> Iterator[str]:
+    """
+    The beginning of a page.
+    """
+    yield f'.TH {name.upper()} {SECTION} "" "beanstalk\\-twisted {escaped(VERSION)}"'
+    yield from (".SH NAME", f"{escaped(name)} \\- {escaped(what)}")
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """
+    A docstring; a paragraph behind ``\\b`` keeps its lines, as in click.
+    """
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        lines = paragraph.splitlines()
+        keeps_lines = lines[:1] == ["\b"]
+        yield ".PP"
+        if keeps_lines:
+            yield from (".nf", *map(escaped, lines[1:]), ".fi")
+        else:
+            yield from (escaped(line.strip()) for line in lines)
+
+
+def terms(records: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """
+    A list of terms, each with what it means.
+    """
+    for term, meaning in records:
+        yield from (".TP", f".B {escaped(term)}", escaped(meaning))
+
+
+def options_of(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    """
+    What ``--help`` says of its options.
+    """
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            yield record
+
+
+def see_also(name: str) -> Iterator[str]:
+    """
+    The end of a page.
+    """
+    yield ".SH SEE ALSO"
+    yield ",\n".join(f".BR {escaped(each)} ({SECTION})" for each in SEE_ALSO if each != name)
+
+
+def page_of_group(group: click.Group, name: str) -> Iterator[str]:
+    """
+    The page of a command with subcommands.
+    """
+    context = click.Context(group, info_name=name)
+    first, _, rest = inspect.cleandoc(group.help or "").partition("\n\n")
+    yield from heading(name, " ".join(first.split()).rstrip("."))
+    yield from (".SH SYNOPSIS", f".B {escaped(name)}", "[OPTIONS] COMMAND [ARGS]...")
+    yield ".SH DESCRIPTION"
+    yield from paragraphs(rest)
+    yield ".SH OPTIONS"
+    yield from terms(options_of(group, context))
+    yield ".SH COMMANDS"
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
+        assert command is not None
+        inner = click.Context(command, info_name=each, parent=context)
+        yield f".SS {escaped(' '.join([each, *command.collect_usage_pieces(inner)]))}"
+        yield from paragraphs(command.help or "")
+        yield from terms(options_of(command, inner))
+    yield from see_also(name)
+
+
+def page_of_server() -> Iterator[str]:
+    """
+    The page of the server, whose options are not click's.
+    """
+    name = "beanstalk-twisted"
+    yield from heading(name, Options.longdesc.rstrip("."))
+    yield from (".SH SYNOPSIS", f".B {escaped(name)}", "[OPTIONS]")
+    yield ".SH OPTIONS"
+    for group in GROUPS:
+        yield f".SS {escaped(group.title)}"
+        yield from terms(map(_record, group.options))
+    yield ".SH SIGNALS"
+    yield from paragraphs(Options().getUsage(width=80).rpartition("\n\n")[2])
+    yield from see_also(name)
+
+
+def _record(option: Option) -> tuple[str, str]:
+    names = [f"-{option.letter}"] if option.letter else []
+    names += [f"--{option.name}"] if option.name else []
+    default = f" [default: {option.default}]" if option.default else ""
+    return f"{', '.join(names)} {option.value}".strip(), option.text + default
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """
+    :return: names of files, and what is in them.
+    """
+    made = {
+        "beanstalk": page_of_group(beanstalk, "beanstalk"),
+        "beanstalk-twisted": page_of_server(),
+        "binlog-inspect": page_of_group(binlog_inspect, "binlog-inspect"),
+    }
+    for name, lines in made.items():
+        yield f"{name}.{SECTION}", "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """
+    Write all pages into the folder that is named.
+    """
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in pages():
+        (folder / name).write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""
+The files of ``deploy/``: systemd, Docker Compose and Kubernetes can read them, and what they say of
+the server holds.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from beanstalk_twisted.daemon.inherited_sockets import NAME
+from beanstalk_twisted.daemon.listening import STOP_LIMIT_S
+from beanstalk_twisted.daemon.options import OPTIONS
+from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
+from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
+from beanstalk_twisted.version import VERSION
+from tests.server_process import LIMIT_S, ServerProcess
+from tests.test_packaging import install_wheel, python, source, wheel
+
+__all__ = ["python", "source", "wheel"]
+
+DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+UNIT = DEPLOY / "systemd" / "beanstalk-twisted.service"
+SOCKET = DEPLOY / "systemd" / "beanstalk-twisted.socket"
+SYSCTL = DEPLOY / "systemd" / "90-beanstalk-twisted.conf"
+CONTAINER = DEPLOY / "container" / "Containerfile"
+
+EXPOSURE = 1.5
+"""The worst that `systemd-analyze security` may say of the unit: "OK"; 9.6 is no protection."""
+
+MONITORING = {"http", "http-host"}
+"""Options of the endpoint that Prometheus asks."""
+
+
+def systemd_analyze() -> str:
+    """
+    Find it, or skip the test.
+    """
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        pytest.skip("systemd-analyze (Debian's package systemd) is not installed")
+    return found
+
+
+def unit(path: Path) -> configparser.RawConfigParser:
+    """
+    Read a unit; of names that come twice the last one counts.
+    """
+    parser = configparser.RawConfigParser(strict=False, comment_prefixes="#")
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(path)
+    return parser
+
+
+def analyzed(*words: object) -> str:
+    """
+    Let systemd look at something; it must not complain.
+    """
+    command = [systemd_analyze(), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """
+    Copy the units into a folder; the program is one that is there.
+    """
+    for path in (UNIT, SOCKET):
+        text = path.read_text().replace(program(), shutil.which("true") or "/bin/true")
+        (tmp_path / path.name).write_text(text)
+    return tmp_path
+
+
+def program() -> str:
+    """
+    The program that the unit runs.
+    """
+    return shlex.split(unit(UNIT)["Service"]["ExecStart"])[0]
+
+
+# systemd.
+
+
+def test_systemd_takes_the_units(installed: Path) -> None:
+    analyzed("verify", "--man=no", installed / UNIT.name, installed / SOCKET.name)
+
+
+def test_the_unit_is_protected(installed: Path) -> None:
+    threshold = f"--threshold={EXPOSURE * 10:g}"
+    said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
+    assert "OK" in said.splitlines()[-1]
+
+
+def test_the_limits_of_the_unit_are_wider_than_those_of_the_server() -> None:
+    service = unit(UNIT)["Service"]
+    assert service["Type"] == "notify"
+    assert service["WatchdogSec"] == "2min" and DEFAULT_LIMIT_S < 120
+    assert int(service["TimeoutStopSec"]) > STOP_LIMIT_S
+    assert str(WRONG_USAGE) in service["RestartPreventExitStatus"].split()
+
+
+def test_the_options_of_the_unit_are_the_servers() -> None:
+    words = shlex.split(unit(UNIT)["Service"]["ExecStart"])
+    assert words.pop() == "$OPTIONS"
+    assert checked(words[1:])["binlog"]
+
+
+def test_the_socket_is_the_one_that_the_server_serves() -> None:
+    socket = unit(SOCKET)["Socket"]
+    assert socket["FileDescriptorName"] == NAME
+    assert socket["ListenStream"] == "127.0.0.1:11300"
+    settings = dict(
+        re.split(r"\s*=\s*", line)
+        for line in SYSCTL.read_text().splitlines()
+        if line and not line.startswith("#")
+    )
+    assert int(settings["net.core.somaxconn"]) >= int(socket["Backlog"]) >= BACKLOG
+
+
+def checked(words: list[str]) -> Options:
+    """
+    Parse options as the server does, but for those of monitoring.
+    """
+    names = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+    assert names <= OPTIONS.keys() | MONITORING
+    options = Options()
+    options.parseOptions([
+        word for word in words if word[2:].partition("=")[0] not in MONITORING
+    ])  # fmt: skip
+    return options
+
+
+# The container.
+
+
+def steps() -> list[list[tuple[str, str]]]:
+    """
+    The stages of the container file: instructions, and what is behind each.
+    """
+    stages: list[list[tuple[str, str]]] = []
+    for line in CONTAINER.read_text().splitlines():
+        if line and not line.startswith("#"):
+            instruction, _, rest = line.partition(" ")
+            if instruction == "FROM":
+                stages.append([])
+            stages[-1].append((instruction, rest))
+    return stages
+
+
+def final(instruction: str) -> str:
+    """
+    What the one instruction of this name of the last stage says.
+    """
+    [found] = [rest for name, rest in steps()[-1] if name == instruction]
+    return found
+
+
+def test_the_image_is_made_in_two_stages_and_needs_no_shell() -> None:
+    build, image = steps()
+    assert ("ENV", "BEANSTALK_TWISTED_COMPILED=1") in build
+    programs = [json.loads(rest)[0] for name, rest in image if name == "RUN"]
+    assert "sh" not in programs and not {"apt-get", "pip"} & set(programs)
+    assert json.loads(final("ENTRYPOINT")) == [Path(program()).name]
+    assert final("STOPSIGNAL") == "SIGTERM"
+
+
+def test_the_image_does_not_run_as_root_and_owns_its_volume() -> None:
+    user = final("USER").partition(":")[0]
+    commands = [" ".join(json.loads(rest)) for name, rest in steps()[-1] if name == "RUN"]
+    assert int(user) > 0
+    assert any(f"--uid {user} " in command for command in commands)
+    assert any(command.endswith(final("VOLUME")) for command in commands)
+    assert checked(json.loads(final("CMD")))["binlog"] == final("VOLUME")
+
+
+def test_what_the_image_is_made_by_makes_a_server_that_is_well(
+    python: Path, source: Path, wheel: Path, tmp_path: Path
+) -> None:
+    install_wheel(python, source, wheel)
+    scripts = python.parent
+    [entry] = json.loads(final("ENTRYPOINT"))
+    arguments = json.loads(final("CMD"))
+    arguments[arguments.index("0.0.0.0")] = "127.0.0.1"
+    arguments[arguments.index(final("VOLUME"))] = str(tmp_path / "volume")
+    program, *probe = json.loads(final("HEALTHCHECK").partition(" CMD ")[2])
+    with ServerProcess([str(scripts / entry), *arguments, "-p", "0"], tmp_path) as server:
+        at = {"BEANSTALK_SERVER": f"127.0.0.1:{server.port()}", "PATH": str(scripts)}
+        command = [str(scripts / program), *probe]
+        well = subprocess.run(command, env=at, capture_output=True, text=True, timeout=LIMIT_S)
+        assert (well.returncode, well.stdout) == (0, "well: 0 jobs\n")
+        server.terminate()
+        gone = subprocess.run(command, env=at, capture_output=True, timeout=LIMIT_S)
+        assert gone.returncode != 0
+    assert (tmp_path / "volume").is_dir()
+
+
+# Compose and Kubernetes.
+
+
+def documents(path: Path) -> list[Any]:
+    """
+    Read a file of YAML.
+    """
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def test_the_compose_file_names_what_is_there() -> None:
+    folder = DEPLOY / "container"
+    [compose] = documents(folder / "compose.yaml")
+    services = compose["services"]
+    assert set(services) == {"beanstalk", "prometheus", "grafana"}
+    build = services["beanstalk"]["build"]
+    assert (folder / build["context"] / build["dockerfile"]).resolve() == CONTAINER
+    assert int(services["beanstalk"]["stop_grace_period"].removesuffix("s")) > STOP_LIMIT_S
+    for service in services.values():
+        for volume in service["volumes"]:
+            name = volume.split(":")[0]
+            assert name in compose["volumes"] or (folder / name).is_file()
+
+
+def test_prometheus_asks_where_the_server_answers() -> None:
+    [compose] = documents(DEPLOY / "container" / "compose.yaml")
+    [scraping] = documents(DEPLOY / "container" / "prometheus.yaml")
+    command = compose["services"]["beanstalk"]["command"]
+    assert checked(command)["binlog"] == final("VOLUME")
+    given = dict(word[2:].split("=") for word in command)
+    port = given["http"].rpartition(":")[2]
+    [job] = scraping["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"{given['http-host']}:{port}"]}]
+    assert given["http-host"] in compose["services"]
+
+
+def test_the_pod_is_what_the_image_is() -> None:
+    kinds = {each["kind"]: each for each in documents(DEPLOY / "kubernetes/beanstalk-twisted.yaml")}
+    assert set(kinds) == {"Service", "StatefulSet", "PodDisruptionBudget"}
+    spec = kinds["StatefulSet"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    assert f"{pod['securityContext']['runAsUser']}" == final("USER").partition(":")[0]
+    assert pod["terminationGracePeriodSeconds"] > STOP_LIMIT_S
+    assert container["image"].endswith(VERSION.partition("+")[0])
+    [mount] = container["volumeMounts"]
+    assert mount["mountPath"] == final("VOLUME")
+    assert checked(container["args"])["binlog"].startswith(mount["mountPath"] + "/")
+    assert mount["name"] == spec["volumeClaimTemplates"][0]["metadata"]["name"]
+    for other in (kinds["Service"]["spec"], kinds["PodDisruptionBudget"]["spec"]):
+        selector = other["selector"]
+        assert labels == selector.get("matchLabels", selector)
+
+
+def test_probes_ask_as_the_image_does_and_give_a_hanging_disk_its_time() -> None:
+    [spec] = [
+        each["spec"]["template"]["spec"]
+        for each in documents(DEPLOY / "kubernetes" / "beanstalk-twisted.yaml")
+        if each["kind"] == "StatefulSet"
+    ]
+    [container] = spec["containers"]
+    probe = json.loads(final("HEALTHCHECK").partition(" CMD ")[2])
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[name]["exec"]["command"] == probe
+        assert container[name]["timeoutSeconds"] > float(probe[-1])
+    liveness = container["livenessProbe"]
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] > DEFAULT_LIMIT_S

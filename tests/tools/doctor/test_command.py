@@ -1,0 +1,54 @@
+"""
+``beanstalk doctor`` as it is called: its table, its JSON, its exit codes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from binlog_tools.doctor.command import CODES
+from binlog_tools.queue.cli.commands import cli
+
+OF_EVERY_MACHINE = ["python", "twisted", "options", "user", "descriptors", "backlog", "memory"]
+OF_A_LOG = ["clock", "directory", "file system", "space", "disk"]
+
+
+def doctor(*words: object) -> Result:
+    """
+    Call it.
+    """
+    return CliRunner().invoke(cli, ["doctor", *map(str, words)])
+
+
+def test_all_checks_are_made_and_the_worst_is_the_exit_code(tmp_path: Path) -> None:
+    result = doctor("--json", "--", "--binlog", tmp_path / "bs", "--user", "nobody")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [each["check"] for each in found] == [*OF_EVERY_MACHINE, *OF_A_LOG]
+    assert all(each.keys() == {"v", "check", "level", "what", "advice"} for each in found)
+    assert result.exit_code == max(CODES[each["level"]] for each in found)
+    # Nothing was made.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_pipe_a_finding_is_a_line(tmp_path: Path) -> None:
+    result = doctor("--", "-b", tmp_path)
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert {len(row) for row in rows} == {4}
+    assert ["options", "ok", f"binlog {tmp_path}", "-"] in rows
+
+
+def test_what_keeps_a_server_from_starting_is_a_problem(tmp_path: Path) -> None:
+    for words in (["--port", "99999999"], ["--binlog", tmp_path / "no" / "bs"]):
+        result = doctor("--", *words)
+        assert result.exit_code == 4
+        assert "\tproblem\t" in result.stdout
+
+
+def test_without_a_log_no_disk_is_measured() -> None:
+    result = doctor()
+    assert result.exit_code == 1
+    assert "jobs are in memory only" in result.stdout
+    assert "\ndisk" not in result.stdout

@@ -1,0 +1,121 @@
+"""
+Facts are those of the machine, and none of them is waited for without limit.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.format import segment_name
+from binlog_tools.doctor import facts
+
+
+def test_the_server_is_asked_what_it_makes_of_its_options(tmp_path: Path) -> None:
+    told = facts.server_options(["-b", str(tmp_path), "-f", "50", "--max-job-size", "9999999999"])
+    assert (told.problem, told.binlog, told.is_always) == ("", str(tmp_path), False)
+    [warning] = told.warnings
+    assert "--max-job-size 9999999999 is out of range" in warning
+    assert told.segment_bytes == 64 << 20 and told.fsync_timeout_s == 60
+
+
+def test_wrong_options_are_told_in_the_servers_words() -> None:
+    told = facts.server_options(["--no-such-option"])
+    assert told.problem.startswith("beanstalk-twisted: option --no-such-option")
+
+
+def test_a_directory_is_looked_at_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / segment_name(7)).write_bytes(bytes(5000))
+    (tmp_path / "LOCK").write_bytes(bytes(50))
+    os.utime(tmp_path / segment_name(7), (1e9, 1e9))
+    tmp_path.chmod(0o720)
+    found = facts.folder(str(tmp_path))
+    assert (found.path, found.problem, found.is_open_to_others) == (str(tmp_path), "", True)
+    assert (found.log_bytes, found.newest_s) == (5000, 1e9)
+    assert found.free_bytes > 0 and found.filesystem
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_of_one_that_is_not_there_its_parent_is_looked_at(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    found = facts.folder(str(tmp_path / "bs"))
+    # It is not the log's own.
+    assert (found.path, found.problem, found.is_open_to_others) == (str(tmp_path), "", False)
+    missing = facts.folder(str(tmp_path / "no" / "bs"))
+    assert (missing.path, missing.problem) == (str(tmp_path / "no"), "No such file or directory")
+
+
+MOUNTS = """\
+21 1 8:1 / / rw - ext4 /dev/sda1 rw
+22 21 0:5 / /var rw shared:2 - xfs /dev/sdb1 rw
+23 22 0:6 / /var/lib/with\\040blank rw - tmpfs none rw
+24 22 0:7 / /var/lib/over rw - ext4 /dev/sdc1 rw
+25 22 0:8 / /var/lib/over rw - nfs4 host:/ rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "ext4"), ("/variety", "ext4"), ("/var/lib", "xfs"), ("/var/lib/with blank", "tmpfs"),
+        ("/var/lib/over/bs", "nfs4"),
+    ],
+)  # fmt: skip
+def test_the_file_system_is_that_of_the_last_mount_above(
+    path: str, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mountinfo").write_text(MOUNTS)
+    assert facts.filesystem(path, tmp_path / "mountinfo") == kind
+    assert facts.filesystem(path, tmp_path / "none") == ""
+
+
+def test_syncs_are_measured_and_leave_nothing(tmp_path: Path) -> None:
+    found = facts.measured_syncs(str(tmp_path))
+    assert found.is_ended and 0 < found.number <= facts.SYNCS
+    assert 0 <= found.median_us <= found.slowest_us
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+    synced = []
+
+    def sync(fd: int) -> None:
+        synced.append(fd)
+        if len(synced) == 3:
+            goes_on.wait()
+
+    found = facts.measured_syncs(str(tmp_path), hang_s=0.2, sync=sync)
+    goes_on.set()
+    assert (found.number, found.is_ended) == (2, False)
+
+
+def test_the_memory_is_the_least_of_all_groups(tmp_path: Path) -> None:
+    own, groups = tmp_path / "own", tmp_path / "cgroup"
+    inner = groups / "system.slice" / "bs.service"
+    inner.mkdir(parents=True)
+    own.write_text("0::/system.slice/bs.service\n")
+    all_of_it = facts.memory_limit(tmp_path / "none", own)
+    (inner / "memory.max").write_text("max\n")
+    assert facts.memory_limit(groups, own) == all_of_it
+    (groups / "system.slice" / "memory.max").write_text("300000000\n")
+    assert facts.memory_limit(groups, own) == 300_000_000
+    (inner / "memory.max").write_text("200000000\n")
+    assert facts.memory_limit(groups, own) == 200_000_000
+    (groups / "memory").mkdir()
+    (groups / "memory" / "memory.limit_in_bytes").write_text("100000000\n")
+    assert facts.memory_limit(groups, own) == 100_000_000
+    assert facts.memory_limit(groups, tmp_path / "none") == 100_000_000
+
+
+def test_the_kernels_numbers(tmp_path: Path) -> None:
+    assert facts.somaxconn(tmp_path / "none") == 0
+    (tmp_path / "somaxconn").write_text("4096\n")
+    assert facts.somaxconn(tmp_path / "somaxconn") == 4096
+    assert facts.descriptors()[0] <= max(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 20)
+    assert facts.clock_is_kept() in (True, False, None)
+    assert facts.twisted_version()

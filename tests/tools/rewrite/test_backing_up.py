@@ -1,0 +1,335 @@
+"""
+Back-ups: whole, of one moment, or not there; and the drill of docs/recovery.md on a real server.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, segment_name
+from binlog_tools.logs.sources import open_source
+from binlog_tools.rewrite.backing_up import MANIFEST, BadBackup, back_up, restore
+from tests.binlog.make_golden import GOLDEN
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+from tests.tools.cli.running import MAIN, documents, rows, run
+from tests.tools.folders import contents
+
+ROTATED = GOLDEN / "v1-rotated"
+SEGMENTS = {name: raw for name, raw in contents(ROTATED).items() if name.endswith(".tql")}
+SOUND = ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions"]
+
+
+def nothing(done: int, total: int) -> None:
+    """
+    Report no progress.
+    """
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """
+    One of a log of two segments.
+    """
+    path = tmp_path_factory.mktemp("backup") / "bs.tar"
+    source = open_source(str(ROTATED))
+    back_up(source, source.survey(), str(path), nothing)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_restored_log_has_the_same_jobs(name: str, tmp_path: Path) -> None:
+    written = run("backup", GOLDEN / name, "-o", tmp_path / "bs.tar")
+    assert written.exit_code == 0, written.stderr
+    restored = run("restore", tmp_path / "bs.tar", "-o", tmp_path / "bs")
+    assert restored.exit_code == 0, restored.stderr
+    assert run("check", tmp_path / "bs").exit_code == 0
+    assert run("diff", GOLDEN / name, tmp_path / "bs").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bs", "bs.tar"]
+
+
+def test_of_a_torn_log_the_good_part_is_written(tmp_path: Path) -> None:
+    assert run("backup", GOLDEN / "v1-torn", "-o", tmp_path / "bs.tar").exit_code == 0
+    assert run("restore", tmp_path / "bs.tar", "-o", tmp_path / "bs").exit_code == 0
+    assert run("check", tmp_path / "bs").exit_code == 0
+    assert run("diff", GOLDEN / "v1-torn", tmp_path / "bs").exit_code == 0
+
+
+def test_a_damaged_log_is_refused_and_the_last_back_up_stays(tmp_path: Path) -> None:
+    (tmp_path / "bs.tar").write_text("the last one")
+    result = run("backup", GOLDEN / "v1-damaged", "-o", tmp_path / "bs.tar")
+    assert result.exit_code == 3
+    assert "salvage" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bs.tar"]
+    assert (tmp_path / "bs.tar").read_text() == "the last one"
+
+
+def test_what_was_written_and_restored_is_told(tmp_path: Path) -> None:
+    [told] = documents(run("backup", "--json", ROTATED, "-o", tmp_path / "bs.tar"))
+    assert (told["path"], told["segments"], told["last_lsn"]) == (str(tmp_path / "bs.tar"), 2, 7)
+    [row] = rows(run("restore", tmp_path / "bs.tar", "-o", tmp_path / "bs"))
+    fields = [str(told[name]) for name in ("segments", "bytes", "first_lsn", "last_lsn")]
+    assert row == ["restored", str(tmp_path / "bs"), *fields, told["store_uuid"]]
+
+
+def test_an_archive_and_the_log_itself_are_refused(tmp_path: Path) -> None:
+    for name, raw in SEGMENTS.items():
+        (tmp_path / f"{name.removesuffix('.tql')}-00000000000000000001.tql").write_bytes(raw)
+    result = run("backup", tmp_path, "-o", tmp_path.parent / "bs.tar")
+    assert result.exit_code == 4 and "copy them" in result.stderr
+    result = run("backup", ROTATED, "-o", ROTATED / "bs.tar")
+    assert result.exit_code == 2
+
+
+def test_segments_that_are_deleted_while_it_is_written_are_in_it(tmp_path: Path) -> None:
+    shutil.copytree(ROTATED, tmp_path / "log")
+    source = open_source(str(tmp_path / "log"))
+    survey = source.survey()
+    (tmp_path / "log" / segment_name(1)).unlink()
+    back_up(source, survey, str(tmp_path / "bs.tar"), nothing)
+    restore(str(tmp_path / "bs.tar"), str(tmp_path / "bs"), nothing)
+    assert contents(tmp_path / "bs") == SEGMENTS
+
+
+def test_what_is_appended_while_it_is_written_is_not_in_it(tmp_path: Path) -> None:
+    shutil.copytree(ROTATED, tmp_path / "log")
+    newest = sorted((tmp_path / "log").glob("*.tql"))[-1]
+    raw = newest.read_bytes().rstrip(b"\0")
+    newest.write_bytes(raw + bytes(4096))
+    source = open_source(str(tmp_path / "log"))
+    survey = source.survey()
+    end = survey.segments[-1].ending.offset
+    newest.write_bytes(raw + b"more" * 1024)
+    backup = back_up(source, survey, str(tmp_path / "bs.tar"), nothing)
+    restore(str(tmp_path / "bs.tar"), str(tmp_path / "bs"), nothing)
+    written = (tmp_path / "bs" / newest.name).read_bytes()
+    assert b"more" not in written
+    assert backup.segments[-1].bytes == end
+    assert written == raw.ljust(len(raw) + 4096, b"\0")[:end].ljust(len(raw) + 4096, b"\0")
+
+
+# Back-ups that are none.
+
+
+def refused(raw: bytes, folder: Path) -> str:
+    """
+    Try to restore; nothing may be left.
+
+    :return: what is said.
+    """
+    path, target = folder / "bad.tar", folder / "new"
+    path.write_bytes(raw)
+    with pytest.raises(BadBackup) as caught:
+        restore(str(path), str(target), nothing)
+    assert not target.exists() and not (folder / "new.part").exists()
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_back_up_with_any_bit_changed_restores_the_same_or_nothing(
+    backup: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("changed")
+    at = data.draw(st.integers(0, len(backup.rstrip(b"\0")) - 1))
+    changed = bytearray(backup)
+    changed[at] ^= 1 << data.draw(st.integers(0, 7))
+    (folder / "bs.tar").write_bytes(changed)
+    try:
+        restore(str(folder / "bs.tar"), str(folder / "bs"), nothing)
+    except BadBackup:
+        assert [path.name for path in folder.iterdir()] == ["bs.tar"]
+    else:
+        # The bit said something else, such as an owner.
+        assert contents(folder / "bs") == SEGMENTS
+
+
+@pytest.mark.parametrize("part", [0, 0.1, 0.5, 0.9])
+def test_one_that_is_cut_is_refused(backup: bytes, part: float, tmp_path: Path) -> None:
+    whole = backup.rstrip(b"\0")
+    assert "no whole back-up" in refused(whole[: int(len(whole) * part)], tmp_path)
+
+
+def tar_of(*members: tuple[str, bytes, bytes]) -> bytes:
+    """
+    Make a tar of names, kinds and contents.
+    """
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, kind, raw in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = kind, len(raw), "elsewhere"
+            tar.addfile(member, io.BytesIO(raw))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        (("../" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
+        (("/" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
+        ((segment_name(1), tarfile.SYMTYPE, b""), "is no segment"),
+        ((segment_name(1), tarfile.DIRTYPE, b""), "is no segment"),
+        (("LOCK", tarfile.REGTYPE, b"x"), "is no segment"),
+        ((MANIFEST, tarfile.SYMTYPE, b""), "is no file"),
+        ((MANIFEST, tarfile.REGTYPE, b"{}"), "'v'"),
+        ((MANIFEST, tarfile.REGTYPE, b"[]"), ""),
+        ((MANIFEST, tarfile.REGTYPE, b"{"), ""),
+        ((MANIFEST, tarfile.REGTYPE, b'{"v": 2}'), "newer version"),
+        ((segment_name(1), tarfile.REGTYPE, b"x"), f"ends without {MANIFEST}"),
+    ],
+)
+def test_a_tar_of_somebody_else_is_refused(
+    member: tuple[str, bytes, bytes], said: str, tmp_path: Path
+) -> None:
+    assert said in refused(tar_of(member), tmp_path)
+
+
+def repacked(backup: bytes, **changes: object) -> bytes:
+    """
+    Change the manifest; of ``segments`` the first one.
+    """
+    members: list[tuple[str, bytes, bytes]] = []
+    with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
+        for each in tar:
+            content = tar.extractfile(each)
+            assert content is not None
+            members.append((each.name, tarfile.REGTYPE, content.read()))
+    manifest: Any = json.loads(members[-1][2])
+    manifest["segments"][0].update(changes)
+    return tar_of(*members[:-1], (MANIFEST, tarfile.REGTYPE, json.dumps(manifest).encode()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sha256": "0" * 64}, "is not as it was written"),
+        ({"bytes": 1}, "is not as it was written"),
+        ({"size": 1 << 40}, "has no such length"),
+        ({"size": 1}, "has no such length"),
+        ({"name": segment_name(9)}, "names other segments"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_refused(
+    backup: bytes, changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    assert said in refused(repacked(backup, **changes), tmp_path)
+
+
+def test_a_segment_twice_is_refused(tmp_path: Path) -> None:
+    member = (segment_name(1), tarfile.REGTYPE, b"x")
+    assert "is there twice" in refused(tar_of(member, member), tmp_path)
+
+
+def test_a_directory_that_is_not_empty_is_left_alone(backup: bytes, tmp_path: Path) -> None:
+    (tmp_path / "bs.tar").write_bytes(backup)
+    (tmp_path / "mine").write_text("")
+    result = run("restore", tmp_path / "bs.tar", "-o", tmp_path)
+    assert result.exit_code == 4 and "not empty" in result.stderr
+
+
+# The drill.
+
+
+class Load:
+    """
+    A client that puts jobs and deletes most of them, so that segments come and go.
+
+    :ivar kept: ids of the jobs that are there for good.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.kept: list[int] = []
+        self.is_lost = False
+        self._port = port
+        self._ends = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        connection = Connection(self._port)
+        while not self._ends.is_set() and not self.is_lost:
+            batch = b"".join(b"put 0 0 60 200\r\n%s\r\n" % (b"x" * 200) for _ in range(20))
+            connection.send(batch)
+            replies = [connection.reply() for _ in range(20)]
+            self.is_lost = not all(replies)
+            jobs = [int(reply.split()[1]) for reply in replies if reply]
+            for job in jobs[1:]:
+                self.is_lost = self.is_lost or not connection.ask(b"delete %d\r\n" % job)
+            self.kept += jobs[:1] if not self.is_lost else []
+        connection.close()
+
+    def close(self) -> None:
+        """
+        End it.
+        """
+        self._ends.set()
+        self._thread.join(LIMIT_S)
+
+    def keep(self, count: int) -> None:
+        """
+        Wait until so many more are kept.
+        """
+        before = len(self.kept)
+        waits = Event()
+        while len(self.kept) < before + count and not self.is_lost:
+            waits.wait(0.005)
+
+
+def drilled(log: Path, folder: Path, kept: list[int]) -> None:
+    """
+    Back a log up, restore that, start a server there, and ask for jobs.
+    """
+    folder.mkdir()
+    for words in (("backup", log, "-o", folder / "bs.tar"),
+                  ("restore", folder / "bs.tar", "-o", folder / "drill"),
+                  ("check", folder / "drill")):  # fmt: skip
+        result = run(*words)
+        assert result.exit_code == 0, result.output
+    with ServerProcess(ours_at_once("-p", 0, "-b", folder / "drill"), folder) as server:
+        connection = server.connect()
+        for job in kept:
+            assert connection.ask(b"peek %d\r\n" % job).startswith(b"FOUND"), job
+        connection.close()
+        assert server.terminate() == -signal.SIGTERM
+
+
+def test_the_drill_on_a_server_under_load_and_after_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "bs"
+    options = ("-p", 0, "-b", log, "-s", MIN_SEGMENT_BYTES, "--compaction-pace", 0)
+    with ServerProcess(ours_at_once(*options), tmp_path) as server:
+        server.connect().close()
+        with closing(Load(server.port())) as load:
+            for number in range(3):
+                load.keep(20)
+                drilled(log, tmp_path / f"running-{number}", list(load.kept))
+            assert len(load.kept) > 60
+            server.process.kill()
+        drilled(log, tmp_path / "killed", list(load.kept))
+    # Segments came and went while it ran.
+    assert not (log / segment_name(1)).exists()
+
+
+def test_one_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "bs.tar"
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"
+    command = [sys.executable, "-c", f"{limit}\n{MAIN}", "backup", str(ROTATED), "-o", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 4
+    assert "bs.tar.part: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
