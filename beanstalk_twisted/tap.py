@@ -5,6 +5,7 @@ Options are read and checked here; files and ports are opened when the service s
 """
 
 import os
+import re
 import resource
 import shutil
 import socket
@@ -32,7 +33,7 @@ from beanstalk_twisted.binlog.compaction import (
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from beanstalk_twisted.daemon.launching import Launcher
-from beanstalk_twisted.daemon.listening import ListeningService, StopOnce, drain_on_signal
+from beanstalk_twisted.daemon.listening import ListeningService, Ports, StopOnce, drain_on_signal
 from beanstalk_twisted.daemon.log_lines import observer
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
@@ -44,6 +45,7 @@ from beanstalk_twisted.daemon.options import (
     decimal,
     endpoint_problem,
     explained,
+    http_endpoint,
     port_number,
     whole_number,
 )
@@ -91,6 +93,9 @@ GIVEN: Final = {
 MAX_MAX_KEYS: Final = (1 << 32) - 1
 """More than any memory holds."""
 
+HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
+"""One that may stand in the header Host (RFC 9110), of a host in DNS or of a container."""
+
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
 
@@ -116,6 +121,9 @@ class Options(usage.Options):
         super().__init__()
         self["listen"] = []
         self["listen_v1"] = []
+        self["http"] = []
+        self["http_hosts"] = []
+        self["http_write"] = False
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
@@ -128,6 +136,17 @@ class Options(usage.Options):
 
     def opt_listen_v1(self, endpoint: str) -> None:
         self["listen_v1"].append(endpoint)
+
+    def opt_http(self, endpoint: str) -> None:
+        self["http"].append(endpoint)
+
+    def opt_http_host(self, name: str) -> None:
+        if not HOST_NAME.fullmatch(name):
+            raise usage.UsageError(f"--http-host needs a host name without a port, not {name!r}")
+        self["http_hosts"].append(name.lower().rstrip("."))
+
+    def opt_http_write(self) -> None:
+        self["http_write"] = True
 
     def opt_fsync(self, when: str) -> None:
         self._given.append("--fsync")
@@ -237,6 +256,9 @@ class Options(usage.Options):
         modern, old = self["listen"] or [self._address()], self["listen_v1"]
         self["endpoints"] = [_endpoint("--listen", text) for text in modern]
         self["endpoints_v1"] = [_endpoint("--listen-v1", text) for text in old]
+        self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
+        if (self["http_hosts"] or self["http_write"]) and not self["http"]:
+            raise usage.UsageError("--http-host and --http-write need --http, where to listen")
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _policy(self) -> Policy:
@@ -362,7 +384,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     settings = Settings(
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
         verbosity=options["verbosity"], pidfile=launcher.pidfile,
-        may_rehome=options["may_rehome"], max_connections=_max_connections(),
+        may_rehome=options["may_rehome"], max_connections=_max_connections(options),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
@@ -412,15 +434,35 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
         partial(observer, told, [AcceptErrors(reactor)]),
         "--listen" if options["listen"] else "--port",
+        _http_ports(options, service, reactor),
     )  # fmt: skip
 
 
-def _max_connections() -> int:
+def _http_ports(options: Options, service: BeanstalkService, reactor: Any) -> Ports | None:
+    """
+    :return: those of ``--http``; without it nothing of twisted.web is imported.
+    """
+    if not options["http"]:
+        return None
+    from beanstalk_twisted.web.serving import make_site
+    from beanstalk_twisted.web.site import HttpSettings
+
+    settings = HttpSettings(frozenset(options["http_hosts"]), options["http_write"])
+    site = make_site(service, settings, reactor)
+    return Ports(options["endpoints_http"], cast(Any, site), "--http", ", HTTP")
+
+
+def _max_connections(options: Options) -> int:
     """
     As many as there are file descriptors, but for those that the server itself needs.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, soft - RESERVED_DESCRIPTORS) if soft != resource.RLIM_INFINITY else 1 << 20
+    reserved = RESERVED_DESCRIPTORS
+    if options["http"]:
+        from beanstalk_twisted.web.site import MAX_CONNECTIONS
+
+        reserved += MAX_CONNECTIONS
+    return max(1, soft - reserved) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def _count_monotonically(reactor: object) -> None:

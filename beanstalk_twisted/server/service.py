@@ -264,6 +264,31 @@ class BeanstalkService(Service):
         """
         self.queue.puts.set_draining(True)
 
+    def why_not_ready(self) -> str:
+        """
+        Why jobs are not taken, or not kept, now; empty if they are.
+        """
+        if not self.running or (self._directory is not None and self._store is None):
+            return "the server starts or stops"
+        if self._fail_stop.has_failed:
+            return "the log has failed"
+        if self.queue.puts.is_draining:
+            return "it drains: new jobs are refused"
+        if self._store is not None and self._store.is_full:
+            return "the disk is full: new jobs are refused"
+        return ""
+
+    @fail_stop
+    def sync_log(self, call: Callable[[], None]) -> None:
+        """
+        Have the disk show that it answers: call when all that was appended is durable, and a sync
+        that begins now has ended; at once if there is no log, or it is never synced.
+        """
+        if self._store is None or self.settings.fsync.interval_s is None:
+            call()
+        else:
+            self._store.committer.sync(call)
+
     @fail_stop
     def declare_policies(self, declared: DeclaredPolicies) -> None:
         """

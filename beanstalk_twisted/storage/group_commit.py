@@ -178,6 +178,13 @@ class GroupCommit:
         self._wants_sync = True
         self.schedule()
 
+    def sync(self, call: Callable[[], None]) -> None:
+        """
+        Sync now, even if nothing was appended; call when that has ended.
+        """
+        self.when_durable(self._log.last_lsn, call)
+        self._flush()
+
     def finish(self) -> "Deferred[None]":
         """
         Sync all that was appended, then end the log in order.

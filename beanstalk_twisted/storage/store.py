@@ -108,6 +108,13 @@ class LogStore:
         facts.migrated = lambda: self._queue.tally.copies
         facts.written = lambda: self._log.records_written
 
+    @property
+    def is_full(self) -> bool:
+        """
+        Whether the disk gives no more space.
+        """
+        return self._log.budget.is_short
+
     def start(self) -> None:
         """
         Begin to work.
