@@ -38,6 +38,7 @@ from beanstalk_twisted.daemon.log_lines import observer
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
     MAX_FSYNC_MS,
+    MAX_METRICS_TUBES,
     OPTIONS,
     PORT,
     check_milliseconds,
@@ -85,7 +86,7 @@ GIVEN: Final = {
     )),
     **{
         name: OPTIONS[name].default
-        for name in (*LOG_NUMBERS, "max-job-size", "max-keys", "v1-ttr")
+        for name in (*LOG_NUMBERS, "max-job-size", "max-keys", "v1-ttr", "metrics-tubes")
     },
 }  # fmt: skip
 """Options with one value, and their defaults; None where it matters whether they were given."""
@@ -124,6 +125,7 @@ class Options(usage.Options):
         self["http"] = []
         self["http_hosts"] = []
         self["http_write"] = False
+        self["has_messagebird"] = False
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
@@ -144,6 +146,11 @@ class Options(usage.Options):
         if not HOST_NAME.fullmatch(name):
             raise usage.UsageError(f"--http-host needs a host name without a port, not {name!r}")
         self["http_hosts"].append(name.lower().rstrip("."))
+
+    def opt_metrics_compat(self, names: str) -> None:
+        if names != "messagebird":
+            raise usage.UsageError(f"--metrics-compat is messagebird, not {names!r}")
+        self["has_messagebird"] = True
 
     def opt_http_write(self) -> None:
         self["http_write"] = True
@@ -257,8 +264,12 @@ class Options(usage.Options):
         self["endpoints"] = [_endpoint("--listen", text) for text in modern]
         self["endpoints_v1"] = [_endpoint("--listen-v1", text) for text in old]
         self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
-        if (self["http_hosts"] or self["http_write"]) and not self["http"]:
-            raise usage.UsageError("--http-host and --http-write need --http, where to listen")
+        self["metrics_tubes"] = self._limited("metrics-tubes", 0, MAX_METRICS_TUBES)
+        given = self["http_hosts"] or self["http_write"] or self["has_messagebird"]
+        if given and not self["http"]:
+            raise usage.UsageError(
+                "--http-host, --http-write and --metrics-compat need --http, where to listen"
+            )
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _policy(self) -> Policy:
@@ -447,7 +458,10 @@ def _http_ports(options: Options, service: BeanstalkService, reactor: Any) -> Po
     from beanstalk_twisted.web.serving import make_site
     from beanstalk_twisted.web.site import HttpSettings
 
-    settings = HttpSettings(frozenset(options["http_hosts"]), options["http_write"])
+    settings = HttpSettings(
+        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
+        options["has_messagebird"],
+    )  # fmt: skip
     site = make_site(service, settings, reactor)
     return Ports(options["endpoints_http"], cast(Any, site), "--http", ", HTTP")
 

@@ -109,6 +109,9 @@ def test_without_options_these_hold() -> None:
         "http": [],
         "http_hosts": [],
         "http_write": False,
+        "has_messagebird": False,
+        "metrics-tubes": "100",
+        "metrics_tubes": 100,
         "endpoints_http": [],
         "endpoints_v1": [],
         "listen": [],
@@ -687,11 +690,11 @@ async def test_each_kind_of_endpoint_listens(tmp_path: Path) -> None:
     ],
 )
 def test_http_is_for_this_machine_alone_unless_it_says_another_address(
-    given: str, kind: type, port: int, interface: str
+    given: str, kind: Any, port: int, interface: str
 ) -> None:
     endpoint: Any
     (endpoint,) = parsed("--http", given)["endpoints_http"]
-    assert type(endpoint) is kind
+    assert isinstance(endpoint, kind)
     assert (endpoint._port, endpoint._interface) == (port, interface)
 
 

@@ -34,6 +34,12 @@ DEFAULT_MAX_JOB_BYTES: Final = 65_535
 POLICY: Final = Policy()
 """The default compaction."""
 
+DEFAULT_METRICS_TUBES: Final = 100
+"""Tubes with metrics of their own: with some 45 series each, what one Prometheus takes gladly."""
+
+MAX_METRICS_TUBES: Final = 100_000
+"""Each costs some 4 KB of text a scrape."""
+
 TEXT_COLUMN: Final = 26
 """Where explanations begin: behind most options, and half of a narrow terminal is left."""
 
@@ -113,11 +119,15 @@ GROUPS: Final = (
                "Twisted reads each.", "auto"),
     )),
     Group("HTTP", (
-        Option("http", "", "ENDPOINT", "Serve health checks over HTTP at PORT, "
+        Option("http", "", "ENDPOINT", "Serve health checks and metrics over HTTP at PORT, "
                "HOST:PORT or an endpoint of Twisted, at 127.0.0.1 unless it says another "
                "address. May be repeated."),
         Option("http-host", "", "NAME", "Answer HTTP requests for this host name too, beside "
                "IP addresses and localhost. May be repeated."),
+        Option("metrics-tubes", "", "N", "Tubes with metrics of their own, the most active ones; "
+               "the others are one sum.", str(DEFAULT_METRICS_TUBES)),
+        Option("metrics-compat", "", "NAMES", "Give metrics the names of another exporter too: "
+               "messagebird."),
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
     )),
     Group("Jobs", (

@@ -70,6 +70,8 @@ class RefusalLog:
     """
     Counts what is refused for one reason and logs the number: the first at once, then once a
     second while there are more.
+
+    :ivar total: of all of them.
     """
 
     log = Logger()
@@ -80,6 +82,7 @@ class RefusalLog:
         """
         self._clock = clock
         self._why = why
+        self.total = 0
         self._count = 0
         self._timer: IDelayedCall | None = None
 
@@ -87,6 +90,7 @@ class RefusalLog:
         """
         Count one more.
         """
+        self.total += 1
         self._count += 1
         if self._timer is None:
             self._tell()

@@ -51,7 +51,7 @@ from beanstalk_twisted.storage.fail_stop import (
 )
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
 from beanstalk_twisted.storage.opening import begin, load
-from beanstalk_twisted.storage.store import LogStore, StartProgress, jobs_in_words
+from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
@@ -263,6 +263,19 @@ class BeanstalkService(Service):
         Take no new jobs from now on.
         """
         self.queue.puts.set_draining(True)
+
+    def log_figures(self) -> LogFigures | None:
+        """
+        The log as monitoring shows it; None without one.
+        """
+        return None if self._store is None else self._store.figures()
+
+    @property
+    def connections_refused(self) -> int:
+        """
+        How many connections were refused since there were as many as there may be.
+        """
+        return self._refusals.total
 
     def why_not_ready(self) -> str:
         """

@@ -79,9 +79,14 @@ class DiskProbe:
         for waited in asked:
             waited.callback(outcome)
 
+    def start(self) -> None:
+        """
+        Nothing is asked before somebody wants to know.
+        """
+
     def stop(self) -> None:
         """
-        Forget the timer.
+        Leave no timer.
         """
         timer, self._timer = self._timer, None
         if timer is not None:
@@ -91,13 +96,15 @@ class DiskProbe:
 class Health:
     """
     ``/healthz`` and ``/readyz``.
+
+    :ivar probe: asks the disk.
     """
 
     def __init__(self, service: BeanstalkService, reactor: IReactorTime) -> None:
         limit_s = service.settings.fsync_timeout_s or UNLIMITED_S
         self._service = service
         self._limit_s = limit_s
-        self._probe = DiskProbe(service.sync_log, limit_s, reactor)
+        self.probe = DiskProbe(service.sync_log, limit_s, reactor)
 
     def healthz(self, call: Call) -> Document:
         """
@@ -112,7 +119,7 @@ class Health:
         why = self._service.why_not_ready()
         if why:
             return _ready(why)
-        return self._probe.ask().addCallback(self._probed)
+        return self.probe.ask().addCallback(self._probed)
 
     def _probed(self, is_well: bool) -> Document:
         why = "" if is_well else f"the disk has not answered for {self._limit_s:g} s"

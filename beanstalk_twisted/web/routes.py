@@ -28,6 +28,7 @@ class Route(NamedTuple):
 ROUTES: Final = (
     Route("/healthz", "GET", "healthz"),
     Route("/readyz", "GET", "readyz"),
+    Route("/metrics", "GET", "metrics"),
 )  # fmt: skip
 
 

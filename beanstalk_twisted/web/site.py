@@ -4,7 +4,7 @@ The HTTP server: from a request to its operation, and back.
 
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -40,10 +40,30 @@ class HttpSettings(NamedTuple):
 
     :ivar names: by which it may be called, beside IP addresses and ``localhost``, in lower case.
     :ivar may_write: whether anything may be changed.
+    :ivar metrics_tubes: how many tubes have metrics of their own.
+    :ivar has_messagebird: whether metrics have the names of messagebird/beanstalkd_exporter too.
     """
 
     names: frozenset[str] = frozenset()
     may_write: bool = False
+    metrics_tubes: int = 100
+    has_messagebird: bool = False
+
+
+class Part(Protocol):
+    """
+    What works as long as the endpoint is open.
+    """
+
+    def start(self) -> None:
+        """
+        Begin: the first port is open.
+        """
+
+    def stop(self) -> None:
+        """
+        End, and leave no timer.
+        """
 
 
 class SiteRequest(BoundedRequest):
@@ -174,6 +194,7 @@ class Site(HTTPFactory):
     """
     The endpoint: HTTP/1.1 on any number of ports.
 
+    :ivar parts: start and end with the endpoint.
     :ivar requests: how many have come.
     :ivar refused: how many connections were closed since there were `MAX_CONNECTIONS`.
     """
@@ -189,6 +210,7 @@ class Site(HTTPFactory):
         self.operations = operations
         self.table = table
         self.settings = settings
+        self.parts: list[Part] = []
         self.requests = self.refused = 0
         self._channels: set[BoundedChannel] = set()
 
@@ -222,13 +244,17 @@ class Site(HTTPFactory):
 
     def startFactory(self) -> None:
         """
-        Unlike Twisted's, it opens no access log, and has no timer.
+        Unlike Twisted's, it opens no access log.
         """
+        for part in self.parts:
+            part.start()
 
     def stopFactory(self) -> None:
         """
         The last port was closed: so are connections and streams.
         """
+        for part in self.parts:
+            part.stop()
         for channel in list(self._channels):
             channel.end()
 

@@ -166,19 +166,22 @@ def browse(
 
     :param operations: beside the server's own, one for each of these paths.
     """
-    return Browser(site_of(server, *names, may_write=may_write, **operations), server.clock)
+    settings = HttpSettings(frozenset(names), may_write)
+    return Browser(site_of(server, settings, operations), server.clock)
 
 
 def site_of(
-    server: MemoryServer, *names: str, may_write: bool = False, **operations: Operation
+    server: MemoryServer,
+    settings: HttpSettings | None = None,
+    operations: Mapping[str, Operation] | None = None,
 ) -> Site:
     """
     Make an endpoint; see `browse`.
     """
-    settings = HttpSettings(frozenset(names), may_write)
-    site = make_site(server.service, settings, cast(Any, server.clock))
-    site.operations = {**site.operations, **operations}
-    rows = [Route(f"/{name}", "GET", name) for name in operations]
-    changes = [Route(f"/{name}", "POST", name, writes=True) for name in operations]
+    site = make_site(server.service, settings or HttpSettings(), cast(Any, server.clock))
+    names = operations or {}
+    site.operations = {**site.operations, **names}
+    rows = [Route(f"/{name}", "GET", name) for name in names]
+    changes = [Route(f"/{name}", "POST", name, writes=True) for name in names]
     site.table = RouteTable((*ROUTES, *rows, *changes))
     return site
