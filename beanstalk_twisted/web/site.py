@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
 
+from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
     BoundedChannel,
@@ -29,6 +30,9 @@ MAX_CONNECTIONS: Final = 64
 HTTP connections at a time, further ones are closed at once: a browser makes 6, and so many cost at
 most 16 MiB for bodies.
 """
+
+MAX_AUDIT_BYTES: Final = 400
+"""Bytes of a path that the log shows of a change: a tube's name, every byte with three."""
 
 MAX_QUERY_FIELDS: Final = 32
 """Fields of a query: no operation knows more than a few."""
@@ -72,6 +76,7 @@ class SiteRequest(BoundedRequest):
     """
 
     log = Logger()
+    _is_change = False
 
     def answer(self) -> None:
         site: Site = self.channel.factory
@@ -107,6 +112,7 @@ class SiteRequest(BoundedRequest):
         body = self.content.getvalue()
         peer = getattr(self.client, "host", "")
         call = Call(parameters, _fields(query), headers, body, peer)
+        self._is_change = route.writes
         return site.operations[route.operation](call)
 
     def _check_host(self, headers: Mapping[str, str], names: Collection[str]) -> None:
@@ -144,6 +150,8 @@ class SiteRequest(BoundedRequest):
     def _send(self, answer: Answer) -> None:
         site: Site = self.channel.factory
         if isinstance(answer, Document):
+            if self._is_change:
+                self._audit(answer.status)
             self._set_head(answer.status, answer.content_type, answer.headers)
             if isinstance(answer.body, bytes):
                 self._send_whole(answer.body)
@@ -152,6 +160,16 @@ class SiteRequest(BoundedRequest):
         else:
             self._set_head(HTTPStatus.OK, answer.content_type, {})
             StreamOutlet(self, answer).begin()
+
+    def _audit(self, status: int) -> None:
+        """
+        Log what somebody did, as far as the path tells it.
+        """
+        self.log.info(
+            "HTTP {path} by {peer}: {status}",
+            path=escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES]),
+            peer=getattr(self.client, "host", "a UNIX socket"), status=status,
+        )  # fmt: skip
 
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())

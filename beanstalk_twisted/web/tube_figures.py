@@ -11,6 +11,8 @@ from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 
+NS: Final = 1_000_000_000
+
 SLICE_TUBES: Final = 500
 """Tubes that one slice looks at: about a millisecond."""
 
