@@ -52,10 +52,19 @@ class JobTimes:
         """
         A job of a tube has been reserved for the first time.
         """
+        # As `note_run`, and `Histogram.note` twice, without a call: this is on every job's way.
         times = tube.times
         if times is None:
             times = tube.times = TubeTimes()
-        _note_both(times.waits, self.total.waits, took_ns)
+        if took_ns < 0:
+            took_ns = 0
+        at = bisect_left(BOUNDS_NS, took_ns)
+        waits = times.waits
+        waits.counts[at] += 1
+        waits.total += took_ns
+        waits = self.total.waits
+        waits.counts[at] += 1
+        waits.total += took_ns
 
     def note_run(self, tube: Tube, took_ns: int) -> None:
         """
@@ -64,7 +73,15 @@ class JobTimes:
         times = tube.times
         if times is None:
             times = tube.times = TubeTimes()
-        _note_both(times.runs, self.total.runs, took_ns)
+        if took_ns < 0:
+            took_ns = 0
+        at = bisect_left(BOUNDS_NS, took_ns)
+        runs = times.runs
+        runs.counts[at] += 1
+        runs.total += took_ns
+        runs = self.total.runs
+        runs.counts[at] += 1
+        runs.total += took_ns
 
     def note_timeout(self, tube: Tube) -> None:
         """
@@ -74,11 +91,3 @@ class JobTimes:
             tube.times = TubeTimes()
         tube.times.timeouts += 1
 
-
-def _note_both(one: Histogram, all_: Histogram, took_ns: int) -> None:
-    took_ns = max(took_ns, 0)
-    at = bisect_left(BOUNDS_NS, took_ns)
-    one.counts[at] += 1
-    one.total += took_ns
-    all_.counts[at] += 1
-    all_.total += took_ns
