@@ -90,4 +90,3 @@ class JobTimes:
         if tube.times is None:
             tube.times = TubeTimes()
         tube.times.timeouts += 1
-
