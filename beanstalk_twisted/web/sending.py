@@ -2,7 +2,8 @@
 Sending replies that are made piece by piece, and those that go on.
 """
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -16,6 +17,48 @@ REPLY_S: Final = 60.0
 """Seconds that a reply may take, however slowly its client reads."""
 
 
+TURN_S: Final = 0.001
+"""Seconds of a turn in which pieces are begun, of all replies together: others wait no longer."""
+
+
+class SharedTurns:
+    """
+    Divides turns of the reactor among all replies that are made piece by piece.
+    """
+
+    def __init__(self, reactor: IReactorTime) -> None:
+        self._reactor = reactor
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._call: IDelayedCall | None = None
+
+    def add(self, make: Callable[[], None]) -> None:
+        """
+        Call in a later turn, behind all who wait.
+        """
+        self._waiting.append(make)
+        if self._call is None:
+            self._call = self._reactor.callLater(0, self._turn)
+
+    def stop(self) -> None:
+        """
+        Make nothing more.
+        """
+        self._waiting.clear()
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def _turn(self) -> None:
+        self._call = None
+        ends_s = self._reactor.seconds() + TURN_S
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
+            if self._reactor.seconds() > ends_s:
+                break
+        if self._waiting and self._call is None:
+            self._call = self._reactor.callLater(0, self._turn)
+
+
 @implementer(IPushProducer)
 class PieceSender:
     """
@@ -25,13 +68,15 @@ class PieceSender:
     log = Logger()
 
     def __init__(
-        self, request: BoundedRequest, pieces: Iterable[bytes], reactor: IReactorTime
-    ) -> None:
+        self, request: BoundedRequest, pieces: Iterable[bytes], reactor: IReactorTime,
+        turns: SharedTurns,
+    ) -> None:  # fmt: skip
         self._request: Any = request
         self._pieces = iter(pieces)
         self._reactor = reactor
         self._is_paused = False
-        self._turn: IDelayedCall | None = None
+        self._turns = turns
+        self._is_waiting = self._is_over = False
         self._limit: IDelayedCall | None = None
 
     def begin(self) -> None:
@@ -48,16 +93,22 @@ class PieceSender:
 
     def resumeProducing(self) -> None:
         self._is_paused = False
-        if self._turn is None:
-            self._turn = self._reactor.callLater(0, self._send)
+        self._wait()
 
     def stopProducing(self) -> None:
         """
         The connection is lost, which `_ended` hears of too.
         """
 
+    def _wait(self) -> None:
+        if not (self._is_paused or self._is_waiting or self._is_over):
+            self._is_waiting = True
+            self._turns.add(self._send)
+
     def _send(self) -> None:
-        self._turn = None
+        self._is_waiting = False
+        if self._is_over:
+            return
         try:
             piece = next(self._pieces, None)
         except Exception:
@@ -70,17 +121,16 @@ class PieceSender:
             self._request.finish()
             return
         self._request.write(piece)
-        if not self._is_paused and self._turn is None and self._limit is not None:
-            self._turn = self._reactor.callLater(0, self._send)
+        self._wait()
 
     def _give_up(self) -> None:
         self._request.channel.end()
 
     def _ended(self, outcome: object) -> None:
-        for call in (self._turn, self._limit):
-            if call is not None and call.active():
-                call.cancel()
-        self._turn = self._limit = None
+        self._is_over = True
+        limit, self._limit = self._limit, None
+        if limit is not None and limit.active():
+            limit.cancel()
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()

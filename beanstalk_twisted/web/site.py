@@ -23,7 +23,7 @@ from beanstalk_twisted.web.channel import (
 from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
 from beanstalk_twisted.web.guards import HEADERS, WRITE_HEADER, host_is_ours, is_own_request
 from beanstalk_twisted.web.routes import NoRoute, Route, RouteTable, WrongMethod
-from beanstalk_twisted.web.sending import PieceSender, StreamOutlet
+from beanstalk_twisted.web.sending import PieceSender, SharedTurns, StreamOutlet
 
 MAX_CONNECTIONS: Final = 64
 """
@@ -156,7 +156,7 @@ class SiteRequest(BoundedRequest):
             if isinstance(answer.body, bytes):
                 self._send_whole(answer.body)
             else:
-                PieceSender(self, answer.body, site.reactor).begin()
+                PieceSender(self, answer.body, site.reactor, site.turns).begin()
         else:
             self._set_head(HTTPStatus.OK, answer.content_type, {})
             StreamOutlet(self, answer).begin()
@@ -213,6 +213,7 @@ class Site(HTTPFactory):
     The endpoint: HTTP/1.1 on any number of ports.
 
     :ivar parts: start and end with the endpoint.
+    :ivar turns: divides turns among replies in pieces.
     :ivar requests: how many have come.
     :ivar refused: how many connections were closed since there were `MAX_CONNECTIONS`.
     """
@@ -229,6 +230,7 @@ class Site(HTTPFactory):
         self.table = table
         self.settings = settings
         self.parts: list[Part] = []
+        self.turns = SharedTurns(reactor)
         self.requests = self.refused = 0
         self._channels: set[BoundedChannel] = set()
 
@@ -275,6 +277,7 @@ class Site(HTTPFactory):
             part.stop()
         for channel in list(self._channels):
             channel.end()
+        self.turns.stop()
 
     def log(self, request: object) -> None:
         """

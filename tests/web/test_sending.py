@@ -5,13 +5,16 @@ Replies in pieces, and those that go on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any, cast
 
 import pytest
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import TEXT, Call, Document, Outlet
-from beanstalk_twisted.web.sending import REPLY_S
+from beanstalk_twisted.web.sending import REPLY_S, TURN_S, SharedTurns
 from tests.web.browsing import browse, parsed
 
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -166,3 +169,31 @@ def test_a_stream_ends_once(ending: str) -> None:
         browser.channel.factory.stopFactory()
         assert browser.is_closed
     assert ticker.closings == 1
+
+
+def test_a_turn_that_has_taken_long_ends_and_others_go_on_in_the_next() -> None:
+    clock = Clock()
+    turns = SharedTurns(cast(Any, clock))
+    made: list[int] = []
+
+    def make(number: int) -> None:
+        made.append(number)
+        clock.rightNow += TURN_S * 0.6
+
+    for number in range(3):
+        turns.add(partial(make, number))
+    others: list[int] = []
+    clock.callLater(0, lambda: others.append(len(made)))
+    clock.advance(0)
+    assert made == [0, 1, 2]
+    assert others == [2]
+
+
+def test_nothing_is_made_after_the_end() -> None:
+    clock = Clock()
+    turns = SharedTurns(cast(Any, clock))
+    made: list[int] = []
+    turns.add(lambda: made.append(1))
+    turns.stop()
+    clock.advance(1)
+    assert not made and not clock.getDelayedCalls()
