@@ -5,6 +5,7 @@ Options are read and checked here; files and ports are opened when the service s
 """
 
 import os
+import re
 import resource
 import shutil
 import socket
@@ -40,11 +41,12 @@ from beanstalk_twisted.daemon.inherited_sockets import (
     inherited,
 )
 from beanstalk_twisted.daemon.launching import Launcher
-from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.listening import ListeningService, Ports
 from beanstalk_twisted.daemon.log_lines import FORMATS, LEVELS, ServerLog
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
     MAX_FSYNC_MS,
+    MAX_METRICS_TUBES,
     OPTIONS,
     PORT,
     check_milliseconds,
@@ -52,6 +54,7 @@ from beanstalk_twisted.daemon.options import (
     decimal,
     endpoint_problem,
     explained,
+    http_endpoint,
     port_number,
     whole_number,
 )
@@ -98,7 +101,9 @@ GIVEN: Final = {
     )),
     **{
         name: OPTIONS[name].default
-        for name in (*LOG_NUMBERS, "max-job-size", "max-keys", "slow-command", "v1-ttr")
+        for name in (
+            *LOG_NUMBERS, "max-job-size", "max-keys", "slow-command", "v1-ttr", "metrics-tubes",
+        )
     },
 }  # fmt: skip
 """Options with one value, and their defaults; None where it matters whether they were given."""
@@ -108,6 +113,9 @@ LOG_DEFAULTS: Final = ("text", "info")
 
 MAX_MAX_KEYS: Final = (1 << 32) - 1
 """More than any memory holds."""
+
+HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
+"""One that may stand in the header Host (RFC 9110), of a host in DNS or of a container."""
 
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
@@ -134,6 +142,10 @@ class Options(usage.Options):
         super().__init__()
         self["listen"] = []
         self["listen_v1"] = []
+        self["http"] = []
+        self["http_hosts"] = []
+        self["http_write"] = False
+        self["has_messagebird"] = False
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
@@ -147,6 +159,22 @@ class Options(usage.Options):
 
     def opt_listen_v1(self, endpoint: str) -> None:
         self["listen_v1"].append(endpoint)
+
+    def opt_http(self, endpoint: str) -> None:
+        self["http"].append(endpoint)
+
+    def opt_http_host(self, name: str) -> None:
+        if not HOST_NAME.fullmatch(name):
+            raise usage.UsageError(f"--http-host needs a host name without a port, not {name!r}")
+        self["http_hosts"].append(name.lower().rstrip("."))
+
+    def opt_metrics_compat(self, names: str) -> None:
+        if names != "messagebird":
+            raise usage.UsageError(f"--metrics-compat is messagebird, not {names!r}")
+        self["has_messagebird"] = True
+
+    def opt_http_write(self) -> None:
+        self["http_write"] = True
 
     def opt_fsync(self, when: str) -> None:
         self._given.append("--fsync")
@@ -268,6 +296,13 @@ class Options(usage.Options):
         self["endpoints"] = passed + [_endpoint("--listen", text) for text in modern]
         old = [_endpoint("--listen-v1", text) for text in self["listen_v1"]]
         self["endpoints_v1"] = passed_v1 + old
+        self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
+        self["metrics_tubes"] = self._limited("metrics-tubes", 0, MAX_METRICS_TUBES)
+        given = self["http_hosts"] or self["http_write"] or self["has_messagebird"]
+        if given and not self["http"]:
+            raise usage.UsageError(
+                "--http-host, --http-write and --metrics-compat need --http, where to listen"
+            )
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _passed(self) -> tuple[list[Any], list[Any]]:
@@ -431,7 +466,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     settings = Settings(
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
         verbosity=options["verbosity"], pidfile=launcher.pidfile,
-        may_rehome=options["may_rehome"], max_connections=_max_connections(),
+        may_rehome=options["may_rehome"], max_connections=_max_connections(options),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
@@ -491,15 +526,38 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
         partial(log.observer, [accept_errors]),
         "--listen" if options["listen"] else "--port", asked_for(os.environ),
+        _http_ports(options, service, reactor),
     )  # fmt: skip
 
 
-def _max_connections() -> int:
+def _http_ports(options: Options, service: BeanstalkService, reactor: Any) -> Ports | None:
+    """
+    :return: those of ``--http``; without it nothing of twisted.web is imported.
+    """
+    if not options["http"]:
+        return None
+    from beanstalk_twisted.web.serving import make_site
+    from beanstalk_twisted.web.site import HttpSettings
+
+    settings = HttpSettings(
+        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
+        options["has_messagebird"],
+    )  # fmt: skip
+    site = make_site(service, settings, reactor)
+    return Ports(options["endpoints_http"], cast(Any, site), "--http", ", HTTP")
+
+
+def _max_connections(options: Options) -> int:
     """
     As many as there are file descriptors, but for those that the server itself needs.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, soft - RESERVED_DESCRIPTORS) if soft != resource.RLIM_INFINITY else 1 << 20
+    reserved = RESERVED_DESCRIPTORS
+    if options["http"]:
+        from beanstalk_twisted.web.site import MAX_CONNECTIONS
+
+        reserved += MAX_CONNECTIONS
+    return max(1, soft - reserved) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def _count_monotonically(reactor: object) -> None:

@@ -58,6 +58,7 @@ from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
+from beanstalk_twisted.web.routes import ROUTES
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
@@ -459,6 +460,7 @@ def default_of(option: str) -> str:
     options = Options()
     assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
     assert options["may_rehome"] and options["has_hub"] and not options["listen_v1"]
+    assert not (options["http"] or options["http_hosts"] or options["http_write"])
     others = {
         "address": ADDRESS,
         "port": PORT,
@@ -468,6 +470,7 @@ def default_of(option: str) -> str:
         "hub": "auto",
         "log-format": "text",
         "log-level": "info",
+        "http-write": "off",
         "binlog-archive-age": str(DEFAULT_AGE_S),
     }
     if option in ("help", "version"):
@@ -577,7 +580,7 @@ def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
             assert words.strip() in said, words
 
 
-LOGGING_PARTS = ("daemon", "server", "storage")
+LOGGING_PARTS = ("daemon", "server", "storage", "web")
 """Packages whose lines are the server's log."""
 
 
@@ -676,8 +679,10 @@ PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/", "/opt/beanstalk-twisted", "/run/
 
 @EACH_PAGE
 def test_no_page_knows_the_machine_it_was_written_on(page: Path) -> None:
-    paths = re.findall(r"(?<![\w./:\])…$>*-])/[a-z][\w./-]+", page.read_text())
-    assert [path for path in paths if not path.startswith(PUBLIC_FOLDERS)] == []
+    paths = re.findall(r"(?<![\w./:\])}…$>*-])/[a-z][\w./-]+", page.read_text())
+    routes = {"/api/v1", *(route.path for route in ROUTES if "{" not in route.path)} - {"/"}
+    known = (*PUBLIC_FOLDERS, *routes)
+    assert [path for path in paths if not path.startswith(known)] == []
 
 
 @EACH_PAGE

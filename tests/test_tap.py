@@ -9,6 +9,8 @@ import os
 import pwd
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.tap import BACKLOG, Options, makeService
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.web.site import MAX_CONNECTIONS
 from beanstalk_twisted.wire.grammar import MAX_U32
 
 NO_FSYNC = ("-1", "1.5", "50ms", "sometimes", "", "²")
@@ -103,6 +106,13 @@ def test_without_options_these_hold() -> None:
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
         "has_hub": True,
+        "http": [],
+        "http_hosts": [],
+        "http_write": False,
+        "has_messagebird": False,
+        "metrics-tubes": "100",
+        "metrics_tubes": 100,
+        "endpoints_http": [],
         "endpoints_v1": [],
         "listen": [],
         "listen_v1": [],
@@ -709,3 +719,75 @@ async def test_each_kind_of_endpoint_listens(tmp_path: Path) -> None:
         port = await endpoint_of(*words).listen(Factory())
         assert port.getHost() is not None
         await port.stopListening()
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "port", "interface"),
+    [
+        ("9300", TCP4ServerEndpoint, 9300, "127.0.0.1"),
+        ("10.0.0.1:9300", TCP4ServerEndpoint, 9300, "10.0.0.1"),
+        ("localhost:0", TCP4ServerEndpoint, 0, "localhost"),
+        ("[::1]:9300", TCP6ServerEndpoint, 9300, "::1"),
+        ("tcp:9300", TCP4ServerEndpoint, 9300, "127.0.0.1"),
+        ("tcp6:9300", TCP6ServerEndpoint, 9300, "::1"),
+        ("tcp:9300:interface=0.0.0.0", TCP4ServerEndpoint, 9300, "0.0.0.0"),
+    ],
+)
+def test_http_is_for_this_machine_alone_unless_it_says_another_address(
+    given: str, kind: Any, port: int, interface: str
+) -> None:
+    endpoint: Any
+    (endpoint,) = parsed("--http", given)["endpoints_http"]
+    assert isinstance(endpoint, kind)
+    assert (endpoint._port, endpoint._interface) == (port, interface)
+
+
+def test_http_may_have_several_ports_and_a_unix_socket() -> None:
+    first, second = parsed("--http=1", "--http", "unix:/x")["endpoints_http"]
+    assert (type(first), type(second)) == (TCP4ServerEndpoint, UNIXServerEndpoint)
+
+
+@pytest.mark.parametrize("given", ["", "x", "nowhere:x:y", "tcp:x"])
+def test_a_wrong_http_endpoint_is_refused(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    assert "--http" in refused(capsys, "--http", given)
+
+
+def test_http_names_are_taken_in_lower_case_and_writing_is_asked_for() -> None:
+    options = parsed("--http=1", "--http-host", "Queue.Example.", "--http-host=b", "--http-write")
+    assert (options["http_hosts"], options["http_write"]) == (["queue.example", "b"], True)
+
+
+@pytest.mark.parametrize("name", ["", "a:1", "http://a", "a b", "*"])
+def test_a_wrong_http_name_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert "--http-host needs a host name" in refused(capsys, "--http=1", "--http-host", name)
+
+
+@pytest.mark.parametrize("option", ["--http-host=a", "--http-write"])
+def test_options_of_http_need_http(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    assert "need --http" in refused(capsys, option)
+
+
+WITHOUT_HTTP = """
+import sys
+from beanstalk_twisted.tap import Options, makeService
+options = Options()
+options.parseOptions(sys.argv[1:])
+makeService(options)
+print(any(name.startswith("twisted.web") for name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(("words", "is_loaded"), [([], "False"), (["--http=0"], "True")])
+def test_nothing_of_http_is_loaded_unless_asked_for(words: list[str], is_loaded: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_HTTP, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == is_loaded
+
+
+def test_connections_over_http_have_descriptors_of_their_own() -> None:
+    def most(*words: str) -> int:
+        service = makeService(parsed(*words), Clock())
+        assert isinstance(service, ListeningService)
+        return service.queue.settings.max_connections
+
+    assert most("-p0") - most("-p0", "--http=0") == MAX_CONNECTIONS

@@ -151,6 +151,11 @@ class Directory(Readable, Protocol):
         :return: empty if so; else the name of a lock file that was deleted or replaced.
         """
 
+    def free_bytes(self) -> int:
+        """
+        How many bytes its file system has left for us.
+        """
+
     def cut(self, name: str, size: int) -> None:
         """
         Truncate a file that is no longer written, and return when it is durable as it is then.
@@ -387,6 +392,10 @@ class RealDirectory(Directory):
             if not RealFile(fd).is_at(self._path(name)):
                 return name
         return ""
+
+    def free_bytes(self) -> int:
+        told = os.statvfs(self.path)
+        return told.f_bavail * told.f_frsize
 
     def cut(self, name: str, size: int) -> None:
         fd = os.open(self._path(name), _OURS)

@@ -261,6 +261,13 @@ class MemoryDirectory(Directory):
         """
         return ""
 
+    def free_bytes(self) -> int:
+        """
+        Without a limit, more than any disk has.
+        """
+        used = sum(len(inode.written) for inode in self._names.values())
+        return 1 << 62 if self.space is None else max(0, self.space - used)
+
     def cut(self, name: str, size: int) -> None:
         self.before("cut", name)
         self._inode(name).resize(size)

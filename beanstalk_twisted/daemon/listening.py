@@ -5,8 +5,8 @@ Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
@@ -45,6 +45,20 @@ NOT_LOGGED: Final = {"log_format": ""}
 """What Twisted's ports say of themselves when they open: we say it, with the address."""
 
 
+class Ports(NamedTuple):
+    """
+    Ports that serve one factory.
+
+    :ivar option: the option that they were named by.
+    :ivar words: what the log says behind the address of each.
+    """
+
+    endpoints: Sequence[IStreamServerEndpoint]
+    factory: Factory
+    option: str
+    words: str = ""
+
+
 class ListeningService(Service):
     """
     Starts the queue, then ports; stops them the other way round.
@@ -63,6 +77,7 @@ class ListeningService(Service):
         make_observer: Callable[[], ILogObserver | None] = lambda: None,
         option: str = "--port",
         manager: ServiceManager | None = None,
+        http: Ports | None = None,
     ) -> None:
         """
         :param clock: bounds the stop.
@@ -72,17 +87,20 @@ class ListeningService(Service):
         :param make_observer: makes what writes the log, if that is ours to choose.
         :param option: the option that ``endpoints`` were named by.
         :param manager: told how the start goes and how the server is.
+        :param http: ports that are not the queue's protocol's.
         """
         self.queue = queue
         self.ports: list[IListeningPort] = []
         self._limiters: list[AcceptLimiter] = []
-        self._endpoints = endpoints
-        self._endpoints_v1 = endpoints_v1
+        self._groups = [
+            Ports(endpoints, queue.factory, option),
+            Ports(endpoints_v1, queue.factory_v1, "--listen-v1", ", protocol v1"),
+            *([] if http is None else [http]),
+        ]
         self._clock = clock
         self._prepare = prepare
         self._launcher = Launcher({}) if launcher is None else launcher
         self._make_observer = make_observer
-        self._option = option
         self._manager = ServiceManager() if manager is None else manager
         self._collecting = Collecting(lambda: queue.wrapped_ended)
 
@@ -158,16 +176,12 @@ class ListeningService(Service):
         :return: what to say of each.
         :raise Refused: one cannot be opened.
         """
-        queue = self.queue
-        modern = self._open_all(self._endpoints, queue.factory, self._option)
-        old = self._open_all(self._endpoints_v1, queue.factory_v1, "--listen-v1")
-        return [*modern, *(f"{address}, protocol v1" for address in old)]
+        return [words for group in self._groups for words in self._open_all(group)]
 
-    def _open_all(
-        self, endpoints: Iterable[IStreamServerEndpoint], factory: Factory, option: str
-    ) -> list[str]:
-        opened = [self._open(endpoint, factory, option) for endpoint in endpoints]
-        return [in_words(port.getHost()) for port in itertools.chain(*opened)]
+    def _open_all(self, group: Ports) -> list[str]:
+        opened = [self._open(each, group.factory, group.option) for each in group.endpoints]
+        ports = itertools.chain(*opened)
+        return [f"{in_words(port.getHost())}{group.words}" for port in ports]
 
     def _open(
         self, endpoint: IStreamServerEndpoint, factory: Factory, option: str

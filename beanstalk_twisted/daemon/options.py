@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from twisted.internet.endpoints import quoteStringArgument
 from twisted.python import usage
 
 from beanstalk_twisted.binlog.compaction import Policy
@@ -33,6 +34,12 @@ DEFAULT_MAX_JOB_BYTES: Final = 65_535
 
 POLICY: Final = Policy()
 """The default compaction."""
+
+DEFAULT_METRICS_TUBES: Final = 100
+"""Tubes with metrics of their own: with some 45 series each, what one Prometheus takes gladly."""
+
+MAX_METRICS_TUBES: Final = 100_000
+"""Each costs some 4 KB of text a scrape."""
 
 TEXT_COLUMN: Final = 26
 """Where explanations begin: behind most options, and half of a narrow terminal is left."""
@@ -111,6 +118,18 @@ GROUPS: Final = (
                "which speak protocol v1, on the same jobs. May be repeated."),
         Option("hub", "", "WHEN", "auto: one reader for all connections where it can be; off: "
                "Twisted reads each.", "auto"),
+    )),
+    Group("HTTP", (
+        Option("http", "", "ENDPOINT", "Serve health checks and metrics over HTTP at PORT, "
+               "HOST:PORT or an endpoint of Twisted, at 127.0.0.1 unless it says another "
+               "address. May be repeated."),
+        Option("http-host", "", "NAME", "Answer HTTP requests for this host name too, beside "
+               "IP addresses and localhost. May be repeated."),
+        Option("metrics-tubes", "", "N", "Tubes with metrics of their own, the most active ones; "
+               "the others are one sum.", str(DEFAULT_METRICS_TUBES)),
+        Option("metrics-compat", "", "NAMES", "Give metrics the names of another exporter too: "
+               "messagebird."),
+        Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
     )),
     Group("Jobs", (
         Option("max-job-size", "z", "BYTES", "The largest body of a job.",
@@ -230,6 +249,31 @@ def check_port(endpoint: object) -> None:
     port = getattr(endpoint, "_port", 0)
     if isinstance(port, int) and not 0 <= port <= MAX_PORT:
         raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
+
+
+_BARE_PORT: Final = re.compile(r"[0-9]+")
+_HOST_AND_PORT: Final = re.compile(r"(\[[^\]]+\]|[^:\[\]]+):([0-9]+)")
+_KINDS: Final = ("tcp", "tcp6", "ssl", "tls", "unix", "systemd", "haproxy", "fd", "stdio")
+_LOOPBACK: Final = {"tcp": ADDRESS, "ssl": ADDRESS, "tcp6": "::1"}
+
+
+def http_endpoint(text: str) -> str:
+    """
+    Read what ``--http`` is given.
+
+    :return: an endpoint of Twisted, on this machine alone unless ``text`` says another address.
+    """
+    if _BARE_PORT.fullmatch(text):
+        return f"tcp:{text}:interface={ADDRESS}"
+    found = _HOST_AND_PORT.fullmatch(text)
+    if found is not None and found[1] not in _KINDS:
+        host = found[1].strip("[]")
+        kind = "tcp6" if ":" in host else "tcp"
+        return f"{kind}:{found[2]}:interface={quoteStringArgument(host)}"
+    kind = text.partition(":")[0]
+    if kind in _LOOPBACK and ":interface=" not in text:
+        return f"{text}:interface={quoteStringArgument(_LOOPBACK[kind])}"
+    return text
 
 
 def endpoint_problem(error: Exception) -> str:

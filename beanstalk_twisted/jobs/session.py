@@ -9,8 +9,6 @@ from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
 from beanstalk_twisted.jobs.tube import Tube, TubeIndex
 from beanstalk_twisted.jobs.weighted_index import WeightedIndex
 
-NS: Final = 1_000_000_000
-
 FIFO: Final = b"fifo"
 WEIGHTED: Final = b"weighted"
 WEIGHTED_FAIR: Final = b"weighted-fair"
@@ -204,13 +202,6 @@ class Session:
         """
         del self.reserved[job_id]
         self._deadlines.discard(deadline_ns, job_id)
-
-    def note_processing(self, job_id: int, ttr_s: int, tube: Tube, now_ns: int) -> None:
-        """
-        A job of a tube, with this TTR, is deleted: note how long it was held, if it is.
-        """
-        if tube.processing_time is not None and job_id in self.reserved:
-            tube.processing_time.note(now_ns - self.reserved[job_id] + ttr_s * NS)
 
     def first_deadline(self) -> tuple[int, int] | None:
         """

@@ -28,12 +28,15 @@ from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
 from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.jobs.job_times import JobTimes
 from beanstalk_twisted.jobs.live_bytes import LiveBytes
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
 from beanstalk_twisted.jobs.unique_keys import UniqueKeys
+
+NS: Final = 1_000_000_000
 
 NEVER_CHANGED: Final = (0, 0, 0, 0, 0)
 """How often a job was reserved, timed out, released, buried and kicked."""
@@ -95,6 +98,7 @@ class QueueState:
     :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
     :ivar dead_letters: which jobs are dead letters.
     :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
+    :ivar times: measures how long jobs wait and run, if somebody wants to know.
     :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
         must not change any job.
     """
@@ -114,6 +118,7 @@ class QueueState:
         self.dead_letters = DeadLetters()
         self.tagged = self.ruled = 0
         self.awaited: dict[int, Callable[[Job], None]] = {}
+        self.times: JobTimes | None = None
 
     @property
     def is_extended(self) -> bool:
@@ -139,6 +144,18 @@ class QueueState:
         if job is None or (job.state is RESERVED and job_id not in session.reserved):
             return None
         return job
+
+    def note_run(self, session: Session, job: Job, tube: Tube, now_ns: int) -> None:
+        """
+        A session deletes a job of a tube: note how long it held it, if it does.
+        """
+        first_deadline_ns = session.reserved.get(job.job_id)
+        if first_deadline_ns is not None:
+            took_ns = now_ns - first_deadline_ns + job.ttr_s * NS
+            if tube.processing_time is not None:
+                tube.processing_time.note(took_ns)
+            if self.times is not None:
+                self.times.note_run(tube, took_ns)
 
     def define(self, tube_id: int, name: bytes) -> None:
         """

@@ -13,6 +13,7 @@ from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
 
 if TYPE_CHECKING:
     # By name, not as Protocols: what is compiled calls methods of a class of its own directly.
+    from beanstalk_twisted.jobs.job_times import TubeTimes
     from beanstalk_twisted.jobs.processing_time import ProcessingTime
     from beanstalk_twisted.jobs.session import Session
 
@@ -80,7 +81,8 @@ class Tube:
     :ivar is_closed: whether it hands out no job now: it is paused, or its limiter shut.
     :ivar remembered: how many unique keys of deleted jobs are remembered.
     :ivar listeners: indexes to tell, once, that its first job may have changed for the better.
-    :ivar processing_time: how long its jobs take, if somebody wants to know.
+    :ivar processing_time: how long its jobs take, if a reserve by time wants to know.
+    :ivar times: how long they waited and took, if that is measured.
     """
 
     __slots__ = (
@@ -103,6 +105,7 @@ class Tube:
         "remembered",
         "reserved",
         "rules",
+        "times",
         "total_jobs",
         "totals",
         "tube_id",
@@ -134,6 +137,7 @@ class Tube:
         self.defined_in = self.place = 0
         self.listeners: set[TubeIndex] | None = None
         self.processing_time: ProcessingTime | None = None
+        self.times: TubeTimes | None = None
 
     @property
     def job_count(self) -> int:

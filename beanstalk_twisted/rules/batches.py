@@ -96,7 +96,7 @@ class DeleteBatch(Batch):
         jobs = [job for job in found if job is not None]
         for job in jobs:
             tube = self._state.tubes.by_id(job.tube_id)
-            session.note_processing(job.job_id, job.ttr_s, tube, now_ns)
+            self._state.note_run(session, job, tube, now_ns)
         if jobs and self._changes.log.budget.is_short:
             # There may be no room for all of them in one piece.
             for job in jobs:

@@ -11,6 +11,7 @@ from typing import Final
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.due import DueTimes
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job_times import JobTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -54,6 +55,7 @@ class Reservations:
     :ivar outbox: answers for sessions that had to wait for them, in order.
     :ivar begin_batch: called when a session that waits for a batch has got the first job of it.
     :ivar deadlines: sessions by the time of what is due next: see `expired` and `end_wait`.
+    :ivar times: measures how long jobs wait, if somebody wants to know.
     :ivar has_limiters: whether any tube has had a limiter.
     :ivar arm_tube: called with a tube that is closed until its rate lets it give the next job.
     """
@@ -66,6 +68,7 @@ class Reservations:
         self.begin_batch: Callable[[Session, int, Answer], None] = _no_batches
         self.deadlines: DueTimes[Session] = DueTimes()
         self.has_limiters = False
+        self.times: JobTimes | None = None
         self.arm_tube: Callable[[Tube], None] = lambda tube: None
 
     def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
@@ -104,6 +107,9 @@ class Reservations:
         )  # fmt: skip
         self._changes.make(image)
         self.deadlines.arm(session, deadline_ns)
+        if self.times is not None and job.reserves == 1:
+            tube = self._state.tubes.by_id(job.tube_id)
+            self.times.note_wait(tube, now_ns - job.created_ns - job.delay_s * NS)
         if self.has_limiters:
             self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
         return replies.Reserved(job.job_id, job.body, job.priority), job.lsn

@@ -303,6 +303,8 @@ class Timekeeping:
             image = self._reservations.expired(session, now_ns)
             if image is not None:
                 self._tally.timeouts += 1
+                if self._state.times is not None:
+                    self._state.times.note_timeout(self._state.tubes.by_id(image.tube_id))
                 self.take_back(image, now_ns)
             self._job_waits.end_wait(session, now_ns)
             self._reservations.end_wait(session, now_ns)

@@ -29,6 +29,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job_times import JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.unique_keys import Remembered
@@ -123,6 +124,12 @@ class WorkQueue:
         :param offset_ns: says the wall clock minus the queue's time; without it they are the same.
         """
         self.put_batches.wall_offset_ns = offset_ns
+
+    def measure_times(self) -> None:
+        """
+        Measure how long jobs wait and run, from now on.
+        """
+        self.state.times = self._reservations.times = JobTimes()
 
     def keep_in(self, log: JobLog) -> None:
         """
@@ -305,8 +312,8 @@ class WorkQueue:
         if job is None:
             return self._changes.not_found()
         tube = self.state.tubes.by_id(job.tube_id)
-        if tube.processing_time is not None:
-            session.note_processing(job_id, job.ttr_s, tube, now_ns)
+        if tube.processing_time is not None or self.state.times is not None:
+            self.state.note_run(session, job, tube, now_ns)
         lsn = self._changes.end(job, CLIENT, now_ns, session.number)
         tube.deletes += 1
         if tube.policy is not None:
@@ -385,11 +392,16 @@ class WorkQueue:
         """
         The server's statistics.
         """
-        pairs = statistics.server(
+        return replies.statistics(self.server_pairs()), 0
+
+    def server_pairs(self) -> statistics.Pairs:
+        """
+        What `stats` says.
+        """
+        return statistics.server(
             self.state, self.tally, self._counters, self._facts(),
             max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
         )  # fmt: skip
-        return replies.statistics(pairs), 0
 
     def pause_tube(self, session: Session, now_ns: int, name: bytes, seconds: int) -> Answer:
         """

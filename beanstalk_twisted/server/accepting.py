@@ -67,6 +67,8 @@ OUT_OF_DESCRIPTORS: Final = (
 class RefusalLog:
     """
     Counts what is refused for one reason and logs the number, as `Repeats` does.
+
+    :ivar total: of all of them.
     """
 
     log = Logger()
@@ -77,11 +79,13 @@ class RefusalLog:
         """
         self._repeats: Repeats[str] = Repeats(clock, self._tell)
         self._why = why
+        self.total = 0
 
     def note(self) -> None:
         """
         Count one more.
         """
+        self.total += 1
         self._repeats.note(self._why)
 
     def stop(self) -> None:

@@ -53,7 +53,7 @@ from beanstalk_twisted.storage.fail_stop import (
 )
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
 from beanstalk_twisted.storage.opening import Report, begin, load
-from beanstalk_twisted.storage.store import LogStore, StartProgress, jobs_in_words
+from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
@@ -277,6 +277,44 @@ class BeanstalkService(Service):
         Take no new jobs from now on.
         """
         self.queue.puts.set_draining(True)
+
+    def log_figures(self) -> LogFigures | None:
+        """
+        The log as monitoring shows it; None without one.
+        """
+        return None if self._store is None else self._store.figures()
+
+    @property
+    def connections_refused(self) -> int:
+        """
+        How many connections were refused since there were as many as there may be.
+        """
+        return self._refusals.total
+
+    def why_not_ready(self) -> str:
+        """
+        Why jobs are not taken, or not kept, now; empty if they are.
+        """
+        if not self.running or (self._directory is not None and self._store is None):
+            return "the server starts or stops"
+        if self._fail_stop.has_failed:
+            return "the log has failed"
+        if self.queue.puts.is_draining:
+            return "it drains: new jobs are refused"
+        if self._store is not None and self._store.is_full:
+            return "the disk is full: new jobs are refused"
+        return ""
+
+    @fail_stop
+    def sync_log(self, call: Callable[[], None]) -> None:
+        """
+        Have the disk show that it answers: call when all that was appended is durable, and a sync
+        that begins now has ended; at once if there is no log, or it is never synced.
+        """
+        if self._store is None or self.settings.fsync.interval_s is None:
+            call()
+        else:
+            self._store.committer.sync(call)
 
     @fail_stop
     def declare_policies(self, declared: DeclaredPolicies) -> None:

@@ -33,6 +33,7 @@ from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.storage.commit_figures import CommitFigures
 from beanstalk_twisted.storage.environment import CommitEvents, Environment, SlowSync
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
@@ -105,6 +106,7 @@ class GroupCommit:
 
     :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go.
     :ivar space: what is wanted of the disk.
+    :ivar figures: what commits cost.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class GroupCommit:
         self._now_ns = environment.clock.now_ns
         self._policy = policy
         self._is_always = policy.is_always
+        self.figures = CommitFigures(log.last_lsn, policy.interval_s)
         self._fail_stop = environment.failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
@@ -187,6 +190,13 @@ class GroupCommit:
         self._durable_calls.append((lsn, call))
         self._wants_sync = True
         self.schedule()
+
+    def sync(self, call: Callable[[], None]) -> None:
+        """
+        Sync now, even if nothing was appended; call when that has ended.
+        """
+        self.when_durable(self._log.last_lsn, call)
+        self._flush()
 
     def finish(self) -> "Deferred[None]":
         """
@@ -272,6 +282,7 @@ class GroupCommit:
         # Behind another batch its records may be as old as that.
         self._waits_from_ns = now_ns if self._taken_ns == IDLE else self._taken_ns
         self._taken_ns = now_ns
+        self.figures.began(batch.last_lsn, now_ns)
         is_promised = self._is_always and batch.commits
         sync = is_promised or self._wants_sync or self._finished is not None
         self._wants_write = self._wants_sync = False
@@ -333,6 +344,8 @@ class GroupCommit:
         if not batch.syncs:
             note = self._inline_sync.note_sync if sync else self._inline_sync.note_write
             note(now_ns, self._took_ns)
+        if sync:
+            self.figures.syncs.note(self._took_ns)
         return is_durable
 
     def _run(
@@ -352,7 +365,7 @@ class GroupCommit:
         if self._ended_ns - self._waits_from_ns > self._slow_ns:
             self._tell_slow()
         if is_durable:
-            self._log.durable(batch.last_lsn)
+            self._note_durable(batch.last_lsn)
         self._advance(is_here)
         if not is_durable:
             self._arm_interval()
@@ -361,17 +374,22 @@ class GroupCommit:
         waited_ns = self._ended_ns - self._waits_from_ns
         self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
 
+    def _note_durable(self, lsn: int) -> None:
+        self._log.durable(lsn)
+        self.figures.durable(lsn)
+
     def _sync_all(self) -> bool:
         began_ns = self._now_ns()
         self._writer.sync()
         self._ended_ns = self._now_ns()
         self._took_ns = self._ended_ns - began_ns
+        self.figures.syncs.note(self._took_ns)
         return True
 
     def _synced(self, is_durable: bool, lsn: int) -> None:
         if self._ended_ns - self._waits_from_ns > self._slow_ns:
             self._tell_slow()
-        self._log.durable(lsn)
+        self._note_durable(lsn)
         self._advance()
 
     def _advance(self, is_here: bool = False) -> None:
@@ -422,6 +440,7 @@ class GroupCommit:
 
     def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True
+        self.figures.rehomings += 1
         self._writer = self._writer.abandon()
         self._events.rehomed(self._log.rehome(self._now_ns()), error)
         batch = self._log.take(self._now_ns())

@@ -16,6 +16,7 @@ from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
+from beanstalk_twisted.storage.commit_figures import CommitFigures
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
 from beanstalk_twisted.storage.environment import (
@@ -68,6 +69,30 @@ class LogFacts:
         self.migrated: Callable[[], int] = lambda: 0
 
 
+class LogFigures(NamedTuple):
+    """
+    What monitoring shows of a log, as of now; sizes in bytes.
+
+    :ivar total_bytes: of all segments; ``live_bytes`` of the records of living jobs.
+    :ivar debt_bytes: by how much it is larger than it may be before it is compacted.
+    :ivar unsynced_bytes: what is appended and not known durable; ``unsynced_ns`` how long the
+        oldest of it has waited.
+    :ivar preallocated_bytes: what records can still take of files that are there.
+    :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
+    """
+
+    total_bytes: int
+    live_bytes: int
+    debt_bytes: int
+    unsynced_bytes: int
+    unsynced_ns: int
+    preallocated_bytes: int
+    disk_free_bytes: int | None
+    segments: int
+    is_full: bool
+    commits: CommitFigures
+
+
 class LogStore:
     """
     Owns an open log: group commit, compaction and archiving for one queue.  Logs their states.
@@ -88,6 +113,11 @@ class LogStore:
         self._clock = environment.clock
         self._changed = events.changed
         self._reactor = environment.reactor
+        self._io = environment.unwatched
+        self._ask_free = environment.directory.free_bytes
+        self._disk_free_bytes: int | None = None
+        self._is_asking = False
+        self._compaction = options.compaction
         self._refusal = ""
         self._news: IDelayedCall | None = None
         self._slow: Repeats[SlowSync] = Repeats(environment.reactor, self._tell_of_slow, max)
@@ -119,6 +149,43 @@ class LogStore:
         facts.current = lambda: self._log.segment
         facts.migrated = lambda: self._queue.tally.copies
         facts.written = lambda: self._log.records_written
+
+    def figures(self) -> LogFigures:
+        """
+        The log as it is now.  The disk is asked how much is free for the next call.
+        """
+        self._look_for_free()
+        log, committer = self._log, self.committer
+        live = self._queue.state.live.live_bytes
+        may_be = self._compaction.factor * live
+        may_be += self._compaction.spare_segments * log.segment_bytes
+        return LogFigures(
+            log.total_bytes, live, max(0, log.total_bytes - int(may_be)),
+            log.open_bytes + log.undurable_bytes,
+            committer.figures.unsynced_ns(self._clock.now_ns()), log.budget.free,
+            self._disk_free_bytes, log.segment - log.oldest + 1, self.is_full, committer.figures,
+        )  # fmt: skip
+
+    def _look_for_free(self) -> None:
+        """
+        In the I/O thread: a file system may keep whoever asks waiting.
+        """
+        if not self._is_asking:
+            self._is_asking = True
+            self._io.run(self._ask_free).addCallbacks(self._note_free, self._note_no_answer)
+
+    def _note_free(self, count: int) -> None:
+        self._is_asking, self._disk_free_bytes = False, count
+
+    def _note_no_answer(self, failure: Failure) -> None:
+        self._is_asking, self._disk_free_bytes = False, None
+
+    @property
+    def is_full(self) -> bool:
+        """
+        Whether the disk gives no more space.
+        """
+        return self._log.budget.is_short
 
     def start(self) -> None:
         """

@@ -1,0 +1,127 @@
+"""
+What an operation is given, and what it gives back.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, Protocol
+
+from twisted.internet.defer import Deferred
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+PROBLEM: Final = "application/problem+json"
+"""What errors are told in (RFC 9457)."""
+
+
+class Call(NamedTuple):
+    """
+    A request that has wholly come, and passed all checks.
+
+    :ivar parameters: of the path, by name.
+    :ivar query: behind the question mark; of a name given twice, the last.
+    :ivar headers: by lower-case name; of a name given twice, the last.
+    :ivar body: at most `channel.MAX_BODY_BYTES`.
+    :ivar peer: the client's address, in words; empty if it has none.
+    """
+
+    parameters: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    peer: str = ""
+
+
+class Document(NamedTuple):
+    """
+    A whole reply.
+
+    :ivar body: the bytes; or pieces, each made when the client has taken the one before, one a turn
+        of the reactor, so that making one may take a millisecond or two.
+    :ivar headers: beside those that every reply has.
+    """
+
+    body: bytes | Iterable[bytes]
+    content_type: str = JSON
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+class Outlet(Protocol):
+    """
+    Where a `Stream` writes; `sending.StreamOutlet` is one.
+    """
+
+    def write(self, data: bytes) -> bool:
+        """
+        Send this, unless the client has not taken what was sent before: then it is dropped.
+
+        :return: whether it was sent.
+        """
+
+    def end(self) -> None:
+        """
+        There is no more.
+        """
+
+
+class Stream(Protocol):
+    """
+    A reply that goes on until the client leaves or the server stops, such as server-sent events.
+    """
+
+    content_type: str
+
+    def opened(self, outlet: Outlet) -> None:
+        """
+        The headers were sent.
+        """
+
+    def closed(self) -> None:
+        """
+        Nothing that is written from now on is sent; called once.
+        """
+
+
+class Refusal(Exception):
+    """
+    An operation is not carried out.
+
+    :ivar status: 400 to 599.
+    :ivar detail: what is wrong and what to do, for people; without anything of other clients.
+    """
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+Answer = Document | Stream
+Operation = Callable[[Call], Answer | Deferred[Document]]
+Operations = Mapping[str, Operation]
+"""By operation id."""
+
+
+def json_document(value: Any, status: int = 200) -> Document:
+    """
+    A small value as JSON.
+    """
+    return Document(encoded(value) + b"\n", JSON, status)
+
+
+def encoded(value: Any) -> bytes:
+    """
+    JSON in ASCII, without anything that HTML would take for a tag.
+    """
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Document:
+    """
+    :return: the reply that says what is wrong.
+    """
+    about = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
+    return Document(encoded(about) + b"\n", PROBLEM, status, headers or {})

@@ -1,0 +1,176 @@
+"""
+A connection of this process to itself.
+
+What a request asks for or changes is done by commands on such a connection, with the client that
+programs use.  So there is one path for all: the executor, replies that wait for the disk, slices,
+`list-connections`, which shows who has sent the request, and the log of connections.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred, FirstError, fail
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.web.exchange import Refusal
+
+T = TypeVar("T")
+
+STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
+    (errors.NotFound, 404, "there is no such tube or job, or another connection has it reserved"),
+    (errors.Draining, 503, "the server drains: new jobs are refused"),
+    (errors.JobTooBig, 413, "the body is larger than --max-job-size"),
+    (errors.OutOfMemory, 507, "the disk or the memory is full; nothing was changed"),
+    (errors.BadFormat, 400, "a value is wrong; nothing was changed"),
+    (errors.Duplicate, 409, "a job there has the same unique key"),
+)
+"""What the server's refusals are over HTTP."""
+
+
+class LocalEnd:
+    """
+    One end of a connection in memory, an ITransport.  What is written arrives in a later turn.
+    """
+
+    def __init__(self, reactor: IReactorTime, peer: object) -> None:
+        """
+        :param peer: whom this end is connected to, as its protocol sees it.
+        """
+        self.other: LocalEnd | None = None
+        self.protocol: Any = None
+        self.disconnecting = False
+        self._reactor = reactor
+        self._peer = peer
+        self._is_reading = True
+        self._is_closed = False
+        self._coming: list[bytes] = []
+        self._call: IDelayedCall | None = None
+
+    def write(self, data: bytes) -> None:
+        other = self.other
+        if other is not None and not self.disconnecting:
+            other._coming.append(data)
+            other._wake()
+
+    def writeSequence(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        """
+        It is never told to wait: a request asks for a bounded amount.
+        """
+
+    def unregisterProducer(self) -> None:
+        """
+        It is told of nothing more.
+        """
+
+    def pauseProducing(self) -> None:
+        self._is_reading = False
+
+    def resumeProducing(self) -> None:
+        self._is_reading = True
+        self._wake()
+
+    def getPeer(self) -> object:
+        return self._peer
+
+    getHost = getPeer
+
+    def loseConnection(self) -> None:
+        if not self.disconnecting:
+            self.disconnecting = True
+            self._reactor.callLater(0, self._close)
+
+    abortConnection = loseConnection
+
+    def _wake(self) -> None:
+        if self._call is None and self._coming and self._is_reading:
+            self._call = self._reactor.callLater(0, self._deliver)
+
+    def _deliver(self) -> None:
+        self._call = None
+        if self._is_reading and not self._is_closed:
+            data, self._coming = b"".join(self._coming), []
+            self.protocol.dataReceived(data)
+
+    def _close(self) -> None:
+        """
+        Tell both ends, this one last.
+        """
+        for end in (self.other, self):
+            if end is not None and not end._is_closed:
+                end._is_closed = end.disconnecting = True
+                if end._call is not None:
+                    end._call.cancel()
+                end.protocol.connectionLost(Failure(ConnectionDone()))
+
+
+class LocalConnections:
+    """
+    Makes connections to a server in this process.
+    """
+
+    def __init__(self, service: BeanstalkService, reactor: IReactorTime) -> None:
+        self._service = service
+        self._reactor = reactor
+
+    def run(self, peer: str, work: Callable[[Connection], Deferred[T]]) -> Deferred[T]:
+        """
+        Make a connection, have something done on it, and close it.
+
+        :param peer: the address of who has asked for it.
+        :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
+        """
+        connection = self._connect(peer)
+        if connection is None:
+            return fail(Refusal(503, "the server takes no more connections"))
+        try:
+            outcome = work(connection)
+        except ValueError as problem:
+            connection.part()
+            return fail(Refusal(400, str(problem)))
+        outcome.addBoth(_part, connection)
+        outcome.addErrback(_refused)
+        return outcome
+
+    def _connect(self, peer: str) -> Connection | None:
+        address = (IPv6Address if ":" in peer else IPv4Address)("TCP", peer, 0) if peer else None
+        served: Any = self._service.factory.buildProtocol(address)
+        if served is None:
+            return None
+        ours, theirs = LocalEnd(self._reactor, None), LocalEnd(self._reactor, address)
+        ours.other, theirs.other = theirs, ours
+        connection = Connection(self._reactor)
+        ours.protocol, theirs.protocol = connection, served
+        served.makeConnection(theirs)
+        made: Any = connection
+        made.makeConnection(ours)
+        return connection
+
+
+def _part(outcome: T, connection: Connection) -> T:
+    connection.part()
+    return outcome
+
+
+def _refused(failure: Failure) -> Any:
+    """
+    :return: never.
+    :raise Refusal: the server's refusal.
+    """
+    error = failure.value
+    if isinstance(error, FirstError):
+        error = error.subFailure.value
+    for kind, status, detail in STATUSES:
+        if isinstance(error, kind):
+            raise Refusal(status, detail) from None
+    if isinstance(error, errors.ClientError):
+        raise Refusal(503, "the server stops, or does not answer; it may have been done") from None
+    return failure

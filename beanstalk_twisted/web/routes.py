@@ -1,0 +1,131 @@
+"""
+The routes: which path and method is which operation.
+
+Dispatch, the test of the OpenAPI file and the documentation are derived from this table.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+
+class Route(NamedTuple):
+    """
+    One path and method.
+
+    :ivar path: segments in braces are parameters: ``/api/v1/tubes/{tube}``.
+    :ivar method: ``GET``, for ``HEAD`` too, or ``POST``.
+    :ivar operation: the id of its operation; no two rows have the same.
+    :ivar writes: whether it changes something; then it needs ``--http-write``.
+    """
+
+    path: str
+    method: str
+    operation: str
+    writes: bool = False
+
+
+ROUTES: Final = (
+    Route("/healthz", "GET", "healthz"),
+    Route("/readyz", "GET", "readyz"),
+    Route("/metrics", "GET", "metrics"),
+    Route("/api/v1/openapi.json", "GET", "getDescription"),
+    Route("/api/v1/server", "GET", "getServer"),
+    Route("/api/v1/server/drain", "POST", "drain", writes=True),
+    Route("/api/v1/server/undrain", "POST", "undrain", writes=True),
+    Route("/api/v1/log", "GET", "getLog"),
+    Route("/api/v1/connections", "GET", "listConnections"),
+    Route("/api/v1/tubes", "GET", "listTubes"),
+    Route("/api/v1/tubes/{tube}", "GET", "getTube"),
+    Route("/api/v1/tubes/{tube}/pause", "POST", "pauseTube", writes=True),
+    Route("/api/v1/tubes/{tube}/kick", "POST", "kickTube", writes=True),
+    Route("/api/v1/tubes/{tube}/flush", "POST", "flushTube", writes=True),
+    Route("/api/v1/tubes/{tube}/policy", "POST", "setPolicy", writes=True),
+    Route("/api/v1/tubes/{tube}/jobs", "GET", "listJobs"),
+    Route("/api/v1/tubes/{tube}/jobs", "POST", "putJob", writes=True),
+    Route("/api/v1/jobs/{job}", "GET", "getJob"),
+    Route("/api/v1/jobs/{job}/kick", "POST", "kickJob", writes=True),
+    Route("/api/v1/jobs/{job}/delete", "POST", "deleteJob", writes=True),
+    Route("/api/v1/jobs/{job}/move", "POST", "moveJob", writes=True),
+    Route("/api/v1/jobs/{job}/edit", "POST", "editJob", writes=True),
+)  # fmt: skip
+
+
+class NoRoute(Exception):
+    """
+    There is no such path.
+    """
+
+
+class WrongMethod(Exception):
+    """
+    The path has no such method.
+
+    :ivar allowed: those that it has, as the header Allow says them.
+    """
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(allowed)
+        self.allowed = allowed
+
+
+class RouteTable:
+    """
+    Finds routes.
+    """
+
+    def __init__(self, routes: tuple[Route, ...] = ROUTES) -> None:
+        self.routes = routes
+        self._literal: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[tuple[str, ...], dict[str, Route]] = {}
+        for route in routes:
+            if "{" in route.path:
+                rows = self._patterns.setdefault(tuple(route.path.split("/")), {})
+            else:
+                rows = self._literal.setdefault(route.path, {})
+            rows[route.method] = route
+
+    def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        """
+        :param path: as it came, percent signs included.
+        :return: the route, and its parameters, decoded.
+        :raise NoRoute: nothing is there, or a parameter is not UTF-8.
+        :raise WrongMethod: something is, but not with this method.
+        """
+        rows, parameters = self._rows(path)
+        route = rows.get("GET" if method == "HEAD" else method)
+        if route is None:
+            methods = [*rows, *(["HEAD"] if "GET" in rows else [])]
+            raise WrongMethod(", ".join(sorted(methods)))
+        return route, parameters
+
+    def _rows(self, path: str) -> tuple[Mapping[str, Route], Mapping[str, str]]:
+        rows = self._literal.get(path)
+        if rows is not None:
+            return rows, {}
+        segments = path.split("/")
+        for pattern, rows in self._patterns.items():
+            parameters = _matched(pattern, segments)
+            if parameters is not None:
+                return rows, parameters
+        raise NoRoute
+
+
+def _matched(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
+    """
+    :return: the parameters; None if the path is not of this pattern.
+    """
+    if len(pattern) != len(segments):
+        return None
+    parameters = {}
+    for wanted, segment in zip(pattern, segments, strict=True):
+        if wanted.startswith("{"):
+            if not segment:
+                return None
+            try:
+                parameters[wanted[1:-1]] = unquote(segment, errors="strict")
+            except UnicodeDecodeError:
+                return None
+        elif wanted != segment:
+            return None
+    return parameters

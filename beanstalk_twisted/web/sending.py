@@ -1,0 +1,187 @@
+"""
+Sending replies that are made piece by piece, and those that go on.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from beanstalk_twisted.web.channel import BoundedRequest
+from beanstalk_twisted.web.exchange import Stream
+
+REPLY_S: Final = 60.0
+"""Seconds that a reply may take, however slowly its client reads."""
+
+
+TURN_S: Final = 0.001
+"""Seconds of a turn in which pieces are begun, of all replies together: others wait no longer."""
+
+
+class SharedTurns:
+    """
+    Divides turns of the reactor among all replies that are made piece by piece.
+    """
+
+    def __init__(self, reactor: IReactorTime) -> None:
+        self._reactor = reactor
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._call: IDelayedCall | None = None
+
+    def add(self, make: Callable[[], None]) -> None:
+        """
+        Call in a later turn, behind all who wait.
+        """
+        self._waiting.append(make)
+        if self._call is None:
+            self._call = self._reactor.callLater(0, self._turn)
+
+    def stop(self) -> None:
+        """
+        Make nothing more.
+        """
+        self._waiting.clear()
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def _turn(self) -> None:
+        self._call = None
+        ends_s = self._reactor.seconds() + TURN_S
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
+            if self._reactor.seconds() > ends_s:
+                break
+        if self._waiting and self._call is None:
+            self._call = self._reactor.callLater(0, self._turn)
+
+
+@implementer(IPushProducer)
+class PieceSender:
+    """
+    Makes and sends one piece of a reply a turn, while the client takes them.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, request: BoundedRequest, pieces: Iterable[bytes], reactor: IReactorTime,
+        turns: SharedTurns,
+    ) -> None:  # fmt: skip
+        self._request: Any = request
+        self._pieces = iter(pieces)
+        self._reactor = reactor
+        self._is_paused = False
+        self._turns = turns
+        self._is_waiting = self._is_over = False
+        self._limit: IDelayedCall | None = None
+
+    def begin(self) -> None:
+        """
+        Begin to send; the headers are set.
+        """
+        self._request.notifyFinish().addBoth(self._ended)
+        self._limit = self._reactor.callLater(REPLY_S, self._give_up)
+        self._request.registerProducer(self, True)
+        self._send()
+
+    def pauseProducing(self) -> None:
+        self._is_paused = True
+
+    def resumeProducing(self) -> None:
+        self._is_paused = False
+        self._wait()
+
+    def stopProducing(self) -> None:
+        """
+        The connection is lost, which `_ended` hears of too.
+        """
+
+    def _wait(self) -> None:
+        if not (self._is_paused or self._is_waiting or self._is_over):
+            self._is_waiting = True
+            self._turns.add(self._send)
+
+    def _send(self) -> None:
+        self._is_waiting = False
+        if self._is_over:
+            return
+        try:
+            piece = next(self._pieces, None)
+        except Exception:
+            # Half of it has left: that it is no whole reply can only be told by its end.
+            self.log.failure("while answering an HTTP request", event="http-failed")
+            self._give_up()
+            return
+        if piece is None:
+            self._request.unregisterProducer()
+            self._request.finish()
+            return
+        self._request.write(piece)
+        self._wait()
+
+    def _give_up(self) -> None:
+        self._request.channel.end()
+
+    def _ended(self, outcome: object) -> None:
+        self._is_over = True
+        limit, self._limit = self._limit, None
+        if limit is not None and limit.active():
+            limit.cancel()
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
+
+
+@implementer(IPushProducer)
+class StreamOutlet:
+    """
+    An `exchange.Outlet`: what its client does not take is dropped, not kept.
+    """
+
+    def __init__(self, request: BoundedRequest, stream: Stream) -> None:
+        self._request: Any = request
+        self._stream = stream
+        self._is_paused = False
+        self._is_over = False
+
+    def begin(self) -> None:
+        """
+        Send the headers, and let the stream begin.
+        """
+        self._request.notifyFinish().addBoth(self._ended)
+        self._request.registerProducer(self, True)
+        self._request.write(b"")
+        if self._request.method == b"HEAD":
+            self.end()
+        else:
+            self._stream.opened(self)
+
+    def write(self, data: bytes) -> bool:
+        if self._is_over or self._is_paused:
+            return False
+        self._request.write(data)
+        return True
+
+    def end(self) -> None:
+        if not self._is_over:
+            self._request.unregisterProducer()
+            self._request.finish()
+
+    def pauseProducing(self) -> None:
+        self._is_paused = True
+
+    def resumeProducing(self) -> None:
+        self._is_paused = False
+
+    def stopProducing(self) -> None:
+        """
+        The connection is lost, which `_ended` hears of too.
+        """
+
+    def _ended(self, outcome: object) -> None:
+        self._is_over = True
+        self._stream.closed()

@@ -1,0 +1,286 @@
+"""
+The HTTP server: from a request to its operation, and back.
+"""
+
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPFactory
+
+from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.server.audit import AUDIT
+from beanstalk_twisted.web.channel import (
+    REQUEST_S,
+    BoundedChannel,
+    BoundedRequest,
+    lower_case,
+)
+from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
+from beanstalk_twisted.web.guards import HEADERS, WRITE_HEADER, host_is_ours, is_own_request
+from beanstalk_twisted.web.routes import NoRoute, Route, RouteTable, WrongMethod
+from beanstalk_twisted.web.sending import PieceSender, SharedTurns, StreamOutlet
+
+MAX_CONNECTIONS: Final = 64
+"""
+HTTP connections at a time, further ones are closed at once: a browser makes 6, and so many cost at
+most 16 MiB for bodies.
+"""
+
+MAX_AUDIT_BYTES: Final = 400
+"""Bytes of a path that the log shows of a change: a tube's name, every byte with three."""
+
+MAX_QUERY_FIELDS: Final = 32
+"""Fields of a query: no operation knows more than a few."""
+
+
+class HttpSettings(NamedTuple):
+    """
+    How the endpoint was told to be.
+
+    :ivar names: by which it may be called, beside IP addresses and ``localhost``, in lower case.
+    :ivar may_write: whether anything may be changed.
+    :ivar metrics_tubes: how many tubes have metrics of their own.
+    :ivar has_messagebird: whether metrics have the names of messagebird/beanstalkd_exporter too.
+    """
+
+    names: frozenset[str] = frozenset()
+    may_write: bool = False
+    metrics_tubes: int = 100
+    has_messagebird: bool = False
+
+
+class Part(Protocol):
+    """
+    What works as long as the endpoint is open.
+    """
+
+    def start(self) -> None:
+        """
+        Begin: the first port is open.
+        """
+
+    def stop(self) -> None:
+        """
+        End, and leave no timer.
+        """
+
+
+class SiteRequest(BoundedRequest):
+    """
+    A request on its way to its operation.
+    """
+
+    log = Logger()
+    _is_change = False
+
+    def answer(self) -> None:
+        site: Site = self.channel.factory
+        site.requests += 1
+        try:
+            answer = self._answered(site)
+        except Refusal as refusal:
+            answer = problem(refusal.status, refusal.detail)
+        except WrongMethod as wrong:
+            detail = f"this path has {wrong.allowed}"
+            answer = problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"Allow": wrong.allowed})
+        except NoRoute:
+            answer = problem(HTTPStatus.NOT_FOUND, "there is no such path")
+        except Exception:
+            answer = self._failed(Failure())
+        if isinstance(answer, Deferred):
+            answer.addErrback(self._refused)
+            self.notifyFinish().addErrback(lambda _: answer.cancel())
+            answer.addCallback(self._send_unless_lost)
+        else:
+            self._send(answer)
+
+    def _answered(self, site: "Site") -> Answer | Deferred[Document]:
+        """
+        :raise Exception: it is not carried out.
+        """
+        headers = lower_case(self)
+        self._check_host(headers, site.settings.names)
+        path, _, query = self.uri.decode("latin-1").partition("?")
+        route, parameters = site.table.find(self.method.decode("latin-1"), path)
+        if route.writes:
+            _check_write(route, headers, site.settings.may_write)
+        body = self.content.getvalue()
+        peer = getattr(self.client, "host", "")
+        call = Call(parameters, _fields(query), headers, body, peer)
+        self._is_change = route.writes
+        return site.operations[route.operation](call)
+
+    def _check_host(self, headers: Mapping[str, str], names: Collection[str]) -> None:
+        """
+        :raise Refusal: the request is for another server, or for none.
+        """
+        given = self.requestHeaders.getRawHeaders(b"host") or []
+        if len(given) > 1 or (not given and self.clientproto != b"HTTP/1.0"):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "a request has one header Host")
+        if given and not host_is_ours(headers["host"], names):
+            raise Refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this server is not known by that name; start it with --http-host NAME",
+            )
+
+    def _refused(self, failure: Failure) -> Document:
+        if isinstance(failure.value, Refusal):
+            return problem(failure.value.status, failure.value.detail)
+        if failure.check(CancelledError):
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "it was not waited for")
+        return self._failed(failure)
+
+    def _failed(self, failure: Failure) -> Document:
+        """
+        An operation has failed: what of, is for the log alone.
+        """
+        self.log.failure("while answering an HTTP request", failure, event="http-failed")
+        detail = "the server's log says what happened; nothing was lost"
+        return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+
+    def _send_unless_lost(self, answer: Answer) -> None:
+        if not self._disconnected:
+            self._send(answer)
+
+    def _send(self, answer: Answer) -> None:
+        site: Site = self.channel.factory
+        if isinstance(answer, Document):
+            if self._is_change:
+                self._audit(answer.status)
+            self._set_head(answer.status, answer.content_type, answer.headers)
+            if isinstance(answer.body, bytes):
+                self._send_whole(answer.body)
+            else:
+                PieceSender(self, answer.body, site.reactor, site.turns).begin()
+        else:
+            self._set_head(HTTPStatus.OK, answer.content_type, {})
+            StreamOutlet(self, answer).begin()
+
+    def _audit(self, status: int) -> None:
+        """
+        Log what somebody did, as far as the path tells it; what its commands do is told besides.
+        """
+        self.log.info(
+            "{who}: HTTP {path}: {status}", event=AUDIT,
+            who=getattr(self.client, "host", "a UNIX socket"),
+            path=escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES]), status=status,
+        )  # fmt: skip
+
+    def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
+        self.setResponseCode(status, HTTPStatus(status).phrase.encode())
+        for name, value in {**HEADERS, "Content-Type": content_type, **own}.items():
+            self.responseHeaders.setRawHeaders(name, [value])
+
+    def _send_whole(self, body: bytes) -> None:
+        self.responseHeaders.setRawHeaders("Content-Length", [str(len(body))])
+        request: Any = self
+        request.write(body)
+        request.finish()
+
+
+def _check_write(route: Route, headers: Mapping[str, str], may_write: bool) -> None:
+    """
+    :raise Refusal: nothing may be changed, or not by this request.
+    """
+    if not may_write:
+        detail = "this endpoint is read-only; start the server with --http-write"
+        raise Refusal(HTTPStatus.FORBIDDEN, detail)
+    if not is_own_request(headers):
+        detail = f"a request that changes something has the header {WRITE_HEADER}, and no other "
+        raise Refusal(HTTPStatus.FORBIDDEN, detail + "origin than this server")
+
+
+def _fields(query: str) -> dict[str, str]:
+    """
+    :raise Refusal: they are too many, or wrong.
+    """
+    try:
+        return dict(parse_qsl(
+            query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS, errors="strict",
+        ))  # fmt: skip
+    except ValueError:
+        detail = f"the query is not UTF-8, or has more than {MAX_QUERY_FIELDS} fields"
+        raise Refusal(HTTPStatus.BAD_REQUEST, detail) from None
+
+
+class Site(HTTPFactory):
+    """
+    The endpoint: HTTP/1.1 on any number of ports.
+
+    :ivar parts: start and end with the endpoint.
+    :ivar turns: divides turns among replies in pieces.
+    :ivar requests: how many have come.
+    :ivar refused: how many connections were closed since there were `MAX_CONNECTIONS`.
+    """
+
+    protocol = BoundedChannel  # type: ignore[assignment]
+    noisy = False
+
+    def __init__(
+        self, operations: Operations, table: RouteTable, settings: HttpSettings,
+        reactor: IReactorTime,
+    ) -> None:  # fmt: skip
+        super().__init__(timeout=REQUEST_S, reactor=reactor)
+        self.operations = operations
+        self.table = table
+        self.settings = settings
+        self.parts: list[Part] = []
+        self.turns = SharedTurns(reactor)
+        self.requests = self.refused = 0
+        self._channels: set[BoundedChannel] = set()
+
+    @property
+    def connections(self) -> int:
+        """
+        How many there are.
+        """
+        return len(self._channels)
+
+    def buildProtocol(self, addr: Any) -> Any:
+        if len(self._channels) >= MAX_CONNECTIONS:
+            self.refused += 1
+            return None
+        channel: Any = super().buildProtocol(addr)
+        channel.requestFactory = SiteRequest
+        self._channels.add(channel)
+        return channel
+
+    def left(self, channel: BoundedChannel) -> None:
+        """
+        A connection has ended.
+        """
+        self._channels.discard(channel)
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """
+        What TLS may agree upon: no HTTP/2, whose connections are not bounded here.
+        """
+        return [b"http/1.1"]
+
+    def startFactory(self) -> None:
+        """
+        Unlike Twisted's, it opens no access log.
+        """
+        for part in self.parts:
+            part.start()
+
+    def stopFactory(self) -> None:
+        """
+        The last port was closed: so are connections and streams.
+        """
+        for part in self.parts:
+            part.stop()
+        for channel in list(self._channels):
+            channel.end()
+        self.turns.stop()
+
+    def log(self, request: object) -> None:
+        """
+        Requests are not logged.
+        """

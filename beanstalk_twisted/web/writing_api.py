@@ -1,0 +1,164 @@
+"""
+The API's operations that change something.
+
+Each runs the commands that a client would send, and answers when these are answered: what the reply
+tells is as durable as theirs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
+from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
+from beanstalk_twisted.web import api_fields
+from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
+from beanstalk_twisted.web.local_connection import LocalConnections
+
+ALL: int = api_fields.MAX_U32
+"""A kick of all jobs."""
+
+FLUSHED: tuple[str, ...] = ("ready", "delayed", "buried", "all")
+
+
+class WritingApi:
+    """
+    Operations that change something.
+    """
+
+    def __init__(self, connections: LocalConnections) -> None:
+        self._connections = connections
+
+    def pause_tube(self, call: Call) -> "Deferred[Document]":
+        """
+        Pause a tube for so many ``seconds``; 0 ends a pause.
+        """
+        tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
+        seconds = api_fields.number(fields, "seconds", None)
+        return self._run(call, fields, lambda to: to.pause_tube(tube, seconds))
+
+    def kick_tube(self, call: Call) -> "Deferred[Document]":
+        """
+        Kick up to ``count`` jobs of a tube.
+        """
+        tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
+        count = api_fields.number(fields, "count", ALL)
+
+        def kick(to: Connection) -> "Deferred[Any]":
+            # It has to be there: `use` would make it.
+            there: Deferred[Any] = to.stats_tube(tube)
+            there.addCallback(lambda _: to.use(tube))
+            return there.addCallback(lambda _: to.kick(count))
+
+        return self._run(call, fields, kick, "kicked")
+
+    def flush_tube(self, call: Call) -> "Deferred[Document]":
+        """
+        Delete the jobs of a tube that are in a ``state``.
+        """
+        tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
+        state = api_fields.text(fields, "state")
+        if state not in FLUSHED:
+            raise Refusal(400, f"state is one of {', '.join(FLUSHED)}")
+        return self._run(call, fields, lambda to: to.flush_tube(tube, state), "flushed")
+
+    def set_policy(self, call: Call) -> "Deferred[Document]":
+        """
+        Set keys of a tube's policy; null removes one.
+        """
+        tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
+        if not all(value is None or isinstance(value, int | str) for value in fields.values()):
+            raise Refusal(400, "values are numbers, strings or null")
+        return self._run(call, {}, lambda to: to.tube_policy(tube, fields))
+
+    def put_job(self, call: Call) -> "Deferred[Document]":
+        """
+        Put a job into a tube.
+        """
+        tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
+        body = api_fields.body_of(fields)
+        if body is None:
+            raise Refusal(400, "a job has a body or a body_base64")
+        priority = api_fields.number(fields, "priority", DEFAULT_PRIORITY)
+        delay = api_fields.number(fields, "delay", 0)
+        ttr = api_fields.number(fields, "ttr", DEFAULT_TTR_S)
+
+        def put(to: Connection) -> "Deferred[Any]":
+            return to.put(body, tube=tube, priority=priority, delay=delay, ttr=ttr)
+
+        return self._run(call, fields, put, "id")
+
+    def kick_job(self, call: Call) -> "Deferred[Document]":
+        """
+        Kick a job.
+        """
+        return self._of_job(call, lambda to, job_id: to.kick_job(job_id))
+
+    def delete_job(self, call: Call) -> "Deferred[Document]":
+        """
+        Delete a job that no connection has reserved.
+        """
+        return self._of_job(call, lambda to, job_id: to.delete(job_id))
+
+    def move_job(self, call: Call) -> "Deferred[Document]":
+        """
+        Take a job into another ``tube``.
+        """
+        fields = api_fields.fields_of(call.body)
+        job_id, tube = api_fields.job_id(call.parameters), api_fields.text(fields, "tube")
+        return self._run(call, fields, lambda to: to.move_job(job_id, tube))
+
+    def edit_job(self, call: Call) -> "Deferred[Document]":
+        """
+        Give a job another ``body``, ``priority``, ``delay`` or ``ttr``; what is not given stays.
+        """
+        job_id, fields = api_fields.job_id(call.parameters), api_fields.fields_of(call.body)
+        body = api_fields.body_of(fields)
+        given = {
+            name: api_fields.number(fields, name, None)
+            for name in ("priority", "delay", "ttr")
+            if name in fields
+        }
+
+        def edit(to: Connection) -> "Deferred[Any]":
+            return to.stats_job(job_id).addCallback(
+                lambda stats: to.update_job(
+                    job_id, given.get("priority", stats.pri),
+                    given.get("delay", stats.time_left if stats.state == "delayed" else 0),
+                    given.get("ttr", stats.ttr), body=body,
+                )
+            )  # fmt: skip
+
+        return self._run(call, fields, edit)
+
+    def drain(self, call: Call) -> "Deferred[Document]":
+        """
+        Refuse new jobs.
+        """
+        return self._run(call, api_fields.fields_of(call.body), lambda to: to.drain())
+
+    def undrain(self, call: Call) -> "Deferred[Document]":
+        """
+        Take new jobs again.
+        """
+        return self._run(call, api_fields.fields_of(call.body), lambda to: to.undrain())
+
+    def _of_job(
+        self, call: Call, work: Callable[[Connection, int], Deferred[Any]]
+    ) -> "Deferred[Document]":
+        job_id = api_fields.job_id(call.parameters)
+        return self._run(call, api_fields.fields_of(call.body), lambda to: work(to, job_id))
+
+    def _run(
+        self, call: Call, fields: dict[str, Any], work: Callable[[Connection], Deferred[Any]],
+        result: str = "",
+    ) -> "Deferred[Document]":  # fmt: skip
+        """
+        :param fields: that nobody has taken.
+        :param result: what the commands' result is called, if it is shown.
+        """
+        api_fields.no_more(fields)
+        done = self._connections.run(call.peer, work)
+        return done.addCallback(lambda value: json_document({result: value} if result else {}))

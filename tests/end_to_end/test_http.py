@@ -1,0 +1,134 @@
+"""
+The HTTP endpoint of a real server, asked by a real client.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from beanstalk_twisted.web.channel import MAX_BODY_BYTES
+from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.site import MAX_CONNECTIONS
+from tests.server_process import LIMIT_S, ServerProcess, ours
+from tests.web.reading import read_prometheus
+
+_PORT = re.compile(r"listening on 127\.0\.0\.1:(\d+), HTTP")
+
+
+class HttpServer:
+    """
+    A server with an endpoint on a free port.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.server = ServerProcess(ours("-p0", "-b", folder / "log", "--http=0", *options), folder)
+        self.server.wait_for(", HTTP")
+        found = _PORT.search("\n".join(self.server.said()))
+        assert found is not None
+        self.port = int(found[1])
+
+    def ask(
+        self, path: str, body: dict[str, Any] | None = None, **headers: str
+    ) -> tuple[int, bytes]:
+        """
+        Ask with Python's own client.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data)
+        for name, value in headers.items():
+            request.add_header(name.replace("_", "-"), value)
+        if body is not None:
+            request.add_header(WRITE_HEADER, "1")
+        try:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
+                return reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def ask_quietly(self, path: str) -> int:
+        """
+        Ask while connections may be refused.
+
+        :return: the status, 0 if there was none.
+        """
+        try:
+            return self.ask(path)[0]
+        except OSError:
+            return 0
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    """
+    Read all that comes.
+    """
+    heard = b""
+    try:
+        while piece := connection.recv(1 << 16):
+            heard += piece
+    except ConnectionResetError:
+        return heard
+    return heard
+
+
+def test_a_server_is_seen_asked_and_changed_over_http(tmp_path: Path) -> None:
+    http = HttpServer(tmp_path, "--http-write")
+    with http.server:
+        assert http.ask("/readyz") == (200, b"ready\n")
+        put = http.ask("/api/v1/tubes/mail/jobs", {"body": "hello"})
+        assert put == (200, b'{"id":1}\n')
+        connection = http.server.connect()
+        assert connection.ask(b"peek 1\r\n") == b"FOUND 1 5\r\nhello\r\n"
+        status, text = http.ask("/metrics")
+        samples = {
+            (sample.name, tuple(sample.labels.values())): sample.value
+            for family in read_prometheus(text.decode())
+            for sample in family.samples
+        }
+        assert (status, samples["beanstalkd_tube_jobs_total", ("mail",)]) == (200, 1)
+        assert samples["process_resident_memory_bytes", ()] > 1 << 20
+        assert http.ask("/api/v1/server/drain", {}) == (200, b"{}\n")
+        assert http.ask("/readyz")[0] == 503
+        assert http.ask("/healthz")[0] == 200
+        connection.close()
+    again = HttpServer(tmp_path)
+    with again.server:
+        status, job = again.ask("/api/v1/jobs/1")
+        assert (status, json.loads(job)["body"]["text"]) == (200, "hello")
+        assert again.ask("/api/v1/jobs/1/delete", {})[0] == 403
+
+
+def test_hostile_requests_are_refused_and_others_served_all_the_while(tmp_path: Path) -> None:
+    http = HttpServer(tmp_path, "--http-write")
+    with http.server:
+        with http.connect() as endless:
+            endless.sendall(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000)
+            assert until_closed(endless).startswith(b"HTTP/1.1 400 ")
+        with http.connect() as large:
+            head = f"POST /api/v1/tubes/x/jobs HTTP/1.1\r\nHost: localhost\r\n{WRITE_HEADER}: 1\r\n"
+            large.sendall(f"{head}Content-Length: {MAX_BODY_BYTES + 1}\r\n\r\n".encode())
+            assert until_closed(large).startswith(b"HTTP/1.1 413 ")
+        slow = [http.connect() for _ in range(MAX_CONNECTIONS - 1)]
+        for connection in slow:
+            connection.sendall(b"GET /hea")
+        assert http.ask("/healthz")[0] == 200
+        slow.append(http.connect())
+        with http.connect() as one_more:
+            assert until_closed(one_more) == b""
+        for connection in slow:
+            connection.close()
+        while http.ask_quietly("/healthz") != 200:
+            assert http.server.process.poll() is None
+        assert http.ask("/healthz", Host="evil.example")[0] == 421
+        cross_site = http.ask("/api/v1/server/drain", {}, Sec_Fetch_Site="cross-site")
+        assert cross_site[0] == 403
+        assert http.ask("/readyz") == (200, b"ready\n")
+        assert not any("Traceback" in line for line in http.server.said())

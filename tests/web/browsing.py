@@ -1,0 +1,187 @@
+"""
+HTTP requests to an endpoint on a clock that stands still.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, cast
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.exchange import Operation
+from beanstalk_twisted.web.routes import ROUTES, Route, RouteTable
+from beanstalk_twisted.web.serving import make_site
+from beanstalk_twisted.web.site import HttpSettings, Site
+
+NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Reply(NamedTuple):
+    """
+    A reply; header names in lower case.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """
+        The body's value.
+        """
+        return json.loads(self.body)
+
+
+class WebTransport:
+    """
+    A transport whose peer reads at once.
+
+    :ivar value: what was written.
+    """
+
+    protocol: Any
+
+    def __init__(self) -> None:
+        self.value = b""
+        self.is_closed = self.disconnecting = False
+
+    def write(self, data: bytes) -> None:
+        self.value += data
+
+    def writeSequence(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        """
+        It is never told to wait.
+        """
+
+    def unregisterProducer(self) -> None:
+        """
+        It is told of nothing more.
+        """
+
+    def pauseProducing(self) -> None:
+        """
+        What comes is the test's to say.
+        """
+
+    resumeProducing = pauseProducing
+
+    def getPeer(self) -> IPv4Address:
+        return IPv4Address("TCP", "127.0.0.1", 4711)
+
+    getHost = getPeer
+
+    def loseConnection(self) -> None:
+        self.abortConnection()
+
+    def abortConnection(self) -> None:
+        if not self.is_closed:
+            self.is_closed = self.disconnecting = True
+            self.protocol.connectionLost(Failure(ConnectionDone()))
+
+
+class Browser:
+    """
+    A connection to a site.
+    """
+
+    def __init__(self, site: Site, clock: Any) -> None:
+        self.clock = clock
+        self.transport = WebTransport()
+        self.channel = site.buildProtocol(self.transport.getPeer())
+        if self.channel is not None:
+            self.transport.protocol = self.channel
+            self.channel.makeConnection(self.transport)
+
+    @property
+    def is_closed(self) -> bool:
+        """
+        Whether the server has ended it.
+        """
+        return self.channel is None or self.transport.is_closed
+
+    def send(self, data: bytes) -> bytes:
+        """
+        Send bytes.
+
+        :return: what came back at once.
+        """
+        self.transport.value = b""
+        if not self.is_closed:
+            self.channel.dataReceived(data)
+        return self.transport.value
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
+    ) -> Reply:
+        """
+        Ask, and let as many turns pass as the reply needs.
+        """
+        all_headers = {"host": "localhost", **headers}
+        if body or method == "POST":
+            all_headers["content-length"] = str(len(body))
+        lines = [f"{name}: {value}\r\n" for name, value in all_headers.items()]
+        self.send(f"{method} {path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode() + body)
+        for _ in range(10_000):
+            if self.is_closed or not self.channel._handlingRequest:
+                break
+            self.clock.advance(0)
+        return parsed(self.transport.value)
+
+
+def parsed(data: bytes) -> Reply:
+    """
+    Read a reply.
+    """
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    if headers.get("transfer-encoding") == "chunked":
+        body = _joined(body)
+    return Reply(int(first.split()[1]), headers, body)
+
+
+def _joined(chunks: bytes) -> bytes:
+    body = b""
+    while chunks:
+        size, _, rest = chunks.partition(b"\r\n")
+        body += rest[: int(size, 16)]
+        chunks = rest[int(size, 16) + 2 :]
+    return body
+
+
+def browse(
+    server: MemoryServer, *names: str, may_write: bool = False, **operations: Operation
+) -> Browser:
+    """
+    Open a connection to an endpoint of a server.
+
+    :param operations: beside the server's own, one for each of these paths.
+    """
+    settings = HttpSettings(frozenset(names), may_write)
+    return Browser(site_of(server, settings, operations), server.clock)
+
+
+def site_of(
+    server: MemoryServer,
+    settings: HttpSettings | None = None,
+    operations: Mapping[str, Operation] | None = None,
+) -> Site:
+    """
+    Make an endpoint; see `browse`.
+    """
+    site = make_site(server.service, settings or HttpSettings(), cast(Any, server.clock))
+    names = operations or {}
+    site.operations = {**site.operations, **names}
+    rows = [Route(f"/{name}", "GET", name) for name in names]
+    changes = [Route(f"/{name}", "POST", name, writes=True) for name in names]
+    site.table = RouteTable((*ROUTES, *rows, *changes))
+    return site

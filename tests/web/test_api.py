@@ -1,0 +1,390 @@
+"""
+The API: what is shown, what is changed, and what is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from twisted.logger import capturedLogs, formatEvent
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.reading_api import MAX_LIST_BODY, MAX_PAGE_JOBS, MAX_SHOWN_BODY
+from beanstalk_twisted.web.tube_pages import MAX_OFFSET, MAX_PAGE_TUBES
+from tests.held_io import HeldIo
+from tests.web.browsing import Browser, Reply, browse
+
+V1 = "/api/v1"
+
+
+class Caller:
+    """
+    A server, a client of it and who calls the API.
+    """
+
+    def __init__(self, server: MemoryServer | None = None) -> None:
+        self.server = server or MemoryServer(directory=MemoryDirectory())
+        self.client = self.server.connect()
+        self._browser = browse(self.server, may_write=True)
+
+    @property
+    def browser(self) -> Browser:
+        """
+        A connection that has not been idle for too long.
+        """
+        if self._browser.is_closed:
+            self._browser = Browser(self._browser.channel.factory, self.server.clock)
+        return self._browser
+
+    def get(self, path: str, status: int = 200) -> Any:
+        reply = self.browser.ask("GET", V1 + path)
+        assert reply.status == status, reply.body
+        return reply.json
+
+    def post(self, path: str, status: int = 200, **fields: Any) -> Any:
+        reply = self.send(path, json.dumps(fields).encode())
+        assert reply.status == status, reply.body
+        return reply.json
+
+    def send(self, path: str, body: bytes) -> Reply:
+        return self.browser.ask("POST", V1 + path, body, {WRITE_HEADER: "1"})
+
+    def ask(self, request: bytes) -> bytes:
+        return self.client.ask(request)
+
+    def put(self, tube: bytes, *bodies: bytes) -> None:
+        """
+        Put jobs.
+        """
+        self.ask(b"use %s\r\n" % tube)
+        for body in bodies:
+            self.ask(b"put 5 0 60 %d\r\n%s\r\n" % (len(body), body))
+
+    def state(self, job_id: int) -> str:
+        return str(self.get(f"/jobs/{job_id}")["state"])
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Caller()
+
+
+# What is shown.
+
+
+def test_the_server_is_shown_as_stats_has_it(caller: Caller) -> None:
+    caller.put(b"mail", b"x")
+    shown = caller.get("/server")
+    assert shown["current_jobs_ready"] == 1
+    assert shown["draining"] is False
+    assert set(shown) == {
+        key.replace("-", "_") for key, _ in caller.server.service.queue.server_pairs()
+    }
+
+
+def test_the_log_is_shown_if_there_is_one(caller: Caller) -> None:
+    caller.put(b"mail", b"x")
+    shown = caller.get("/log")
+    assert shown["live_bytes"] > 0
+    assert sum(shown["fsync_seconds"]["counts"]) > 0
+    assert "in memory only" in Caller(MemoryServer()).get("/log", 404)["detail"]
+
+
+def names(page: Any) -> list[str]:
+    return [tube["name"] for tube in page["tubes"]]
+
+
+def test_tubes_are_shown_by_pages_sorted_and_searched(caller: Caller) -> None:
+    for name, count in ((b"b", 2), (b"a", 1), (b"c-mail", 3)):
+        caller.put(name, *(count * [b"x"]))
+    caller.ask(b"use default\r\n")
+    assert names(caller.get("/tubes")) == ["a", "b", "c-mail", "default"]
+    assert names(caller.get("/tubes?limit=2&offset=1")) == ["b", "c-mail"]
+    assert names(caller.get("/tubes?sort=ready&limit=2")) == ["c-mail", "b"]
+    found = caller.get("/tubes?search=mail")
+    assert (found["total"], found["matches"], names(found)) == (4, 1, ["c-mail"])
+    assert found["tubes"][0]["ready"] == 3
+
+
+def test_a_list_of_very_many_tubes_is_made_in_slices(caller: Caller) -> None:
+    for number in range(2500):
+        caller.ask(b"watch tube-%d\r\n" % number)
+    page = caller.get(f"/tubes?limit={MAX_PAGE_TUBES}&offset={MAX_OFFSET}")
+    assert (page["total"], len(page["tubes"])) == (2501, MAX_PAGE_TUBES)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [f"limit={MAX_PAGE_TUBES + 1}", "limit=0", "limit=x", "limit=-1", "limit=", "limit=%C2%B2",
+     f"offset={MAX_OFFSET + 1}", "sort=nothing", "limit=" + "9" * 5000],
+)  # fmt: skip
+def test_a_page_out_of_bounds_is_refused(caller: Caller, query: str) -> None:
+    assert caller.get(f"/tubes?{query}", 400)["status"] == 400
+
+
+def test_a_tube_is_shown_with_its_policy(caller: Caller) -> None:
+    caller.put(b"mail", b"x")
+    caller.ask(b"tube-policy mail max-reserves=3\r\n")
+    caller.server.advance(4)
+    tube = caller.get("/tubes/mail")
+    assert (tube["ready"], tube["total_jobs"], tube["oldest_ready_age_seconds"]) == (1, 1, 4)
+    assert tube["policy"]["max_reserves"] == 3
+
+
+@pytest.mark.parametrize("path", ["/tubes/none", "/tubes/none/jobs", "/jobs/99"])
+def test_what_is_not_there_is_not_found(caller: Caller, path: str) -> None:
+    assert caller.get(path, 404)["title"] == "Not Found"
+
+
+@pytest.mark.parametrize(
+    "path", ["/tubes/%3Cscript%3E", "/tubes/a%20b", "/tubes/a%0D%0Adelete%201", "/jobs/x",
+             "/jobs/-1", "/tubes/" + 201 * "a", f"/jobs/{1 << 64}", "/tubes/%E2%82%AC"],
+)  # fmt: skip
+def test_what_is_no_name_or_number_is_refused(caller: Caller, path: str) -> None:
+    assert caller.get(path, 400)["status"] == 400
+
+
+def test_jobs_of_a_tube_are_shown_by_pages(caller: Caller) -> None:
+    caller.put(b"mail", b"one", b"two", b"three")
+    caller.ask(b"watch mail\r\nreserve\r\n")
+    page = caller.get("/tubes/mail/jobs?limit=2")
+    assert [job["id"] for job in page["jobs"]] == [2, 3]
+    rest = caller.get(f"/tubes/mail/jobs?limit=2&cursor={page['cursor']}")
+    assert ([job["id"] for job in rest["jobs"]], rest["cursor"]) == ([1], None)
+    reserved = caller.get("/tubes/mail/jobs?state=reserved")["jobs"]
+    assert [(job["id"], job["connection"]) for job in reserved] == [(1, 1)]
+    assert "body" not in reserved[0]
+
+
+def test_a_page_of_jobs_shows_the_beginnings_of_bodies_if_asked_to(caller: Caller) -> None:
+    caller.put(b"mail", b"hello", b"\xff\x00", "ä".encode() * 10)
+    jobs = caller.get("/tubes/mail/jobs?body_bytes=3")["jobs"]
+    assert [job["body"] for job in jobs] == [
+        {"size": 5, "truncated": True, "text": "hel"},
+        {"size": 2, "truncated": False, "base64": "/wA="},
+        {"size": 20, "truncated": True, "text": "ä"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "query", [f"limit={MAX_PAGE_JOBS + 1}", f"body_bytes={MAX_LIST_BODY + 1}", "state=x",
+              "cursor=nonsense", "cursor=%0D%0A"],
+)  # fmt: skip
+def test_a_wrong_page_of_jobs_is_refused(caller: Caller, query: str) -> None:
+    caller.put(b"mail", b"x")
+    caller.get(f"/tubes/mail/jobs?{query}", 400)
+
+
+def test_a_job_is_shown_with_its_body(caller: Caller) -> None:
+    caller.put(b"mail", b"<script>alert(1)</script>")
+    reply = caller.browser.ask("GET", f"{V1}/jobs/1")
+    assert b"<" not in reply.body
+    assert reply.json["body"]["text"] == "<script>alert(1)</script>"
+    assert (reply.json["tube"], reply.json["state"], reply.json["ttr"]) == ("mail", "ready", 60)
+
+
+def test_of_a_long_body_the_beginning_is_shown() -> None:
+    caller = Caller(MemoryServer(max_job_bytes=1 << 20))
+    caller.put(b"mail", b"x" * (MAX_SHOWN_BODY + 1))
+    body = caller.get("/jobs/1")["body"]
+    assert (len(body["text"]), body["size"], body["truncated"]) == (
+        MAX_SHOWN_BODY,
+        MAX_SHOWN_BODY + 1,
+        True,
+    )
+
+
+def test_connections_are_shown_and_who_asks_is_one_of_them(caller: Caller) -> None:
+    shown = caller.get("/connections")["connections"]
+    assert [each["connection"] for each in shown] == [1, 2]
+    assert shown[1]["peer"].startswith("127.0.0.1:")
+
+
+def test_a_connection_of_a_request_ends_with_it(caller: Caller) -> None:
+    for _ in range(3):
+        caller.get("/connections")
+    caller.server.advance()
+    assert caller.server.service.queue.tally.connected == 1
+
+
+# What is changed.
+
+
+def test_a_job_is_put(caller: Caller) -> None:
+    assert caller.post("/tubes/mail/jobs", body="hällo", priority=7, delay=0, ttr=9) == {"id": 1}
+    assert caller.ask(b"peek 1\r\n") == "FOUND 1 6\r\nhällo\r\n".encode()
+    assert b"\npri: 7\n" in caller.ask(b"stats-job 1\r\n")
+    body = base64.b64encode(b"\xff\x00\r\n").decode()
+    assert caller.post("/tubes/mail/jobs", body_base64=body) == {"id": 2}
+    assert caller.ask(b"peek 2\r\n") == b"FOUND 2 4\r\n\xff\x00\r\n\r\n"
+
+
+def test_a_tube_is_paused_kicked_and_flushed(caller: Caller) -> None:
+    caller.put(b"mail", b"a", b"b")
+    caller.ask(b"watch mail\r\nreserve\r\nbury 1 0\r\n")
+    caller.post("/tubes/mail/pause", seconds=60)
+    assert caller.get("/tubes/mail")["pause_seconds_left"] == 60
+    caller.post("/tubes/mail/pause", seconds=0)
+    assert caller.get("/tubes/mail")["pause_seconds_left"] == 0
+    assert caller.post("/tubes/mail/kick", count=10) == {"kicked": 1}
+    assert caller.post("/tubes/mail/flush", state="ready") == {"flushed": 2}
+
+
+def test_a_flush_of_very_many_jobs_is_answered_when_it_is_done(caller: Caller) -> None:
+    caller.put(b"mail", *(3000 * [b"x"]))
+    assert caller.post("/tubes/mail/flush", state="all") == {"flushed": 3000}
+    assert caller.server.service.queue.state.jobs.look(1) is None
+
+
+def test_a_job_is_kicked_moved_edited_and_deleted(caller: Caller) -> None:
+    caller.put(b"mail", b"a")
+    caller.ask(b"watch mail\r\nreserve\r\nbury 1 0\r\n")
+    assert caller.state(1) == "buried"
+    caller.post("/jobs/1/kick")
+    assert caller.state(1) == "ready"
+    caller.post("/jobs/1/move", tube="other")
+    assert caller.get("/jobs/1")["tube"] == "other"
+    caller.post("/jobs/1/edit", body="new", priority=1)
+    job = caller.get("/jobs/1")
+    assert (job["body"]["text"], job["pri"], job["ttr"]) == ("new", 1, 60)
+    caller.post("/jobs/1/delete")
+    caller.get("/jobs/1", 404)
+
+
+def test_an_edit_of_one_value_leaves_the_others(caller: Caller) -> None:
+    caller.ask(b"put 3 100 60 1\r\na\r\n")
+    caller.server.advance(40)
+    caller.post("/jobs/1/edit", priority=9)
+    job = caller.get("/jobs/1")
+    assert (job["pri"], job["state"], job["time_left"]) == (9, "delayed", 60)
+    assert job["body"]["text"] == "a"
+
+
+def test_a_policy_is_set_and_removed(caller: Caller) -> None:
+    caller.put(b"mail", b"a")
+    caller.post("/tubes/mail/policy", **{"max-reserves": 3})
+    assert caller.get("/tubes/mail")["policy"]["max_reserves"] == 3
+    removed: dict[str, Any] = {"max-reserves": None}
+    caller.post("/tubes/mail/policy", **removed)
+    assert "max_reserves" not in caller.get("/tubes/mail")["policy"]
+    caller.post("/tubes/mail/policy", 400, **{"nonsense": 3})
+
+
+def test_the_server_is_drained_and_takes_jobs_again(caller: Caller) -> None:
+    caller.post("/server/drain")
+    assert caller.post("/tubes/mail/jobs", 503, body="x")["detail"].startswith("the server drains")
+    caller.post("/server/undrain")
+    caller.post("/tubes/mail/jobs", body="x")
+
+
+def test_a_change_is_answered_when_it_is_on_disk() -> None:
+    io = HeldIo()
+    caller = Caller(MemoryServer(directory=MemoryDirectory(), io=lambda: io))
+    for _ in range(20):
+        while io:
+            io.step()
+        caller.server.advance(0.1)
+    request = b'{"body":"x"}'
+    head = f"POST {V1}/tubes/mail/jobs HTTP/1.1\r\nHost: localhost\r\n{WRITE_HEADER}: 1\r\n"
+    caller.browser.send(f"{head}Content-Length: {len(request)}\r\n\r\n".encode() + request)
+    caller.server.advance(0.1)
+    assert caller.browser.transport.value == b""
+    for _ in range(5):
+        while io:
+            io.step()
+        caller.server.advance(0.01)
+    assert caller.browser.transport.value.endswith(b'{"id":1}\n')
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/tubes/mail/pause", {}),
+        ("/tubes/mail/pause", {"seconds": -1}),
+        ("/tubes/mail/pause", {"seconds": 1.5}),
+        ("/tubes/mail/pause", {"seconds": True}),
+        ("/tubes/mail/pause", {"seconds": 1 << 32}),
+        ("/tubes/mail/pause", {"seconds": 1, "unknown": 1}),
+        ("/tubes/mail/kick", {"count": "x"}),
+        ("/tubes/mail/flush", {}),
+        ("/tubes/mail/flush", {"state": "reserved"}),
+        ("/tubes/mail/jobs", {}),
+        ("/tubes/mail/jobs", {"body": 1}),
+        ("/tubes/mail/jobs", {"body": "\ud800"}),
+        ("/tubes/mail/jobs", {"body": "x", "body_base64": "eA=="}),
+        ("/tubes/mail/jobs", {"body_base64": "x"}),
+        ("/tubes/mail/policy", {}),
+        ("/tubes/mail/policy", {"max-reserves": [1]}),
+        ("/tubes/mail/policy", {"a b": "1\r\ndelete 1"}),
+        ("/tubes/a%0D%0Ab/jobs", {"body": "x"}),
+        ("/jobs/1/move", {}),
+        ("/jobs/1/move", {"tube": "a b"}),
+        ("/jobs/1/edit", {"ttr": -1}),
+        ("/jobs/x/delete", {}),
+        ("/server/drain", {"x": 1}),
+    ],
+)
+def test_a_wrong_change_is_refused_and_nothing_is_done(
+    caller: Caller, path: str, fields: dict[str, Any]
+) -> None:
+    caller.put(b"mail", b"a")
+    before = caller.ask(b"stats-job 1\r\n")
+    caller.post(path, 400, **fields)
+    assert caller.ask(b"stats-job 1\r\n") == before
+
+
+@pytest.mark.parametrize("body", [b"[]", b"x", b'"x"', b"\xff", b"[" * 100_000, b"null"])
+def test_a_body_that_is_no_object_is_refused(caller: Caller, body: bytes) -> None:
+    assert caller.send("/tubes/mail/pause", body).status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [("/tubes/none/pause", {"seconds": 1}), ("/tubes/none/kick", {"count": 1}),
+     ("/tubes/none/flush", {"state": "all"}), ("/jobs/9/kick", {}), ("/jobs/9/delete", {}),
+     ("/jobs/9/move", {"tube": "x"}), ("/jobs/9/edit", {"priority": 1})],
+)  # fmt: skip
+def test_a_change_of_what_is_not_there_is_not_found(
+    caller: Caller, path: str, fields: dict[str, Any]
+) -> None:
+    caller.post(path, 404, **fields)
+    assert caller.server.service.queue.state.tubes.find(b"none") is None
+
+
+def test_a_job_that_somebody_has_reserved_is_left_alone(caller: Caller) -> None:
+    caller.put(b"mail", b"a")
+    caller.ask(b"watch mail\r\nreserve\r\n")
+    caller.post("/jobs/1/delete", 404)
+    assert caller.state(1) == "reserved"
+
+
+def test_a_body_larger_than_jobs_may_be_is_refused(caller: Caller) -> None:
+    caller.post("/tubes/mail/jobs", body="x" * 65_535)
+    caller.post("/tubes/mail/jobs", 413, body="x" * 65_536)
+
+
+def test_what_somebody_did_is_in_the_log_and_what_was_only_looked_at_is_not(
+    caller: Caller,
+) -> None:
+    caller.put(b"mail", b"a")
+    with capturedLogs() as events:
+        caller.get("/jobs/1")
+        caller.post("/jobs/1/delete")
+        caller.post("/jobs/1/delete", 404)
+    lines = [formatEvent(event) for event in events if "HTTP" in str(event.get("log_format"))]
+    assert lines == [
+        f"127.0.0.1: HTTP {V1}/jobs/1/delete: 200",
+        f"127.0.0.1: HTTP {V1}/jobs/1/delete: 404",
+    ]
+
+
+def test_a_server_without_room_for_connections_says_so(caller: Caller) -> None:
+    service = caller.server.service
+    service.settings = service.settings._replace(max_connections=1)
+    assert caller.get("/jobs/1", 503)["detail"] == "the server takes no more connections"
+    caller.server.stop()

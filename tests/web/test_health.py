@@ -1,0 +1,149 @@
+"""
+Whether the server works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import CancelledError
+from twisted.internet.task import Clock
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.storage.group_commit import NEVER, FsyncPolicy
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.health import PROBE_S, DiskProbe
+from tests.held_io import HeldIo
+from tests.web.browsing import Browser, browse
+
+REQUEST = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def on_slow_disk(io: HeldIo, fsync: FsyncPolicy | None = None) -> MemoryServer:
+    if fsync is not None:
+        return MemoryServer(directory=MemoryDirectory(), io=lambda: io, fsync=fsync)
+    return MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+
+
+def ready(browser: Browser) -> tuple[int, str]:
+    reply = browser.ask("GET", "/readyz")
+    return reply.status, reply.body.decode().strip()
+
+
+@pytest.mark.parametrize("directory", [None, MemoryDirectory()])
+def test_a_server_that_works_is_healthy_and_ready(directory: MemoryDirectory | None) -> None:
+    browser = browse(MemoryServer(directory=directory))
+    assert browser.ask("GET", "/healthz").body == b"ok\n"
+    assert ready(browser) == (200, "ready")
+
+
+def test_a_server_that_drains_is_not_ready() -> None:
+    server = MemoryServer()
+    server.service.drain()
+    assert ready(browse(server)) == (503, "not ready: it drains: new jobs are refused")
+    server.service.queue.puts.set_draining(False)
+    assert ready(browse(server)) == (200, "ready")
+
+
+def test_a_server_that_stops_is_not_ready() -> None:
+    server = MemoryServer()
+    browser = browse(server)
+    server.stop()
+    assert ready(browser) == (503, "not ready: the server starts or stops")
+
+
+class Disk:
+    """
+    A disk that answers when the test says so.
+    """
+
+    def __init__(self, limit_s: float = 60) -> None:
+        self.clock = Clock()
+        self.asked: list[Callable[[], None]] = []
+        self.answers: list[bool] = []
+        self.probe = DiskProbe(self.asked.append, limit_s, cast(Any, self.clock))
+
+    def ask(self) -> None:
+        """
+        Have it asked.
+        """
+        self.probe.ask().addCallback(self.answers.append)
+
+
+def test_all_who_ask_at_once_ask_the_disk_once() -> None:
+    disk = Disk()
+    disk.ask()
+    disk.ask()
+    assert len(disk.asked) == 1
+    disk.asked[0]()
+    assert disk.answers == [True, True]
+    assert not disk.clock.getDelayedCalls()
+
+
+def test_its_last_answer_counts_for_a_second() -> None:
+    disk = Disk()
+    disk.ask()
+    disk.asked[0]()
+    disk.clock.advance(PROBE_S / 2)
+    disk.ask()
+    assert (len(disk.asked), disk.answers) == (1, [True, True])
+    disk.clock.advance(PROBE_S / 2)
+    disk.ask()
+    assert len(disk.asked) == 2
+
+
+def test_one_that_does_not_answer_in_time_is_not_asked_again_until_it_does() -> None:
+    disk = Disk(limit_s=5)
+    disk.ask()
+    disk.clock.advance(5)
+    disk.ask()
+    assert (len(disk.asked), disk.answers) == (1, [False, False])
+    disk.asked[0]()
+    disk.ask()
+    assert disk.answers == [False, False, True]
+
+
+def test_who_no_longer_waits_is_not_told() -> None:
+    disk = Disk()
+    waited = disk.probe.ask()
+    waited.addErrback(lambda failure: failure.trap(CancelledError))
+    waited.cancel()
+    disk.asked[0]()
+    assert disk.answers == []
+
+
+def settle(server: MemoryServer, io: HeldIo) -> None:
+    """
+    Let the disk do all that it was given.
+    """
+    for _ in range(20):
+        while io:
+            io.step()
+        server.advance(0.1)
+
+
+def test_the_disk_is_asked_before_the_server_says_that_it_is_ready() -> None:
+    io = HeldIo()
+    server = on_slow_disk(io)
+    settle(server, io)
+    browser = browse(server)
+    assert browser.send(REQUEST) == b""
+    while io:
+        io.step()
+    assert b"200 OK" in browser.transport.value
+
+
+def test_a_disk_that_does_not_answer_is_told() -> None:
+    server = on_slow_disk(HeldIo())
+    browser = browse(server)
+    browser.send(REQUEST)
+    browser.clock.advance(server.settings.fsync_timeout_s)
+    assert b"503 Service Unavailable" in browser.transport.value
+    assert b"the disk has not answered for 60 s" in browser.transport.value
+
+
+def test_a_log_that_is_never_synced_is_not_synced_for_this() -> None:
+    server = on_slow_disk(HeldIo(), NEVER)
+    assert ready(browse(server)) == (200, "ready")

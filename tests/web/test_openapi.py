@@ -1,0 +1,89 @@
+"""
+The description of the API is that of the routes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web import api_fields, reading_api, tube_pages
+from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.routes import ROUTES, Route
+from tests.web.browsing import browse, site_of
+
+API = [route for route in ROUTES if route.path.startswith("/api/")]
+DESCRIPTION: Any = json.loads(
+    resources.files("beanstalk_twisted.web").joinpath("openapi.json").read_text()
+)
+
+
+def resolved(value: Any) -> Any:
+    """
+    Follow a reference.
+    """
+    while "$ref" in value:
+        found = DESCRIPTION
+        for part in value["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        value = found
+    return value
+
+
+def operation(route: Route) -> Any:
+    return DESCRIPTION["paths"][route.path][route.method.lower()]
+
+
+def parameters(route: Route, place: str) -> dict[str, Any]:
+    given = [resolved(each) for each in operation(route).get("parameters", ())]
+    return {each["name"]: each["schema"] for each in given if each["in"] == place}
+
+
+def test_it_has_the_routes_of_the_table_and_no_others() -> None:
+    described = {
+        (path, method.upper(), about["operationId"])
+        for path, methods in DESCRIPTION["paths"].items()
+        for method, about in methods.items()
+    }
+    assert described == {(route.path, route.method, route.operation) for route in API}
+
+
+@pytest.mark.parametrize("route", API, ids=lambda route: route.operation)
+def test_a_route_is_described_as_it_is(route: Route) -> None:
+    about = operation(route)
+    assert set(parameters(route, "path")) == set(re.findall(r"{(\w+)}", route.path))
+    headers = {name.lower() for name in parameters(route, "header")}
+    assert headers == ({WRITE_HEADER} if route.writes else set())
+    assert ("requestBody" in about) is route.writes
+    assert ("403" in about["responses"]) is route.writes
+    assert about["summary"]
+    for reply in about["responses"].values():
+        assert resolved(reply)["description"]
+
+
+def test_its_limits_are_those_of_the_code() -> None:
+    by_name = {route.operation: route for route in API}
+    tubes = parameters(by_name["listTubes"], "query")
+    assert tubes["limit"]["maximum"] == tube_pages.MAX_PAGE_TUBES
+    assert tubes["offset"]["maximum"] == tube_pages.MAX_OFFSET
+    assert tubes["sort"]["enum"] == list(tube_pages.SORTS)
+    jobs = parameters(by_name["listJobs"], "query")
+    assert jobs["limit"]["maximum"] == reading_api.MAX_PAGE_JOBS
+    assert jobs["body_bytes"]["maximum"] == reading_api.MAX_LIST_BODY
+    pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]
+    assert pause["schema"]["properties"]["seconds"]["maximum"] == api_fields.MAX_U32
+
+
+def test_each_route_of_the_table_has_its_operation() -> None:
+    site = site_of(MemoryServer())
+    assert {route.operation for route in ROUTES} == set(site.operations)
+
+
+def test_it_is_served() -> None:
+    reply = browse(MemoryServer()).ask("GET", "/api/v1/openapi.json")
+    assert reply.json == DESCRIPTION
