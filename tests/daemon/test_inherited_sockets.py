@@ -218,7 +218,9 @@ def test_a_restart_under_load_refuses_nobody_and_loses_nothing(tmp_path: Path) -
             before = len(load.put)
             sockets = [("beanstalk", listener)]
             with ActivatedServer(tmp_path, sockets, "-b", tmp_path / "bs") as server:
+                give_up_s = time.monotonic() + LIMIT_S
                 while len(load.put) < before + 100 and not load.failures:
+                    assert time.monotonic() < give_up_s
                     assert server.process.poll() is None
                     time.sleep(0.01)
                 # The last one ends as by a power cut.
