@@ -308,9 +308,9 @@ class Options(usage.Options):
     def _passed(self) -> tuple[list[Any], list[Any]]:
         """
         :return: endpoints of the sockets that the service manager has passed, those of protocol v1
-            behind; none if anything else to listen on was named.
+            behind; none if another address was named.
         """
-        if self["listen"] or self["listen_v1"] or not (self["address"] is self["port"] is None):
+        if self["listen"] or not (self["address"] is self["port"] is None):
             return [], []
         from twisted.internet import reactor
 

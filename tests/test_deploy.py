@@ -19,7 +19,6 @@ import yaml
 
 from beanstalk_twisted.daemon.inherited_sockets import NAME
 from beanstalk_twisted.daemon.listening import STOP_LIMIT_S
-from beanstalk_twisted.daemon.options import OPTIONS
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.version import VERSION
@@ -36,9 +35,6 @@ CONTAINER = DEPLOY / "container" / "Containerfile"
 
 EXPOSURE = 1.5
 """The worst that `systemd-analyze security` may say of the unit: "OK"; 9.6 is no protection."""
-
-MONITORING = {"http", "http-host"}
-"""Options of the endpoint that Prometheus asks."""
 
 
 def systemd_analyze() -> str:
@@ -130,14 +126,10 @@ def test_the_socket_is_the_one_that_the_server_serves() -> None:
 
 def checked(words: list[str]) -> Options:
     """
-    Parse options as the server does, but for those of monitoring.
+    Parse options as the server does.
     """
-    names = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
-    assert names <= OPTIONS.keys() | MONITORING
     options = Options()
-    options.parseOptions([
-        word for word in words if word[2:].partition("=")[0] not in MONITORING
-    ])  # fmt: skip
+    options.parseOptions(list(words))
     return options
 
 

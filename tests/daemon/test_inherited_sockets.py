@@ -147,6 +147,16 @@ def test_another_address_that_is_named_leaves_the_sockets_alone(tmp_path: Path) 
         assert server.port() != listener.getsockname()[1]
 
 
+def test_a_port_for_old_clients_is_opened_beside_them(tmp_path: Path) -> None:
+    old = "tcp:0:interface=127.0.0.1"
+    with (
+        listening() as listener,
+        ActivatedServer(tmp_path, [("beanstalk", listener)], "--listen-v1", old) as server,
+    ):
+        assert ask(socket.AF_INET, listener.getsockname(), b"list-tube-used\r\n") == USED
+        assert server.port_v1() != listener.getsockname()[1]
+
+
 def test_the_file_of_a_unix_socket_stays(tmp_path: Path) -> None:
     path = str(tmp_path / "bs.sock")
     with listening(socket.AF_UNIX, path) as listener:
@@ -208,7 +218,9 @@ def test_a_restart_under_load_refuses_nobody_and_loses_nothing(tmp_path: Path) -
             before = len(load.put)
             sockets = [("beanstalk", listener)]
             with ActivatedServer(tmp_path, sockets, "-b", tmp_path / "bs") as server:
+                give_up_s = time.monotonic() + LIMIT_S
                 while len(load.put) < before + 100 and not load.failures:
+                    assert time.monotonic() < give_up_s
                     assert server.process.poll() is None
                     time.sleep(0.01)
                 # The last one ends as by a power cut.
