@@ -1,0 +1,29 @@
+"""
+The page on monitoring has the limits of the code.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from beanstalk_twisted.web.channel import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    REQUEST_S,
+)
+from beanstalk_twisted.web.sending import REPLY_S
+from beanstalk_twisted.web.site import MAX_CONNECTIONS, MAX_QUERY_FIELDS
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "monitoring.md"
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    section = PAGE.read_text().partition("## HTTP limits")[2]
+    rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][2:]
+    written = [int(re.sub(r"\D", "", cell)) for cell in rows]
+    assert written == [
+        MAX_HEAD_BYTES, MAX_HEADERS, MAX_BODY_BYTES, MAX_QUERY_FIELDS, REQUEST_S, REPLY_S,
+        MAX_CONNECTIONS,
+    ]  # fmt: skip
