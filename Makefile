@@ -23,8 +23,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST := -m pytest --numprocesses=auto --dist=load
 
-.PHONY: help serve test test-all test-compiled lint soak bench bench-quick spark-demo spark-kills \
-    wheels compiler man modules clean
+.PHONY: help serve test test-all test-compiled browser lint soak bench bench-quick spark-demo \
+    spark-kills wheels compiler man modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -46,6 +46,9 @@ test-compiled: wheels ## run all tests of what is compiled on the compiled wheel
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' -c \
 	    'from beanstalk_twisted import version; assert version.IS_COMPILED, version.__file__'
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' $(PYTEST) --all $(COMPILED_TESTS) $(ARGS)
+
+browser: ## install what the tests of the console need beside node and chromium, 18 MB
+	npm ci --prefix tests/web/browser --no-audit --no-fund --ignore-scripts
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .

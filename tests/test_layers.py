@@ -50,7 +50,7 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 PURE_PACKAGES = ("binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "exports", "printable", "version", "storage.inline_sync", "daemon.gc_control",
-    "web.guards", "web.routes",
+    "web.guards", "web.history", "web.routes",
     "server.bindings", "server.execution_context", "server.executor", "server.incoming",
     "server.incoming_jobs", "server.reply_queue",
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",

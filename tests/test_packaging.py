@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OUR_FOLDERS = ("beanstalk_twisted", "binlog_tools")
 PLUGIN = "twisted/plugins/beanstalk_twisted_plugin.py"
 DELETED = "build/lib/beanstalk_twisted/deleted.py"
+STATIC = "beanstalk_twisted/web/static"
 LIMIT_SECONDS = 120
 
 # Asks as ``pip`` does, before it builds a wheel.
@@ -161,6 +162,10 @@ def test_a_wheel_holds_the_plugin_the_type_markers_and_nothing_left_over(wheel: 
         f"{folder}/py.typed" for folder in OUR_FOLDERS
     }
     assert not [name for name in names if name.startswith("tests/") or "dropin.cache" in name]
+    static = {path.name for path in (ROOT / STATIC).iterdir()}
+    assert {name for name in names if name.startswith(f"{STATIC}/")} == {
+        f"{STATIC}/{name}" for name in static
+    }
     assert Path(DELETED).name not in {Path(name).name for name in names}
 
 

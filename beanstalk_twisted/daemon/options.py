@@ -120,9 +120,9 @@ GROUPS: Final = (
                "Twisted reads each.", "auto"),
     )),
     Group("HTTP", (
-        Option("http", "", "ENDPOINT", "Serve health checks and metrics over HTTP at PORT, "
-               "HOST:PORT or an endpoint of Twisted, at 127.0.0.1 unless it says another "
-               "address. May be repeated."),
+        Option("http", "", "ENDPOINT", "Serve a console, health checks, metrics and an API over "
+               "HTTP at PORT, HOST:PORT or an endpoint of Twisted, at 127.0.0.1 unless it says "
+               "another address. May be repeated."),
         Option("http-host", "", "NAME", "Answer HTTP requests for this host name too, beside "
                "IP addresses and localhost. May be repeated."),
         Option("metrics-tubes", "", "N", "Tubes with metrics of their own, the most active ones; "

@@ -10,11 +10,14 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Document, Operations
 from beanstalk_twisted.web.health import Health
 from beanstalk_twisted.web.lag import ReactorLag
+from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.local_connection import LocalConnections
 from beanstalk_twisted.web.metrics import Metrics
+from beanstalk_twisted.web.overview import Overview
 from beanstalk_twisted.web.reading_api import ReadingApi
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
+from beanstalk_twisted.web.static_files import StaticFiles
 from beanstalk_twisted.web.writing_api import WritingApi
 
 
@@ -30,11 +33,16 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         service, lag.lags, lambda: (site.connections, site.refused, site.requests),
         settings.metrics_tubes, has_messagebird=settings.has_messagebird,
     )  # fmt: skip
-    site.parts += [lag, health.probe]
+    overview, static = Overview(service, may_write=settings.may_write), StaticFiles()
+    live = Live(overview.figures, overview.about, overview.run, reactor)
+    site.parts += [lag, health.probe, live]
     site.operations = {
         "healthz": health.healthz,
         "readyz": health.readyz,
         "metrics": metrics.metrics,
+        "console": static.index,
+        "static": static.static,
+        "live": live.stream,
         **_api(service, reactor),
     }
     return site

@@ -145,11 +145,14 @@ def parsed(data: bytes) -> Reply:
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
     if headers.get("transfer-encoding") == "chunked":
-        body = _joined(body)
+        body = joined(body)
     return Reply(int(first.split()[1]), headers, body)
 
 
-def _joined(chunks: bytes) -> bytes:
+def joined(chunks: bytes) -> bytes:
+    """
+    A body that was sent in chunks.
+    """
     body = b""
     while chunks:
         size, _, rest = chunks.partition(b"\r\n")

@@ -1,0 +1,163 @@
+"""
+The console's stream: server-sent events with the figures of each second.
+
+An event ``hello`` has the history, then each second has an event ``tick`` with one row of
+`history.Figures`.  A row has what was counted since the start, so a client that misses rows still
+gets its rates right.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+
+from beanstalk_twisted.web.exchange import Call, Outlet, Refusal
+from beanstalk_twisted.web.history import COUNTED, Figures, History
+
+TICK_S: Final = 1.0
+"""Seconds between two rows: as often as a person can read numbers."""
+
+MAX_STREAMS: Final = 32
+"""Streams at a time, half of all HTTP connections: so probes and scrapes still get in."""
+
+MAX_DROPPED: Final = 60
+"""
+Frames in a row that a client may not take: after a minute its stream ends, so that those who do not
+read do not keep others out.
+"""
+
+RETRY_MS: Final = 3000
+"""Milliseconds until a browser that lost its stream connects again."""
+
+_EVENT_ID: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
+
+
+class Viewer:
+    """
+    One stream, an `exchange.Stream`.
+    """
+
+    content_type = "text/event-stream"
+
+    def __init__(self, hello: Callable[[], bytes], viewers: "set[Viewer]") -> None:
+        """
+        :param hello: makes what is sent first.
+        :param viewers: it is one of them while it is open.
+        """
+        self._hello = hello
+        self._viewers = viewers
+        self._outlet: Outlet | None = None
+        self._dropped = 0
+
+    def opened(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._viewers.add(self)
+        outlet.write(self._hello())
+
+    def closed(self) -> None:
+        self._outlet = None
+        self._viewers.discard(self)
+
+    def show(self, frame: bytes) -> None:
+        """
+        Send a frame, unless its client has not taken those before it; see `MAX_DROPPED`.
+        """
+        if self._outlet is None:
+            return
+        self._dropped = 0 if self._outlet.write(frame) else self._dropped + 1
+        if self._dropped >= MAX_DROPPED:
+            self._outlet.end()
+
+
+class Live:
+    """
+    Keeps the history and tells whoever looks; to be started and stopped with the ports.
+    """
+
+    def __init__(
+        self, figures: Callable[[], Figures], about: Callable[[], Mapping[str, Any]], run: str,
+        reactor: IReactorTime,
+    ) -> None:  # fmt: skip
+        """
+        :param figures: gives those of now.
+        :param about: what else an event says: small, and JSON can tell it.
+        :param run: 16 hexadecimal digits, of this process only.
+        """
+        self.history = History()
+        self._figures = figures
+        self._about = about
+        self._run = run
+        self._viewers: set[Viewer] = set()
+        self._ticking = LoopingCall(self._tick)
+        self._ticking.clock = reactor
+
+    @property
+    def streams(self) -> int:
+        """
+        How many are open.
+        """
+        return len(self._viewers)
+
+    def start(self) -> None:
+        """
+        Begin to keep history, a tick from now: the ports are open before the log is.
+        """
+        self._ticking.start(TICK_S, now=False)
+
+    def stop(self) -> None:
+        """
+        Keep no more.
+        """
+        if self._ticking.running:
+            self._ticking.stop()
+
+    def stream(self, call: Call) -> Viewer:
+        """
+        Show figures from now on, after those of the last hours, or those that a client that was
+        here before has missed.
+
+        :raise Refusal: there are too many streams.
+        """
+        if len(self._viewers) >= MAX_STREAMS:
+            detail = f"there are {MAX_STREAMS} streams; close a console elsewhere"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+        known = call.headers.get("last-event-id") or call.query.get("after", "")
+        return Viewer(lambda: self._hello(self._seen(known)), self._viewers)
+
+    def _seen(self, event_id: str) -> int | None:
+        """
+        :return: the tick that a client has seen last; None if it needs all.
+        """
+        found = _EVENT_ID.fullmatch(event_id)
+        if found is None or found[1] != self._run:
+            return None
+        tick = int(found[2])
+        return tick if self.history.has_all_behind(tick) else None
+
+    def _hello(self, seen: int | None) -> bytes:
+        history = self.history
+        about = {"fields": Figures._fields, "counted": COUNTED, "resumed": seen is not None}
+        rows = b'"recent":' + history.recent(seen or 0)
+        if seen is None:
+            rows += b',"long":' + history.long()
+        return b"retry: %d\n%s" % (RETRY_MS, self._event(b"hello", about, rows))
+
+    def _tick(self) -> None:
+        row = self.history.note(self._figures())
+        if not self._viewers:
+            return
+        frame = self._event(b"tick", {}, b'"row":' + row)
+        for viewer in list(self._viewers):
+            viewer.show(frame)
+
+    def _event(self, name: bytes, about: Mapping[str, Any], rows: bytes) -> bytes:
+        """
+        :param rows: pairs of a JSON object, already encoded.
+        """
+        told = json.dumps({**about, **self._about()}, separators=(",", ":")).encode()
+        event_id = f"{self._run}-{self.history.ticks}".encode()
+        return b"event: %s\nid: %s\ndata: %s,%s}\n\n" % (name, event_id, told[:-1], rows)

@@ -1,0 +1,112 @@
+// The stream of figures: history first, then a row each second.
+
+const RECENT_ROWS = 300;
+const LONG_MS = 30_000;
+const LONG_ROWS = 720;
+const RETRY_MS = 5000;
+
+/**
+ * Holds the rows and tells who listens.  Events: `rows` (there are new ones), `state` (connected,
+ * lost, paused).  Closed while the page is hidden; then it goes on behind the last row it has.
+ */
+export class Live extends EventTarget {
+  fields = [];
+  recent = [];
+  long = [];
+  about = {};
+  state = "connecting";
+  #source = null;
+  #lastId = "";
+  #retry = 0;
+  #peaks = null;
+
+  start() {
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.#close("paused") : this.#open()));
+    if (!document.hidden) this.#open();
+  }
+
+  #open() {
+    clearTimeout(this.#retry);
+    if (this.#source) return;
+    this.#source = new EventSource(`live?after=${encodeURIComponent(this.#lastId)}`);
+    this.#source.addEventListener("hello", (event) => this.#hello(event));
+    this.#source.addEventListener("tick", (event) => this.#tick(event));
+    this.#source.onerror = () => {
+      this.#close("lost");
+      this.#retry = setTimeout(() => document.hidden || this.#open(), RETRY_MS);
+    };
+  }
+
+  #close(state) {
+    clearTimeout(this.#retry);
+    this.#source?.close();
+    this.#source = null;
+    this.#tell(state);
+  }
+
+  #tell(state) {
+    this.state = state;
+    this.dispatchEvent(new Event("state"));
+  }
+
+  #hello(event) {
+    const { fields, counted, resumed, recent, long, ...about } = JSON.parse(event.data);
+    [this.fields, this.counted, this.about, this.#lastId] = [fields, new Set(counted), about, event.lastEventId];
+    if (!resumed) [this.recent, this.long, this.#peaks] = [[], long, null];
+    for (const row of recent) this.#feed(row);
+    this.#tell("live");
+    this.dispatchEvent(new Event("rows"));
+  }
+
+  #tick(event) {
+    const { row, ...about } = JSON.parse(event.data);
+    [this.about, this.#lastId] = [about, event.lastEventId];
+    this.#feed(row);
+    this.#tell("live");
+    this.dispatchEvent(new Event("rows"));
+  }
+
+  #feed(row) {
+    this.recent.push(row);
+    if (this.recent.length > RECENT_ROWS) this.recent.shift();
+    const last = this.long.at(-1);
+    if (last && row[0] <= last[0]) return;
+    this.#peaks = this.#peaks
+      ? row.map((value, at) => (at === 0 || this.counted.has(this.fields[at]) ? value : Math.max(value, this.#peaks[at])))
+      : row;
+    if (row[0] - (last ?? this.recent[0])[0] >= LONG_MS) {
+      this.long.push(this.#peaks);
+      if (this.long.length > LONG_ROWS) this.long.shift();
+      this.#peaks = null;
+    }
+  }
+
+  /** The newest value of a field; 0 before there is one. */
+  now(field) {
+    return this.recent.at(-1)?.[this.fields.indexOf(field)] ?? 0;
+  }
+
+  /** How often a second a counted field grew, over the newest `seconds`. */
+  rateNow(field, seconds = 5) {
+    const at = this.fields.indexOf(field);
+    const [last, first] = [this.recent.at(-1), this.recent.at(-1 - seconds) ?? this.recent[0]];
+    return last && last[0] > first[0] ? ((last[at] - first[at]) * 1000) / (last[0] - first[0]) : 0;
+  }
+
+  /** Columns for a plot: times in seconds, then one column a field; of counted ones rates. */
+  columns(fields, isLong) {
+    const rows = isLong ? [...this.long, ...this.recent.slice(-1)] : this.recent;
+    const offset = this.about.wall_offset_ms ?? 0;
+    const times = rows.map((row) => (row[0] + offset) / 1000);
+    return [times, ...fields.map((field) => this.#column(rows, field))];
+  }
+
+  #column(rows, field) {
+    const at = this.fields.indexOf(field);
+    if (!this.counted?.has(field)) return rows.map((row) => row[at]);
+    return rows.map((row, place) => {
+      const before = rows[place - 1];
+      return before && row[0] > before[0] ? ((row[at] - before[at]) * 1000) / (row[0] - before[0]) : null;
+    });
+  }
+}

@@ -1,0 +1,83 @@
+// One tube: figures, plots since the page was opened, policy, jobs.
+import { flushTube, kickTube, pauseTube, putJob, resumeTube } from "./actions.js";
+import { get, path } from "./api.js";
+import { age, compact, count, h, setText } from "./dom.js";
+import { factList, inWords, jobTable } from "./jobs.js";
+import { Plot } from "./plots.js";
+
+const POINTS = 900;
+const DEPTHS = ["ready", "reserved", "delayed", "buried"];
+
+const FACTS = [
+  ...DEPTHS.map((state) => [inWords(state), (tube) => count(tube[state])]),
+  ["Urgent", (tube) => count(tube.urgent)],
+  ["Oldest ready", (tube) => (tube.ready ? age(tube.oldest_ready_age_seconds) : "none")],
+  ["Put", (tube) => count(tube.total_jobs)],
+  ["Deleted", (tube) => count(tube.deletes)],
+  ["Timed out", (tube) => count(tube.timeouts)],
+  ["Connections that use it", (tube) => count(tube.using)],
+  ["Connections that watch it", (tube) => count(tube.watching)],
+  ["Waiting workers", (tube) => count(tube.waiting)],
+  ["Paused", (tube) => (tube.pause_seconds_left ? `for ${age(tube.pause_seconds_left)} more` : "no")],
+];
+
+/** Columns of one more point; rates of what is counted come from the point before. */
+function rates(points) {
+  return ["total_jobs", "deletes", "timeouts"].map((key) => points.map((point, at) => {
+    const before = points[at - 1];
+    return before && point.at > before.at ? (point[key] - before[key]) / (point.at - before.at) : null;
+  }));
+}
+
+export function tubePage({ live, words: [name] }) {
+  const [facts, policy, tools, note] = [h("div", { class: "card" }), h("div", { class: "card", hidden: true }), h("div", { class: "actions" }), h("p", { class: "note", role: "status" })];
+  const plots = [new Plot("Jobs, since this page was opened", DEPTHS.map(inWords), compact), new Plot("Jobs a second", ["Put", "Deleted", "Timed out"], compact)];
+  const jobs = jobTable(name);
+  const points = [];
+  let offered = "";
+
+  async function refreshTube() {
+    try {
+      const tube = await get(path("tubes", name));
+      facts.replaceChildren(factList(FACTS.map(([label, value]) => [label, value(tube)])));
+      showPolicy(Object.entries(tube.policy ?? {}).filter(([key]) => key !== "name"));
+      points.push({ at: Date.now() / 1000, ...tube });
+      if (points.length > POINTS) points.shift();
+      const times = points.map((point) => point.at);
+      plots[0].show([times, ...DEPTHS.map((state) => points.map((point) => point[state]))]);
+      plots[1].show([times, ...rates(points)]);
+      setText(note, "");
+      offer(tube);
+    } catch (error) {
+      setText(note, error.status === 404 ? "There is no such tube now: it is made by the first that uses it." : error.message);
+      if (error.status === 404) offer({ name, ready: 0, delayed: 0, buried: 0, reserved: 0 });
+    }
+  }
+
+  function showPolicy(pairs) {
+    policy.hidden = pairs.length === 0;
+    policy.replaceChildren(h("h2", {}, "Policy"), factList(pairs.map(([key, value]) => [inWords(key), String(value)])));
+  }
+
+  function offer(tube) {
+    const now = JSON.stringify([tube.buried + tube.delayed > 0, tube.ready + tube.buried + tube.delayed > 0, tube.pause_seconds_left > 0]);
+    if (!live.about.may_write || offered === now) return;
+    offered = now;
+    const button = (label, action, isOff = false, kind = null) =>
+      h("button", { type: "button", class: kind, disabled: isOff, on: { click: () => action(name, refresh) } }, label);
+    tools.replaceChildren(
+      button("Put a job", putJob),
+      tube.pause_seconds_left > 0 ? button("Resume", resumeTube) : button("Pause", pauseTube),
+      button("Kick", kickTube, !(tube.buried + tube.delayed)),
+      button("Flush", flushTube, !(tube.ready + tube.buried + tube.delayed), "danger"));
+  }
+
+  const refresh = () => Promise.all([refreshTube(), jobs.refresh()]);
+  return {
+    title: name,
+    element: h("div", {}, h("h1", {}, name), note, tools, facts, h("div", { class: "plots" }, plots.map((plot) => plot.element)), policy, jobs.element),
+    shown: refresh, refresh,
+    recolour: () => plots.forEach((plot) => plot.recolour()),
+    remove: () => plots.forEach((plot) => plot.remove()),
+  };
+}

@@ -1,0 +1,167 @@
+// Walks through the console in a real browser, and prints what it found as JSON.
+//
+// node check.mjs CHROMIUM ADDRESS PICTURES JOB TUBE
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const [executablePath, address, pictures, job, tube] = process.argv.slice(2);
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
+const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log" };
+const found = { errors: [], violations: [], overflows: [], dialogs: 0, plot_ms: 0, impacts: [] };
+
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"] });
+
+/**
+ * Errors of scripts, and of the Content-Security-Policy; a dialog of its own means that markup ran.
+ *
+ * missing: what is no error.
+ */
+function watch(page, missing = /^$/) {
+  page.on("console", (message) => message.type() === "error" && !missing.test(message.text()) && found.errors.push(message.text()));
+  page.on("pageerror", (error) => found.errors.push(String(error)));
+  page.on("dialog", (dialog) => { found.dialogs += 1; return dialog.dismiss(); });
+}
+
+/** Once with the page's own policy, for errors; axe needs it off. */
+async function walk(bypassCSP, sizes, visit) {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const size of sizes) {
+      const viewport = SIZES[size];
+      const context = await browser.newContext({ viewport, colorScheme, bypassCSP, reducedMotion: "reduce" });
+      const page = await context.newPage();
+      watch(page);
+      for (const [name, where] of Object.entries(PAGES)) {
+        await page.goto(`${address}/#/${where}`);
+        await page.waitForSelector("#state.live");
+        await page.waitForSelector("main[data-ready]");
+        await visit(page, `${name}-${size}-${colorScheme}`);
+      }
+      await context.close();
+    }
+  }
+}
+
+async function picture(page, name) {
+  await page.waitForTimeout(name.startsWith("overview") ? 2500 : 400);
+  await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true });
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  if (over > 0) found.overflows.push(`${name}: ${over} px`);
+}
+
+async function check(page, name) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => globalThis.axe.run());
+  found.violations.push(...violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes[0].html}`));
+}
+
+async function firstPlot() {
+  const page = await browser.newPage({ viewport: SIZES.wide });
+  await page.goto(`${address}/`);
+  await page.waitForSelector(".u-wrap canvas");
+  found.plot_ms = Math.round(await page.evaluate(() => performance.now()));
+  await page.close();
+}
+
+/** Fill in the open dialog, and confirm it. */
+async function confirm(page, values) {
+  const dialog = page.locator("#dialog");
+  for (const [name, value] of Object.entries(values)) {
+    const field = dialog.locator(`[name=${name}]`);
+    if ((await field.evaluate((element) => element.tagName)) === "SELECT") await field.selectOption(value);
+    else await field.fill(value);
+  }
+  found.impacts.push(await dialog.locator("form > p").first().textContent());
+  await dialog.locator("button[type=submit]").click();
+  await page.waitForFunction(() => !document.getElementById("dialog").open);
+}
+
+const press = (page, name) => page.locator(".actions button", { hasText: new RegExp(`^${name}$`) }).click();
+
+/** All that changes something, on a tube of its own. */
+async function act() {
+  const context = await browser.newContext({ viewport: SIZES.wide });
+  const page = await context.newPage();
+  watch(page, /status of 404/);
+  const get = async (where) => (await page.request.get(`${address}/api/v1/${where}`)).json();
+  await page.goto(`${address}/#/tubes/made`);
+  await page.waitForSelector("#state.live");
+  await page.waitForSelector(".actions button");
+  found.offered_at_first = await page.locator(".actions button:enabled").allTextContents();
+  await press(page, "Put a job");
+  await confirm(page, { body: '{"n": 1}', priority: "7", delay: "600", keep: "mine" });
+  await press(page, "Put a job");
+  await confirm(page, { template: "mine", delay: "0" });
+  found.put = (await get("tubes/made/jobs?body_bytes=9")).jobs.map(({ state, pri, body }) => [state, pri, body.text]);
+  await page.waitForSelector(".actions button:enabled:text-is('Kick')");
+  await press(page, "Kick");
+  await confirm(page, { count: "1" });
+  await press(page, "Pause");
+  await confirm(page, { seconds: "300" });
+  const tube = await get("tubes/made");
+  found.kicked_and_paused = [tube.ready, tube.delayed, tube.pause_seconds_left > 0];
+  await press(page, "Resume");
+  await confirm(page, {});
+  const id = (await get("tubes/made/jobs")).jobs[0].id;
+  found.id = id;
+  await page.goto(`${address}/#/jobs/${id}`);
+  await press(page, "Edit");
+  await confirm(page, { body: "<script>alert(1)</script>", priority: "3" });
+  await press(page, "Move");
+  await confirm(page, { tube: "elsewhere" });
+  const job = await get(`jobs/${id}`);
+  found.edited_and_moved = [job.tube, job.pri, job.body.text];
+  await press(page, "Delete");
+  await confirm(page, {});
+  found.deleted = (await page.request.get(`${address}/api/v1/jobs/${id}`)).status();
+  await page.goto(`${address}/#/tubes/made`);
+  await press(page, "Flush");
+  await confirm(page, { state: "all" });
+  found.flushed = (await page.request.get(`${address}/api/v1/tubes/made`)).status();
+  await page.goto(`${address}/#/`);
+  await press(page, "Refuse new jobs");
+  await confirm(page, {});
+  await page.waitForSelector("#trouble:not([hidden])");
+  found.drains = await page.textContent("#trouble");
+  await press(page, "Take new jobs");
+  await confirm(page, {});
+  await page.waitForSelector("#state.live");
+  await context.close();
+}
+
+/** Keys, and a stream that ends while nobody sees the page. */
+async function keys() {
+  const page = await browser.newPage({ viewport: SIZES.wide });
+  watch(page);
+  await page.goto(`${address}/`);
+  await page.waitForSelector("#state.live");
+  await page.keyboard.press("c");
+  await page.waitForFunction(() => document.title.startsWith("Connections"));
+  await page.keyboard.press("/");
+  await page.keyboard.type(job);
+  await page.keyboard.press("Enter");
+  await page.waitForFunction((id) => document.title.startsWith(`Job ${id}`), job);
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("?");
+  found.help = await page.locator("#dialog dd").count();
+  await page.keyboard.press("Escape");
+  const hide = (isHidden) => page.evaluate((value) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => value });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, isHidden);
+  await hide(true);
+  found.while_hidden = await page.textContent("#state");
+  await hide(false);
+  await page.waitForSelector("#state.live");
+  await page.close();
+}
+
+mkdirSync(pictures, { recursive: true });
+await firstPlot();
+await keys();
+await act();
+await walk(false, ["wide", "phone"], picture);
+await walk(true, ["wide"], check);
+await browser.close();
+console.log(JSON.stringify(found));

@@ -1,0 +1,152 @@
+"""
+The console in a real browser: what it shows, what it changes, and that nothing of a job becomes
+markup.
+
+``make browser`` installs what it needs beside Chromium and Node.  ``BEANSTALK_PICTURES=DIR`` keeps
+the pictures, to be looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server_process import Connection, ServerProcess, ours_at_once
+
+FOLDER = Path(__file__).resolve().parent / "browser"
+MIN_NODE = 20
+LIMIT_S = 600.0
+
+SCRIPT = b'<script>alert(1)</script><img src=x onerror="alert(2)">'
+LONG_TUBE = b"Auftragsbestaetigungsversandwarteschlange-" * 4 + b"fuer-Grosskunden-der-Nordregion1"
+
+pytestmark = pytest.mark.exhaustive
+
+
+def browser_or_skip() -> tuple[str, str]:
+    """
+    :return: Node and Chromium.
+    """
+    node, chromium = shutil.which("node"), shutil.which("chromium")
+    if node is None or chromium is None:
+        pytest.skip("node or chromium is not installed, so there is no browser to ask")
+    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(told[1:].partition(".")[0]) < MIN_NODE:
+        pytest.skip(f"node is {told.strip()}, and playwright-core needs {MIN_NODE}")
+    if not (FOLDER / "node_modules").is_dir():
+        pytest.skip("playwright-core is not installed; run: make browser")
+    return node, chromium
+
+
+def fill(port: int) -> int:
+    """
+    Put jobs in all states into tubes with names and bodies that are hard to show.
+
+    :return: the id of one whose body is markup.
+    """
+    client = Connection(port)
+    client.ask(b"use %s\r\n" % LONG_TUBE)
+    body = b"put 0 0 60 %d\r\n%s\r\n" % (len(SCRIPT), SCRIPT)
+    inserted = int(client.ask(body).split()[1])
+    client.ask(b"put 0 600 60 %d\r\n%s\r\n" % (len(SCRIPT), SCRIPT))
+    client.ask(b"put 1 0 60 4\r\n\xff\xfe\x00\x01\r\n")
+    client.ask(b"watch %s\r\n" % LONG_TUBE)
+    for number in range(30):
+        client.ask(b"use mail-%d\r\n" % number)
+        client.ask(b"put 0 0 60 2\r\n{}\r\n")
+    client.ask(b"reserve-job 4\r\n")
+    client.ask(b"reserve-job 5\r\n")
+    client.ask(b"bury 5 0\r\n")
+    # It stays connected: the connections page then has somebody who holds a job.
+    CLIENTS.append(client)
+    return inserted
+
+
+CLIENTS: list[Connection] = []
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """
+    What a walk through the console has found.
+    """
+    node, chromium = browser_or_skip()
+    folder = tmp_path_factory.mktemp("console")
+    pictures = os.environ.get("BEANSTALK_PICTURES", str(folder / "pictures"))
+    options = ("--port", 0, "--http", 0, "--http-write", "--binlog", folder / "log")
+    with ServerProcess(ours_at_once(*options), folder) as server:
+        server.wait_for(", HTTP")
+        port = server.port()
+        (http,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
+        job = fill(port)
+        command = [node, "check.mjs", chromium, f"http://127.0.0.1:{http}", pictures, str(job)]
+        done = subprocess.run(
+            [*command, LONG_TUBE.decode()], cwd=FOLDER, capture_output=True, text=True,
+            timeout=LIMIT_S,
+        )  # fmt: skip
+        CLIENTS.pop().close()
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_no_page_has_an_error_and_nothing_of_a_job_runs(found: Any) -> None:
+    assert (found["errors"], found["dialogs"]) == ([], 0)
+
+
+def test_axe_finds_nothing(found: Any) -> None:
+    assert found["violations"] == []
+
+
+def test_no_page_is_wider_than_its_window(found: Any) -> None:
+    assert found["overflows"] == []
+
+
+def test_keys_lead_to_pages(found: Any) -> None:
+    assert found["help"] == 7
+
+
+def test_a_hidden_page_has_no_stream(found: Any) -> None:
+    assert found["while_hidden"] == "Paused"
+
+
+def test_only_what_can_be_done_is_offered(found: Any) -> None:
+    assert found["offered_at_first"] == ["Put a job", "Pause"]
+
+
+def test_a_template_is_kept_and_used(found: Any) -> None:
+    assert found["put"] == [["ready", 7, '{"n": 1}'], ["delayed", 7, '{"n": 1}']]
+
+
+def test_tubes_and_jobs_are_changed(found: Any) -> None:
+    assert found["kicked_and_paused"] == [2, 0, True]
+    assert found["edited_and_moved"] == ["elsewhere", 3, "<script>alert(1)</script>"]
+    assert (found["deleted"], found["flushed"]) == (404, 404)
+
+
+def test_a_drain_is_begun_and_ended(found: Any) -> None:
+    assert found["drains"] == "Not ready: it drains: new jobs are refused"
+
+
+def test_each_change_asked_with_its_impact(found: Any) -> None:
+    assert found["impacts"] == [
+        "One job of 8 bytes, ready in 10 min.",
+        "One job of 8 bytes, ready at once.",
+        "Makes 1 of 1 delayed jobs ready, to be worked on at once.",
+        "For 5 min no job of this tube is handed out. Jobs that are reserved go on, and jobs can "
+        "be put.",
+        "Its jobs are handed out again from now on.",
+        f"Job {found['id']} has these values from now on.",
+        "Takes it from made to elsewhere, in one step; its workers there get it.",
+        "Deletes this ready job of elsewhere for good.",
+        "Deletes 1 job for good, and what comes until it is done. Reserved jobs stay (0).",
+        "Producers get DRAINING for each put, in all tubes, until new jobs are taken again. "
+        "Workers go on.",
+        "Puts are taken again, in all tubes.",
+    ]
