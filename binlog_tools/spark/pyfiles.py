@@ -15,6 +15,9 @@ from typing import Final
 
 DEFAULT_NAME: Final = "beanstalk_spark.zip"
 
+OF_THE_SERVER: Final = ("__init__.py", "printable.py", "wire/__init__.py", "wire/yaml.py")
+"""Modules beside those that read logs: the sink reads what a server says of itself."""
+
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LEFT_OUT: Final = ("cli", "__pycache__")
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
@@ -25,8 +28,8 @@ def members() -> Iterator[Path]:
     """
     The files, relative to where the packages are.
     """
-    yield Path("beanstalk_twisted", "__init__.py")
-    yield Path("beanstalk_twisted", "printable.py")
+    for module in OF_THE_SERVER:
+        yield Path("beanstalk_twisted", module)
     for package in ("beanstalk_twisted/binlog", "binlog_tools"):
         for path in sorted((_ROOT / package).rglob("*.py")):
             inside = path.relative_to(_ROOT)

@@ -10,7 +10,7 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
-from binlog_tools.spark.pyfiles import main, make_zip
+from binlog_tools.spark.pyfiles import OF_THE_SERVER, main, make_zip
 from tests.binlog.scribe import segment_files
 from tests.spark.expected import rows_of
 from tests.spark.histories import any_log
@@ -64,5 +64,5 @@ def test_the_zip_holds_what_executors_need_and_no_more(tmp_path: Path) -> None:
     assert {"beanstalk_twisted", "beanstalk_twisted/binlog", "binlog_tools/spark"} <= folders
     server = [name for name in names if name.startswith("beanstalk_twisted/")]
     outside = [name for name in server if not name.startswith("beanstalk_twisted/binlog/")]
-    assert outside == ["beanstalk_twisted/__init__.py", "beanstalk_twisted/printable.py"]
+    assert outside == [f"beanstalk_twisted/{module}" for module in OF_THE_SERVER]
     assert not [name for name in names if "/cli/" in name or not name.endswith(".py")]

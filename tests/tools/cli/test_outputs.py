@@ -64,12 +64,14 @@ CALLS = [
     ("merge {} -o {}", "folder"), ("filter {} --drop --job 1 -o {}", "folder"),
     ("undelete {} --since 0 -o {}", "folder"), ("undelete {} --since 0 --files {}", "folder"),
     ("export-v7 {} -o {}", "folder"), ("import-v7 {} -o {}", "folder"),
+    ("backup {} -o {}", "file"),
 ]  # fmt: skip
 
 
 def test_these_are_all_the_outputs_there_are() -> None:
     called = {(call.split()[0], word) for call, _ in CALLS for word in call.split()}
-    called.add(("import", "-o"))
+    # These read no log.
+    called |= {("import", "-o"), ("restore", "-o")}
     for name in COMMANDS:
         for each in outputs_of(name):
             assert any((name, option) in called for option in each.opts), (name, each.opts)

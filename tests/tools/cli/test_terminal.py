@@ -13,7 +13,7 @@ from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, UUID, Scribe, put
 from tests.sampling import one_in
 from tests.server_process import ServerProcess, ours_at_once
-from tests.tools.cli.running import MAIN, ended_on_a_terminal
+from tests.tools.cli.running import MAIN, ended_on_a_terminal, run
 from tests.tools.folders import archived, written
 from tests.tools.inspect.test_archives import five_segments
 from tests.tools.rewrite.test_undeleting import small_log
@@ -66,6 +66,13 @@ class Logs:
         (self.path / "jobs.jsonl").write_text('{"body": "hello"}\n')
         return self.path / "jobs.jsonl"
 
+    def backup(self) -> Path:
+        """
+        A back-up of two jobs.
+        """
+        run("backup", self.log(), "-o", self.path / "bs.tar")
+        return self.path / "bs.tar"
+
     def theirs(self) -> Path:
         """
         A log of beanstalkd.
@@ -112,6 +119,8 @@ SHOWN: dict[str, tuple[Asked, int, str]] = {
     "diff": (lambda on: ["diff", on.log(), on.deleted()], 1, "only in "),
     "diff with a server": (lambda on: ["diff", on.deleted(), on.server], 1, "job 4: only in A"),
     "archive-verify": (lambda on: ["archive-verify", on.archive()], 3, "segment 3 is missing"),
+    "backup": (lambda on: ["backup", on.log(), "-o", on.path / "bs.tar"], 0, "up to LSN 3"),
+    "restore": (lambda on: ["restore", on.backup(), "-o", on.new], 0, "up to LSN 3"),
     "import-v7": (lambda on: ["import-v7", on.theirs(), "-o", on.new], 0, str(Path("new"))),
     "export-v7": (lambda on: ["export-v7", on.log(), "-o", on.new], 0, "start: beanstalkd -b"),
     "salvage": (lambda on: ["salvage", DAMAGED], 3, "nothing was written; to write it"),
