@@ -148,6 +148,19 @@ class Audit:
         """
         self.log.info("{who}: {command}", event=AUDIT, who=who, command=command, **fields)
 
+    def tell_request(self, who: str, path: str, status: int) -> None:
+        """
+        Log a request over HTTP for a change.
+
+        :param who: the address of the one who sent it.
+        """
+        if self._takes_line(who):
+            self.log.info(
+                "{who}: HTTP {path}: {status}", event=AUDIT, who=who, path=path, status=status
+            )
+        else:
+            self._sum(who, "HTTP", 0)
+
     def stop(self) -> None:
         """
         Log what was summed; leave no timer.
@@ -172,8 +185,11 @@ class Audit:
                 jobs=jobs, connection=connection,
             )  # fmt: skip
         else:
-            count, total = self._sums.get((host, operation), (0, 0))
-            self._sums[host, operation] = count + 1, total + jobs
+            self._sum(host, operation, jobs)
+
+    def _sum(self, host: str, operation: str, jobs: int) -> None:
+        count, total = self._sums.get((host, operation), (0, 0))
+        self._sums[host, operation] = count + 1, total + jobs
 
     def _takes_line(self, host: str) -> bool:
         """

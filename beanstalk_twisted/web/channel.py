@@ -1,8 +1,9 @@
 """
 An HTTP connection with bounds: of its lines, headers, body and time.
 
-twisted.web bounds lines and headers, but takes bodies of any size, and lets a client that sends a
-byte a minute go on for ever.
+twisted.web bounds lines and headers, but takes bodies of any size, lets a client that sends a byte
+a minute go on for ever, and carries out all requests that have come at once, whether or not their
+client reads.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,9 @@ MAX_HEADERS: Final = 100
 
 MAX_BODY_BYTES: Final = 256 << 10
 """Bytes of a request's body: the largest job of the default size in base64, and room for more."""
+
+MAX_LENGTH_DIGITS: Final = 19
+"""Digits of a Content-Length: more are more bytes than any file has, and above 4,300 an error."""
 
 REQUEST_S: Final = 30
 """
@@ -79,12 +83,18 @@ class BoundedChannel(HTTPChannel):
     A connection.
 
     :ivar is_refused: whether an error was answered that ends it.
+    :ivar is_ended: whether the connection is gone.
     """
 
     MAX_LENGTH = MAX_HEAD_BYTES
     totalHeadersSize = MAX_HEAD_BYTES
     maxHeaders = MAX_HEADERS
     is_refused = False
+    is_ended = False
+    _is_full = False
+    _is_planned = False
+    paused: bool
+    persistent: bool
     factory: Any
     transport: Any
 
@@ -95,6 +105,52 @@ class BoundedChannel(HTTPChannel):
     def lineReceived(self, line: bytes) -> None:
         if not self.is_refused:
             _BASE.lineReceived(self, line)
+
+    def headerReceived(self, line: bytes) -> bool:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length" and len(value.strip()) > MAX_LENGTH_DIGITS:
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return False
+        return bool(_BASE.headerReceived(self, line))
+
+    def requestDone(self, request: Request) -> None:
+        """
+        Have what has come behind it wait for a turn of its own, and until this reply was taken:
+        many requests at once cost others no more than one does, and no memory.
+        """
+        self.paused = True
+        _BASE.requestDone(self, request)
+        if self._is_full:
+            self.transport.pauseProducing()
+        elif self.persistent:
+            self._plan()
+
+    def pauseProducing(self) -> None:
+        """
+        The client does not read.
+        """
+        self._is_full = True
+        _BASE.pauseProducing(self)
+
+    def resumeProducing(self) -> None:
+        """
+        The client has read all.
+        """
+        self._is_full = False
+        _BASE.resumeProducing(self)
+        if self.paused:
+            self._plan()
+
+    def _plan(self) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            self.factory.turns.add(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_planned = False
+        if not (self._is_full or self.is_refused or self.is_ended):
+            self.paused = False
+            self.dataReceived(b"")
 
     def resetTimeout(self) -> None:
         """
@@ -128,6 +184,7 @@ class BoundedChannel(HTTPChannel):
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.is_ended = True
         self.factory.left(self)
         _BASE.connectionLost(self, reason)
 

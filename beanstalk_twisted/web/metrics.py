@@ -191,7 +191,7 @@ def _write_server(out: Writer, pairs: Pairs) -> None:
     What `stats` says.
     """
     values = {key: value for key, value in pairs}
-    out.single("beanstalkd_up", "gauge", "1", 1)
+    out.single("beanstalkd_up", "gauge", "Always 1: there is a server", 1)
     about = {key: _words(values[key]) for key in ("id", "hostname", "os", "platform")}
     out.head("beanstalkd_info", "info", "What runs")
     out.sample("beanstalkd_info", labelled({"version": VERSION, **about}), 1)

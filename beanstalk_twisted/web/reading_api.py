@@ -5,7 +5,7 @@ The API's operations that only look.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.extension_specs import JobPage
@@ -28,6 +28,12 @@ MAX_LIST_BODY: Final = 4096
 MAX_LOOK_BODY: Final = 256 << 10
 """Bytes of a body of which a list of jobs shows the beginning: larger ones are not touched."""
 
+LOOK_BYTES: Final = 1 << 20
+"""Bytes of bodies that a list looks at at once, but for one: of each it keeps the beginning."""
+
+MAX_LOOKS: Final = 4
+"""Lists that look at bodies at a time: with all that is copied on the way, some 16 MiB."""
+
 MAX_SHOWN_BODY: Final = 256 << 10
 """Bytes of a body that a job's description shows."""
 
@@ -43,6 +49,7 @@ class ReadingApi:
     def __init__(self, service: BeanstalkService, connections: LocalConnections) -> None:
         self._service = service
         self._connections = connections
+        self._looks = DeferredSemaphore(MAX_LOOKS)
 
     def server(self, call: Call) -> Document:
         """
@@ -107,24 +114,30 @@ class ReadingApi:
         cursor = query.get("cursor") or None
 
         def ask(connection: Connection) -> "Deferred[Any]":
-            page = connection.list_jobs(name, which, limit, cursor)
-            return page.addCallback(self._with_bodies, connection, most)
+            page: Deferred[Any] = connection.list_jobs(name, which, limit, cursor)
+            return page.addCallback(
+                lambda page: Deferred.fromCoroutine(self._with_bodies(connection, page, most))
+            )
 
         return self._asked(call, ask, _job_page)
 
-    def _with_bodies(self, page: JobPage, connection: Connection, most: int) -> "Deferred[Any]":
+    async def _with_bodies(
+        self, connection: Connection, page: JobPage, most: int
+    ) -> tuple[JobPage, dict[int, Any]]:
         """
         Peek at the jobs of a page whose bodies are to be shown.
+
+        :return: and what is shown of the bodies, by the ids of their jobs.
         """
-        wanted = [job.id for job in page.jobs if most and job.size <= MAX_LOOK_BODY]
-        peeks: list[Deferred[Any]] = []
-        for job_id in wanted:
-            peek: Deferred[Any] = connection.peek(job_id)
-            # It may be gone by now.
-            peek.addCallbacks(lambda job: job.body, lambda failure: None)
-            peeks.append(peek)
-        both = gatherResults(peeks)
-        return both.addCallback(lambda bodies: (page, dict(zip(wanted, bodies, strict=True)), most))
+        shown: dict[int, Any] = {}
+        for job_ids in _looks(page) if most else ():
+            await self._looks.acquire()
+            try:
+                bodies = await gatherResults([_begun(connection, each, most) for each in job_ids])
+            finally:
+                self._looks.release()
+            shown.update(zip(job_ids, bodies, strict=True))
+        return page, shown
 
     def job(self, call: Call) -> "Deferred[Document]":
         """
@@ -155,8 +168,35 @@ def _job_document(answers: list[Any]) -> Document:
     return json_document(about)
 
 
-def _job_page(answers: Any) -> Document:
-    page, bodies, most = answers
+def _looks(page: JobPage) -> Iterator[list[int]]:
+    """
+    The jobs of a page whose bodies may be looked at, so many at once as `LOOK_BYTES` says.
+    """
+    some: list[int] = []
+    size = 0
+    for job in page.jobs:
+        if job.size <= MAX_LOOK_BODY:
+            some.append(job.id)
+            size += job.size
+            if size >= LOOK_BYTES:
+                yield some
+                some, size = [], 0
+    if some:
+        yield some
+
+
+def _begun(connection: Connection, job_id: int, most: int) -> "Deferred[Any]":
+    """
+    The beginning of a job's body as it is shown; None if it is gone by now.
+    """
+    peek: Deferred[Any] = connection.peek(job_id)
+    return peek.addCallbacks(
+        lambda job: api_fields.shown_body(job.body, most), lambda failure: None
+    )
+
+
+def _job_page(answers: tuple[JobPage, dict[int, Any]]) -> Document:
+    page, bodies = answers
 
     def pieces() -> Iterator[bytes]:
         cursor = page.cursor
@@ -165,7 +205,7 @@ def _job_page(answers: Any) -> Document:
             row = _fields(job)
             body = bodies.get(job.id)
             if body is not None:
-                row["body"] = api_fields.shown_body(body, most)
+                row["body"] = body
             yield (b"," if at else b"") + encoded(row)
         yield b"]}\n"
 

@@ -2,7 +2,7 @@
 The HTTP server: from a request to its operation, and back.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
@@ -14,7 +14,6 @@ from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
 
 from beanstalk_twisted.printable import escape_all
-from beanstalk_twisted.server.audit import AUDIT
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
     BoundedChannel,
@@ -96,9 +95,9 @@ class SiteRequest(BoundedRequest):
         if isinstance(answer, Deferred):
             answer.addErrback(self._refused)
             self.notifyFinish().addErrback(lambda _: answer.cancel())
-            answer.addCallback(self._send_unless_lost)
+            answer.addCallback(self._send, site)
         else:
-            self._send(answer)
+            self._send(answer, site)
 
     def _answered(self, site: "Site") -> Answer | Deferred[Document]:
         """
@@ -108,12 +107,12 @@ class SiteRequest(BoundedRequest):
         self._check_host(headers, site.settings.names)
         path, _, query = self.uri.decode("latin-1").partition("?")
         route, parameters = site.table.find(self.method.decode("latin-1"), path)
+        self._is_change = route.writes
         if route.writes:
             _check_write(route, headers, site.settings.may_write)
         body = self.content.getvalue()
         peer = getattr(self.client, "host", "")
         call = Call(parameters, _fields(query), headers, body, peer)
-        self._is_change = route.writes
         return site.operations[route.operation](call)
 
     def _check_host(self, headers: Mapping[str, str], names: Collection[str]) -> None:
@@ -144,15 +143,15 @@ class SiteRequest(BoundedRequest):
         detail = "the server's log says what happened; nothing was lost"
         return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
-    def _send_unless_lost(self, answer: Answer) -> None:
-        if not self._disconnected:
-            self._send(answer)
-
-    def _send(self, answer: Answer) -> None:
-        site: Site = self.channel.factory
+    def _send(self, answer: Answer, site: "Site") -> None:
+        """
+        Whether anybody still waits for it or not, what was changed is told.
+        """
+        if self._is_change and isinstance(answer, Document):
+            self._audit(site, answer.status)
+        if self._disconnected:
+            return
         if isinstance(answer, Document):
-            if self._is_change:
-                self._audit(answer.status)
             self._set_head(answer.status, answer.content_type, answer.headers)
             if isinstance(answer.body, bytes):
                 self._send_whole(answer.body)
@@ -162,15 +161,12 @@ class SiteRequest(BoundedRequest):
             self._set_head(HTTPStatus.OK, answer.content_type, {})
             StreamOutlet(self, answer).begin()
 
-    def _audit(self, status: int) -> None:
+    def _audit(self, site: "Site", status: int) -> None:
         """
         Log what somebody did, as far as the path tells it; what its commands do is told besides.
         """
-        self.log.info(
-            "{who}: HTTP {path}: {status}", event=AUDIT,
-            who=getattr(self.client, "host", "a UNIX socket"),
-            path=escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES]), status=status,
-        )  # fmt: skip
+        path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
+        site.tell(getattr(self.client, "host", "a UNIX socket"), path, status)
 
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())
@@ -214,7 +210,8 @@ class Site(HTTPFactory):
     The endpoint: HTTP/1.1 on any number of ports.
 
     :ivar parts: start and end with the endpoint.
-    :ivar turns: divides turns among replies in pieces.
+    :ivar tell: called with who has asked for a change, its path and the reply's status.
+    :ivar turns: divides turns among replies in pieces, and requests that came at once.
     :ivar requests: how many have come.
     :ivar refused: how many connections were closed since there were `MAX_CONNECTIONS`.
     """
@@ -232,6 +229,7 @@ class Site(HTTPFactory):
         self.settings = settings
         self.parts: list[Part] = []
         self.turns = SharedTurns(reactor)
+        self.tell: Callable[[str, str, int], None] = lambda who, path, status: None
         self.requests = self.refused = 0
         self._channels: set[BoundedChannel] = set()
 

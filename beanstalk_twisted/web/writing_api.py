@@ -66,9 +66,11 @@ class WritingApi:
 
     def set_policy(self, call: Call) -> "Deferred[Document]":
         """
-        Set keys of a tube's policy; null removes one.
+        Set keys of a tube's policy, as they are shown or as `tube-policy` has them; null removes
+        one.
         """
-        tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
+        tube, given = call.parameters["tube"], api_fields.fields_of(call.body)
+        fields = {key.replace("_", "-"): value for key, value in given.items()}
         if not all(value is None or isinstance(value, int | str) for value in fields.values()):
             raise Refusal(400, "values are numbers, strings or null")
         return self._run(call, {}, lambda to: to.tube_policy(tube, fields))

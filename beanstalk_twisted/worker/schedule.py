@@ -18,9 +18,7 @@ from beanstalk_twisted.client.tags import Tags
 try:
     from cronsim import CronSim, CronSimError
 except ModuleNotFoundError:
-    raise ImportError(
-        "recurring jobs need cronsim: pip install 'beanstalk-twisted[recurring]'"
-    ) from None
+    raise ImportError("recurring jobs need cronsim: pip install cronsim") from None
 
 LATE_S: Final = 60
 """Seconds after its time in which a run is no missed one: servers and schedulers are restarted."""

@@ -187,7 +187,7 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
                     return _checked(_manifest(tar, member), found, folder)
                 found[member.name] = _unpacked(tar, member, folder)
                 progress(file.tell())
-    except (tarfile.TarError, ValueError, KeyError, TypeError) as problem:
+    except (tarfile.TarError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise _bad(path, str(problem)) from None
     raise _bad(path, f"it ends without {MANIFEST}")
 
@@ -228,6 +228,8 @@ def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Backup:
     if content is None or member.size > MAX_MANIFEST_BYTES:
         raise ValueError(f"{MANIFEST} is no file")
     told = json.loads(content.read())
+    if not isinstance(told, dict):
+        raise ValueError(f"{MANIFEST} is no object")
     if told.pop("v") != VERSION:
         raise ValueError("it was written by a newer version")
     told["segments"] = [CopiedSegment(**each) for each in told["segments"]]

@@ -114,6 +114,8 @@ class Browser:
 
         :return: what came back at once.
         """
+        while not self.is_closed and self.channel.paused:
+            self.clock.advance(0)
         self.transport.value = b""
         if not self.is_closed:
             self.channel.dataReceived(data)

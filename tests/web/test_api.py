@@ -12,6 +12,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from beanstalk_twisted.web.reading_api import MAX_LIST_BODY, MAX_PAGE_JOBS, MAX_SHOWN_BODY
@@ -272,6 +273,9 @@ def test_a_policy_is_set_and_removed(caller: Caller) -> None:
     removed: dict[str, Any] = {"max-reserves": None}
     caller.post("/tubes/mail/policy", **removed)
     assert "max_reserves" not in caller.get("/tubes/mail")["policy"]
+    shown: dict[str, Any] = {"max_reserves": 4, "dead_letter": "mail.dead"}
+    caller.post("/tubes/mail/policy", **shown)
+    assert shown.items() <= caller.get("/tubes/mail")["policy"].items()
     caller.post("/tubes/mail/policy", 400, **{"nonsense": 3})
 
 
@@ -381,6 +385,40 @@ def test_what_somebody_did_is_in_the_log_and_what_was_only_looked_at_is_not(
         f"127.0.0.1: HTTP {V1}/jobs/1/delete: 200",
         f"127.0.0.1: HTTP {V1}/jobs/1/delete: 404",
     ]
+
+
+def test_who_does_not_wait_for_the_answer_or_may_not_ask_is_in_the_log_too() -> None:
+    server = MemoryServer()
+    browser = browse(server, may_write=True)
+    with capturedLogs() as events:
+        browser.ask("POST", f"{V1}/jobs/1/delete")
+        head = f"POST {V1}/jobs/2/delete HTTP/1.1\r\nHost: localhost\r\n{WRITE_HEADER}: 1\r\n"
+        browser.send(f"{head}Content-Length: 0\r\n\r\n".encode())
+        browser.transport.abortConnection()
+        server.clock.advance(0)
+    lines = [formatEvent(event) for event in events if "HTTP" in str(event.get("log_format"))]
+    assert lines == [
+        f"127.0.0.1: HTTP {V1}/jobs/1/delete: 403",
+        f"127.0.0.1: HTTP {V1}/jobs/2/delete: 503",
+    ]
+    server.stop()
+
+
+def test_many_changes_of_one_host_are_summed(caller: Caller) -> None:
+    with capturedLogs() as events:
+        for _ in range(MAX_LINES + 5):
+            caller.post("/jobs/1/delete", 404)
+        caller.server.clock.advance(1)
+    lines = [formatEvent(event) for event in events if event.get("event") == AUDIT]
+    assert len(lines) == MAX_LINES + 1
+    assert lines[-1] == "127.0.0.1: HTTP 5 more times in this second, 0 jobs changed"
+
+
+def test_a_list_looks_at_large_bodies_one_after_the_other(caller: Caller) -> None:
+    for _ in range(40):
+        caller.put(b"mail", bytes(60_000))
+    jobs = caller.get("/tubes/mail/jobs?body_bytes=2")["jobs"]
+    assert [job["body"]["text"] for job in jobs] == 40 * ["\0\0"]
 
 
 def test_a_server_without_room_for_connections_says_so(caller: Caller) -> None:

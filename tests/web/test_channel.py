@@ -11,6 +11,7 @@ from beanstalk_twisted.web.channel import (
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEADERS,
+    MAX_LENGTH_DIGITS,
     REQUEST_S,
 )
 from beanstalk_twisted.web.exchange import TEXT, Call, Document
@@ -111,5 +112,36 @@ def test_a_connection_that_is_used_again_in_time_stays() -> None:
     assert browser.is_closed
 
 
-def test_two_requests_in_one_packet_are_both_answered() -> None:
-    assert browse(MemoryServer()).send(OK + OK).count(b"200 OK") == 2
+def test_requests_in_one_packet_are_all_answered_but_the_first_in_later_turns() -> None:
+    browser = browse(MemoryServer())
+    assert browser.send(3 * OK).count(b"200 OK") == 1
+    browser.clock.advance(0)
+    assert browser.transport.value.count(b"200 OK") == 3
+
+
+def test_who_does_not_read_is_answered_no_further_and_read_no_more() -> None:
+    browser = browse(MemoryServer())
+    browser.channel.pauseProducing()
+    assert browser.send(2 * OK + OK[:9]).count(b"200 OK") == 1
+    browser.clock.advance(1)
+    assert browser.transport.value.count(b"200 OK") == 1
+    browser.channel.resumeProducing()
+    browser.clock.advance(0)
+    assert browser.transport.value.count(b"200 OK") == 2
+    assert browser.send(OK[9:]).count(b"200 OK") == 1
+
+
+def test_who_goes_before_all_is_answered_leaves_nothing() -> None:
+    browser = browse(MemoryServer())
+    browser.send(3 * OK)
+    browser.transport.abortConnection()
+    browser.clock.advance(0)
+    assert browser.transport.value.count(b"200 OK") == 1
+
+
+@pytest.mark.parametrize("digits", [MAX_LENGTH_DIGITS, MAX_LENGTH_DIGITS + 1, 5_000])
+def test_a_length_of_any_number_of_digits_is_too_large(digits: int) -> None:
+    head = b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: %s\r\n\r\n"
+    browser = writer()
+    assert parsed(browser.send(head % (b"9" * digits))).status == 413
+    assert browser.is_closed

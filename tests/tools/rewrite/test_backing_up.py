@@ -231,6 +231,12 @@ def test_a_manifest_that_says_something_else_is_refused(
     assert said in refused(repacked(backup, **changes), tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"5", b"null", b'"a"', b"[" * 200_000, b"{}"])
+def test_a_manifest_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+    member = (MANIFEST, tarfile.REGTYPE, content)
+    assert "no whole back-up" in refused(tar_of(member), tmp_path)
+
+
 def test_a_segment_twice_is_refused(tmp_path: Path) -> None:
     member = (segment_name(1), tarfile.REGTYPE, b"x")
     assert "is there twice" in refused(tar_of(member, member), tmp_path)
