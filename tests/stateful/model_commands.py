@@ -1,0 +1,354 @@
+"""
+The commands of the `Model`: each is carried out, and what it is answered with is given; an empty
+string: it waits.
+"""
+
+from __future__ import annotations
+
+from tests.stateful.model import FIFO, FOREVER, REFUSED, Job, Model, Peer
+
+NOT_FOUND = "NOT_FOUND\r\n"
+
+
+class Commands(Model):
+    """
+    A server that is talked to.  ``number`` is a connection's, in each method.
+    """
+
+    # Puts.
+
+    def refusal(self, tube: str, jobs: list[Job]) -> str:
+        """
+        Say why new jobs are not taken; empty if they are.
+        """
+        if self.is_draining:
+            return "DRAINING"
+        if max([len(job.body) for job in jobs], default=0) > self.most(tube, "max-job-size"):
+            return "JOB_TOO_BIG"
+        there = self.of(tube) if jobs else []
+        if len(there) + len(jobs) > self.most(tube, "max-jobs"):
+            return REFUSED
+        size = sum(len(job.body) for job in [*there, *jobs])
+        return REFUSED if size > self.most(tube, "max-bytes") else ""
+
+    def new_ones(self, tube: str, jobs: list[Job]) -> list[Job]:
+        """
+        Give those of the jobs that have no unique key which is taken.
+        """
+        keys: set[str] = set()
+        found = []
+        for job in jobs:
+            if not job.unique or not (job.unique in keys or self.holder_of(tube, job.unique)):
+                found.append(job)
+                keys.add(job.unique)
+        return found
+
+    def put(self, number: int, jobs: list[Job], *, is_batch: bool) -> str:
+        """
+        Put jobs, which have ids that they get if they are new.
+        """
+        tube = self.peers[number].using
+        new = self.new_ones(tube, jobs)
+        refusal = self.refusal(tube, new)
+        if refusal:
+            return f"{refusal}\r\n"
+        holders = []
+        for job in jobs:
+            holder = self.holder_of(tube, job.unique) if job.unique else None
+            holders.append(holder[0] if holder else 0)
+            if holder is None:
+                self.enter(job, tube)
+        self.settle()
+        lines = [f"INSERTED_BATCH {len(jobs)}\r\n"] if is_batch else []
+        for job, job_id in zip(jobs, holders, strict=True):
+            there = self.jobs.get(job_id)
+            state = f" {there.state.upper()}" if there else " DELETED" if job_id else ""
+            lines.append(f"INSERTED {job_id or job.job_id}{state}\r\n")
+        return "".join(lines)
+
+    def enter(self, job: Job, tube: str) -> None:
+        """
+        A job is new.
+        """
+        job.tube = job.home = tube
+        job.created = job.since = self.now
+        self.remembered.pop((tube, job.unique), None)
+        self.let_go(job, self.ahead(job.delay) if job.delay else 0)
+        if job.after and self.members(job.after):
+            job.state, job.due = "delayed", FOREVER
+        self.jobs[job.job_id] = job
+
+    # Reserves.
+
+    def choices(self, number: int) -> list[Job]:
+        """
+        Give the jobs of which one is handed out next: the best, or of each tube the best.
+        """
+        peer = self.peers[number]
+        if peer.mode == FIFO:
+            return self.open_jobs(peer.watched)[:1]
+        return [job for tube in peer.watched for job in self.open_jobs([tube])[:1]]
+
+    def reserve(self, number: int, timeout: int | None, chosen: int) -> str:
+        """
+        :param chosen: the id of the job that the server has chosen, where it has a choice.
+        """
+        found = self.choices(number)
+        best = next((job for job in found if job.job_id == chosen), None)
+        if found:
+            return self.take(best or found[0], number)
+        if self.is_soon(number):
+            return "DEADLINE_SOON\r\n"
+        if timeout == 0:
+            return "TIMED_OUT\r\n"
+        self.peers[number].waits = self.step
+        self.peers[number].until = FOREVER if timeout is None else self.ahead(timeout)
+        return ""
+
+    def reserve_batch(self, number: int, count: int, chosen: list[int]) -> str:
+        """
+        See `reserve`.
+        """
+        taken = []
+        for at in range(count):
+            found = self.choices(number)
+            if found:
+                wanted = [job for job in found if job.job_id in chosen[at : at + 1]]
+                taken.append(self.take((wanted or found)[0], number))
+        return f"RESERVED_BATCH {len(taken)}\r\n" + "".join(taken)
+
+    def reserve_job(self, number: int, job_id: int) -> str:
+        """
+        A pause and the limits of its tube are passed by; a concurrency key is not.
+        """
+        job = self.jobs.get(job_id)
+        if job is None or job.state == "reserved" or not self.has_place(job):
+            return NOT_FOUND
+        return self.take(job, number)
+
+    # Ends, one by one.
+
+    def delete(self, number: int, ids: list[int], *, is_batch: bool) -> str:
+        """
+        Delete what the connection may delete.
+        """
+        deleted = 0
+        for job_id in ids:
+            job = self.is_seen(number, job_id)
+            if job is not None:
+                self.drop(job)
+                deleted += 1
+        self.settle()
+        if is_batch:
+            return f"DELETED_BATCH {deleted} {len(ids) - deleted}\r\n"
+        return "DELETED\r\n" if deleted else NOT_FOUND
+
+    def release(self, number: int, job_id: int, pri: int, delay: int) -> str:
+        job = self.own(number, job_id)
+        if job is None:
+            return NOT_FOUND
+        job.pri, job.delay = pri, delay
+        job.releases += 1
+        self.come_back(job, delay)
+        self.settle()
+        return "RELEASED\r\n"
+
+    def bury(self, number: int, job_id: int, pri: int) -> str:
+        job = self.own(number, job_id)
+        if job is None:
+            return NOT_FOUND
+        job.pri = pri
+        self.entomb(job)
+        self.settle()
+        return "BURIED\r\n"
+
+    def touch(self, number: int, job_id: int) -> str:
+        job = self.own(number, job_id)
+        if job is None:
+            return NOT_FOUND
+        job.due = self.ahead(job.ttr)
+        return "TOUCHED\r\n"
+
+    # Kicks.
+
+    def kick_one(self, job: Job) -> None:
+        """
+        A job is ready, for who waits too.
+        """
+        self.let_go(job)
+        job.kicks += 1
+        self.serve()
+
+    def kick(self, number: int, bound: int) -> str:
+        tube = self.peers[number].using
+        kicked = (self.of(tube, "buried") or self.of(tube, "delayed"))[:bound]
+        for job in kicked:
+            self.kick_one(job)
+        self.settle()
+        return f"KICKED {len(kicked)}\r\n"
+
+    def kick_job(self, job_id: int) -> str:
+        job = self.jobs.get(job_id)
+        if job is None or job.state not in ("buried", "delayed"):
+            return NOT_FOUND
+        self.kick_one(job)
+        self.settle()
+        return "KICKED\r\n"
+
+    def kick_dead(self, tube: str, bound: int) -> str:
+        kicked = 0
+        for job in self.letters(tube):
+            is_free = not job.unique or not self.holder_of(tube, job.unique)
+            if job.state == "buried" and is_free and kicked < bound:
+                kicked += 1
+                job.tube, job.dead_from, job.reason = tube, "", ""
+                job.since = job.created
+                job.reserves = job.timeouts = job.releases = 0
+                self.kick_one(job)
+        self.settle()
+        return f"KICKED {kicked}\r\n"
+
+    # Moves, updates, flushes.
+
+    def move(self, number: int, job_id: int, tube: str) -> str:
+        job = self.is_seen(number, job_id)
+        if job is None:
+            return NOT_FOUND
+        if tube != job.tube and job.holds_key:
+            holder = self.holder_of(tube, job.unique)
+            if holder is not None:
+                return f"DUPLICATE {holder[0]}\r\n"
+        job.tube = tube
+        if job.state == "reserved":
+            self.let_go(job)
+        self.settle()
+        return "MOVED\r\n"
+
+    def update(
+        self, number: int, job_id: int, pri: int, delay: int, ttr: int, body: str | None
+    ) -> str:  # fmt: skip
+        job = self.is_seen(number, job_id)
+        if job is None:
+            return NOT_FOUND
+        job.pri, job.delay, job.ttr = pri, delay, ttr
+        job.body = job.body if body is None else body
+        if job.state == "reserved":
+            job.due = self.ahead(ttr)
+        elif job.state != "buried" and not job.is_waiting:
+            self.let_go(job, self.ahead(delay) if delay else 0)
+        self.settle()
+        return "UPDATED\r\n"
+
+    def flush(self, tube: str, state: str) -> str:
+        states = ["ready", "delayed", "buried"] if state in ("", "all") else [state]
+        flushed = self.of(tube, *states)
+        for job in flushed:
+            self.drop(job)
+        self.settle()
+        return f"FLUSHED {len(flushed)}\r\n"
+
+    # Tubes.
+
+    def pause(self, tube: str, seconds: int) -> str:
+        self.paused.pop(tube, None)
+        if seconds:
+            self.paused[tube] = self.ahead(seconds)
+        self.settle()
+        return "PAUSED\r\n"
+
+    def set_policy(self, tube: str, key: str, value: str) -> str:
+        rules = self.commands.setdefault(tube, {})
+        rules.pop(key, None)
+        if value != "-":
+            rules[key] = value
+        self.settle()
+        return "POLICY\r\n"
+
+    # Waiting for the end of a job, and no longer.
+
+    def wait_job(self, number: int, job_id: int, seconds: int) -> str:
+        job, peer = self.jobs.get(job_id), self.peers[number]
+        if job is None:
+            return NOT_FOUND
+        if job.state == "buried":
+            return "BURIED\r\n"
+        if not seconds:
+            return "TIMED_OUT\r\n"
+        peer.waits_for, peer.until = job_id, self.ahead(seconds)
+        return ""
+
+    def cancel(self, number: int) -> str:
+        peer = self.peers[number]
+        said = "TIMED_OUT\r\n" if peer.is_blocked else ""
+        peer.waits, peer.waits_for, peer.until = 0, 0, FOREVER
+        return said + "CANCELLED\r\n"
+
+    def hang_up(self, number: int, order: list[int]) -> None:
+        """
+        :param order: the jobs that the connection has, as the server lets go of them.
+        """
+        peer = self.peers[number]
+        peer.waits, peer.waits_for = 0, 0
+        for job_id in order:
+            self.come_back(self.jobs[job_id])
+            self.serve()
+        self.peers[number] = Peer(self.step)
+        self.settle()
+
+    # Looks.
+
+    def peek_ready(self, number: int) -> str:
+        ready = self.of(self.peers[number].using, "ready")
+        ready.sort(key=lambda job: (not self.may_go(job), job.rank))
+        return self.found(ready)
+
+    def found(self, jobs: list[Job]) -> str:
+        """
+        Show the first of these jobs.
+        """
+        if not jobs:
+            return NOT_FOUND
+        return f"FOUND {jobs[0].job_id} {len(jobs[0].body)}\r\n{jobs[0].body}\r\n"
+
+    def stats_group(self, group: str) -> dict[str, str] | None:
+        """
+        Give what is said of a group; None if there is none.
+        """
+        members = self.members(group)
+        waiting = [job for job in self.jobs.values() if job.is_waiting and job.after == group]
+        if not members and not waiting:
+            return None
+        buried = [job for job in members if job.state == "buried"]
+        return {
+            "pending": str(len(members)), "buried": str(len(buried)),
+            "complete": "false" if members else "true", "waiting-jobs": str(len(waiting)),
+        }  # fmt: skip
+
+    def listed(self, tube: str) -> list[dict[str, str]]:
+        """
+        Give what `list-jobs` says of a tube's jobs, but for times and connections.
+        """
+        jobs = [job for state in STATES for job in self.of(tube, state)]
+        return [described(job) for job in jobs]
+
+
+STATES = ("ready", "reserved", "delayed", "buried")
+
+
+def described(job: Job) -> dict[str, str]:
+    """
+    What is said of a job.
+    """
+    counts = ("reserves", "timeouts", "releases", "buries", "kicks")
+    said = {
+        "id": job.job_id, "pri": job.pri, "state": job.state, "size": len(job.body),
+        "delay": job.delay, "ttr": job.ttr, **{name: getattr(job, name) for name in counts},
+    }  # fmt: skip
+    tags = {
+        "idempotency-key": job.unique, "idempotency-ttl": job.unique_s if job.unique else "",
+        "group": job.group, "after-group": job.after, "concurrency-key": job.key,
+        "concurrency-limit": job.limit or "", "dead-from": job.dead_from,
+        "dead-reason": job.reason, "origin": job.home if job.home != job.tube else "",
+    }  # fmt: skip
+    said |= {name: value for name, value in tags.items() if value != ""}
+    return {name: str(value) for name, value in said.items()}
