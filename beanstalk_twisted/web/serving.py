@@ -6,6 +6,7 @@ from importlib import resources
 
 from twisted.internet.interfaces import IReactorTime
 
+from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Document, Operations
 from beanstalk_twisted.web.health import Health
@@ -24,9 +25,10 @@ from beanstalk_twisted.web.writing_api import WritingApi
 def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:
     """
     Make the endpoint of a server, for any number of ports; from then on the server measures how
-    long its jobs wait and run.
+    long its jobs wait and run, and its commands take.
     """
     service.queue.measure_times()
+    service.context.times = CommandTimes()
     health, lag = Health(service, reactor), ReactorLag(reactor)
     site = Site({}, RouteTable(), settings, reactor)
     metrics = Metrics(
