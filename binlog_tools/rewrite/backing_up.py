@@ -90,7 +90,7 @@ def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> 
     """
     total, done = sum(segment.size for segment in survey.segments), 0
     copied = []
-    with new_file(target) as out, tarfile.open(fileobj=_Summed(out), mode="w") as tar:
+    with new_file(target) as out, _tar(_Summed(out)) as tar:
         for segment in survey.segments:
             source.forget_before(segment.header.seq)
             copied.append(_add(tar, segment, _content(source, segment)))
@@ -100,8 +100,12 @@ def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> 
         manifest = json.dumps({"v": VERSION, **_as_fields(backup)}).encode()
         tar.addfile(_member(MANIFEST, len(manifest)), io.BytesIO(manifest))
         # Read when its own header is written, so that this is summed too.
-        tar.addfile(_member(SEAL, SEAL_BYTES), _SealReader(tar.fileobj))  # type: ignore[arg-type]
+        tar.addfile(_member(SEAL, SEAL_BYTES), _SealReader(tar.fileobj))
     return backup
+
+
+def _tar(out: Any) -> tarfile.TarFile:
+    return tarfile.open(fileobj=out, mode="w")
 
 
 def _described(survey: Survey, copied: list[CopiedSegment]) -> Backup:
