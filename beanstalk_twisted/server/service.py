@@ -73,6 +73,7 @@ class BeanstalkService(Service):
 
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
+    :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
     :ivar turns: when its connections are served.
@@ -124,6 +125,7 @@ class BeanstalkService(Service):
         )
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
+        self.loading = 0, 0.0
         self.wrapped_ended = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
@@ -152,7 +154,10 @@ class BeanstalkService(Service):
         """
         if self._directory is not None:
             progress = StartProgress(self.log, reports)
+            begun_ns = self.clock.uptime_ns()
             self._found = load(self._directory, self.queue, self.clock, progress)
+            took_ns = self.clock.uptime_ns() - begun_ns
+            self.loading = len(self.queue.state.jobs), took_ns / NS
             self._headroom.largest = self._found.largest_part
 
     def startService(self) -> None:
