@@ -7,18 +7,18 @@ from importlib import resources
 from twisted.internet.interfaces import IReactorTime
 
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.web.api.local_connection import LocalConnections
+from beanstalk_twisted.web.api.reading import ReadingApi
+from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import Document, Operations
 from beanstalk_twisted.web.health import Health
 from beanstalk_twisted.web.lag import ReactorLag
 from beanstalk_twisted.web.live import Live
-from beanstalk_twisted.web.local_connection import LocalConnections
 from beanstalk_twisted.web.metrics import Metrics
 from beanstalk_twisted.web.overview import Overview
-from beanstalk_twisted.web.reading_api import ReadingApi
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
 from beanstalk_twisted.web.static_files import StaticFiles
-from beanstalk_twisted.web.writing_api import WritingApi
 
 
 def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:

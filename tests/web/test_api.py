@@ -14,9 +14,9 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.api.reading import MAX_LIST_BODY, MAX_PAGE_JOBS, MAX_SHOWN_BODY
+from beanstalk_twisted.web.api.tube_pages import MAX_OFFSET, MAX_PAGE_TUBES
 from beanstalk_twisted.web.guards import WRITE_HEADER
-from beanstalk_twisted.web.reading_api import MAX_LIST_BODY, MAX_PAGE_JOBS, MAX_SHOWN_BODY
-from beanstalk_twisted.web.tube_pages import MAX_OFFSET, MAX_PAGE_TUBES
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, Reply, browse
 

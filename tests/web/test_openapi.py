@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web import api_fields, reading_api, tube_pages
+from beanstalk_twisted.web.api import fields, reading, tube_pages
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES, Route
 from tests.web.browsing import browse, site_of
@@ -73,10 +73,10 @@ def test_its_limits_are_those_of_the_code() -> None:
     assert tubes["offset"]["maximum"] == tube_pages.MAX_OFFSET
     assert tubes["sort"]["enum"] == list(tube_pages.SORTS)
     jobs = parameters(by_name["listJobs"], "query")
-    assert jobs["limit"]["maximum"] == reading_api.MAX_PAGE_JOBS
-    assert jobs["body_bytes"]["maximum"] == reading_api.MAX_LIST_BODY
+    assert jobs["limit"]["maximum"] == reading.MAX_PAGE_JOBS
+    assert jobs["body_bytes"]["maximum"] == reading.MAX_LIST_BODY
     pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]
-    assert pause["schema"]["properties"]["seconds"]["maximum"] == api_fields.MAX_U32
+    assert pause["schema"]["properties"]["seconds"]["maximum"] == fields.MAX_U32
 
 
 def test_each_route_of_the_table_has_its_operation() -> None:

@@ -12,11 +12,11 @@ from beanstalk_twisted.client.extension_specs import JobPage
 from beanstalk_twisted.client.stats import Stats
 from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.web import api_fields
+from beanstalk_twisted.web.api import fields as api_fields
+from beanstalk_twisted.web.api.local_connection import LocalConnections
+from beanstalk_twisted.web.api.tube_pages import TubePage, described
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
-from beanstalk_twisted.web.local_connection import LocalConnections
 from beanstalk_twisted.web.tube_figures import NS
-from beanstalk_twisted.web.tube_pages import TubePage, described
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_PAGE_JOBS: Final = 200

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.web.api_fields import query_choice, query_number
+from beanstalk_twisted.web.api.fields import query_choice, query_number
 from beanstalk_twisted.web.exchange import encoded
 from beanstalk_twisted.web.tube_figures import NS, SLICE_TUBES, activity, figures_of
 

@@ -13,9 +13,9 @@ from twisted.internet.defer import Deferred
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
-from beanstalk_twisted.web import api_fields
+from beanstalk_twisted.web.api import fields as api_fields
+from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
-from beanstalk_twisted.web.local_connection import LocalConnections
 
 ALL: int = api_fields.MAX_U32
 """A kick of all jobs."""

@@ -1,0 +1,3 @@
+"""
+The API: the operations of the routes below ``/api/v1``.
+"""
