@@ -8,6 +8,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api.local_connection import LocalConnections
+from beanstalk_twisted.web.api.log import LogApi
 from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import Document, Operations
@@ -19,6 +20,7 @@ from beanstalk_twisted.web.overview import Overview
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
 from beanstalk_twisted.web.static_files import StaticFiles
+from beanstalk_twisted.web.tube_history import TubeHistory
 
 
 def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:
@@ -36,7 +38,10 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     overview, static = Overview(service, may_write=settings.may_write), StaticFiles()
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.tell = service.audit.tell_request
-    site.parts += [lag, health.probe, live]
+    history = TubeHistory(
+        service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
+    )
+    site.parts += [lag, health.probe, live, history]
     site.operations = {
         "healthz": health.healthz,
         "readyz": health.readyz,
@@ -44,6 +49,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         "console": static.index,
         "static": static.static,
         "live": live.stream,
+        "getTubeHistory": history.history,
         **_api(service, reactor),
     }
     return site
@@ -52,11 +58,13 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
 def _api(service: BeanstalkService, reactor: IReactorTime) -> Operations:
     connections = LocalConnections(service, reactor)
     reading, writing = ReadingApi(service, connections), WritingApi(connections)
+    log = LogApi(service)
     description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
     return {
         "getDescription": lambda call: description,
         "getServer": reading.server,
-        "getLog": reading.log,
+        "getLog": log.log,
+        "listSegments": log.segments,
         "listConnections": reading.connections,
         "listTubes": reading.tubes,
         "getTube": reading.tube,
@@ -68,6 +76,7 @@ def _api(service: BeanstalkService, reactor: IReactorTime) -> Operations:
         "kickTube": writing.kick_tube,
         "flushTube": writing.flush_tube,
         "setPolicy": writing.set_policy,
+        "listPolicyKeys": reading.policy_keys,
         "putJob": writing.put_job,
         "kickJob": writing.kick_job,
         "deleteJob": writing.delete_job,
