@@ -36,6 +36,8 @@ ROUTES: Final = (
     Route("/", "GET", "console"),
     Route("/static/{file}", "GET", "static"),
     Route("/live", "GET", "live"),
+    Route("/reports/{file}", "GET", "report"),
+    Route("/api/v1/reports", "GET", "listReports"),
     Route("/api/v1/openapi.json", "GET", "getDescription"),
     Route("/api/v1/server", "GET", "getServer"),
     Route("/api/v1/server/drain", "POST", "drain", writes=True),
