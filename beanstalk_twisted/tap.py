@@ -98,6 +98,7 @@ LOG_NUMBERS: Final = (
 GIVEN: Final = {
     **dict.fromkeys((
         "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "tubes", "user",
+        "http-report",
     )),
     **{
         name: OPTIONS[name].default
@@ -298,10 +299,15 @@ class Options(usage.Options):
         self["endpoints_v1"] = passed_v1 + old
         self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
         self["metrics_tubes"] = self._limited("metrics-tubes", 0, MAX_METRICS_TUBES)
+        if self["http-report"] is not None:
+            if not self["http-report"]:
+                raise usage.UsageError("--http-report needs the name of a folder")
+            self["http-report"] = os.path.abspath(self["http-report"])
         given = self["http_hosts"] or self["http_write"] or self["has_messagebird"]
-        if given and not self["http"]:
+        if (given or self["http-report"]) and not self["http"]:
             raise usage.UsageError(
-                "--http-host, --http-write and --metrics-compat need --http, where to listen"
+                "--http-host, --http-write, --http-report and --metrics-compat need --http, where "
+                "to listen"
             )
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
@@ -541,9 +547,9 @@ def _http_ports(options: Options, service: BeanstalkService, reactor: Any) -> Po
 
     settings = HttpSettings(
         frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
-        options["has_messagebird"],
+        options["has_messagebird"], options["http-report"] or "",
     )  # fmt: skip
-    site = make_site(service, settings, reactor)
+    site = make_site(service, settings, reactor, partial(IoThread, reactor))
     return Ports(options["endpoints_http"], cast(Any, site), "--http", ", HTTP")
 
 

@@ -684,7 +684,7 @@ PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/", "/opt/beanstalk-twisted", "/run/
 @EACH_PAGE
 def test_no_page_knows_the_machine_it_was_written_on(page: Path) -> None:
     paths = re.findall(r"(?<![\w./:\])}…$>*-])/[a-z][\w./-]+", page.read_text())
-    routes = {"/api/v1", *(route.path for route in ROUTES if "{" not in route.path)} - {"/"}
+    routes = {"/api/v1", *(route.path.partition("{")[0] for route in ROUTES)} - {"/"}
     known = (*PUBLIC_FOLDERS, *routes)
     assert [path for path in paths if not path.startswith(known)] == []
 

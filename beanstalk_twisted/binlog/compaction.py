@@ -93,8 +93,17 @@ class Policy(NamedTuple):
         """
         return self._over(pressure, self.factor * 1.5)
 
+    def may_be_bytes(self, pressure: Pressure) -> int:
+        """
+        How large the log may be before it is compacted, its number of files left aside.
+        """
+        return int(self._limit(pressure, self.factor))
+
     def _over(self, pressure: Pressure, factor: float) -> bool:
-        return pressure.total > factor * pressure.live + self.spare_segments * pressure.segment
+        return pressure.total > self._limit(pressure, factor)
+
+    def _limit(self, pressure: Pressure, factor: float) -> float:
+        return factor * pressure.live + self.spare_segments * pressure.segment
 
 
 def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]]:

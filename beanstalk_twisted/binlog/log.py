@@ -159,6 +159,13 @@ class Log:
         return self._sealed_bytes + self._framing.end
 
     @property
+    def newest_bytes(self) -> int:
+        """
+        Bytes of the newest segment that are framed.
+        """
+        return self._framing.end
+
+    @property
     def oldest(self) -> int:
         """
         Sequence number of the oldest segment.

@@ -130,6 +130,7 @@ GROUPS: Final = (
         Option("metrics-compat", "", "NAMES", "Give metrics the names of another exporter too: "
                "messagebird."),
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
+        Option("http-report", "", "DIR", "Show the reports in this folder in the console."),
     )),
     Group("Jobs", (
         Option("max-job-size", "z", "BYTES", "The largest body of a job.",

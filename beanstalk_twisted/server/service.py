@@ -53,6 +53,7 @@ from beanstalk_twisted.storage.fail_stop import (
 )
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
 from beanstalk_twisted.storage.opening import Report, begin, load
+from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
@@ -288,6 +289,14 @@ class BeanstalkService(Service):
         The log as monitoring shows it; None without one.
         """
         return None if self._store is None else self._store.figures()
+
+    async def log_segments(self, after: int, most: int) -> list[SegmentFacts]:
+        """
+        A page of the log's segments, oldest first; empty without a log.
+
+        :param after: the number of the last segment of the page before; 0 for the first page.
+        """
+        return [] if self._store is None else await self._store.segments(after, most)
 
     @property
     def connections_refused(self) -> int:

@@ -8,6 +8,7 @@ same state, or a dead segment that the next start removes.
 """
 
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from functools import partial
 from typing import Final
 
@@ -27,6 +28,33 @@ from beanstalk_twisted.storage.group_commit import GroupCommit
 
 COPIES: Final = 100
 """Jobs stated again in one turn: about 2 ms."""
+
+
+class Kept(StrEnum):
+    """
+    Why the oldest segment is still there.
+    """
+
+    WRITTEN = "written"
+    """It is the one that is being written."""
+
+    ARCHIVE = "archive"
+    """The archive lacks it."""
+
+    STOPPED = "stopped"
+    """Compaction has ended: a segment is damaged, or the server stops."""
+
+    SMALL = "small"
+    """The log is no larger than it may be."""
+
+    SPACE = "space"
+    """The disk is full: what lives in it cannot be written again."""
+
+    COPYING = "copying"
+    """It is being compacted: jobs live in it, which are written again."""
+
+    FREEING = "freeing"
+    """Nothing lives in it: it is deleted when that is durable."""
 
 
 class Compactor:
@@ -90,6 +118,35 @@ class Compactor:
         is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
         self._is_pressed &= is_wanted
         return is_wanted and self._has_room()
+
+    @property
+    def may_be_bytes(self) -> int:
+        """
+        How large the log may be before its oldest segment is compacted.
+        """
+        return self._policy.may_be_bytes(self._pressure())
+
+    @property
+    def kept(self) -> Kept:
+        """
+        Why the oldest segment is still there; decided as compaction decides, changing nothing.
+        """
+        oldest = self._log.oldest
+        if oldest >= self._log.written_seq:
+            return Kept.WRITTEN
+        if not self._may_free(oldest):
+            return Kept.ARCHIVE
+        if self._is_stopped:
+            return Kept.STOPPED
+        is_pressed = self._is_pressed or self._log.budget.is_short
+        pressure = self._pressure()._replace(is_short=is_pressed)
+        if self._slices is None and not self._policy.should_compact(pressure):
+            # The end of a segment in which nothing lives any more may be under way all the same.
+            is_ending = self._is_waiting and not self._queue.state.live.of(oldest)[0]
+            return Kept.FREEING if is_ending else Kept.SMALL
+        if not self._has_room():
+            return Kept.SPACE
+        return Kept.COPYING if self._queue.state.live.of(oldest)[0] else Kept.FREEING
 
     def _has_room(self) -> bool:
         """

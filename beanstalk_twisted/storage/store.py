@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
 from beanstalk_twisted.storage.commit_figures import CommitFigures
-from beanstalk_twisted.storage.compactor import Compactor
+from beanstalk_twisted.storage.compactor import Compactor, Kept
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
 from beanstalk_twisted.storage.environment import (
     CommitEvents,
@@ -29,6 +29,7 @@ from beanstalk_twisted.storage.group_commit import FsyncPolicy, GroupCommit
 from beanstalk_twisted.storage.inline_sync import InlineSyncPolicy
 from beanstalk_twisted.storage.opening import OpenLog, Report
 from beanstalk_twisted.storage.repeats import Repeats, times
+from beanstalk_twisted.storage.segment_list import SegmentFacts, SegmentList
 
 
 class LogOptions(NamedTuple):
@@ -74,21 +75,27 @@ class LogFigures(NamedTuple):
     What monitoring shows of a log, as of now; sizes in bytes.
 
     :ivar total_bytes: of all segments; ``live_bytes`` of the records of living jobs.
-    :ivar debt_bytes: by how much it is larger than it may be before it is compacted.
+    :ivar debt_bytes: by how much it is larger than ``may_be_bytes``, from which on it is compacted.
     :ivar unsynced_bytes: what is appended and not known durable; ``unsynced_ns`` how long the
         oldest of it has waited.
     :ivar preallocated_bytes: what records can still take of files that are there.
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
+    :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
+        ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
     """
 
     total_bytes: int
     live_bytes: int
     debt_bytes: int
+    may_be_bytes: int
     unsynced_bytes: int
     unsynced_ns: int
     preallocated_bytes: int
     disk_free_bytes: int | None
     segments: int
+    oldest_jobs: int
+    oldest_live_bytes: int
+    oldest_kept: Kept
     is_full: bool
     commits: CommitFigures
 
@@ -117,7 +124,6 @@ class LogStore:
         self._ask_free = environment.directory.free_bytes
         self._disk_free_bytes: int | None = None
         self._is_asking = False
-        self._compaction = options.compaction
         self._refusal = ""
         self._news: IDelayedCall | None = None
         self._slow: Repeats[SlowSync] = Repeats(environment.reactor, self._tell_of_slow, max)
@@ -129,6 +135,10 @@ class LogStore:
             options.compaction, opened.log, queue, environment, self.committer, self._may_free
         )
         self._check = DirectoryCheck(environment, self.committer)
+        self._segments = SegmentList(
+            opened.log, queue.state.live, environment.directory, environment.unwatched,
+            self._is_archived,
+        )  # fmt: skip
         self._archiver: Archiver | None = None
         if make_archiver is not None:
             self._archiver = make_archiver(
@@ -156,15 +166,24 @@ class LogStore:
         """
         self._look_for_free()
         log, committer = self._log, self.committer
-        live = self._queue.state.live.live_bytes
-        may_be = self._compaction.factor * live
-        may_be += self._compaction.spare_segments * log.segment_bytes
+        live, may_be = self._queue.state.live.live_bytes, self._compactor.may_be_bytes
         return LogFigures(
-            log.total_bytes, live, max(0, log.total_bytes - int(may_be)),
+            log.total_bytes, live, max(0, log.total_bytes - may_be), may_be,
             log.open_bytes + log.undurable_bytes,
             committer.figures.unsynced_ns(self._clock.now_ns()), log.budget.free,
-            self._disk_free_bytes, log.segment - log.oldest + 1, self.is_full, committer.figures,
+            self._disk_free_bytes, log.segment - log.oldest + 1,
+            *self._queue.state.live.of(log.oldest), self._compactor.kept, self.is_full,
+            committer.figures,
         )  # fmt: skip
+
+    async def segments(self, after: int, most: int) -> list[SegmentFacts]:
+        """
+        A page of its segments; see `SegmentList.page`.
+        """
+        return await self._segments.page(after, most)
+
+    def _is_archived(self, seq: int) -> bool | None:
+        return None if self._archiver is None else self._archiver.has(seq)
 
     def _look_for_free(self) -> None:
         """

@@ -38,11 +38,12 @@ class Document(NamedTuple):
     A whole reply.
 
     :ivar body: the bytes; or pieces, each made when the client has taken the one before, one a turn
-        of the reactor, so that making one may take a millisecond or two.
+        of the reactor, so that making one may take a millisecond or two; one that is made elsewhere
+        is a Deferred of it.
     :ivar headers: beside those that every reply has.
     """
 
-    body: bytes | Iterable[bytes]
+    body: bytes | Iterable[bytes | Deferred[bytes]]
     content_type: str = JSON
     status: int = 200
     headers: Mapping[str, str] = {}

@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+TUBE: Final = "{tube}"
+
 
 class Route(NamedTuple):
     """
     One path and method.
 
-    :ivar path: segments in braces are parameters: ``/api/v1/tubes/{tube}``.
+    :ivar path: segments in braces are parameters: ``/api/v1/tubes/{tube}``.  In front of a tube's
+        name a ``~`` is left out, which no name has: clients take ``.`` and ``..`` for steps in the
+        path, even percent-encoded, but not ``~.`` and ``~..``.
     :ivar method: ``GET``, for ``HEAD`` too, or ``POST``.
     :ivar operation: the id of its operation; no two rows have the same.
     :ivar writes: whether it changes something; then it needs ``--http-write``.
@@ -32,18 +36,23 @@ ROUTES: Final = (
     Route("/", "GET", "console"),
     Route("/static/{file}", "GET", "static"),
     Route("/live", "GET", "live"),
+    Route("/reports/{file}", "GET", "report"),
+    Route("/api/v1/reports", "GET", "listReports"),
     Route("/api/v1/openapi.json", "GET", "getDescription"),
     Route("/api/v1/server", "GET", "getServer"),
     Route("/api/v1/server/drain", "POST", "drain", writes=True),
     Route("/api/v1/server/undrain", "POST", "undrain", writes=True),
     Route("/api/v1/log", "GET", "getLog"),
+    Route("/api/v1/log/segments", "GET", "listSegments"),
     Route("/api/v1/connections", "GET", "listConnections"),
     Route("/api/v1/tubes", "GET", "listTubes"),
     Route("/api/v1/tubes/{tube}", "GET", "getTube"),
+    Route("/api/v1/tubes/{tube}/history", "GET", "getTubeHistory"),
     Route("/api/v1/tubes/{tube}/pause", "POST", "pauseTube", writes=True),
     Route("/api/v1/tubes/{tube}/kick", "POST", "kickTube", writes=True),
     Route("/api/v1/tubes/{tube}/flush", "POST", "flushTube", writes=True),
     Route("/api/v1/tubes/{tube}/policy", "POST", "setPolicy", writes=True),
+    Route("/api/v1/policy-keys", "GET", "listPolicyKeys"),
     Route("/api/v1/tubes/{tube}/jobs", "GET", "listJobs"),
     Route("/api/v1/tubes/{tube}/jobs", "POST", "putJob", writes=True),
     Route("/api/v1/jobs/{job}", "GET", "getJob"),
@@ -123,12 +132,15 @@ def _matched(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | 
     parameters = {}
     for wanted, segment in zip(pattern, segments, strict=True):
         if wanted.startswith("{"):
-            if not segment:
-                return None
             try:
-                parameters[wanted[1:-1]] = unquote(segment, errors="strict")
+                value = unquote(segment, errors="strict")
             except UnicodeDecodeError:
                 return None
+            if wanted == TUBE:
+                value = value.removeprefix("~")
+            if not value:
+                return None
+            parameters[wanted[1:-1]] = value
         elif wanted != segment:
             return None
     return parameters

@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.web.channel import BoundedRequest
-from beanstalk_twisted.web.exchange import Stream
+from beanstalk_twisted.web.exchange import Refusal, Stream
 
 REPLY_S: Final = 60.0
 """Seconds that a reply may take, however slowly its client reads."""
@@ -68,8 +70,8 @@ class PieceSender:
     log = Logger()
 
     def __init__(
-        self, request: BoundedRequest, pieces: Iterable[bytes], reactor: IReactorTime,
-        turns: SharedTurns,
+        self, request: BoundedRequest, pieces: Iterable[bytes | Deferred[bytes]],
+        reactor: IReactorTime, turns: SharedTurns,
     ) -> None:  # fmt: skip
         self._request: Any = request
         self._pieces = iter(pieces)
@@ -112,9 +114,15 @@ class PieceSender:
         try:
             piece = next(self._pieces, None)
         except Exception:
-            # Half of it has left: that it is no whole reply can only be told by its end.
-            self.log.failure("while answering an HTTP request", event="http-failed")
-            self._give_up()
+            self._failed(Failure())
+            return
+        if isinstance(piece, Deferred):
+            piece.addCallback(self._take).addErrback(self._failed)
+        else:
+            self._take(piece)
+
+    def _take(self, piece: bytes | None) -> None:
+        if self._is_over:
             return
         if piece is None:
             self._request.unregisterProducer()
@@ -123,8 +131,17 @@ class PieceSender:
         self._request.write(piece)
         self._wait()
 
+    def _failed(self, failure: Failure) -> None:
+        """
+        Half of it has left: that it is no whole reply can only be told by its end.
+        """
+        if not failure.check(Refusal):
+            self.log.failure("while answering an HTTP request", failure, event="http-failed")
+        self._give_up()
+
     def _give_up(self) -> None:
-        self._request.channel.end()
+        if not self._is_over:
+            self._request.channel.end()
 
     def _ended(self, outcome: object) -> None:
         self._is_over = True

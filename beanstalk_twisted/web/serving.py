@@ -2,13 +2,16 @@
 Puts the endpoint together: which function each operation of the table is.
 """
 
+from collections.abc import Callable
 from importlib import resources
 
 from twisted.internet.interfaces import IReactorTime
 
 from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.web.api.local_connection import LocalConnections
+from beanstalk_twisted.web.api.log import LogApi
 from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import Document, Operations
@@ -17,15 +20,22 @@ from beanstalk_twisted.web.lag import ReactorLag
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.metrics import Metrics
 from beanstalk_twisted.web.overview import Overview
+from beanstalk_twisted.web.report_files import ReportFiles
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
 from beanstalk_twisted.web.static_files import StaticFiles
+from beanstalk_twisted.web.tube_history import TubeHistory
 
 
-def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:
+def make_site(
+    service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime,
+    make_io: Callable[[], Io],
+) -> Site:  # fmt: skip
     """
     Make the endpoint of a server, for any number of ports; from then on the server measures how
     long its jobs wait and run, and its commands take.
+
+    :param make_io: makes a thread for files that are not the log's.
     """
     service.queue.measure_times()
     service.context.times = CommandTimes()
@@ -35,10 +45,15 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         service, lag.lags, lambda: (site.connections, site.refused, site.requests),
         settings.metrics_tubes, has_messagebird=settings.has_messagebird,
     )  # fmt: skip
-    overview, static = Overview(service, may_write=settings.may_write), StaticFiles()
+    has_reports = bool(settings.report)
+    overview = Overview(service, may_write=settings.may_write, has_reports=has_reports)
+    static, reports = StaticFiles(), ReportFiles(settings.report, make_io)
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.tell = service.audit.tell_request
-    site.parts += [lag, health.probe, live]
+    history = TubeHistory(
+        service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
+    )
+    site.parts += [lag, health.probe, live, history, reports]
     site.operations = {
         "healthz": health.healthz,
         "readyz": health.readyz,
@@ -46,6 +61,9 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         "console": static.index,
         "static": static.static,
         "live": live.stream,
+        "report": reports.file,
+        "listReports": reports.listed,
+        "getTubeHistory": history.history,
         **_api(service, reactor),
     }
     return site
@@ -54,11 +72,13 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
 def _api(service: BeanstalkService, reactor: IReactorTime) -> Operations:
     connections = LocalConnections(service, reactor)
     reading, writing = ReadingApi(service, connections), WritingApi(connections)
+    log = LogApi(service)
     description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
     return {
         "getDescription": lambda call: description,
         "getServer": reading.server,
-        "getLog": reading.log,
+        "getLog": log.log,
+        "listSegments": log.segments,
         "listConnections": reading.connections,
         "listTubes": reading.tubes,
         "getTube": reading.tube,
@@ -70,6 +90,7 @@ def _api(service: BeanstalkService, reactor: IReactorTime) -> Operations:
         "kickTube": writing.kick_tube,
         "flushTube": writing.flush_tube,
         "setPolicy": writing.set_policy,
+        "listPolicyKeys": reading.policy_keys,
         "putJob": writing.put_job,
         "kickJob": writing.kick_job,
         "deleteJob": writing.delete_job,

@@ -5,13 +5,14 @@ HTTP requests to an endpoint on a clock that stands still.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import Operation
 from beanstalk_twisted.web.routes import ROUTES, Route, RouteTable
@@ -179,11 +180,13 @@ def site_of(
     server: MemoryServer,
     settings: HttpSettings | None = None,
     operations: Mapping[str, Operation] | None = None,
+    io: Callable[[], Io] = InlineIo,
 ) -> Site:
     """
     Make an endpoint; see `browse`.
     """
-    site = make_site(server.service, settings or HttpSettings(), cast(Any, server.clock))
+    clock = cast(Any, server.clock)
+    site = make_site(server.service, settings or HttpSettings(), clock, io)
     names = operations or {}
     site.operations = {**site.operations, **names}
     rows = [Route(f"/{name}", "GET", name) for name in names]

@@ -12,6 +12,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.reading import MAX_LIST_BODY, MAX_PAGE_JOBS, MAX_SHOWN_BODY
@@ -277,6 +278,40 @@ def test_a_policy_is_set_and_removed(caller: Caller) -> None:
     caller.post("/tubes/mail/policy", **shown)
     assert shown.items() <= caller.get("/tubes/mail")["policy"].items()
     caller.post("/tubes/mail/policy", 400, **{"nonsense": 3})
+
+
+def test_a_wrong_policy_is_refused_with_the_key_that_is_wrong(caller: Caller) -> None:
+    caller.put(b"mail", b"a")
+    for key, value in (("max_reserves", 0), ("backoff", "x"), ("nonsense", 1)):
+        given: dict[str, Any] = {"max_jobs": 5, key: value}
+        detail = caller.post("/tubes/mail/policy", 400, **given)["detail"]
+        assert key.replace("_", "-") in detail.partition(",")[0]
+        assert detail.endswith("nothing was changed")
+    assert caller.get("/tubes/mail")["policy"] == {}
+
+
+def test_the_keys_of_policies_are_shown_with_what_their_values_are(caller: Caller) -> None:
+    keys = caller.get("/policy-keys")["keys"]
+    assert [each["key"] for each in keys] == list(KEYS)
+    for each in keys:
+        assert each["expected"] == KEYS[each["key"]].expected
+
+
+def test_a_tube_whose_bytes_are_counted_shows_them(caller: Caller) -> None:
+    caller.put(b"mail", b"abc", b"de")
+    assert "body_bytes" not in caller.get("/tubes/mail")
+    caller.post("/tubes/mail/policy", **{"max-bytes": 100})
+    assert caller.get("/tubes/mail")["body_bytes"] == 5
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_tubes_named_as_steps_of_a_path_are_reached_behind_a_tilde(
+    caller: Caller, name: str
+) -> None:
+    caller.put(name.encode(), b"x")
+    assert caller.get(f"/tubes/~{name}")["name"] == name
+    assert caller.get(f"/tubes/%7E{name}/jobs")["jobs"][0]["id"] == 1
+    assert caller.post(f"/tubes/~{name}/flush", state="all") == {"flushed": 1}
 
 
 def test_the_server_is_drained_and_takes_jobs_again(caller: Caller) -> None:

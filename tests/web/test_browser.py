@@ -61,6 +61,7 @@ def fill(port: int) -> int:
     for number in range(30):
         client.ask(b"use mail-%d\r\n" % number)
         client.ask(b"put 0 0 60 2\r\n{}\r\n")
+    client.ask(b"use ..\r\nput 0 0 60 2\r\n{}\r\n")
     client.ask(b"reserve-job 4\r\n")
     client.ask(b"reserve-job 5\r\n")
     client.ask(b"bury 5 0\r\n")
@@ -80,7 +81,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     node, chromium = browser_or_skip()
     folder = tmp_path_factory.mktemp("console")
     pictures = os.environ.get("BEANSTALK_PICTURES", str(folder / "pictures"))
-    options = ("--port", 0, "--http", 0, "--http-write", "--binlog", folder / "log")
+    reports = folder / "reports"
+    reports.mkdir()
+    (reports / "report.html").write_text(f"<!DOCTYPE html><h1>A report</h1>{SCRIPT.decode()}")
+    options = (
+        "--port", 0, "--http", 0, "--http-write", "--binlog", folder / "log",
+        "--http-report", reports,
+    )  # fmt: skip
     with ServerProcess(ours_at_once(*options), folder) as server:
         server.wait_for(", HTTP")
         port = server.port()
@@ -117,7 +124,7 @@ def test_a_hidden_page_has_no_stream(found: Any) -> None:
 
 
 def test_only_what_can_be_done_is_offered(found: Any) -> None:
-    assert found["offered_at_first"] == ["Put a job", "Pause"]
+    assert found["offered_at_first"] == ["Put a job", "Pause", "Policy"]
 
 
 def test_a_template_is_kept_and_used(found: Any) -> None:
@@ -128,6 +135,32 @@ def test_tubes_and_jobs_are_changed(found: Any) -> None:
     assert found["kicked_and_paused"] == [2, 0, True]
     assert found["edited_and_moved"] == ["elsewhere", 3, "<script>alert(1)</script>"]
     assert (found["deleted"], found["flushed"]) == (404, 404)
+
+
+def test_a_wrong_value_of_a_policy_is_told_beside_its_field(found: Any) -> None:
+    assert found["wrong"].startswith("max-age is a whole number from 1 to")
+
+
+def test_a_policy_is_set_by_its_form(found: Any) -> None:
+    assert found["policy"] == {
+        "max_jobs": 1, "max_jobs_from": "command", "backoff": "5", "backoff_from": "command",
+    }  # fmt: skip
+
+
+def test_a_tube_named_as_a_step_of_a_path_is_shown(found: Any) -> None:
+    assert found["dots"] == ["..", "1"]
+
+
+def test_a_tube_has_a_history_when_its_page_is_opened(found: Any) -> None:
+    assert found["history"] >= 1
+
+
+def test_a_connection_shows_since_when_it_holds_a_job(found: Any) -> None:
+    assert re.fullmatch(r"4 for .*, .* left", found["held"])
+
+
+def test_a_report_is_shown_in_an_origin_of_its_own_and_runs_nothing(found: Any) -> None:
+    assert found["report"] == ["A report", "null"]
 
 
 def test_a_drain_is_begun_and_ended(found: Any) -> None:
@@ -142,6 +175,10 @@ def test_each_change_asked_with_its_impact(found: Any) -> None:
         "For 5 min no job of this tube is handed out. Jobs that are reserved go on, and jobs can "
         "be put.",
         "Its jobs are handed out again from now on.",
+        "Jobs that come back are delayed: 5, seconds. Those that are ready stay ready.\n"
+        "There are 2 jobs, 1 job over the limit: they stay, and puts are refused until fewer are "
+        "there.",
+        "Backoff holds no longer.\nMax jobs holds no longer.",
         f"Job {found['id']} has these values from now on.",
         "Takes it from made to elsewhere, in one step; its workers there get it.",
         "Deletes this ready job of elsewhere for good.",

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api import fields, reading, tube_pages
+from beanstalk_twisted.web.api import fields, log, reading, tube_pages
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES, Route
 from tests.web.browsing import browse, site_of
@@ -75,6 +76,10 @@ def test_its_limits_are_those_of_the_code() -> None:
     jobs = parameters(by_name["listJobs"], "query")
     assert jobs["limit"]["maximum"] == reading.MAX_PAGE_JOBS
     assert jobs["body_bytes"]["maximum"] == reading.MAX_LIST_BODY
+    segments = parameters(by_name["listSegments"], "query")
+    assert segments["limit"]["maximum"] == log.MAX_PAGE_SEGMENTS
+    kept = DESCRIPTION["components"]["schemas"]["Log"]["properties"]["oldest_kept"]["enum"]
+    assert kept == list(Kept)
     pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]
     assert pause["schema"]["properties"]["seconds"]["maximum"] == fields.MAX_U32
 

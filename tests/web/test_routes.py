@@ -46,3 +46,12 @@ def test_the_table_has_each_operation_once_and_writes_are_posts() -> None:
     assert len({route.operation for route in ROUTES}) == len(ROUTES)
     assert len({(route.path, route.method) for route in ROUTES}) == len(ROUTES)
     assert all(route.method == ("POST" if route.writes else "GET") for route in ROUTES)
+
+
+def test_a_tilde_before_a_tubes_name_is_left_out() -> None:
+    table = RouteTable()
+    for path, name in (("~..", ".."), ("%7E.", "."), ("~~", "~"), ("a~", "a~"), ("..", "..")):
+        assert table.find("GET", f"/api/v1/tubes/{path}")[1] == {"tube": name}
+    with pytest.raises(NoRoute):
+        table.find("GET", "/api/v1/tubes/~")
+    assert table.find("GET", "/api/v1/jobs/~1")[1] == {"job": "~1"}

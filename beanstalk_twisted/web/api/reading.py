@@ -10,13 +10,13 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.extension_specs import JobPage
 from beanstalk_twisted.client.stats import Stats
-from beanstalk_twisted.jobs.histogram import Histogram
+from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields as api_fields
+from beanstalk_twisted.web.api.holding import held, holder
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.tube_pages import TubePage, described
-from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
-from beanstalk_twisted.web.tube_figures import NS
+from beanstalk_twisted.web.exchange import Call, Document, encoded, json_document
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_PAGE_JOBS: Final = 200
@@ -37,7 +37,7 @@ MAX_LOOKS: Final = 4
 MAX_SHOWN_BODY: Final = 256 << 10
 """Bytes of a body that a job's description shows."""
 
-SLICE_ROWS: Final = 200
+SLICE_ROWS: Final = 100
 """Rows that are written as JSON in one turn: a millisecond."""
 
 
@@ -57,21 +57,6 @@ class ReadingApi:
         """
         pairs = self._service.queue.server_pairs()
         return json_document({key.replace("-", "_"): _plain(value) for key, value in pairs})
-
-    def log(self, call: Call) -> Document:
-        """
-        The log, and what it costs.
-        """
-        figures = self._service.log_figures()
-        if figures is None:
-            raise Refusal(404, "jobs are in memory only; --binlog DIR keeps a log")
-        about: dict[str, Any] = figures._asdict()
-        commits = about.pop("commits")
-        about["oldest_unsynced_seconds"] = about.pop("unsynced_ns") / NS
-        about["fsync_seconds"] = _histogram(commits.syncs, NS)
-        about["group_commit_size"] = _histogram(commits.batches, 1)
-        about["fsync_errors"] = commits.rehomings
-        return json_document(about)
 
     def tubes(self, call: Call) -> Document:
         """
@@ -99,7 +84,16 @@ class ReadingApi:
         state = self._service.queue.state
         tube = state.tubes.find(stats.name.encode())
         about = {} if tube is None else described(tube, state, self._service.now_ns())
+        if tube is not None and tube.totals is not None and tube.totals.uncounted is None:
+            about["body_bytes"] = tube.totals.size
         return json_document({**_fields(stats), **about, "policy": _fields(policy)})
+
+    def policy_keys(self, call: Call) -> Document:
+        """
+        The keys that a tube's policy may have, and what their values are.
+        """
+        keys = [{"key": key, "expected": rule.expected} for key, rule in KEYS.items()]
+        return json_document({"keys": keys})
 
     def jobs(self, call: Call) -> "Deferred[Document]":
         """
@@ -150,22 +144,38 @@ class ReadingApi:
                 [connection.stats_job(job_id), connection.peek(job_id)], consumeErrors=True
             )
 
-        return self._asked(call, ask, _job_document)
+        return self._asked(call, ask, self._job_document)
+
+    def _job_document(self, answers: list[Any]) -> Document:
+        stats, job = answers
+        about = {**_fields(stats), "body": api_fields.shown_body(job.body, MAX_SHOWN_BODY)}
+        queue, now_ns = self._service.queue, self._service.now_ns()
+        by = holder(queue.state, stats.id, queue.connections.facts, now_ns)
+        return json_document(about if by is None else {**about, "holder": by})
 
     def connections(self, call: Call) -> "Deferred[Document]":
         """
-        All connections.
+        All connections, each with the first jobs that it holds.
         """
-        return self._asked(call, lambda connection: connection.list_connections(), _rows)
+        return self._asked(call, lambda connection: connection.list_connections(), self._rows)
+
+    def _rows(self, stats: tuple[Stats, ...]) -> Document:
+        def pieces() -> Iterator[bytes]:
+            yield b'{"connections":['
+            for at in range(0, len(stats), SLICE_ROWS):
+                rows = [encoded(self._row(each)) for each in stats[at : at + SLICE_ROWS]]
+                yield (b"," if at else b"") + b",".join(rows)
+            yield b"]}\n"
+
+        return Document(pieces())
+
+    def _row(self, stats: Stats) -> dict[str, Any]:
+        row = _fields(stats)
+        row["held"] = held(self._service.queue.state, row["connection"], self._service.now_ns())
+        return row
 
     def _asked(self, call: Call, ask: Any, make: Any) -> "Deferred[Document]":
         return self._connections.run(call.peer, ask).addCallback(make)
-
-
-def _job_document(answers: list[Any]) -> Document:
-    stats, job = answers
-    about = {**_fields(stats), "body": api_fields.shown_body(job.body, MAX_SHOWN_BODY)}
-    return json_document(about)
 
 
 def _looks(page: JobPage) -> Iterator[list[int]]:
@@ -219,21 +229,10 @@ def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
     some: list[bytes] = []
     for piece in pieces:
         some.append(piece)
-        if len(some) == SLICE_ROWS // 4:
+        if len(some) == SLICE_ROWS // 2:
             yield b"".join(some)
             some = []
     yield b"".join(some)
-
-
-def _rows(stats: tuple[Stats, ...]) -> Document:
-    def pieces() -> Iterator[bytes]:
-        yield b'{"connections":['
-        for at in range(0, len(stats), SLICE_ROWS):
-            rows = [encoded(_fields(each)) for each in stats[at : at + SLICE_ROWS]]
-            yield (b"," if at else b"") + b",".join(rows)
-        yield b"]}\n"
-
-    return Document(pieces())
 
 
 def _fields(stats: Any) -> dict[str, Any]:
@@ -249,14 +248,3 @@ def _plain(value: Value) -> Any:
     if value in ("true", "false"):
         return value == "true"
     return value
-
-
-def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
-    """
-    :param unit: what one of the units that are shown has.
-    """
-    return {
-        "bounds": [bound / unit for bound in values.bounds],
-        "counts": values.counts,
-        "sum": values.total / unit,
-    }

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
+from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
 from beanstalk_twisted.web.api import fields as api_fields
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
@@ -21,6 +22,16 @@ ALL: int = api_fields.MAX_U32
 """A kick of all jobs."""
 
 FLUSHED: tuple[str, ...] = ("ready", "delayed", "buried", "all")
+
+
+def _check_rule(key: str, value: int | str | None) -> None:
+    """
+    :raise Refusal: a policy has no such key, or it no such value; names the key first.
+    """
+    try:
+        check_rule(key, ABSENT if value is None else str(value))
+    except BadRule as wrong:
+        raise Refusal(400, f"{wrong}; nothing was changed") from None
 
 
 class WritingApi:
@@ -73,6 +84,8 @@ class WritingApi:
         fields = {key.replace("_", "-"): value for key, value in given.items()}
         if not all(value is None or isinstance(value, int | str) for value in fields.values()):
             raise Refusal(400, "values are numbers, strings or null")
+        for key, value in fields.items():
+            _check_rule(key, value)
         return self._run(call, {}, lambda to: to.tube_policy(tube, fields))
 
     def put_job(self, call: Call) -> "Deferred[Document]":

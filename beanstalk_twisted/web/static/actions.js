@@ -4,26 +4,28 @@ import { age, count, h, setText } from "./dom.js";
 
 const dialog = document.getElementById("dialog");
 const MAX_TEMPLATES = 50;
-const jobs = (number) => (number === 1 ? "1 job" : `${count(number)} jobs`);
+export const jobs = (number) => (number === 1 ? "1 job" : `${count(number)} jobs`);
 
 /**
  * Ask, and do it.
  *
  * impact: text, or a function from the fields' values to text; fields: elements with a name;
- * run: given the values, does it; done: called when it is done.
+ * run: given the values, does it; done: called when it is done.  An error that begins with a field's
+ * name is shown beside that field.
  */
-function ask({ title, impact, fields = [], button, isDanger = false, run, done }) {
-  const impactShown = h("p", { class: isDanger ? "impact" : "note" });
+export function ask({ title, impact, fields = [], button, isDanger = false, run, done }) {
+  const impactShown = h("p", { class: `told ${isDanger ? "impact" : "note"}` });
   const problem = h("p", { class: "impact", role: "alert", hidden: true });
   const values = () => Object.fromEntries(new FormData(form));
   const tell = () => setText(impactShown, typeof impact === "function" ? impact(values()) : impact);
   const submit = h("button", { type: "submit", class: isDanger ? "danger" : null }, button);
-  const form = h("form", { on: { submit: send, input: tell } }, h("h2", { id: "dialog-title" }, title), fields, impactShown, problem,
-    h("div", { class: "actions" }, submit, h("button", { type: "button", on: { click: () => dialog.close() } }, "Cancel")));
+  const form = h("form", { on: { submit: send, input: tell } }, h("h2", { id: "dialog-title" }, title), fields, problem,
+    h("div", { class: "ask" }, impactShown, h("div", { class: "actions" }, submit, h("button", { type: "button", on: { click: () => dialog.close() } }, "Cancel"))));
 
   async function send(event) {
     event.preventDefault();
     submit.disabled = true;
+    form.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
     try {
       await run(values());
       dialog.close();
@@ -31,6 +33,12 @@ function ask({ title, impact, fields = [], button, isDanger = false, run, done }
     } catch (error) {
       problem.hidden = false;
       setText(problem, error.message);
+      const wrong = form.elements.namedItem(error.message.split(" ", 1)[0]);
+      if (wrong instanceof HTMLElement) {
+        wrong.setAttribute("aria-invalid", "true");
+        wrong.parentElement.append(problem);
+        wrong.focus();
+      }
     }
     submit.disabled = false;
   }

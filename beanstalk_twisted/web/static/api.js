@@ -17,8 +17,9 @@ async function answered(response) {
   return told;
 }
 
+/** A tube's name `.` or `..` gets a `~`, which the server leaves out: browsers take it for a step in the path. */
 export function path(...segments) {
-  return `api/v1/${segments.map((segment) => encodeURIComponent(segment)).join("/")}`;
+  return `api/v1/${segments.map((segment) => encodeURIComponent(segment).replace(/^\.{1,2}$/, "~$&")).join("/")}`;
 }
 
 export async function get(where, query = {}) {

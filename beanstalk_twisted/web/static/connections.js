@@ -8,13 +8,8 @@ import { tubeLink } from "./tubes.js";
 
 const PAGE_ROWS = 100;
 
-/** Jobs and seconds left, from `{1: 30, 2: 12}`. */
-function timesLeft(told) {
-  return typeof told === "string" ? [...told.matchAll(/([0-9]+): (-?[0-9]+)/g)].map(([, id, left]) => [id, Number(left)]) : Object.entries(told ?? {});
-}
-
 function held(row) {
-  const jobs = timesLeft(row.time_left).map(([id, left]) => h("li", {}, jobLink(id), ` ${age(Math.max(0, left))} left`));
+  const jobs = row.held.map(({ id, reserved_seconds: since, seconds_left: left }) => h("li", {}, jobLink(id), ` for ${age(since)}, ${age(left)} left`));
   if (row.reserved > jobs.length) jobs.push(h("li", {}, `and ${count(row.reserved - jobs.length)} more`));
   return jobs.length ? h("ul", { class: "plain" }, jobs) : "none";
 }

@@ -5,6 +5,7 @@ import { jobPage } from "./jobs.js";
 import { Live } from "./live.js";
 import { logPage } from "./log.js";
 import { overview } from "./overview.js";
+import { reportsPage } from "./reports.js";
 import { tubePage } from "./tube.js";
 import { tubesPage } from "./tubes.js";
 
@@ -21,6 +22,7 @@ const VIEWS = {
   jobs: jobPage,
   connections: connectionsPage,
   log: logPage,
+  reports: reportsPage,
 };
 
 function go() {
@@ -61,6 +63,7 @@ live.addEventListener("state", () => {
   if (!live.about.host) return;
   if (!isKnown) { isKnown = true; view?.refresh?.(); }
   setText(document.getElementById("host"), live.about.host);
+  document.getElementById("reports").hidden = !live.about.has_reports;
   setText(document.getElementById("version"), `beanstalk-twisted ${live.about.version}${live.about.may_write ? "" : " · read-only (no --http-write)"}`);
 });
 

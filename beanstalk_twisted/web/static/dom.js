@@ -17,6 +17,9 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** A key of the API as a label. */
+export const inWords = (key) => key.replaceAll(/[_-]/g, " ").replace(/^./, (letter) => letter.toUpperCase());
+
 const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
 const tenths = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
 const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });

@@ -1,7 +1,7 @@
 // A tube's jobs, and one job.
 import { deleteJob, editJob, kickJob, moveJob } from "./actions.js";
 import { get, path } from "./api.js";
-import { age, bytes, count, h, setText, when } from "./dom.js";
+import { age, bytes, count, h, inWords, setText, when } from "./dom.js";
 import { Table } from "./table.js";
 import { tubeLink } from "./tubes.js";
 
@@ -96,26 +96,29 @@ function bodyCard(body) {
   return h("section", { class: "card" }, h("div", { class: "bar" }, h("h2", {}, "Body"), buttons, h("span", { class: "note" }, bytes(body.size), " ", note)), shown);
 }
 
+const since = (seconds, now) => `${when(now - seconds * 1000)}, ${age(seconds)} ago`;
+
 const FACTS = [
   ["State", (job) => job.state],
   ["Tube", (job) => tubeLink(job.tube)],
   ["Priority", (job) => count(job.pri)],
-  ["Put", (job, now) => `${when(now - job.age * 1000)}, ${age(job.age)} ago`],
+  ["Put", (job, now) => since(job.age, now)],
   ["Deadline", (job, now) => (["reserved", "delayed"].includes(job.state) ? `${when(now + job.time_left * 1000)}, in ${timeLeft(job)}` : "none")],
+  ["Held by", ({ holder }) => holder && `connection ${holder.connection}, ${holder.peer || "this machine"}`],
+  ["Reserved since", ({ holder }, now) => holder && since(holder.reserved_seconds, now)],
+  ["Last touched", ({ holder }, now) => holder && (holder.touched_seconds + 0.5 < holder.reserved_seconds ? since(holder.touched_seconds, now) : "not since it was reserved")],
   ["TTR", (job) => age(job.ttr)],
   ["Delay when put or released", (job) => age(job.delay)],
-  ["Reserved", (job) => count(job.reserves)], ["Timed out", (job) => count(job.timeouts)], ["Released", (job) => count(job.releases)],
-  ["Buried", (job) => count(job.buries)], ["Kicked", (job) => count(job.kicks)],
+  ["Times reserved", (job) => count(job.reserves)], ["Times timed out", (job) => count(job.timeouts)], ["Times released", (job) => count(job.releases)],
+  ["Times buried", (job) => count(job.buries)], ["Times kicked", (job) => count(job.kicks)],
   ["Segment of the log", (job) => (job.file ? count(job.file) : "none")],
 ];
-const KNOWN = new Set(["id", "tube", "state", "pri", "age", "delay", "ttr", "time_left", "file", "reserves", "timeouts", "releases", "buries", "kicks", "body"]);
+const KNOWN = new Set(["id", "tube", "state", "pri", "age", "delay", "ttr", "time_left", "file", "reserves", "timeouts", "releases", "buries", "kicks", "body", "holder"]);
 
-/** Facts as a list; what we have no words for comes with the server's. */
+/** Facts as a list, without those that have no value; what we have no words for comes with the server's. */
 export function factList(pairs) {
-  return h("dl", { class: "facts" }, pairs.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== undefined).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
 }
-
-export const inWords = (key) => key.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase());
 
 export function jobPage({ live, words: [id] }) {
   const heading = h("h1", {}, `Job ${id}`);

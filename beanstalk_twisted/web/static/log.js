@@ -1,13 +1,15 @@
-// The log: what it holds, what waits for the disk, how long syncs take.
+// The log: what it holds, which segments there are and why, what waits for the disk, how long syncs take.
 import { get, path } from "./api.js";
 import { age, bytes, count, h, mean, setText } from "./dom.js";
 import { factList } from "./jobs.js";
 import { Plot } from "./plots.js";
+import { Table } from "./table.js";
 
 const FACTS = [
   ["Size", (log) => bytes(log.total_bytes)],
   ["Of living jobs", (log) => `${bytes(log.live_bytes)} (${count((100 * log.live_bytes) / Math.max(1, log.total_bytes))} %)`],
   ["Segments", (log) => count(log.segments)],
+  ["Compacted from", (log) => bytes(log.may_be_bytes)],
   ["To be compacted", (log) => bytes(log.debt_bytes)],
   ["Made ready for records", (log) => bytes(log.preallocated_bytes)],
   ["Free on the disk", (log) => (log.disk_free_bytes === null ? "not known yet" : bytes(log.disk_free_bytes))],
@@ -16,6 +18,44 @@ const FACTS = [
   ["Oldest of it", (log) => (log.unsynced_bytes ? age(log.oldest_unsynced_seconds) : "none")],
   ["Failed syncs", (log) => count(log.fsync_errors)],
 ];
+
+const living = (log) => `${count(log.oldest_jobs)} living ${log.oldest_jobs === 1 ? "job" : "jobs"} or kept keys (${bytes(log.oldest_live_bytes)})`;
+
+/** Why the oldest segment is still there, and so all that follow it: they are freed in their order. */
+const KEPT = {
+  written: () => "It is the one that is being written.",
+  archive: () => "The archive does not have it yet. If it stays so, the server's log says why.",
+  stopped: () => "Compaction has ended: the server's log says why. Run binlog-inspect check on the directory.",
+  small: (log) => `The log may have ${bytes(log.may_be_bytes)} before it is compacted, twice what lives in it by default. In this segment: ${living(log)}.`,
+  space: (log) => `The disk is full, so what lives in it cannot be written again: ${living(log)}. Free some space.`,
+  copying: (log) => `It is being compacted: ${living(log)} are still to be written again.`,
+  freeing: () => "Nothing lives in it any more. It is deleted as soon as that is on disk.",
+};
+
+const SEGMENT_ROWS = 25;
+const known = (value, shown) => (value === null ? "not known" : shown(value));
+const states = (row) => [row.is_sealed ? "finished" : "being written", row.is_archived === null ? null : row.is_archived ? "archived" : "not archived"].filter(Boolean).join(", ");
+
+const COLUMNS = [
+  { label: "Segment", cell: (row) => String(row.number) },
+  { label: "File", isWide: true, cell: (row) => row.name },
+  { label: "State", cell: states },
+  { label: "Size", isNumber: true, cell: (row) => bytes(row.size) },
+  { label: "Living", isNumber: true, cell: (row) => `${bytes(row.live_bytes)} (${count((100 * row.live_bytes) / Math.max(1, row.size))} %)` },
+  { label: "Living jobs", isNumber: true, isWide: true, cell: (row) => count(row.jobs) },
+  { label: "Begun", isNumber: true, isWide: true, cell: (row) => known(row.age_seconds, (seconds) => `${age(seconds)} ago`) },
+  { label: "LSNs", isNumber: true, isWide: true, cell: (row) => known(row.first_lsn, (first) => `${first} to ${known(row.last_lsn, String)}`) },
+];
+
+function segmentTable() {
+  return new Table({
+    heading: "Segments, the oldest first", columns: COLUMNS, keyOf: (row) => row.number, empty: "There is no segment behind this one any more.",
+    async load({ place }) {
+      const { segments, after } = await get(path("log", "segments"), { after: place, limit: SEGMENT_ROWS });
+      return { rows: segments, next: after === null ? "" : String(after) };
+    },
+  });
+}
 
 /** A histogram as a table: up to which bound, how many, as a bar. */
 function histogram(title, what, { bounds, counts, sum }, unit, average = unit) {
@@ -33,6 +73,9 @@ const duration = (seconds) => (seconds < 1 ? `${Number((seconds * 1000).toPrecis
 export function logPage({ live }) {
   const [facts, histograms, note] = [h("div", { class: "card" }), h("div", { class: "plots" }), h("p", { class: "note", role: "status" })];
   const plot = new Plot("Size", ["All of it", "Living jobs"], bytes, Array.from({ length: 44 }, (_, power) => 2 ** power));
+  const [kept, segments, sizes] = [h("p"), segmentTable(), h("div", { class: "plots" }, plot.element)];
+  const pinned = h("section", { class: "card" }, h("h2", {}, "Why the oldest segment is still there"), kept);
+  const hide = (isHidden) => [facts, pinned, sizes, histograms, segments.element].forEach((part) => { part.hidden = isHidden; });
   const show = () => live.recent.length && plot.show(live.columns(["log_bytes", "live_bytes"], true));
   live.addEventListener("rows", show);
 
@@ -41,14 +84,18 @@ export function logPage({ live }) {
       const log = await get(path("log"));
       facts.replaceChildren(factList(FACTS.map(([label, value]) => [label, value(log)])));
       histograms.replaceChildren(histogram("Syncs", "Took", log.fsync_seconds, duration), histogram("Commits", "Changes", log.group_commit_size, count, mean));
+      setText(kept, KEPT[log.oldest_kept]?.(log) ?? log.oldest_kept);
+      hide(false);
       setText(note, "");
+      await segments.refresh();
     } catch (error) {
+      hide(error.status === 404);
       setText(note, error.message);
     }
   }
 
   return {
-    title: "Log", element: h("div", {}, h("h1", {}, "Log"), note, facts, h("div", { class: "plots" }, plot.element), histograms),
+    title: "Log", element: h("div", {}, h("h1", {}, "Log"), note, facts, pinned, sizes, histograms, segments.element),
     shown() { show(); return refresh(); }, refresh,
     recolour: () => plot.recolour(),
     remove() { live.removeEventListener("rows", show); plot.remove(); },

@@ -30,7 +30,7 @@ const PLOTS = [
 ];
 
 export function overview({ live }) {
-  const tiles = TILES.map(([label, value, isBad]) => ({ value, isBad, shown: h("dd"), element: null, label }));
+  const tiles = TILES.map(([label, value, isBad]) => ({ value, isBad, shown: h("dd", {}, "–"), element: null, label }));
   for (const tile of tiles) tile.element = h("div", { class: "tile" }, h("dt", {}, tile.label), tile.shown);
   const plots = PLOTS.map(([title, series, format, steps]) => ({ fields: series.map(([, field]) => field), plot: new Plot(title, series.map(([label]) => label), format, steps) }));
   let isLong = false;

@@ -30,7 +30,7 @@ export class Plot {
     const legend = series.map((label, at) => h("li", {}, sample(at), h("span", {}, label), this.values[at]));
     this.heading = h("h2", {}, title);
     this.when = h("time", { class: "when" });
-    this.canvas = h("div", { class: "canvas", role: "img" });
+    this.canvas = h("div", { class: "canvas", role: "img", "aria-label": `${title}: no figures yet` });
     this.element = h("section", { class: "plot" }, h("div", { class: "plot-head" }, this.heading, this.when), h("ul", { class: "legend" }, legend), this.canvas);
     this.watcher = new ResizeObserver(() => this.#fit());
     this.watcher.observe(this.canvas);
@@ -58,7 +58,7 @@ export class Plot {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
     const span = (u) => u.scales.x.max - u.scales.x.min;
     this.plot = new uPlot({
-      width, height: HEIGHT, legend: { show: false }, padding: [8, 12, 0, 0],
+      width, height: HEIGHT, legend: { show: false }, padding: [8, 30, 0, 0],
       cursor: { drag: { x: false, y: false }, y: false, points: { size: 6 } },
       scales: { x: { range: () => this.#span() }, y: { range: (u, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [

@@ -76,7 +76,9 @@ export class Table {
       const page = await this.load({ sort: this.sort, search: this.search, place: this.places.at(-1) });
       if (serial === this.serial) this.#show(page);
     } catch (error) {
-      if (serial === this.serial) setText(this.note, error.message);
+      if (serial !== this.serial) return;
+      if (error.status === 404) this.#show({ rows: [], next: "" });
+      else setText(this.note, error.message);
     }
   }
 

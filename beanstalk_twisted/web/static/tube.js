@@ -1,9 +1,10 @@
-// One tube: figures, plots since the page was opened, policy, jobs.
+// One tube: figures, plots with its history, policy, jobs.
 import { flushTube, kickTube, pauseTube, putJob, resumeTube } from "./actions.js";
 import { get, path } from "./api.js";
-import { age, compact, count, h, setText } from "./dom.js";
-import { factList, inWords, jobTable } from "./jobs.js";
+import { age, compact, count, h, inWords, setText } from "./dom.js";
+import { factList, jobTable } from "./jobs.js";
 import { Plot } from "./plots.js";
+import { editPolicy, policyPairs } from "./policy.js";
 
 const POINTS = 900;
 const DEPTHS = ["ready", "reserved", "delayed", "buried"];
@@ -21,26 +22,35 @@ const FACTS = [
   ["Paused", (tube) => (tube.pause_seconds_left ? `for ${age(tube.pause_seconds_left)} more` : "no")],
 ];
 
-/** Columns of one more point; rates of what is counted come from the point before. */
+/** Rates of what is counted come from the point before; a tube that was made anew counts from 0. */
 function rates(points) {
   return ["total_jobs", "deletes", "timeouts"].map((key) => points.map((point, at) => {
     const before = points[at - 1];
-    return before && point.at > before.at ? (point[key] - before[key]) / (point.at - before.at) : null;
+    return before && point.at > before.at && point[key] >= before[key] ? (point[key] - before[key]) / (point.at - before.at) : null;
   }));
 }
 
 export function tubePage({ live, words: [name] }) {
   const [facts, policy, tools, note] = [h("div", { class: "card" }), h("div", { class: "card", hidden: true }), h("div", { class: "actions" }), h("p", { class: "note", role: "status" })];
-  const plots = [new Plot("Jobs, since this page was opened", DEPTHS.map(inWords), compact), new Plot("Jobs a second", ["Put", "Deleted", "Timed out"], compact)];
+  const plots = [new Plot("Jobs", DEPTHS.map(inWords), compact), new Plot("Jobs a second", ["Put", "Deleted", "Timed out"], compact)];
   const jobs = jobTable(name);
-  const points = [];
+  let points = [];
   let offered = "";
+
+  /** What the server has kept of it, before the points that this page has asked for. */
+  async function remember() {
+    try {
+      const { fields, rows } = await get(path("tubes", name, "history"));
+      const kept = rows.map((row) => Object.fromEntries(fields.map((field, at) => [field, row[at]])));
+      points = [...kept.map((row) => ({ ...row, at: row.at_ms / 1000 })), ...points];
+    } catch { /* There is no such tube yet: nothing to remember. */ }
+  }
 
   async function refreshTube() {
     try {
       const tube = await get(path("tubes", name));
       facts.replaceChildren(factList(FACTS.map(([label, value]) => [label, value(tube)])));
-      showPolicy(Object.entries(tube.policy ?? {}).filter(([key]) => key !== "name"));
+      showPolicy(policyPairs(tube.policy));
       points.push({ at: Date.now() / 1000, ...tube });
       if (points.length > POINTS) points.shift();
       const times = points.map((point) => point.at);
@@ -56,7 +66,7 @@ export function tubePage({ live, words: [name] }) {
 
   function showPolicy(pairs) {
     policy.hidden = pairs.length === 0;
-    policy.replaceChildren(h("h2", {}, "Policy"), factList(pairs.map(([key, value]) => [inWords(key), String(value)])));
+    policy.replaceChildren(h("h2", {}, "Policy"), factList(pairs));
   }
 
   function offer(tube) {
@@ -67,8 +77,9 @@ export function tubePage({ live, words: [name] }) {
       h("button", { type: "button", class: kind, disabled: isOff, on: { click: () => action(name, refresh) } }, label);
     tools.replaceChildren(
       button("Put a job", putJob),
-      tube.pause_seconds_left > 0 ? button("Resume", resumeTube) : button("Pause", pauseTube),
       button("Kick", kickTube, !(tube.buried + tube.delayed)),
+      tube.pause_seconds_left > 0 ? button("Resume", resumeTube) : button("Pause", pauseTube),
+      button("Policy", editPolicy),
       button("Flush", flushTube, !(tube.ready + tube.buried + tube.delayed), "danger"));
   }
 
@@ -76,7 +87,7 @@ export function tubePage({ live, words: [name] }) {
   return {
     title: name,
     element: h("div", {}, h("h1", {}, name), note, tools, facts, h("div", { class: "plots" }, plots.map((plot) => plot.element)), policy, jobs.element),
-    shown: refresh, refresh,
+    shown: () => Promise.all([remember().then(refreshTube), jobs.refresh()]), refresh,
     recolour: () => plots.forEach((plot) => plot.recolour()),
     remove: () => plots.forEach((plot) => plot.remove()),
   };

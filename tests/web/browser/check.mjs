@@ -8,7 +8,9 @@ import { chromium } from "playwright-core";
 const [executablePath, address, pictures, job, tube] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
-const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log" };
+const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", reports: "reports", missing: "tubes/not-there" };
+// Those that ask for what is not there.
+const MISSING = /status of 404/;
 const found = { errors: [], violations: [], overflows: [], dialogs: 0, plot_ms: 0, impacts: [] };
 
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"] });
@@ -31,7 +33,7 @@ async function walk(bypassCSP, sizes, visit) {
       const viewport = SIZES[size];
       const context = await browser.newContext({ viewport, colorScheme, bypassCSP, reducedMotion: "reduce" });
       const page = await context.newPage();
-      watch(page);
+      watch(page, MISSING);
       for (const [name, where] of Object.entries(PAGES)) {
         await page.goto(`${address}/#/${where}`);
         await page.waitForSelector("#state.live");
@@ -72,7 +74,7 @@ async function confirm(page, values) {
     if ((await field.evaluate((element) => element.tagName)) === "SELECT") await field.selectOption(value);
     else await field.fill(value);
   }
-  found.impacts.push(await dialog.locator("form > p").first().textContent());
+  found.impacts.push(await dialog.locator(".told").textContent());
   await dialog.locator("button[type=submit]").click();
   await page.waitForFunction(() => !document.getElementById("dialog").open);
 }
@@ -83,7 +85,7 @@ const press = (page, name) => page.locator(".actions button", { hasText: new Reg
 async function act() {
   const context = await browser.newContext({ viewport: SIZES.wide });
   const page = await context.newPage();
-  watch(page, /status of 404/);
+  watch(page, /status of 40[04]/);
   const get = async (where) => (await page.request.get(`${address}/api/v1/${where}`)).json();
   await page.goto(`${address}/#/tubes/made`);
   await page.waitForSelector("#state.live");
@@ -103,6 +105,14 @@ async function act() {
   found.kicked_and_paused = [tube.ready, tube.delayed, tube.pause_seconds_left > 0];
   await press(page, "Resume");
   await confirm(page, {});
+  await press(page, "Policy");
+  await page.fill("#dialog [name=max-age]", "0");
+  await page.click("#dialog button[type=submit]");
+  found.wrong = await page.textContent("#dialog label:has([aria-invalid]) [role=alert]");
+  await confirm(page, { "max-age": "", "max-jobs": "1", backoff: "5" });
+  found.policy = (await get("tubes/made")).policy;
+  await press(page, "Policy");
+  await confirm(page, { "max-jobs": "", backoff: "" });
   const id = (await get("tubes/made/jobs")).jobs[0].id;
   found.id = id;
   await page.goto(`${address}/#/jobs/${id}`);
@@ -127,6 +137,30 @@ async function act() {
   await press(page, "Take new jobs");
   await confirm(page, {});
   await page.waitForSelector("#state.live");
+  await context.close();
+}
+
+/** A tube that a path cannot name, one with a history from before the page was opened, and a report. */
+async function visit() {
+  const context = await browser.newContext({ viewport: SIZES.wide });
+  const page = await context.newPage();
+  watch(page);
+  await page.goto(`${address}/#/tubes/..`);
+  await page.waitForSelector(".facts dd");
+  found.dots = [await page.textContent("h1"), await page.textContent(".facts dd")];
+  await page.goto(`${address}/#/tubes/${encodeURIComponent(tube)}`);
+  const rows = async () => (await (await page.request.get(`${address}/api/v1/tubes/${encodeURIComponent(tube)}/history`)).json()).rows.length;
+  while ((await rows()) < 1) await page.waitForTimeout(500);
+  await page.reload();
+  await page.waitForSelector(".u-wrap canvas");
+  found.history = await rows();
+  await page.goto(`${address}/#/connections`);
+  found.held = await page.textContent("td .plain li");
+  await page.goto(`${address}/#/reports`);
+  const [opened] = await Promise.all([context.waitForEvent("page"), page.click("td a")]);
+  await opened.waitForLoadState();
+  // A policy that is broken is told in the console; that is what is wanted here.
+  found.report = [await opened.textContent("h1"), await opened.evaluate(() => self.origin)];
   await context.close();
 }
 
@@ -161,6 +195,7 @@ mkdirSync(pictures, { recursive: true });
 await firstPlot();
 await keys();
 await act();
+await visit();
 await walk(false, ["wide", "phone"], picture);
 await walk(true, ["wide"], check);
 await browser.close();
