@@ -32,6 +32,7 @@ from beanstalk_twisted.binlog.compaction import (
 )
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
+from beanstalk_twisted.daemon.access_file import AccessFile
 from beanstalk_twisted.daemon.inherited_sockets import (
     NAME,
     NAME_V1,
@@ -68,6 +69,7 @@ from beanstalk_twisted.daemon.signals import (
 from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
+from beanstalk_twisted.server.access.authentication import HashingThreads
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import MAX_SLOW_MS, MIN_SLOW_MS, Settings
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
@@ -97,8 +99,8 @@ LOG_NUMBERS: Final = (
 
 GIVEN: Final = {
     **dict.fromkeys((
-        "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "tubes", "user",
-        "http-report",
+        "access", "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "tubes",
+        "user", "http-report",
     )),
     **{
         name: OPTIONS[name].default
@@ -243,7 +245,7 @@ class Options(usage.Options):
             f"Example:\n  {self.launch} --binlog /var/lib/bs --port 11301\n\n"
             "SIGTERM stops it in order, a second one at once;\n"
             "SIGUSR1 has new jobs refused; SIGHUP opens the log's file\n"
-            "again and reads the file of --tubes.\n"
+            "again and reads the files of --tubes and --access.\n"
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
@@ -284,10 +286,11 @@ class Options(usage.Options):
         else:
             self._warn_of_idle()
         self._check_archive()
-        if self["tubes"] is not None:
-            if not self["tubes"]:
-                raise usage.UsageError("--tubes needs the name of a file")
-            self["tubes"] = os.path.abspath(self["tubes"])
+        for name in ("access", "tubes"):
+            if self[name] is not None:
+                if not self[name]:
+                    raise usage.UsageError(f"--{name} needs the name of a file")
+                self[name] = os.path.abspath(self[name])
         self["slow_ms"] = self._limited("slow-command", 0, MAX_SLOW_MS)
         if 0 < self["slow_ms"] < MIN_SLOW_MS:
             self["slow_ms"] = self._limited("slow-command", MIN_SLOW_MS, MAX_SLOW_MS)
@@ -490,7 +493,11 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     archiver = partial(Archiver, archive, age_s, io) if archive is not None else None
     service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
 
-    tubes = TubesFile(options["tubes"], service) if options["tubes"] else None
+    files: list[TubesFile | AccessFile] = []
+    if options["tubes"]:
+        files.append(TubesFile(options["tubes"], service))
+    if options["access"]:
+        files.append(AccessFile(options["access"], service, HashingThreads(reactor)))
 
     accept_errors = AcceptErrors(reactor)
     log = ServerLog(told, options["log_format"], options["log_level"])
@@ -504,9 +511,9 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         drain_on_signal(service, reactor)
         reactor.callWhenRunning(StopTwice(service, reactor).take_over)
         reactor.addSystemEventTrigger("before", "shutdown", accept_errors.stop)
-        if tubes is not None:
-            tubes.load()
-        steps = [log.reopen, *([] if tubes is None else [tubes.reload])]
+        for file in files:
+            file.load()
+        steps = [log.reopen, *[file.reload for file in files]]
         reload_on_signal(service, reactor, steps, Hangup())
         for warning in options["warnings"]:
             service.log.warn("{warning}", event="option", warning=warning)

@@ -407,4 +407,4 @@ class OracleFactory(BeanstalkFactory):
         """
         See `BeanstalkFactory.buildProtocol`.
         """
-        return OracleProtocol(self._host, self._dialect)
+        return OracleProtocol(self._host, self.dialect)

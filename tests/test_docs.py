@@ -61,7 +61,7 @@ from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.web.routes import ROUTES
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
+from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import Document, Reply, Word
@@ -178,7 +178,7 @@ def test_the_table_of_commands_is_that_of_the_code() -> None:
 
 def test_the_table_of_extensions_is_that_of_the_code() -> None:
     documented = [line for line, *_ in table(EXTENSIONS_PAGE, "Commands")]
-    assert documented == [line_of(command) for command in (TAGGED_PUT, *EXTENSIONS)]
+    assert documented == [line_of(command) for command in (TAGGED_PUT, *EXTENSIONS, AUTH)]
 
 
 def test_the_table_of_tags_is_that_of_the_code() -> None:

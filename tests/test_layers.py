@@ -23,7 +23,7 @@ OURS = "beanstalk_twisted"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("exports", "printable", "version"),
     ("binlog", "wire"),
-    ("binlog.reading", "jobs", "client"),
+    ("access", "binlog.reading", "jobs", "client"),
     ("rules",),
     ("storage",),
     ("server",),
@@ -47,12 +47,12 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 
 # What knows no Twisted, clock, socket or file: bytes and times are given.  The executor of commands
 # alone is given the clock, since the commands of a chunk have times of their own.
-PURE_PACKAGES = ("binlog", "jobs", "rules", "wire")
+PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "exports", "printable", "version", "storage.inline_sync", "daemon.gc_control",
     "web.guards", "web.history", "web.routes",
     "server.bindings", "server.execution_context", "server.executor", "server.incoming",
-    "server.incoming_jobs", "server.reply_queue",
+    "server.incoming_jobs", "server.reply_queue", "server.access.guard",
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
     "client.announcement", "client.extension_specs", "client.outbox", "client.reading",
     "client.stats", "client.tubes", "client.pool.hashing",
@@ -69,6 +69,7 @@ IMPURE = {
 
 # What the modules of a package may import of ours, where that is less than all of the floors below.
 VOCABULARIES = {
+    "access": ("access.", "wire.", "printable"),
     "binlog": ("binlog.",),
     "wire": ("wire.",),
     "jobs": (
@@ -87,6 +88,7 @@ VOCABULARIES = {
         "wire.extensions",
         "wire.replies",
         "wire.tags",
+        "wire.tube_patterns",
         "wire.yaml",
     ),
     "client": ("client.", "wire.", "exports"),

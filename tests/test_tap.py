@@ -91,6 +91,7 @@ def test_without_options_these_hold() -> None:
     assert isinstance(endpoint, TCP4ServerEndpoint)
     assert (endpoint._port, endpoint._interface, endpoint._backlog) == (11300, "127.0.0.1", 1024)
     assert options == {
+        "access": None,
         "address": None,
         "archive_age_s": 300,
         "binlog": None,

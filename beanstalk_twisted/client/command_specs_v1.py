@@ -72,7 +72,7 @@ def _form(
     row = _ROWS[prefix]
     written = tuple(field for field in row.fields if field.is_written)
     shapes = {kind.word: BARE for kind in failures}
-    row = Command(prefix, written, has_body=row.has_body)
+    row = Command(prefix, written, needs=row.needs, has_body=row.has_body)
     return CommandSpec(row, success, shape, result, shapes, is_repeatable=is_repeatable)
 
 

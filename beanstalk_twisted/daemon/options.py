@@ -116,6 +116,8 @@ GROUPS: Final = (
                "interface=, on all addresses. May be repeated; excludes --address and --port."),
         Option("listen-v1", "", "ENDPOINT", "Listen on this endpoint too, for old clients, "
                "which speak protocol v1, on the same jobs. May be repeated."),
+        Option("access", "", "FILE", "Ask who connects for the rights that this file gives; "
+               "SIGHUP reads it again. Without it everybody may do everything."),
         Option("hub", "", "WHEN", "auto: one reader for all connections where it can be; off: "
                "Twisted reads each.", "auto"),
     )),

@@ -4,9 +4,7 @@ The file of ``--tubes``: policies of tubes, in TOML.
 Each table is named as a tube, or as a pattern of such names, and has keys of policies.
 """
 
-import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -14,15 +12,11 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.small_files import Unreadable, read_text
 from beanstalk_twisted.printable import escape
-from beanstalk_twisted.rules.policy_keys import (
-    BadPattern,
-    BadRule,
-    DeclaredPolicies,
-    check_pattern,
-    check_rule,
-)
+from beanstalk_twisted.rules.policy_keys import BadRule, DeclaredPolicies, check_rule
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.wire.tube_patterns import BadPattern, check_pattern
 
 MAX_FILE_BYTES: Final = 64 << 10
 """Of the file: it is read in 20 ms, while clients wait."""
@@ -182,24 +176,6 @@ class TubesFile:
 
     def _read(self) -> DeclaredPolicies:
         try:
-            content = self._content()
-        except OSError as problem:
-            raise BadTubesFile(f"it cannot be read: {problem.strerror}") from None
-        if len(content) > MAX_FILE_BYTES:
-            raise BadTubesFile(f"it has more than {MAX_FILE_BYTES} bytes")
-        return parse_tubes(_text(content))
-
-    def _content(self) -> bytes:
-        if not stat.S_ISREG(os.stat(self._path).st_mode):
-            # To open a pipe would wait for whoever writes into it.
-            raise BadTubesFile("it is no regular file")
-        with open(self._path, "rb") as file:
-            return file.read(MAX_FILE_BYTES + 1)
-
-
-def _text(content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError as problem:
-        line = content.count(b"\n", 0, problem.start) + 1
-        raise BadTubesFile(f"line {line}: it is not UTF-8") from None
+            return parse_tubes(read_text(self._path, MAX_FILE_BYTES))
+        except Unreadable as problem:
+            raise BadTubesFile(str(problem)) from None

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.tags import MAX_NAME_BYTES
 from beanstalk_twisted.jobs.policy import Backoff, Policy, Rate
+from beanstalk_twisted.wire.tube_patterns import BadPattern, check_pattern, parts_match
 
 MAX_U32: Final = (1 << 32) - 1
 MAX_U64: Final = (1 << 64) - 1
@@ -35,7 +36,6 @@ MAX_PATTERNS: Final = 100
 """Patterns with a star that a file has: each new tube is compared with all, in 30 us."""
 
 _TUBE: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]*")
-_PATTERN: Final = re.compile(rb"[A-Za-z0-9+/;.$_()*][A-Za-z0-9\-+/;.$_()*]*")
 
 Fields = dict[str, object]
 
@@ -171,12 +171,6 @@ def _read(key: str, value: str) -> Fields:
         raise BadRule(key, f"{key} is {KEYS[key].expected}, not {value!r}") from None
 
 
-class BadPattern(ValueError):
-    """
-    What is no pattern of tube names, or one too many.
-    """
-
-
 class DeclaredPolicies:
     """
     The rules of a file: for names of tubes, and for patterns in which a star stands for any
@@ -210,39 +204,13 @@ class DeclaredPolicies:
         """
         :param name: of a tube.
         """
-        found = [(place, rules) for place, parts, rules in self._starred if _matches(name, parts)]
+        found = [
+            (place, rules) for place, parts, rules in self._starred if parts_match(name, parts)
+        ]
         if name in self._exact:
             found.append(self._exact[name])
         found.sort(key=lambda each: each[0])
         return _first_ones([rules for _, rules in found])
-
-
-def _matches(name: bytes, parts: Sequence[bytes]) -> bool:
-    """
-    :param parts: of a pattern, between its stars: at least two.
-    """
-    first, *middle, last = parts
-    if len(name) < len(first) + len(last):
-        return False
-    at, end = len(first), len(name) - len(last)
-    if name[:at] != first or name[end:] != last:
-        return False
-    for part in middle:
-        # The first place is as good as any further one.
-        at = name.find(part, at, end)
-        if at < 0:
-            return False
-        at += len(part)
-    return True
-
-
-def check_pattern(pattern: str) -> None:
-    """
-    :raise BadPattern: no name of a tube can match it, or it is too long.
-    """
-    text = pattern.encode()
-    if len(text) > MAX_NAME_BYTES or not _PATTERN.fullmatch(text):
-        raise BadPattern(f"{pattern!r} is neither the name of a tube nor a pattern of such names")
 
 
 def _first_ones(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -48,7 +48,7 @@ from beanstalk_twisted.rules.moves import Moves
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory, Puts
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import CANCELLED
@@ -57,6 +57,9 @@ NS: Final = 1_000_000_000
 
 SLICE_TUBES: Final = 1000
 """Tubes that one slice of the end of a session lets go: some 3 ms."""
+
+SLICE_WAITS: Final = 500
+"""Sessions that one slice of the end of waits asks about: some 3 ms if all wait."""
 
 CLIENT: Final = Reason.CLIENT
 
@@ -190,6 +193,15 @@ class WorkQueue:
             return None
         self._reservations.stop_waiting(session)
         return replies.TIMED_OUT, 0
+
+    def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
+        """
+        End the waits of sessions, for a job or for the end of one, slice by slice.
+
+        :param is_to_end: asked of each session that waits.
+        :param reply: what they are told.
+        """
+        self._timekeeping.work_in_slices(self._end_waits(is_to_end, reply))
 
     def count(self, counter: str | None) -> None:
         """
@@ -523,6 +535,19 @@ class WorkQueue:
             self._timekeeping.drop_if_unused(tube, now_ns)
             if not at % SLICE_TUBES:
                 now_ns = yield None
+
+    def _end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> Slices:
+        """
+        Slices of the ends of waits.
+        """
+        for at, number in enumerate(list(self.state.sessions), start=1):
+            session = self.state.sessions.get(number)
+            if session is None or not (session.is_waiting or session.awaited_id):
+                pass
+            elif is_to_end(session) and self.cancel_wait(session) is not None:
+                leave(self.outbox, session, (reply, 0))
+            if not at % SLICE_WAITS:
+                yield None
 
     def _release_all(self, session: Session, now_ns: int) -> Slices:
         """

@@ -1,9 +1,10 @@
 """
 What the server's log says of anomalies that come again and again: wrong lines, slow commands, short
-memory.
+memory, what was refused, tokens that are nobody's.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from twisted.logger import Logger
@@ -12,6 +13,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
+from beanstalk_twisted.wire.extensions import without_secret
 from beanstalk_twisted.wire.replies import Reply
 
 SHOWN_BYTES: Final = 80
@@ -28,6 +30,15 @@ class WrongLine(NamedTuple):
     peer: str
     line: bytes
     reply: Reply
+
+
+class Refused(NamedTuple):
+    """
+    What somebody has no right to.
+    """
+
+    peer: str
+    command: str
 
 
 class SlowCommand(NamedTuple):
@@ -55,6 +66,9 @@ class Anomalies:
         self._peer_of = peer_of
         self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
         self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
+        self._clock = clock
+        self._refused: dict[str, Repeats[Refused]] = {}
+        self._guessed: Repeats[str] = Repeats(clock, self._tell_of_guess)
         self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
 
     def stop(self) -> None:
@@ -62,6 +76,9 @@ class Anomalies:
         Tell what was counted and not told yet; leave no timer.
         """
         self._wrong.stop()
+        self._guessed.stop()
+        for refused in self._refused.values():
+            refused.stop()
         self._slow.stop()
         self._shortage.stop()
 
@@ -78,6 +95,27 @@ class Anomalies:
             # The line is answered all the same; to have failed would end the server.
             return
 
+    def note_refused(self, session: Session, identity: str, command: str) -> None:
+        """
+        A command was refused, since an identity has no right to it; told for each identity.
+
+        :param identity: its name: of a file, which bounds how many there are.
+        """
+        try:
+            if identity not in self._refused:
+                tell = partial(self._tell_of_refused, identity)
+                self._refused[identity] = Repeats(self._clock, tell)
+            self._refused[identity].note(Refused(self._peer_of(session), command))
+        except MemoryError:
+            # It is refused all the same.
+            return
+
+    def note_guess(self, address: str) -> None:
+        """
+        A token came from an address that is nobody's.
+        """
+        self._guessed.note(address)
+
     def note_slow(self, session: Session, command: str, took_ns: int) -> None:
         """
         A command has kept the reactor for so long.
@@ -92,10 +130,24 @@ class Anomalies:
         self._shortage.changed(is_short)
 
     def _tell_of_wrong(self, count: int, wrong: WrongLine) -> None:
+        line = without_secret(wrong.line)[:SHOWN_BYTES]
         self.log.warn(
             "{peer}: {reply} to {line}{times}", event="client-error", peer=wrong.peer,
             reply=wrong.reply.encode().strip().decode("ascii"),
-            line=escape_all(wrong.line[:SHOWN_BYTES]), times=times(count), count=count,
+            line=escape_all(line), times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_refused(self, identity: str, count: int, refused: Refused) -> None:
+        self.log.warn(
+            "{identity} ({peer}) has no right to {command}: UNAUTHORIZED{times}",
+            event="unauthorized", identity=identity, peer=refused.peer, command=refused.command,
+            times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_guess(self, count: int, address: str) -> None:
+        self.log.warn(
+            "{address}: a token that is nobody's{times}", event="token-wrong", address=address,
+            times=times(count), count=count,
         )  # fmt: skip
 
     def _tell_of_slow(self, count: int, slow: SlowCommand) -> None:

@@ -14,6 +14,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import methods_of
 from beanstalk_twisted.server.reply_queue import Durability
 from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.extensions import UNAUTHORIZED
 from beanstalk_twisted.wire.replies import Reply
 
 TURN_NS: Final = 5_000_000
@@ -78,6 +79,10 @@ class CommandTimes:
         times.note(took_ns)
 
 
+REFUSED: Final[Answer] = UNAUTHORIZED, 0
+"""To a command that its connection has no right to."""
+
+
 class Observer(Protocol):
     """
     Sees each command and its answer: the log of commands (`-VV`), and the record of a test double.
@@ -109,10 +114,27 @@ class Observer(Protocol):
         """
 
 
+class Gate(Protocol):
+    """
+    Says which bodies are to be dropped; `access.guard.Guard` is one.
+    """
+
+    def refuses_put(self, session: Session) -> bool:
+        """
+        Whether a session may not put into the tube that it uses.
+        """
+
+    def refuses(self, session: Session, parsed: Parsed) -> bool:
+        """
+        Whether a session may not do what a line says that a body follows.
+        """
+
+
 class ExecutionContext:
     """
     What all executors of a server have in common.
 
+    :ivar gate: asked before bodies are taken; None where nobody has to have rights.
     :ivar methods: what each operation is; see `bindings.methods_of`.
     :ivar durability: up to where replies may be sent.
     :ivar observer: sees all commands and answers; None as a rule.
@@ -141,6 +163,7 @@ class ExecutionContext:
         self.failed = failed
         self.durability = Durability()
         self.observer: Observer | None = None
+        self.gate: Gate | None = None
         self.late: dict[Session, Callable[[Answer], None]] = {}
         self.wrong: Callable[[Session, bytes, Reply], None] = lambda session, line, reply: None
         self.slow_ns = NEVER_NS

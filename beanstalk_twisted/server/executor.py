@@ -15,13 +15,13 @@ from typing import Final
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.server.bindings import LOOKS
-from beanstalk_twisted.server.execution_context import ExecutionContext, Observer
+from beanstalk_twisted.server.execution_context import REFUSED, ExecutionContext, Observer
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLine, LongLine
 from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
-from beanstalk_twisted.wire.extensions import ReservedBatch
+from beanstalk_twisted.wire.extensions import UNAUTHORIZED, ReservedBatch
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -33,6 +33,9 @@ from beanstalk_twisted.wire.replies import (
 )
 
 NO_CRLF: Final[Answer] = EXPECTED_CRLF, 0
+
+TOLD_OTHERWISE: Final = (NO_ROOM, REFUSED)
+"""Answers to what is no mistake of the client's."""
 
 ALL: Final = 0
 """All that has come is carried out."""
@@ -225,6 +228,10 @@ class Executor:
             return self._leave_or_refuse(line, start, parsed)
         self.line, self.at = line, end
         queue.tally.commands["cmd-put"] += 1
+        if context.gate is not None and context.gate.refuses_put(self._session):
+            if observer is not None:
+                observer.command_received(self._session, line, parsed)
+            return REFUSED
         draft = queue.begin_put(self._session, now_ns)
         answer, body = None, b""
         try:
@@ -311,9 +318,12 @@ class Executor:
         queue.count(command.counter)
         if context.observer is not None:
             context.observer.command_received(self._session, line, parsed)
-        is_too_big = args[-1] > queue.max_job_bytes
-        refusal = JOB_TOO_BIG if is_too_big else None
-        draft = None if is_too_big else queue.begin_put(self._session, now_ns)
+        refusal: Reply | None = None
+        if context.gate is not None and context.gate.refuses_put(self._session):
+            refusal = UNAUTHORIZED
+        elif args[-1] > queue.max_job_bytes:
+            refusal = JOB_TOO_BIG
+        draft = None if refusal is not None else queue.begin_put(self._session, now_ns)
         self.line = b""
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
 
@@ -349,9 +359,13 @@ class Executor:
         if context.observer is not None:
             context.observer.command_received(self._session, line, parsed)
         self.line = b""
-        return IncomingJobs(
+        jobs = IncomingJobs(
             line, command, parsed, queue.memory, max_job_bytes=queue.max_job_bytes, now_ns=now_ns
         )
+        gate = context.gate
+        if gate is not None and parsed is not None and gate.refuses(self._session, parsed):
+            jobs.refuse(UNAUTHORIZED)
+        return jobs
 
     def begin_long_line(self, line: bytes) -> Incoming:
         """
@@ -381,7 +395,7 @@ class Executor:
             answer = self._obey(incoming, now_ns)
         elif incoming.refusal is not None:
             answer = incoming.refusal, 0
-            if answer != NO_ROOM:
+            if answer not in TOLD_OTHERWISE:
                 self._context.wrong(self._session, incoming.line, incoming.refusal)
         elif isinstance(incoming, IncomingJobs):
             answer = self._put_jobs(incoming, now_ns)
@@ -448,6 +462,9 @@ class Executor:
             planted = context.observer.plant(self._session, parsed, body)
             if planted is not None:
                 return planted
+        if context.gate is not None and context.gate.refuses_put(self._session):
+            # It had the right when its line came.
+            return REFUSED
         _, (priority, delay_s, ttr_s, _), _ = parsed
         return context.queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 

@@ -140,7 +140,7 @@ class IncomingJobs(Incoming):
         The line is too long: keep its start, which has the size, and its last byte, which may be
         the first of its end.
         """
-        self._refuse(BAD_FORMAT)
+        self.refuse(BAD_FORMAT)
         self._text = self._text[: MAX_LINE_BYTES - 1] + b" " + self._text[-1:]
 
     def _begin_update(self, line: JobLine | None) -> None:
@@ -165,11 +165,11 @@ class IncomingJobs(Incoming):
         self._missing = line.size + len(CRLF)
         self._total += line.size
         if line.values is None:
-            self._refuse(BAD_FORMAT)
+            self.refuse(BAD_FORMAT)
         elif line.size > self._max_job_bytes or self._total > self._most:
-            self._refuse(JOB_TOO_BIG)
+            self.refuse(JOB_TOO_BIG)
         elif line.has_junk:
-            self._refuse(BAD_FORMAT)
+            self.refuse(BAD_FORMAT)
 
     @property
     def _most(self) -> int:
@@ -184,7 +184,7 @@ class IncomingJobs(Incoming):
         """
         size = min(len(data) - at, self._missing)
         if self.refusal is None and not self._keeps(data, at, size):
-            self._refuse(OUT_OF_MEMORY)
+            self.refuse(OUT_OF_MEMORY)
         self._missing -= size
         if self._missing:
             return MORE
@@ -213,9 +213,9 @@ class IncomingJobs(Incoming):
             tags = () if self.command.is_update else (self._tags,)
             self.jobs.append((*self._values, *tags, body[: -len(CRLF)]))
         else:
-            self._refuse(EXPECTED_CRLF)
+            self.refuse(EXPECTED_CRLF)
 
-    def _refuse(self, reply: Reply) -> None:
+    def refuse(self, reply: Reply) -> None:
         """
         Nothing is put.  The first thing that is wrong is what is answered.
         """
@@ -228,6 +228,6 @@ class IncomingJobs(Incoming):
         """
         Where the jobs end cannot be known, or is too far to be waited for.
         """
-        self._refuse(BAD_FORMAT)
+        self.refuse(BAD_FORMAT)
         self.is_lost = True
         self._left = 0

@@ -480,17 +480,19 @@ class BeanstalkProtocol(LineReceiver):
 class BeanstalkFactory(Factory):
     """
     Makes a protocol for each connection.
+
+    :ivar dialect: what new connections speak.
     """
 
     noisy = False
 
     def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
         self._host = host
-        self._dialect = dialect
+        self.dialect = dialect
 
     def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
         """
         :param addr: the peer's address; all are equal.
         :return: None, and the connection is closed, if there is no room for it.
         """
-        return BeanstalkProtocol(self._host, self._dialect) if self._host.has_room else None
+        return BeanstalkProtocol(self._host, self.dialect) if self._host.has_room else None

@@ -18,6 +18,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.access.rules import NOBODY, AccessRules, Peer
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.replay import Replay
@@ -28,6 +29,9 @@ from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.accepting import RefusalLog
+from beanstalk_twisted.server.access.authentication import Hashing
+from beanstalk_twisted.server.access.control import AccessControl
+from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.connection_host import ServedConnection
@@ -51,14 +55,15 @@ from beanstalk_twisted.storage.fail_stop import (
     fail_stop,
     reason,
 )
-from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
+from beanstalk_twisted.storage.io_thread import Clock, Reactor, WatchableIo
 from beanstalk_twisted.storage.opening import Report, begin, load
 from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
-from beanstalk_twisted.wire.dialects import MODERN, Parsed
+from beanstalk_twisted.wire.dialects import GUARDED, MODERN, Parsed
+from beanstalk_twisted.wire.extensions import TAGGED_PUT, without_secret
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 
 SLICES_LIMIT_NS: Final = 2 * NS
@@ -75,6 +80,7 @@ class BeanstalkService(Service):
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
+    :ivar access: asks for rights; None where everybody has all.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
     :ivar turns: when its connections are served.
@@ -124,9 +130,11 @@ class BeanstalkService(Service):
         self.turns = TurnScheduler(
             reactor, self.context, self._protocols, self._fail_stop, self._plan, self._set_timer
         )
-        self.factory: Factory = BeanstalkFactory(self)
+        self._modern = BeanstalkFactory(self)
+        self.factory: Factory = self._modern
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
+        self.access: AccessControl | None = None
         self.wrapped_ended = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
@@ -248,6 +256,8 @@ class BeanstalkService(Service):
     async def _stop(self, was_running: bool) -> None:
         self._refusals.stop()
         self._anomalies.stop()
+        if self.access is not None:
+            self.access.stop()
         self.turns.stop()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
@@ -342,6 +352,32 @@ class BeanstalkService(Service):
         self.queue.policies.declare(declared, self.now_ns())
         self.turns.after_change()
 
+    @fail_stop
+    def require_access(self, rules: AccessRules, hashing: Hashing) -> None:
+        """
+        Have commands ask for rights, by these rules; others may be given later, which hold for each
+        connection from its next command on.  To be called first before anybody is served.
+
+        :param hashing: where tokens are compared; only the first counts.
+        """
+        if self.access is not None:
+            self.access.change_rules(rules)
+            return
+        self.access = AccessControl(
+            self.context, self, rules, cast(Reactor, self._reactor), hashing, self._anomalies,
+            self.turns.after_change,
+        )  # fmt: skip
+        self.access.protect((*GUARDED.rows, TAGGED_PUT))
+        self._modern.dialect = GUARDED
+
+    def known_peer(self, session: Session) -> Peer:
+        protocol = self._protocols.get(session)
+        return NOBODY if protocol is None else peer_of(protocol.transport)
+
+    def host(self, session: Session) -> str:
+        protocol = self._protocols.get(session)
+        return "" if protocol is None else host_of(protocol.transport)
+
     def _tell_of_draining(self) -> None:
         if self.queue.puts.is_draining:
             self.log.info("draining: new jobs are refused", event="drain")
@@ -401,6 +437,8 @@ class BeanstalkService(Service):
             return
         self.wrapped_ended += not is_plain(protocol.transport)
         self.queue.disconnect(session, self.clock.now_ns())
+        if self.access is not None:
+            self.access.forget(session)
         if self.context.late:
             self.audit.ended(session)
         if self.settings.verbosity:
@@ -439,7 +477,9 @@ class BeanstalkService(Service):
         elif isinstance(error, MemoryError):
             return OUT_OF_MEMORY, 0
         self.log.failure(
-            "while executing {line!r}", event="command-failed", line=line[:MAX_LINE_BYTES]
+            "while executing {line!r}",
+            event="command-failed",
+            line=without_secret(line)[:MAX_LINE_BYTES],
         )
         return INTERNAL_ERROR, 0
 
@@ -534,7 +574,7 @@ class CommandLog:
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
         self.log.info(
             "connection {connection}: {line}", event="command",
-            connection=session.number, line=escape_all(line),
+            connection=session.number, line=escape_all(without_secret(line)),
         )  # fmt: skip
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:

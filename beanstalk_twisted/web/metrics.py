@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.jobs.job_times import BOUNDS_NS, TubeTimes
 from beanstalk_twisted.rules.statistics import Pairs
+from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.commit_figures import SYNC_BOUNDS_NS
@@ -189,6 +190,9 @@ class Metrics:
             _write_times(out, "beanstalkd_wait_seconds", WAIT, times.total.waits)
             _write_times(out, "beanstalkd_run_seconds", RUN, times.total.runs)
         self._write_commands(out)
+        access = self._service.access
+        if access is not None:
+            _write_access(out, access)
         connections, refused, requests = self._http()
         out.head("beanstalkd_connections_rejected_total", "counter", "Connections refused")
         for protocol, count in (
@@ -211,6 +215,15 @@ class Metrics:
         out.head(name, "counter", "Commands that were logged as slow")
         for command, count in sorted(times.slow.items()):
             out.sample(name, labelled({"command": command}), count)
+
+
+def _write_access(out: Writer, access: AccessControl) -> None:
+    tokens = access.authenticator
+    refused = access.guard.refused
+    out.single("beanstalkd_unauthorized_total", "counter", "Commands without right", refused)
+    out.head("beanstalkd_tokens_total", "counter", "Tokens that were shown")
+    for outcome, count in (("right", tokens.successes), ("wrong", tokens.failures)):
+        out.sample("beanstalkd_tokens_total", labelled({"outcome": outcome}), count)
 
 
 WAIT: Final = "From the end of a job's delay to its first reservation"

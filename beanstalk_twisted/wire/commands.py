@@ -13,9 +13,10 @@ not UNKNOWN_COMMAND.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.wire import grammar
+from beanstalk_twisted.wire import grammar, rights
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Reply
+from beanstalk_twisted.wire.rights import OPEN, Needs
 
 MAX_LINE_BYTES: Final = 224
 """
@@ -45,8 +46,9 @@ class Command:
     :ivar ends_wait: sent while a command of its connection waits, it ends that wait, if it is the
         next one.
     :ivar ends_run: what follows the line is no command: it has jobs, or ends the connection.
-    :ivar manages: it does to others' jobs, to tubes or to the server what an operator does: it is
-        told in the audit.
+    :ivar needs: which right it needs, and of which tubes, where rights are asked for.
+    :ivar manages: derived from that: it does to others' jobs, to tubes or to the server what an
+        operator does, and is told in the audit.
     :ivar counter: its key in `stats`, None if it has none.
     :ivar pattern: derived from the fields.
     :ivar max_line_bytes: of its lines, with their CR LF.
@@ -58,14 +60,14 @@ class Command:
     __slots__ = (
         "counter", "ends_connection", "ends_run", "ends_wait", "fields", "form", "has_body",
         "has_jobs", "is_batch", "is_update", "is_whole_word", "manages", "max_line_bytes", "name",
-        "operation", "pattern", "prefix", "write",
+        "needs", "operation", "pattern", "prefix", "write",
     )  # fmt: skip
 
     def __init__(
-        self, prefix: bytes, fields: Sequence[Field] = (), *, operation: str = "",
+        self, prefix: bytes, fields: Sequence[Field] = (), *, needs: Needs, operation: str = "",
         has_body: bool = False, has_jobs: bool = False, is_whole_word: bool = False,
         ends_connection: bool = False, ends_wait: bool = False, is_counted: bool = True,
-        max_line_bytes: int = MAX_LINE_BYTES, form: str = "", manages: bool = False,
+        max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
         write: Callable[[Reply], bytes] | None = None,
     ) -> None:  # fmt: skip
         """
@@ -83,7 +85,8 @@ class Command:
         self.is_whole_word = is_whole_word
         self.ends_connection = ends_connection
         self.ends_wait = ends_wait
-        self.manages = manages
+        self.needs = needs
+        self.manages = needs.manages
         self.ends_run = ends_connection or has_jobs
         self.counter = f"cmd-{self.name}" if is_counted else None
         self.max_line_bytes = max_line_bytes
@@ -98,31 +101,46 @@ _PUT_FIELDS = (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES)
 _RELEASE_FIELDS = (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY)
 
 COMMANDS: Final = (
-    Command(b"put ", _PUT_FIELDS, has_body=True),
-    Command(b"peek ", (grammar.JOB_ID,)),
-    Command(b"peek-ready"),
-    Command(b"peek-delayed"),
-    Command(b"peek-buried"),
-    Command(b"reserve-with-timeout ", (grammar.TIMEOUT,)),
-    Command(b"reserve-job ", (grammar.JOB_ID,), is_counted=False),
-    Command(b"reserve"),
-    Command(b"delete ", (grammar.JOB_ID,)),
-    Command(b"release ", _RELEASE_FIELDS),
-    Command(b"bury ", (grammar.JOB_ID, grammar.PRIORITY)),
-    Command(b"kick ", (grammar.BOUND,), manages=True),
-    Command(b"kick-job ", (grammar.JOB_ID,), is_counted=False, manages=True),
-    Command(b"touch ", (grammar.JOB_ID,)),
-    Command(b"stats-job ", (grammar.JOB_ID,)),
-    Command(b"stats-tube ", (grammar.TUBE,)),
-    Command(b"stats"),
-    Command(b"use ", (grammar.TUBE,)),
-    Command(b"watch ", (grammar.TUBE,)),
-    Command(b"ignore ", (grammar.TUBE,)),
-    Command(b"list-tubes-watched"),
-    Command(b"list-tube-used"),
-    Command(b"list-tubes"),
-    Command(b"quit", ends_connection=True, is_counted=False),
-    Command(b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), manages=True),
+    Command(b"put ", _PUT_FIELDS, has_body=True, needs=Needs(rights.PUT, rights.USED)),
+    Command(b"peek ", (grammar.JOB_ID,), needs=Needs(rights.LOOK, rights.JOB)),
+    Command(b"peek-ready", needs=Needs(rights.LOOK, rights.USED)),
+    Command(b"peek-delayed", needs=Needs(rights.LOOK, rights.USED)),
+    Command(b"peek-buried", needs=Needs(rights.LOOK, rights.USED)),
+    Command(
+        b"reserve-with-timeout ", (grammar.TIMEOUT,), needs=Needs(rights.RESERVE, rights.WATCHED)
+    ),
+    Command(
+        b"reserve-job ",
+        (grammar.JOB_ID,),
+        is_counted=False,
+        needs=Needs(rights.RESERVE, rights.JOB),
+    ),
+    Command(b"reserve", needs=Needs(rights.RESERVE, rights.WATCHED)),
+    Command(b"delete ", (grammar.JOB_ID,), needs=Needs(rights.RESERVE, rights.HELD)),
+    Command(b"release ", _RELEASE_FIELDS, needs=Needs(rights.RESERVE, rights.JOB)),
+    Command(b"bury ", (grammar.JOB_ID, grammar.PRIORITY), needs=Needs(rights.RESERVE, rights.JOB)),
+    Command(b"kick ", (grammar.BOUND,), needs=Needs(rights.MANAGE, rights.USED)),
+    Command(
+        b"kick-job ", (grammar.JOB_ID,), is_counted=False, needs=Needs(rights.MANAGE, rights.JOB)
+    ),
+    Command(b"touch ", (grammar.JOB_ID,), needs=Needs(rights.RESERVE, rights.JOB)),
+    Command(b"stats-job ", (grammar.JOB_ID,), needs=Needs(rights.LOOK, rights.JOB)),
+    Command(b"stats-tube ", (grammar.TUBE,), needs=Needs(rights.LOOK, rights.NAMED)),
+    Command(b"stats", needs=Needs(rights.LOOK, rights.SOME)),
+    Command(
+        b"use ",
+        (grammar.TUBE,),
+        needs=Needs(rights.PUT | rights.LOOK | rights.MANAGE, rights.NAMED),
+    ),
+    Command(b"watch ", (grammar.TUBE,), needs=Needs(rights.RESERVE, rights.NAMED)),
+    Command(b"ignore ", (grammar.TUBE,), needs=OPEN),
+    Command(b"list-tubes-watched", needs=OPEN),
+    Command(b"list-tube-used", needs=OPEN),
+    Command(b"list-tubes", needs=Needs(rights.LOOK, rights.SOME)),
+    Command(b"quit", ends_connection=True, is_counted=False, needs=OPEN),
+    Command(
+        b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), needs=Needs(rights.MANAGE, rights.NAMED)
+    ),
 )
 
 # `stats` shows the counters in an order of its own (beanstalkd prot.c, fmt_stats).

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
+from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import CRLF, DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
 from beanstalk_twisted.wire.tags import has_tags
@@ -213,3 +213,6 @@ def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
 
 MODERN: Final = Dialect("modern", EXTENSIONS + COMMANDS, tagged_put=TAGGED_PUT)
 """beanstalkd's protocol as it is now, with our extensions."""
+
+GUARDED: Final = Dialect(MODERN.name, (AUTH, *EXTENSIONS, *COMMANDS), tagged_put=TAGGED_PUT)
+"""The same where rights are asked for."""

@@ -10,7 +10,7 @@ beanstalkd, and the row of a `put` with tags is used where that of `put` finds t
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from beanstalk_twisted.wire import grammar
+from beanstalk_twisted.wire import grammar, rights
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.grammar import (
     BATCH_COUNT,
@@ -36,6 +36,7 @@ from beanstalk_twisted.wire.replies import (
     Reserved,
     Word,
 )
+from beanstalk_twisted.wire.rights import OPEN, Needs
 from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, OPTIONAL_TAGS, TAG_WORDS, TAGS
 
 MAX_BATCH_LINE_BYTES: Final = 21_000
@@ -120,13 +121,13 @@ WATCHED: Final = Field("tube", rb"([^ ]*+)", grammar.TUBE.convert)
 def _row(
     word: bytes, fields: Sequence[Field] = (), *, operation: str = "", has_jobs: bool = False,
     ends_wait: bool = False, max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
-    manages: bool = False,
+    needs: Needs,
 ) -> Command:  # fmt: skip
     prefix = word + b" " if fields else word
     return Command(
         prefix, fields, operation=operation, is_whole_word=True, is_counted=False,
         has_jobs=has_jobs, ends_wait=ends_wait, max_line_bytes=max_line_bytes, form=form,
-        manages=manages,
+        needs=needs,
     )  # fmt: skip
 
 
@@ -149,43 +150,87 @@ DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 _FLUSH_FIELDS: Final = (grammar.TUBE_WORD, FLUSHED_STATE)
 
 EXTENSIONS: Final = (
-    _row(b"capabilities"),
+    _row(b"capabilities", needs=OPEN),
     _row(
         b"put-at",
         (PRIORITY, UNIX_SECONDS, TTR, BYTES, OPTIONAL_TAGS),
         has_jobs=True,
         max_line_bytes=MAX_TAGGED_LINE_BYTES,
+        needs=Needs(rights.PUT, rights.USED),
     ),
-    _row(b"put-batch", (BATCH_COUNT,), has_jobs=True),
-    _row(b"reserve-batch", (BATCH_COUNT, OPTIONAL_SECONDS)),
-    _row(b"delete-batch", (JOB_IDS,), max_line_bytes=MAX_BATCH_LINE_BYTES),
-    _row(b"list-jobs", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR)),
-    _row(b"flush-tube", _FLUSH_FIELDS, manages=True),
-    _row(b"truncate", _FLUSH_FIELDS, operation="flush-tube", manages=True),
-    _row(b"move-job", (JOB_ID, TARGET), manages=True),
+    _row(b"put-batch", (BATCH_COUNT,), has_jobs=True, needs=Needs(rights.PUT, rights.USED)),
     _row(
-        b"update-job", (JOB_ID, PRIORITY, DELAY, TTR, OPTIONAL_BYTES), has_jobs=True, manages=True
+        b"reserve-batch",
+        (BATCH_COUNT, OPTIONAL_SECONDS),
+        needs=Needs(rights.RESERVE, rights.WATCHED),
     ),
-    _row(b"wait-job", (JOB_ID, SECONDS)),
-    _row(b"cancel-reserve", ends_wait=True),
-    _row(b"stats-group", (GROUP,)),
-    _row(b"watch", (WATCHED, WEIGHT), operation="watch-weighted", form="watch <weight>"),
-    _row(b"reserve-mode", (MODE,)),
+    _row(
+        b"delete-batch",
+        (JOB_IDS,),
+        max_line_bytes=MAX_BATCH_LINE_BYTES,
+        needs=Needs(rights.RESERVE, rights.HELD_JOBS),
+    ),
+    _row(
+        b"list-jobs",
+        (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR),
+        needs=Needs(rights.LOOK, rights.NAMED),
+    ),
+    _row(b"flush-tube", _FLUSH_FIELDS, needs=Needs(rights.MANAGE, rights.NAMED)),
+    _row(
+        b"truncate", _FLUSH_FIELDS, operation="flush-tube", needs=Needs(rights.MANAGE, rights.NAMED)
+    ),
+    _row(b"move-job", (JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
+    _row(
+        b"update-job",
+        (JOB_ID, PRIORITY, DELAY, TTR, OPTIONAL_BYTES),
+        has_jobs=True,
+        needs=Needs(rights.MANAGE, rights.JOB),
+    ),
+    _row(b"wait-job", (JOB_ID, SECONDS), needs=Needs(rights.LOOK, rights.JOB)),
+    _row(b"cancel-reserve", ends_wait=True, needs=OPEN),
+    _row(b"stats-group", (GROUP,), needs=Needs(rights.LOOK, rights.EVERY)),
+    _row(
+        b"watch",
+        (WATCHED, WEIGHT),
+        operation="watch-weighted",
+        form="watch <weight>",
+        needs=Needs(rights.RESERVE, rights.NAMED),
+    ),
+    _row(b"reserve-mode", (MODE,), needs=OPEN),
     _row(
         b"tube-policy",
         (grammar.TUBE_WORD, POLICY_PAIRS),
         max_line_bytes=MAX_POLICY_LINE_BYTES,
-        manages=True,
+        needs=Needs(rights.MANAGE, rights.POLICY),
     ),
-    _row(b"kick-dead", (grammar.TUBE_WORD, DEAD_BOUND), manages=True),
-    _row(b"list-connections"),
-    _row(b"drain", manages=True),
-    _row(b"undrain", manages=True),
+    _row(b"kick-dead", (grammar.TUBE_WORD, DEAD_BOUND), needs=Needs(rights.MANAGE, rights.NAMED)),
+    _row(b"list-connections", needs=Needs(rights.LOOK, rights.EVERY)),
+    _row(b"drain", needs=Needs(rights.MANAGE, rights.EVERY)),
+    _row(b"undrain", needs=Needs(rights.MANAGE, rights.EVERY)),
 )
+
+TOKEN: Final = Field("token", rb"([\x21-\x7e]++)", bytes)
+
+AUTH: Final = _row(b"auth", (TOKEN,), needs=OPEN)
+"""Known only to a server that has an access file: to all others it is an unknown command."""
+
+AUTHORIZED: Final = Word(b"AUTHORIZED")
+UNAUTHORIZED: Final = Refusal(b"UNAUTHORIZED")
+
+HIDDEN: Final = b"auth (hidden)"
+
+
+def without_secret(line: bytes) -> bytes:
+    """
+    :param line: a command's, or what was sent as one.
+    :return: the same; of what may have a token in it, only that.
+    """
+    return HIDDEN if line[:16].lstrip()[:4].lower() == AUTH.name.encode() else line
+
 
 TAGGED_PUT: Final = Command(
     b"put ", (PRIORITY, DELAY, TTR, BYTES, TAGS), operation="put-tagged", has_jobs=True,
-    max_line_bytes=MAX_TAGGED_LINE_BYTES,
+    max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
 )  # fmt: skip
 """A `put` whose size is followed by tags."""
 

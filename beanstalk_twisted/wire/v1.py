@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from beanstalk_twisted.wire import grammar, replies, yaml
+from beanstalk_twisted.wire import grammar, replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Reply, Reserved, Word
+from beanstalk_twisted.wire.rights import Needs
 
 NAME: Final = "v1"
 
@@ -109,16 +110,27 @@ def rows(ttr_s: int) -> tuple[Command, ...]:
     one_job = (grammar.JOB_ID,)
     row = partial(Command, is_whole_word=True)
     return (
-        row(b"put ", put, has_body=True, write=_write_put),
-        row(b"reserve", write=_write_reserve),
-        row(b"delete ", one_job),
-        row(b"release ", release, write=_write_release),
-        row(b"bury ", bury),
-        row(b"peek", operation="peek-buried", write=_write_peek),
-        row(b"peek ", one_job, write=_write_peek),
-        row(b"kick ", (grammar.COUNT,), manages=True),
-        row(b"stats", write=_write_server),
-        row(b"stats ", one_job, operation="stats-job", write=_write_job),
+        row(b"put ", put, has_body=True, write=_write_put, needs=Needs(rights.PUT, rights.USED)),
+        row(b"reserve", write=_write_reserve, needs=Needs(rights.RESERVE, rights.WATCHED)),
+        row(b"delete ", one_job, needs=Needs(rights.RESERVE, rights.HELD)),
+        row(b"release ", release, write=_write_release, needs=Needs(rights.RESERVE, rights.JOB)),
+        row(b"bury ", bury, needs=Needs(rights.RESERVE, rights.JOB)),
+        row(
+            b"peek",
+            operation="peek-buried",
+            write=_write_peek,
+            needs=Needs(rights.LOOK, rights.USED),
+        ),
+        row(b"peek ", one_job, write=_write_peek, needs=Needs(rights.LOOK, rights.JOB)),
+        row(b"kick ", (grammar.COUNT,), needs=Needs(rights.MANAGE, rights.USED)),
+        row(b"stats", write=_write_server, needs=Needs(rights.LOOK, rights.SOME)),
+        row(
+            b"stats ",
+            one_job,
+            operation="stats-job",
+            write=_write_job,
+            needs=Needs(rights.LOOK, rights.JOB),
+        ),
     )
 
 

@@ -190,7 +190,7 @@ class _SealReader:
     def __init__(self, whole: Any) -> None:
         self._whole = whole
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """
         All of it.
         """

@@ -19,6 +19,7 @@ from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.grammar import Field
+from beanstalk_twisted.wire.rights import OPEN
 from tests.test_docs import PROTOCOL, names_in, quoted, table
 
 NS = 1_000_000_000
@@ -116,7 +117,7 @@ def test_the_replies_of_the_protocols_page_are_those_a_client_expects() -> None:
 
 def test_commands_that_are_not_beanstalkds_own_are_known_as_such() -> None:
     assert not any(spec.is_extended for spec in SPECS.values())
-    row = Command(b"put-batch ", is_counted=False)
+    row = Command(b"put-batch ", needs=OPEN, is_counted=False)
     assert CommandSpec(row, b"OK", BARE, lambda reply: None, {}).is_extended
 
 

@@ -24,6 +24,7 @@ from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import Command
+from beanstalk_twisted.wire.rights import OPEN
 from tests.client.world import Line, World, error, is_waiting, result
 
 STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
@@ -634,7 +635,7 @@ def extended(name: bytes = b"put-elsewhere ") -> CommandSpec:
     """
     Make a command that a server may know or not.
     """
-    row = Command(name, (grammar.BYTES,), has_body=True, is_counted=False)
+    row = Command(name, (grammar.BYTES,), needs=OPEN, has_body=True, is_counted=False)
     return CommandSpec(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
 
 

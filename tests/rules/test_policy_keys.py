@@ -18,12 +18,12 @@ from beanstalk_twisted.rules.policy_keys import (
     MAX_RATE,
     MAX_U32,
     MAX_U64,
-    BadPattern,
     BadRule,
     DeclaredPolicies,
     check_rule,
     parse_policy,
 )
+from beanstalk_twisted.wire.tube_patterns import BadPattern
 
 NS = 1_000_000_000
 

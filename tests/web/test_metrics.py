@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.access.grants import Grant, Granted
+from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.execution_context import SAMPLED_CHUNKS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -396,6 +399,8 @@ def test_the_page_has_every_metric_and_no_other() -> None:
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     written = {name for row in rows for name in re.findall(r"`([a-z_]+)", row)}
     scraper = busy()
+    anybody = AccessRules((), Grant([Granted("admin", "*")]))
+    scraper.server.service.require_access(anybody, InlineHashing())
     scraper.text()
     served = set(re.findall(r"^# TYPE (\S+)", scraper.text(), re.MULTILINE))
     assert written == served

@@ -1,0 +1,87 @@
+"""
+The file of ``--access``: has a server hold what it says of who may do what (docs/access.md).
+"""
+
+import os
+import stat
+from typing import Final
+
+from twisted.logger import Logger
+
+from beanstalk_twisted.access.parsing import MAX_FILE_BYTES, BadAccessFile, parse_access
+from beanstalk_twisted.access.rules import AccessRules
+from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.small_files import Unreadable, read_text
+from beanstalk_twisted.server.access.authentication import Hashing
+from beanstalk_twisted.server.service import BeanstalkService
+
+WRONG_FILE: Final = 5
+"""Exit code for a file that is wrong, as for a wrong option."""
+
+
+class AccessFile:
+    """
+    Has a server ask for the rights that a file gives, now and when it is told to read it again.
+    """
+
+    log = Logger()
+
+    def __init__(self, path: str, service: BeanstalkService, hashing: Hashing) -> None:
+        """
+        :param hashing: where tokens are compared.
+        """
+        self._path = path
+        self._service = service
+        self._hashing = hashing
+
+    def load(self) -> None:
+        """
+        Read the file, before the server starts.
+
+        :raise Refused: the file cannot be used: nobody is to be served by a server that trusts
+            whoever comes.
+        """
+        try:
+            self._service.require_access(self._read(), self._hashing)
+        except BadAccessFile as problem:
+            raise Refused(f"--access {self._path}: {problem}", WRONG_FILE) from None
+        self._warn_if_open()
+
+    def reload(self) -> None:
+        """
+        Read the file again; if it cannot be used, all stays as it was.
+        """
+        try:
+            rules = self._read()
+        except BadAccessFile as problem:
+            self.log.warn(
+                "--access {path}: {problem}. All may do what they could; mend it and send SIGHUP",
+                event="access-wrong", path=self._path, problem=str(problem),
+            )  # fmt: skip
+            return
+        self._service.require_access(rules, self._hashing)
+        self.log.info(
+            "--access {path}: read again, {identities} identities", event="access-read",
+            path=self._path, identities=len(rules.identities),
+        )  # fmt: skip
+        self._warn_if_open()
+
+    def _read(self) -> AccessRules:
+        try:
+            return parse_access(read_text(self._path, MAX_FILE_BYTES))
+        except Unreadable as problem:
+            raise BadAccessFile(str(problem)) from None
+
+    def _warn_if_open(self) -> None:
+        """
+        Warn of a file that others may write: whoever can, may do all.
+        """
+        try:
+            mode = os.stat(self._path).st_mode
+        except OSError:
+            return
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            self.log.warn(
+                "--access {path}: others than its owner may write it, and so give themselves any "
+                "right. Run chmod go-w {path}", event="access-open", path=self._path,
+            )  # fmt: skip

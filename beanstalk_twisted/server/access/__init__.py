@@ -1,0 +1,3 @@
+"""
+Rights asked for: the guard before commands, tokens compared, peers known.
+"""

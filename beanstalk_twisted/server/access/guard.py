@@ -1,0 +1,391 @@
+"""
+The guard: asks before each command whether its connection's identity may have it carried out.
+
+There is one if the server has an access file, and without one nothing of this is in any command's
+path.  It wraps the methods of `bindings` once, by the column `Command.needs` of the table; `put`,
+whose body is read and dropped if it is refused, asks by itself (`executor`).
+
+A connection is asked for its identity with its first command, and again when the file was read
+again.  What it may do to the tubes that it uses and watches is then remembered, so that a command
+costs some 0.1 us more.
+
+Differs from beanstalkd, which trusts whoever reaches it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.access.rules import NOBODY, AccessRules, Identity, Peer
+from beanstalk_twisted.access.tokens import TokenHash
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.policy_keys import ABSENT
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.server.bindings import Methods
+from beanstalk_twisted.server.execution_context import REFUSED
+from beanstalk_twisted.wire import replies, rights, yaml
+from beanstalk_twisted.wire.commands import Command
+from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.extensions import AUTH, CAPABILITIES, UNAUTHORIZED
+from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT, RESERVE
+
+Method = Callable[..., Answer | None]
+
+DEAD_LETTER: Final = "dead-letter"
+"""The key of a policy that sends jobs into another tube."""
+
+
+class Known(NamedTuple):
+    """
+    What is known of a connection's peer.
+
+    :ivar shown: the hash of the token that it has shown; None if it has shown none.
+    """
+
+    peer: Peer = NOBODY
+    shown: TokenHash | None = None
+
+
+class Admission:
+    """
+    What a connection may do, as far as that was asked for.
+
+    :ivar put_tube: a tube that it may put into; None if it has not put yet.
+    :ivar may_reserve: whether it may reserve from all tubes that it watches; None if that was not
+        asked for since it watches these.
+    :ivar is_doubtful: whether it may have jobs of tubes that it may not reserve from: it had
+        another identity, or other rights, when it got them.
+    """
+
+    __slots__ = ("identity", "is_doubtful", "may_reserve", "put_tube", "rights_of")
+
+    def __init__(self, identity: Identity, *, is_doubtful: bool) -> None:
+        self.identity = identity
+        self.rights_of = identity.grant.rights_of
+        self.put_tube: Tube | None = None
+        self.may_reserve: bool | None = None
+        self.is_doubtful = is_doubtful
+
+
+class Guard:
+    """
+    Refuses what an identity has no right to.
+
+    :ivar rules: who may do what, now.
+    :ivar refused: how many commands were refused.
+    :ivar tell: called with a session, its identity's name and the command that was refused.
+    """
+
+    def __init__(
+        self, queue: WorkQueue, rules: AccessRules, peer_of: Callable[[Session], Peer]
+    ) -> None:
+        """
+        :param peer_of: what is known of a session's peer by its connection.
+        """
+        self.rules = rules
+        self.refused = 0
+        self.tell: Callable[[Session, str, str], None] = lambda session, name, command: None
+        self._queue = queue
+        self._state = queue.state
+        self._peer_of = peer_of
+        self._known: dict[Session, Known] = {}
+        self._admissions: dict[Session, Admission] = {}
+        self._allows: dict[str, Callable[[Admission, Session, int, Any], bool]] = {
+            rights.USED: self._of_used,
+            rights.WATCHED: self._of_watched,
+            rights.NAMED: self._of_named,
+            rights.JOB: self._of_job,
+            rights.HELD: self._of_held,
+            rights.HELD_JOBS: self._of_held_jobs,
+            rights.MOVED: self._of_moved,
+            rights.POLICY: self._of_policy,
+            rights.SOME: self._of_some,
+            rights.EVERY: self._of_every,
+        }
+
+    # Connections.
+
+    def admission(self, session: Session) -> Admission:
+        """
+        Say what a connection may do.
+        """
+        found = self._admissions.get(session)
+        if found is None:
+            known = self._known.get(session) or Known(self._peer_of(session))
+            identity = self.rules.identify(*known)
+            found = Admission(identity, is_doubtful=bool(session.reserved))
+            self._admissions[session] = found
+        return found
+
+    def introduce(self, session: Session, known: Known) -> None:
+        """
+        Say who a connection's peer is: from its next command on, this holds.
+        """
+        self._known[session] = known
+        self._admissions.pop(session, None)
+
+    def show(self, session: Session, shown: TokenHash) -> None:
+        """
+        A connection has shown a token.
+        """
+        known = self._known.get(session) or Known(self._peer_of(session))
+        self.introduce(session, known._replace(shown=shown))
+
+    def forget(self, session: Session) -> None:
+        """
+        Its connection has ended.
+        """
+        self._known.pop(session, None)
+        self._admissions.pop(session, None)
+
+    def change_rules(self, rules: AccessRules) -> None:
+        """
+        Let other rules hold: for each connection from its next command on, and one that waits for a
+        job that it may not have any more is answered, slice by slice.
+        """
+        self.rules = rules
+        self._admissions.clear()
+        self._queue.end_waits(self._is_to_end, UNAUTHORIZED)
+
+    def _is_to_end(self, session: Session) -> bool:
+        """
+        Whether a session waits for what it may not have any more.
+        """
+        admission = self.admission(session)
+        if session.is_waiting:
+            may = self._of_watched(admission, session, RESERVE, None)
+        else:
+            may = self._of_job(admission, session, LOOK, session.awaited_id)
+        if not may:
+            self._note(session, admission, "reserve" if session.is_waiting else "wait-job")
+        return not may
+
+    # Commands.
+
+    def wrap(self, methods: Methods, rows: Iterable[Command]) -> None:
+        """
+        Put the guard before the methods of these commands.
+        """
+        for row in {row.operation: row for row in rows}.values():
+            if row.operation in methods:
+                methods[row.operation] = self._wrapped(row, methods[row.operation])
+
+    def _wrapped(self, row: Command, method: Method) -> Method:
+        right, of = row.needs
+        if row.operation == "list-tubes":
+            return self._list_tubes(row, method)
+        if row.operation == "capabilities":
+            return self._capabilities(method)
+        if of == rights.NOTHING:
+            return self._changes_watched(row, method) if row.operation == "ignore" else method
+        if row.operation in ("watch", "watch-weighted"):
+            return self._watch(row, method)
+        if of == rights.WATCHED:
+            return self._reserve(row, method)
+        if right == RESERVE and of in (rights.JOB, rights.HELD):
+            return self._for_held(row, method)
+        return self._generic(row, method)
+
+    def _generic(self, row: Command, method: Method) -> Method:
+        allows, right, value_of = self._allows[row.needs.of], row.needs.right, _value_of(row)
+
+        def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
+            admission = self.admission(session)
+            if allows(admission, session, right, value_of(args)):
+                return method(session, now_ns, *args)
+            return self._refuse(session, admission, row)
+
+        return run
+
+    def _for_held(self, row: Command, method: Method) -> Method:
+        """
+        A job that the connection has reserved was asked for then.
+        """
+        otherwise = self._generic(row, method)
+        admissions = self._admissions
+
+        def run(session: Session, now_ns: int, job_id: int, *args: int) -> Answer | None:
+            admission = admissions.get(session)
+            if (
+                admission is not None and job_id in session.reserved
+                and not admission.is_doubtful
+            ):  # fmt: skip
+                return method(session, now_ns, job_id, *args)
+            return otherwise(session, now_ns, job_id, *args)
+
+        return run
+
+    def _reserve(self, row: Command, method: Method) -> Method:
+        admissions = self._admissions
+
+        def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
+            admission = admissions.get(session)
+            if admission is not None and admission.may_reserve:
+                return method(session, now_ns, *args)
+            admission = self.admission(session)
+            admission.may_reserve = self._of_watched(admission, session, RESERVE, None)
+            if admission.may_reserve:
+                return method(session, now_ns, *args)
+            return self._refuse(session, admission, row)
+
+        return run
+
+    def _watch(self, row: Command, method: Method) -> Method:
+        """
+        With the first tube that it may watch, a connection stops watching those that it may not:
+        `default`, which it has not chosen, and those whose right was taken from it.
+        """
+        ignore = self._queue.ignore
+        change = self._changes_watched(row, method)
+
+        def run(session: Session, now_ns: int, name: bytes, *args: Any) -> Answer | None:
+            admission = self.admission(session)
+            if not admission.rights_of(name) & RESERVE:
+                return self._refuse(session, admission, row)
+            answer = change(session, now_ns, name, *args)
+            for tube in list(session.watching):
+                if not admission.rights_of(tube.name) & RESERVE:
+                    answer = ignore(session, now_ns, tube.name)
+            return answer
+
+        return run
+
+    def _changes_watched(self, row: Command, method: Method) -> Method:
+        def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
+            self.admission(session).may_reserve = None
+            return method(session, now_ns, *args)
+
+        return run
+
+    def _list_tubes(self, row: Command, method: Method) -> Method:
+        """
+        Only what the identity may look at is named.
+        """
+
+        def run(session: Session, now_ns: int) -> Answer | None:
+            admission = self.admission(session)
+            grant = admission.identity.grant
+            if not grant.anywhere & LOOK:
+                return self._refuse(session, admission, row)
+            answer = method(session, now_ns)
+            if answer is None or grant.everywhere & LOOK:
+                return answer
+            tubes = [tube.name for tube in self._state.tubes.in_order]
+            shown = [name for name in tubes if grant.rights_of(name) & LOOK]
+            return replies.names(shown), answer[1]
+
+        return run
+
+    def _capabilities(self, method: Method) -> Method:
+        known = replies.names(map(yaml.item, (AUTH.name.encode(), *CAPABILITIES)))
+        return lambda session, now_ns: (known, 0)
+
+    # What the executor asks by itself.
+
+    def refuses_put(self, session: Session) -> bool:
+        """
+        Whether a connection may not put into the tube that it uses; that is told then.
+        """
+        admission = self._admissions.get(session)
+        if admission is not None and admission.put_tube is session.using:
+            return False
+        admission = self.admission(session)
+        if admission.rights_of(session.using.name) & PUT:
+            admission.put_tube = session.using
+            return False
+        self._note(session, admission, "put")
+        return True
+
+    def refuses(self, session: Session, parsed: Parsed) -> bool:
+        """
+        Whether a connection may not do what a line says that a body follows; that is told then.
+        """
+        row, args, _ = parsed
+        admission = self.admission(session)
+        allows = self._allows[row.needs.of]
+        if allows(admission, session, row.needs.right, _value_of(row)(args)):
+            return False
+        self._note(session, admission, row.name)
+        return True
+
+    def _refuse(self, session: Session, admission: Admission, row: Command) -> Answer:
+        self._note(session, admission, row.name)
+        return REFUSED
+
+    def _note(self, session: Session, admission: Admission, command: str) -> None:
+        self.refused += 1
+        self.tell(session, admission.identity.name, command)
+
+    # Of which tubes a right is needed: see `wire.rights`.
+
+    def _of_used(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
+        return bool(admission.rights_of(session.using.name) & right)
+
+    def _of_watched(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
+        rights_of = admission.rights_of
+        return all([rights_of(tube.name) & right for tube in session.watching])
+
+    def _of_named(self, admission: Admission, session: Session, right: int, name: bytes) -> bool:
+        return bool(admission.rights_of(name) & right)
+
+    def _of_job(self, admission: Admission, session: Session, right: int, job_id: int) -> bool:
+        """
+        Of a job that is not there everybody is told so who has the right of any tube.
+        """
+        job = self._state.jobs.look(job_id)
+        if job is None:
+            return bool(admission.identity.grant.anywhere & right)
+        return bool(admission.rights_of(self._state.tubes.by_id(job.tube_id).name) & right)
+
+    def _of_held(self, admission: Admission, session: Session, right: int, job_id: int) -> bool:
+        if job_id in session.reserved or self._state.jobs.look(job_id) is None:
+            return self._of_job(admission, session, right, job_id)
+        return self._of_job(admission, session, MANAGE, job_id)
+
+    def _of_held_jobs(
+        self, admission: Admission, session: Session, right: int, job_ids: Iterable[int]
+    ) -> bool:
+        return all([self._of_held(admission, session, right, job_id) for job_id in job_ids])
+
+    def _of_moved(
+        self, admission: Admission, session: Session, right: int, move: tuple[int, bytes]
+    ) -> bool:
+        job_id, name = move
+        may_put = bool(admission.rights_of(name) & PUT)
+        return may_put and self._of_job(admission, session, right, job_id)
+
+    def _of_policy(
+        self, admission: Admission, session: Session, right: int,
+        policy: tuple[bytes, Iterable[tuple[str, str]]],
+    ) -> bool:  # fmt: skip
+        name, pairs = policy
+        has = admission.rights_of(name)
+        if not pairs:
+            return bool(has & (right | LOOK))
+        dead = [value for key, value in pairs if key == DEAD_LETTER and value != ABSENT]
+        return bool(has & right) and all([admission.rights_of(t.encode()) & PUT for t in dead])
+
+    def _of_some(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
+        return bool(admission.identity.grant.anywhere & right)
+
+    def _of_every(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
+        return bool(admission.identity.grant.everywhere & right)
+
+
+def _value_of(row: Command) -> Callable[[Any], Any]:
+    """
+    :return: gives, of the values of a command's fields, or of what its method is called with, what
+        the right depends on.
+    """
+    of, names = row.needs.of, [field.name for field in row.fields]
+    if of in (rights.MOVED, rights.POLICY):
+        return tuple
+    wanted = {
+        rights.NAMED: "tube", rights.JOB: "id", rights.HELD: "id", rights.HELD_JOBS: "ids",
+    }.get(of)  # fmt: skip
+    if wanted is None:
+        return lambda args: None
+    # From the end: a method may be called with the time of the line before the fields.
+    at = names.index(wanted) - len(names)
+    return lambda args: args[at]

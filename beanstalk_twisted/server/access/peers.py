@@ -1,0 +1,89 @@
+"""
+What is known of a peer without its doing: the port that it came to, its process on a UNIX socket,
+its certificate.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+
+from beanstalk_twisted.access.rules import Peer
+
+_CREDENTIALS: Final = struct.Struct("iII")
+"""Of a peer's process: pid, uid, gid (Linux, unix(7), SO_PEERCRED)."""
+
+_KINDS: Final = {"DNSName": "DNS", "UniformResourceIdentifier": "URI", "RFC822Name": "EMAIL"}
+"""Names in a certificate, by their classes in `cryptography`."""
+
+MAX_NAMES: Final = 100
+"""Of a certificate that are looked at."""
+
+
+def peer_of(transport: Any) -> Peer:
+    """
+    :param transport: of a connection; one that is encrypted has a certificate only when its
+        handshake is over, as it is when something has come.
+    """
+    uid, gid = _process_of(transport)
+    return Peer(tuple(_listeners(transport.getHost())), uid, gid, tuple(_names(transport)))
+
+
+def host_of(transport: Any) -> str:
+    """
+    :return: what tells peers apart that guess tokens: an address, or on a UNIX socket its user.
+    """
+    address = transport.getPeer()
+    if isinstance(address, IPv4Address | IPv6Address):
+        return str(address.host)
+    return f"uid {_process_of(transport)[0]}"
+
+
+def _listeners(address: object) -> Iterator[str]:
+    if isinstance(address, UNIXAddress):
+        if address.name:
+            yield f"unix:{address.name.decode(errors='surrogateescape')}"
+    elif isinstance(address, IPv6Address):
+        yield f"[{address.host}]:{address.port}"
+        yield f"tcp:{address.port}"
+    elif isinstance(address, IPv4Address):
+        yield f"{address.host}:{address.port}"
+        yield f"tcp:{address.port}"
+
+
+def _process_of(transport: Any) -> tuple[int | None, int | None]:
+    """
+    :return: the uid and gid of the peer's process; None where the kernel does not know them.
+    """
+    handle: Any = getattr(transport, "getHandle", lambda: None)()
+    if getattr(handle, "family", None) != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None, None
+    with suppress(OSError):
+        _, uid, gid = _CREDENTIALS.unpack(
+            handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        return uid, gid
+    return None, None
+
+
+def _names(transport: Any) -> Iterator[str]:
+    """
+    :return: the names in the certificate that the peer has shown; none if it has shown none.
+    """
+    get = getattr(transport, "getPeerCertificate", None)
+    certificate = None if get is None else get()
+    if certificate is None:
+        return
+    shown = certificate.to_cryptography()
+    for attribute in shown.subject:
+        if attribute.oid.dotted_string == "2.5.4.3":
+            yield f"CN={attribute.value}"
+    for extension in shown.extensions:
+        if extension.oid.dotted_string == "2.5.29.17":
+            for name in list(extension.value)[:MAX_NAMES]:
+                kind = _KINDS.get(type(name).__name__)
+                if kind is not None:
+                    yield f"{kind}:{name.value}"

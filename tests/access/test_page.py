@@ -1,0 +1,88 @@
+"""
+docs/access.md: its tables are the code's, its file is one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from beanstalk_twisted.access import guesses, parsing, rules
+from beanstalk_twisted.access.explaining import explain
+from beanstalk_twisted.access.grants import MAX_PATTERNS, ROLES, SETS
+from beanstalk_twisted.access.parsing import WAYS, parse_access
+from beanstalk_twisted.access.rules import Peer
+from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
+from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
+from beanstalk_twisted.wire import rights
+from beanstalk_twisted.wire.dialects import GUARDED
+from beanstalk_twisted.wire.extensions import TAGGED_PUT
+from beanstalk_twisted.wire.rights import Needs, names_of
+from tests.test_docs import ROOT, blocks, names_in, table
+
+PAGE = ROOT / "docs" / "access.md"
+
+OF = {
+    rights.NOTHING: "the connection alone",
+    rights.USED: "the tube in use",
+    rights.WATCHED: "each tube watched",
+    rights.NAMED: "the tube named",
+    rights.JOB: "the job's tube",
+    rights.HELD: "the job's tube; `manage` if the connection has not reserved it",
+    rights.HELD_JOBS: "the same for each job; if one is refused, none is deleted",
+    rights.MOVED: "the job's tube, and `put` of the one it goes to",
+    rights.POLICY: "the tube named; `look` if nothing is changed; `put` of its `dead-letter`",
+    rights.SOME: "any tube",
+    rights.EVERY: "all tubes: by the pattern `*`",
+}
+
+
+def in_words(needs: Needs) -> tuple[str, str]:
+    """
+    Say it as the page does.
+    """
+    right = " or ".join(f"`{name}`" for name in names_of(needs.right))
+    return right or "none", OF[needs.of]
+
+
+def test_each_command_stands_once_in_the_row_of_what_it_needs() -> None:
+    documented = [
+        (name, (row[1], row[2])) for row in table(PAGE, "Commands") for name in names_in([row])
+    ]
+    rows = {(row.name, in_words(row.needs)) for row in (TAGGED_PUT, *GUARDED.rows)}
+    assert len(documented) == len(set(documented))
+    assert set(documented) == rows
+
+
+def test_the_keys_and_roles_are_those_of_the_code() -> None:
+    assert names_in(table(PAGE, "The file")) == [*WAYS, *SETS, parsing.OPEN_METRICS]
+    text = PAGE.read_text()
+    for role, held in ROLES.items():
+        assert f"| `{role}` | {', '.join(f'`{name}`' for name in names_of(held))} |" in text
+
+
+def test_its_file_is_one_and_means_what_it_says() -> None:
+    (text,) = blocks(PAGE, "toml")
+    found = parse_access(text)
+    assert [*found.identities] == ["shop", "worker-1", "ops"]
+    assert found.identify(Peer(uid=1001)).name == "worker-1"
+    asked, answered = (each.strip() for each in (blocks(PAGE, "sh")[1], blocks(PAGE, "text")[1]))
+    name, command, tube = re.findall(r"--as (\S+) (\S+) (\S+)", asked)[0]
+    assert explain(found, name, command, tube).why == answered
+
+
+def test_its_token_and_hash_belong_together() -> None:
+    token, kept = re.findall(r"(?:token|hash) +(\S+)", blocks(PAGE, "text")[0])
+    assert TokenHash.parse(kept).matches(token.encode())
+
+
+def test_its_limits_are_those_of_the_code() -> None:
+    assert [row[1] for row in table(PAGE, "auth")] == [
+        f"{MAX_AT_ONCE}",
+        f"{guesses.FIRST_S:g} s, doubled with each up to {guesses.LONGEST_S:g} s",
+        f"{guesses.FORGET_S:g} s without a wrong one",
+        f"{guesses.MAX_ADDRESSES:,}",
+        f"{MAX_WAITING:,}",
+        f"{parsing.MAX_FILE_BYTES:,} bytes, {rules.MAX_IDENTITIES:,} identities, "
+        f"{MAX_PATTERNS} patterns each",
+    ]
+    assert f"N = {1 << LOG2_N:,}, r = 8" in PAGE.read_text()

@@ -1,0 +1,279 @@
+"""
+Tokens on connections, and what attackers would do with commands that wait or are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from twisted.logger import LogEvent, capturedLogs, formatEvent
+
+from beanstalk_twisted.access.grants import Grant, Granted
+from beanstalk_twisted.access.rules import AccessRules, Identity
+from beanstalk_twisted.rules.workqueue import SLICE_WAITS
+from beanstalk_twisted.server.service import CommandLog
+from beanstalk_twisted.storage.repeats import TELL_S
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.server.access.meeting import (
+    HASH,
+    OTHER_TOKEN,
+    TOKEN,
+    HeldHashing,
+    PeerClient,
+    guarded,
+    rules,
+)
+
+AUTH = b"auth " + TOKEN + b"\r\n"
+WRONG = b"auth bst_aaaaaaaa_" + b"x" * 32 + b"\r\n"
+REFUSED, AUTHORIZED = b"UNAUTHORIZED\r\n", b"AUTHORIZED\r\n"
+PUT_X = b"put 0 0 60 1\r\nx\r\n"
+
+
+def jobs_of(server: MemoryServer) -> int:
+    """
+    Say how many jobs there are.
+    """
+    return len(server.service.queue.state.jobs)
+
+
+# Tokens.
+
+
+def test_a_right_token_makes_somebody_of_nobody_and_another_one_somebody_else() -> None:
+    server = guarded(rules(it={"put": "a"}, other={"put": "b"}))
+    client = server.connect()
+    assert client.ask(b"use a\r\n") == REFUSED
+    assert client.ask(AUTH + b"use a\r\n" + PUT_X) == AUTHORIZED + b"USING a\r\nINSERTED 1\r\n"
+    assert client.ask(b"auth " + OTHER_TOKEN + b"\r\n" + PUT_X) == AUTHORIZED + REFUSED
+
+
+@pytest.mark.parametrize(
+    "token",
+    [TOKEN[:-1], TOKEN + b"a", TOKEN.upper(), b"bst_zzzzzzzz_" + b"b" * 32, b"secret", b"\x7e"],
+)
+def test_a_wrong_token_and_an_unknown_one_are_told_the_same_and_change_nothing(
+    token: bytes,
+) -> None:
+    server = guarded(rules(it={"put": "*"}, other={"put": "*"}))
+    client = PeerClient(server)
+    client.send(b"auth " + OTHER_TOKEN + b"\r\nauth " + token + b"\r\n" + PUT_X)
+    server.advance(1)
+    assert client.take() == AUTHORIZED + REFUSED + b"INSERTED 1\r\n"
+
+
+@pytest.mark.parametrize("line", [b"auth", b"auth ", b"auth a b", b"auth \x00", b"auth \xff"])
+def test_what_is_no_token_is_a_wrong_line_and_costs_no_hash(line: bytes) -> None:
+    hashing = HeldHashing()
+    client = guarded(rules(it={"put": "*"}), hashing).connect()
+    assert client.ask(line + b"\r\n") == b"BAD_FORMAT\r\n"
+    assert not hashing.waiting
+
+
+def test_auth_is_among_the_capabilities_and_needs_no_right_to_be_seen() -> None:
+    assert b"\n- auth\n" in guarded(rules()).connect().ask(b"capabilities\r\n")
+
+
+# Pipelines behind a token.
+
+
+def test_what_is_sent_behind_a_token_waits_for_it_and_nobody_else_does() -> None:
+    hashing = HeldHashing()
+    server = guarded(rules(it={"put": "*"}, anonymous={"put": "open"}), hashing)
+    client, other = server.connect(), server.connect()
+    assert client.ask(AUTH + PUT_X + b"cancel-reserve\r\n" + PUT_X) == b""
+    assert other.ask(b"use open\r\n" + PUT_X) == b"USING open\r\nINSERTED 1\r\n"
+    hashing.work()
+    server.advance()
+    assert client.take() == AUTHORIZED + b"INSERTED 2\r\nCANCELLED\r\nINSERTED 3\r\n"
+
+
+def test_what_is_sent_behind_a_wrong_token_has_its_rights_alone() -> None:
+    hashing = HeldHashing()
+    server = guarded(rules(it={"admin": "*"}), hashing)
+    client = server.connect()
+    client.ask(WRONG + PUT_X + b"flush-tube default\r\ndrain\r\n")
+    hashing.work()
+    server.advance()
+    assert client.take() == REFUSED * 4
+    assert jobs_of(server) == 0 and not server.service.queue.puts.is_draining
+
+
+@pytest.mark.parametrize("end", ["half_close", "hang_up"])
+def test_who_leaves_while_a_token_is_compared_leaves_nothing_behind(end: str) -> None:
+    hashing = HeldHashing()
+    server = guarded(rules(it={"put": "*"}), hashing)
+    client = server.connect()
+    client.ask(AUTH + PUT_X)
+    getattr(client, end)()
+    hashing.work()
+    server.advance(1)
+    half = end == "half_close"
+    assert client.take() == (AUTHORIZED + b"INSERTED 1\r\n" if half else b"")
+    assert client.is_closed and jobs_of(server) == half
+    access = server.service.access
+    assert access is not None and not access.guard._known and not access.guard._admissions
+
+
+def test_a_server_that_stops_while_tokens_are_compared_says_nothing_more() -> None:
+    hashing = HeldHashing()
+    server = guarded(rules(it={"put": "*"}), hashing)
+    client = server.connect()
+    client.ask(AUTH)
+    server.stop()
+    hashing.work()
+    server.advance(1)
+    assert client.is_closed and client.take() == b""
+
+
+# Bodies that are refused.
+
+HIDDEN_COMMANDS = b"drain\r\nput 0 0 60 1\r\nx\r\nflush-tube default\r\n"
+
+
+@pytest.mark.parametrize("form", ["put", "put-at", "put-batch", "tags", "update-job", "long tags"])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_refused_body_is_dropped_and_never_run_as_commands(form: str, is_cut: bool) -> None:
+    server = guarded(rules(anonymous={"reserve": "default", "look": "default"}))
+    size, client = len(HIDDEN_COMMANDS), server.connect()
+    tag = b"grp:" + b"g" * 200
+    line = {
+        "put": b"put 0 0 60 %d\r\n",
+        "put-at": b"put-at 0 0 60 %d\r\n",
+        "put-batch": b"put-batch 1\r\n0 0 60 %d\r\n",
+        "tags": b"put 0 0 60 %d idp:a\r\n",
+        "update-job": b"update-job 1 0 0 60 %d\r\n",
+        "long tags": b"put 0 0 60 %d " + tag + b" aft:b\r\n",
+    }[form] % size
+    request = line + HIDDEN_COMMANDS + b"\r\nlist-tube-used\r\n"
+    for at in range(len(request)) if is_cut else [0]:
+        client.send(request[at : at + 1] if is_cut else request)
+    server.advance()
+    assert client.take() == REFUSED + b"USING default\r\n"
+    access = server.service.access
+    assert access is not None and access.guard.refused == 1
+    assert not jobs_of(server) and not server.service.queue.puts.is_draining
+
+
+def test_a_refused_body_is_not_kept_while_it_comes() -> None:
+    server = guarded(rules(), max_job_bytes=1 << 20)
+    client = server.connect()
+    client.send(b"put 0 0 60 %d\r\n" % (1 << 20) + bytes(1 << 19))
+    assert client.protocol.buffered_bytes == 0
+    client.send(bytes(1 << 19) + b"\r\n")
+    server.advance()
+    assert client.take() == REFUSED
+
+
+def test_a_body_that_is_too_large_for_anybody_is_refused_as_any_other() -> None:
+    client = guarded(rules(), max_job_bytes=10).connect()
+    assert client.ask(b"put 0 0 60 11\r\n" + bytes(11) + b"\r\n") == REFUSED
+
+
+# Rights that are lost.
+
+
+def test_rights_are_lost_with_the_next_command() -> None:
+    server = guarded(rules(it={"admin": "*"}))
+    client = server.connect()
+    assert client.ask(AUTH + PUT_X + b"reserve\r\n").endswith(b"RESERVED 1 1\r\nx\r\n")
+    server.service.require_access(rules(it={"look": "*"}), HeldHashing())
+    assert client.ask(PUT_X + b"release 1 0 0\r\ndelete 1\r\nreserve\r\n") == REFUSED * 4
+    assert client.ask(b"peek 1\r\n").startswith(b"FOUND")
+    server.service.require_access(rules(it={"worker": "default"}), HeldHashing())
+    assert client.ask(b"delete 1\r\n") == b"DELETED\r\n"
+
+
+def test_a_token_that_the_file_has_no_more_is_nobodys_and_one_that_is_new_somebodys() -> None:
+    server = guarded(rules(it={"put": "*"}))
+    client = server.connect()
+    assert client.ask(AUTH + PUT_X) == AUTHORIZED + b"INSERTED 1\r\n"
+    server.service.require_access(rules(other={"put": "*"}), HeldHashing())
+    assert client.ask(PUT_X) == REFUSED
+    again = HASH._replace(salt=b"another")
+    other = AccessRules([Identity("it", Grant([Granted("put", "*")]), tokens=[again])])
+    server.service.require_access(other, HeldHashing())
+    assert client.ask(PUT_X) == REFUSED
+    assert client.ask(b"auth " + TOKEN + b"\r\n") == REFUSED
+
+
+def test_rights_that_are_lost_while_a_body_comes_are_lost_for_that_body() -> None:
+    server = guarded(rules(anonymous={"put": "*"}))
+    client = server.connect()
+    client.send(b"put 0 0 60 5\r\nhe")
+    server.service.require_access(rules(), HeldHashing())
+    assert client.ask(b"llo\r\n") == REFUSED
+    assert jobs_of(server) == 0
+
+
+@pytest.mark.parametrize(
+    "wait", [b"reserve", b"reserve-with-timeout 9", b"reserve-batch 5 9", b"wait-job 1 9"]
+)
+def test_a_wait_ends_with_the_right_to_what_is_waited_for(wait: bytes) -> None:
+    server = guarded(rules(it={"admin": "*"}, anonymous={"worker": "mail"}))
+    admin, client, keeps = server.connect(), server.connect(), server.connect()
+    admin.ask(AUTH + b"use mail\r\nput 0 100 60 1\r\nx\r\n")
+    assert client.ask(b"watch mail\r\n" + wait + b"\r\nlist-tube-used\r\n") == b"WATCHING 1\r\n"
+    assert keeps.ask(AUTH + wait + b"\r\n") == AUTHORIZED
+    server.service.require_access(rules(it={"admin": "*"}), HeldHashing())
+    server.advance()
+    assert client.take() == REFUSED + b"USING default\r\n"
+    assert keeps.take() == b""
+    assert admin.ask(b"kick 1\r\n" + PUT_X) == b"KICKED 1\r\nINSERTED 2\r\n"
+    assert client.take() == b""
+
+
+def test_very_many_waits_end_slice_by_slice() -> None:
+    server = guarded(rules(anonymous={"worker": "*"}))
+    clients = [server.connect() for _ in range(SLICE_WAITS + 1)]
+    for client in clients:
+        client.ask(b"reserve\r\n")
+    server.service.require_access(rules(), HeldHashing())
+    server.advance(1)
+    assert [client.take() for client in clients] == [REFUSED] * len(clients)
+
+
+# What the log says, and what it never does.
+
+
+def said(events: Sequence[LogEvent], name: str) -> list[str]:
+    """
+    Give the lines of an event.
+    """
+    return [formatEvent(event) for event in events if event.get("event") == name]
+
+
+def test_what_is_refused_is_told_once_a_minute_for_each_identity() -> None:
+    server = guarded(rules(it={"put": "a"}, other={"put": "b"}))
+    with capturedLogs() as events:
+        for auth in (AUTH, b"auth " + OTHER_TOKEN + b"\r\n"):
+            server.connect().ask(auth + b"reserve\r\n" * 3)
+        server.advance(TELL_S)
+    assert said(events, "unauthorized") == [
+        "it (127.0.0.1:1) has no right to reserve: UNAUTHORIZED",
+        "other (127.0.0.1:1) has no right to reserve: UNAUTHORIZED",
+        "it (127.0.0.1:1) has no right to reserve: UNAUTHORIZED; the newest of 2 since the last "
+        "such line",
+        "other (127.0.0.1:1) has no right to reserve: UNAUTHORIZED; the newest of 2 since the last "
+        "such line",
+    ]
+
+
+def test_tokens_are_in_no_line_of_the_log_whatever_is_wrong_with_their_lines() -> None:
+    server = guarded(rules(it={"put": "*"}))
+    server.service.context.observer = CommandLog()
+    secret = TOKEN[13:]
+    client = server.connect()
+    with capturedLogs() as events:
+        for line in (
+            AUTH, WRONG, b"auth  " + TOKEN + b"\r\n", b"AUTH " + TOKEN + b"\r\n",
+            b"auth " + TOKEN + b" x\r\n", b"auth\t" + TOKEN + b"\r\n", b" auth " + TOKEN + b"\r\n",
+            b"auth " + TOKEN * 20 + b"\r\n",
+        ):  # fmt: skip
+            client.send(line)
+            server.advance(TELL_S)
+    text = "\n".join([f"{formatEvent(event)} {sorted(event.items())}" for event in events])
+    assert secret.decode() not in text and "x" * 32 not in text
+    assert "auth (hidden)" in text
+    assert said(events, "token-wrong")[0] == "127.0.0.1: a token that is nobody's"

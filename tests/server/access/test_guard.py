@@ -1,0 +1,315 @@
+"""
+Every command, for every role, of its own and of another tube, however the peer is told.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.access.grants import ROLES, Grant, Granted
+from beanstalk_twisted.access.rules import AccessRules, Identity
+from beanstalk_twisted.server.access.guard import Known
+from beanstalk_twisted.server.bindings import methods_of
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from beanstalk_twisted.wire import rights, v1
+from beanstalk_twisted.wire.commands import Command
+from beanstalk_twisted.wire.dialects import GUARDED
+from beanstalk_twisted.wire.extensions import TAGGED_PUT
+from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT, RESERVE
+from tests.rules.conversation import Server
+from tests.server.access.meeting import HASH, TOKEN, PeerClient, guarded, rules
+from tests.server.access.peers import certificate
+
+REFUSED = b"UNAUTHORIZED\r\n"
+PUT_X = b"put 0 0 60 1\r\nx\r\n"
+
+ROWS = (*GUARDED.rows, TAGGED_PUT)
+V1_ROWS = v1.dialect().rows
+WITH_TUBES = [row for row in ROWS if not row.ends_connection and row.name != "auth"]
+
+WAYS = ("token", "certificate", "uid", "listener", "anonymous", "introduced")
+ALL_ROLES = {**ROLES, **rights.RIGHTS, "": 0}
+
+HELD_ID, READY_ID, BURIED_ID, DELAYED_ID = 1, 2, 3, 4
+"""Jobs of a tube that a test has made, the first one reserved by the connection."""
+
+SAMPLES = {
+    "pri": b"0", "delay": b"0", "ttr": b"60", "bytes": b"1", "unix-seconds": b"0", "count": b"1",
+    "seconds": b"0", "bound": b"1", "pause": b"0", "state": b"all", "limit": b"1", "cursor": b"",
+    "group": b"g", "weight": b"2", "mode": b"fifo", "tags": b"grp:g", "policy": b"max-jobs=9",
+}  # fmt: skip
+
+
+def identity_told(way: str, granted: Grant) -> AccessRules:
+    """
+    Rules by which the peer of `connection` is somebody with these rights.
+    """
+    if way == "anonymous":
+        return AccessRules([], granted)
+    told = {
+        "token": Identity("it", granted, tokens=[HASH]),
+        "introduced": Identity("it", granted, tokens=[HASH]),
+        "certificate": Identity("it", granted, certificates=["DNS:worker.example.org"]),
+        "uid": Identity("it", granted, uids=[4711]),
+        "listener": Identity("it", granted, listeners=["tcp:11300"]),
+    }
+    return AccessRules([told[way]])
+
+
+class Process:
+    """
+    A socket whose peer is a process of user 4711.
+    """
+
+    family = 1
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """
+        See `socket.socket.getsockopt`.
+        """
+        return (99).to_bytes(4, "little") + (4711).to_bytes(4, "little") + bytes(4)
+
+
+def connection(server: MemoryServer, way: str) -> Client:
+    """
+    Connect as whom `identity_told` tells in this way.
+    """
+    facts: dict[str, dict[str, object]] = {
+        "certificate": {"certificate": certificate()},
+        "uid": {"handle": Process()},
+    }
+    client = PeerClient(server, **facts.get(way, {}))
+    if way == "token":
+        assert client.ask(b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
+    if way == "introduced":
+        access = server.service.access
+        assert access is not None
+        access.guard.introduce(client.protocol.session, Known(shown=HASH))
+    return client
+
+
+def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
+    """
+    Let the client use and watch a tube, and it alone, and hold a job of it, whatever it may.
+    """
+    queue, session, now_ns = server.service.queue, client.protocol.session, server.service.now_ns()
+    maker = queue.connect()
+    queue.use(maker, now_ns, tube)
+    for delay_s in (0, 0, 0, 100):
+        queue.put(maker, now_ns, queue.begin_put(maker, now_ns), 0, delay_s, 60, b"x")
+    queue.reserve_job(maker, now_ns, BURIED_ID)
+    queue.bury(maker, now_ns, BURIED_ID, 0)
+    access = server.service.access
+    assert access is not None
+    access.guard.admission(session)
+    queue.use(session, now_ns, tube)
+    queue.watch(session, now_ns, tube)
+    queue.ignore(session, now_ns, b"default")
+    queue.reserve_job(session, now_ns, HELD_ID)
+    # As after another identity, so that what it holds is no proof of a right.
+    access.guard.admission(session).is_doubtful = True
+
+
+def sent(row: Command, tube: bytes, job_id: int) -> bytes:
+    """
+    A line of a command, right in all its fields, with what follows it.
+    """
+    words = []
+    for field in row.fields:
+        word = {"tube": tube, "id": b"%d" % job_id, "ids": b"%d" % job_id}.get(field.name)
+        words.append(SAMPLES[field.name] if word is None else word)
+    if row.name == "flush-tube" or row.name == "truncate":
+        words[-1] = b"buried"
+    line = b" ".join([row.name.encode(), *words]).rstrip() + b"\r\n"
+    body = b"0 0 60 1\r\nx\r\n" if row.is_batch else b"x\r\n"
+    return line + (body if row.has_body or row.has_jobs else b"")
+
+
+def may(row: Command, granted: Grant, tube: bytes, job_id: int) -> bool:
+    """
+    What docs/access.md says of a command.
+    """
+    right, of = row.needs
+    has = granted.rights_of(tube)
+    if of == rights.NOTHING:
+        return True
+    if of == rights.SOME:
+        return bool(granted.anywhere & right)
+    if of == rights.EVERY:
+        return bool(granted.everywhere & right)
+    if of in (rights.HELD, rights.HELD_JOBS) and job_id != HELD_ID:
+        right = MANAGE
+    if of == rights.MOVED:
+        return bool(has & MANAGE and has & PUT)
+    return bool(has & right)
+
+
+def state_of(server: MemoryServer, tube: bytes) -> object:
+    """
+    What a refused command must leave as it was.
+    """
+    found = server.service.queue.state.tubes.find(tube)
+    assert found is not None
+    counts = [found.ready.count, found.delayed.count, found.buried.count, found.total_jobs]
+    return counts, found.deletes, found.pauses, found.policy
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("row", WITH_TUBES, ids=lambda row: row.form or row.operation)
+def test_a_command_is_carried_out_for_whom_the_table_says_and_for_nobody_else(
+    row: Command, way: str
+) -> None:
+    is_of_job = row.needs.of in (rights.JOB, rights.HELD, rights.HELD_JOBS, rights.MOVED)
+    jobs = (HELD_ID, BURIED_ID) if is_of_job else (HELD_ID,)
+    # Single rights once: whatever tells the peer, they are the same then.
+    for role in ALL_ROLES if way == "introduced" else (*ROLES, ""):
+        for pattern in ("own", "*") if way == "introduced" or not is_of_job else ("own",):
+            granted = Grant([Granted(role, pattern)] if role else [])
+            for tube in (b"own", b"other"):
+                for job_id in jobs:
+                    check(row, way, granted, tube, job_id)
+
+
+def check(row: Command, way: str, granted: Grant, tube: bytes, job_id: int) -> None:
+    """
+    Send one command, and see whether it was refused, and what that has changed.
+    """
+    server = guarded(identity_told(way, granted))
+    client = connection(server, way)
+    arranged(server, client, tube)
+    before = state_of(server, tube)
+    replies = client.ask(sent(row, tube, job_id) + b"list-tube-used\r\n")
+    case = row, way, granted.granted, tube, job_id, replies
+    first, _, rest = replies.partition(b"\r\n")
+    access = server.service.access
+    assert access is not None
+    if may(row, granted, tube, job_id):
+        assert b"UNAUTHORIZED" not in replies and b"BAD_FORMAT" not in replies, case
+        assert access.guard.refused == 0, case
+    else:
+        assert (first + b"\r\n", rest) == (REFUSED, b"USING %s\r\n" % tube), case
+        assert state_of(server, tube) == before, case
+        assert access.guard.refused == 1, case
+
+
+def test_each_command_of_each_dialect_says_what_it_needs() -> None:
+    allowed = {value for value in vars(rights).values() if isinstance(value, str)}
+    for row in (*ROWS, *V1_ROWS):
+        right, of = row.needs
+        assert of in allowed and (right == 0) == (of == rights.NOTHING), row
+
+
+def test_a_command_needs_the_same_in_all_dialects() -> None:
+    modern = {row.operation: row.needs for row in ROWS}
+    for row in V1_ROWS:
+        assert modern[row.operation] == row.needs, row
+
+
+def test_what_needs_nothing_is_about_the_connection_alone() -> None:
+    assert {row.name for row in ROWS if not row.needs.right} == {
+        "auth", "capabilities", "cancel-reserve", "ignore", "list-tube-used",
+        "list-tubes-watched", "quit", "reserve-mode",
+    }  # fmt: skip
+
+
+def test_each_method_is_wrapped_but_those_that_need_nothing() -> None:
+    server = guarded(rules())
+    bare = methods_of(Server().queue)
+    for row in WITH_TUBES:
+        method = server.service.context.methods[row.operation]
+        is_bare = method.__name__ == bare[row.operation].__name__
+        needs_no_gate = not row.needs.right and row.operation not in ("ignore", "capabilities")
+        assert is_bare == needs_no_gate or row.needs.manages, row
+
+
+def test_without_rules_there_is_no_gate_and_auth_is_no_command() -> None:
+    server = MemoryServer()
+    assert server.service.context.gate is None and server.service.access is None
+    client = server.connect()
+    assert client.ask(b"auth " + TOKEN + b"\r\n") == b"UNKNOWN_COMMAND\r\n"
+    assert b"auth" not in client.ask(b"capabilities\r\n")
+
+
+def test_v1_has_no_word_for_tokens_and_the_rights_of_its_port() -> None:
+    held = AccessRules([], Grant([Granted("put", "default")]))
+    server = guarded(held)
+    client = server.connect(v1.NAME)
+    assert client.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
+    assert client.ask(b"reserve\r\n") == REFUSED
+    assert client.ask(b"stats\r\n") == REFUSED
+
+
+# What is watched, used and listed.
+
+
+def test_a_tube_without_right_is_not_watched_and_default_goes_with_the_first_that_is() -> None:
+    server = guarded(rules(anonymous={"reserve": "mail.*"}))
+    client = server.connect()
+    assert client.ask(b"reserve-with-timeout 0\r\n") == REFUSED
+    assert client.ask(b"watch news\r\n") == REFUSED
+    assert client.ask(b"watch mail.in\r\n") == b"WATCHING 1\r\n"
+    assert client.ask(b"ignore default\r\n") == b"WATCHING 1\r\n"
+    assert client.ask(b"watch mail.out 3\r\n") == b"WATCHING 2\r\n"
+    assert client.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    assert b"mail.in\n- mail.out" in client.ask(b"list-tubes-watched\r\n")
+
+
+def test_what_may_be_put_is_asked_for_the_tube_in_use_when_it_changes() -> None:
+    server = guarded(rules(anonymous={"put": "mail", "look": "news"}))
+    client = server.connect()
+    assert client.ask(PUT_X) == REFUSED
+    assert client.ask(b"use mail\r\n" + PUT_X) == b"USING mail\r\nINSERTED 1\r\n"
+    assert client.ask(b"use news\r\n" + PUT_X) == b"USING news\r\n" + REFUSED
+    assert client.ask(b"use other\r\nlist-tube-used\r\n") == REFUSED + b"USING news\r\n"
+    assert client.ask(b"use mail\r\n" + PUT_X) == b"USING mail\r\nINSERTED 2\r\n"
+
+
+def test_only_tubes_that_may_be_looked_at_are_listed() -> None:
+    server = guarded(rules(it={"admin": "*"}, anonymous={"look": "mail.*"}))
+    admin, client = server.connect(), server.connect()
+    admin.ask(b"auth " + TOKEN + b"\r\n")
+    for tube in (b"mail.a", b"news", b"mail.b"):
+        admin.ask(b"use %s\r\n" % tube + PUT_X)
+    assert client.ask(b"list-tubes\r\n") == b"OK 22\r\n---\n- mail.a\n- mail.b\n\r\n"
+    assert b"news" in admin.ask(b"list-tubes\r\n")
+    assert client.ask(b"list-connections\r\n") == REFUSED
+
+
+def test_a_job_that_is_not_there_is_not_found_by_who_could_have_found_it() -> None:
+    server = guarded(rules(anonymous={"look": "mail"}))
+    client = server.connect()
+    assert client.ask(b"peek 99\r\n") == b"NOT_FOUND\r\n"
+    assert client.ask(b"delete 99\r\n") == REFUSED
+    assert client.ask(b"touch 99\r\n") == REFUSED
+
+
+def test_a_worker_deletes_its_own_jobs_and_no_others() -> None:
+    server = guarded(rules(it={"admin": "*"}, anonymous={"worker": "default"}))
+    admin, client = server.connect(), server.connect()
+    admin.ask(b"auth " + TOKEN + b"\r\n")
+    admin.ask(PUT_X * 3)
+    assert client.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    assert client.ask(b"delete 2\r\n") == REFUSED
+    assert client.ask(b"delete-batch 1 2\r\n") == REFUSED
+    assert client.ask(b"release 1 0 0\r\nreserve-job 3\r\n") == (
+        b"RELEASED\r\nRESERVED 3 1\r\nx\r\n"
+    )
+    assert client.ask(b"delete 3\r\n") == b"DELETED\r\n"
+    assert client.ask(b"delete 1\r\n") == REFUSED
+    assert admin.ask(b"delete 1\r\n") == b"DELETED\r\n"
+
+
+def test_a_policy_may_be_shown_by_who_looks_and_sends_no_letters_where_none_may_be_put() -> None:
+    server = guarded(rules(it={"manage": "mine", "put": "dead.*"}, anonymous={"look": "mine"}))
+    viewer, client = server.connect(), server.connect()
+    client.ask(b"auth " + TOKEN + b"\r\n")
+    assert viewer.ask(b"tube-policy mine\r\n").startswith(b"OK")
+    assert viewer.ask(b"tube-policy mine max-jobs=1\r\n") == REFUSED
+    theirs = b"tube-policy mine max-reserves=1 dead-letter=theirs\r\n"
+    assert client.ask(theirs) == REFUSED
+    assert client.ask(theirs.replace(b"theirs", b"dead.mine")) == b"POLICY\r\n"
+    assert client.ask(b"tube-policy mine dead-letter=-\r\n") == b"POLICY\r\n"
+
+
+def test_these_rights_are_the_four_of_the_issue() -> None:
+    assert rights.RIGHTS == {"put": PUT, "reserve": RESERVE, "look": LOOK, "manage": MANAGE}
