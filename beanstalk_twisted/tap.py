@@ -33,6 +33,7 @@ from beanstalk_twisted.binlog.compaction import (
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from beanstalk_twisted.daemon.access_file import AccessFile
+from beanstalk_twisted.daemon.early_signals import let_through
 from beanstalk_twisted.daemon.inherited_sockets import (
     NAME,
     NAME_V1,
@@ -110,6 +111,9 @@ GIVEN: Final = {
     },
 }  # fmt: skip
 """Options with one value, and their defaults; None where it matters whether they were given."""
+
+HAD_TERMINAL: Final = "had-terminal"
+"""Among ``twistd``'s options: whether the process began in a terminal, where that was seen."""
 
 LOG_DEFAULTS: Final = ("text", "info")
 """Format and level of the log."""
@@ -514,7 +518,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         for file in files:
             file.load()
         steps = [log.reopen, *[file.reload for file in files]]
-        reload_on_signal(service, reactor, steps, Hangup())
+        reload_on_signal(service, reactor, steps, Hangup(was_there=told.get(HAD_TERMINAL)))
+        let_through()
         for warning in options["warnings"]:
             service.log.warn("{warning}", event="option", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:

@@ -29,6 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("server",),
     ("client.pool", "worker", "daemon", "web"),
     ("tap",),
+    ("command",),
     ("__main__", "work"),
     # The test double: nothing of the product imports it.
     ("testing",),

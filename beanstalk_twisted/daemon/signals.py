@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
+from beanstalk_twisted.daemon.early_signals import has_terminal
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.fail_stop import end_process
 from beanstalk_twisted.storage.io_thread import Reactor
@@ -36,29 +37,23 @@ def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(drain))
 
 
-def has_terminal() -> bool:
-    """
-    Whether this process has a controlling terminal.
-    """
-    try:
-        os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
 class Hangup:
     """
     Tells whether SIGHUP says that the terminal is gone in which the server was started.
     """
 
-    def __init__(self, is_there: Callable[[], bool] = has_terminal) -> None:
+    def __init__(
+        self, is_there: Callable[[], bool] = has_terminal, was_there: bool | None = None
+    ) -> None:
         """
         Made before SIGHUP has its handler: who has it ignored, as `nohup` does, wants the server to
         go on.
+
+        :param was_there: whether there was a terminal when the process began; None: as it is now.
         """
         self._is_there = is_there
-        self._was_there = is_there() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        began_there = is_there() if was_there is None else was_there
+        self._was_there = began_there and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
     @property
     def has_come(self) -> bool:

@@ -17,7 +17,6 @@ from beanstalk_twisted.daemon.signals import (
     Hangup,
     StopTwice,
     drain_on_signal,
-    has_terminal,
     reload_on_signal,
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -120,12 +119,11 @@ def test_a_server_that_ignored_hangups_goes_on_without_its_terminal() -> None:
     assert not hangup.has_come
 
 
-def test_whether_there_is_a_terminal_is_seen_by_the_kernel(tmp_path: Path) -> None:
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        os._exit(has_terminal())
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+@pytest.mark.parametrize(("was_there", "has_come"), [(True, True), (False, False), (None, False)])
+def test_a_terminal_that_went_before_the_handlers_were_set_is_known_of(
+    was_there: bool | None, has_come: bool
+) -> None:
+    assert Hangup(lambda: False, was_there).has_come == has_come
 
 
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
