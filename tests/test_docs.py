@@ -29,6 +29,7 @@ from beanstalk_twisted.daemon.log_lines import LEVELS
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.daemon.tubes_file import MAX_FILE_BYTES, parse_tubes
 from beanstalk_twisted.jobs import processing_time
+from beanstalk_twisted.jobs.concurrency import OPENED_LINES
 from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.policy import PAGE_BITS
@@ -374,6 +375,10 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
             f"{FLUSH_SLICE_BYTES:,} bytes of bodies",
         ],
         ["let go in one go when their group has ended", f"{RELEASED_JOBS} jobs"],
+        [
+            "tubes that hand out jobs of a concurrency key again in one go",
+            f"{OPENED_LINES:,} tubes",
+        ],
         ["tubes with a policy of commands", f"{policies.MAX_RULED_TUBES:,} tubes"],
         [
             "patterns with a star in the file of policies",
