@@ -29,6 +29,7 @@ from beanstalk_twisted.daemon.log_lines import LEVELS
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.daemon.tubes_file import MAX_FILE_BYTES, parse_tubes
 from beanstalk_twisted.jobs import processing_time
+from beanstalk_twisted.jobs.concurrency import OPENED_LINES
 from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.policy import PAGE_BITS
@@ -39,11 +40,12 @@ from beanstalk_twisted.rules import (
     dead_kicks,
     policies,
     policy_keys,
+    put_batches,
     statistics,
 )
 from beanstalk_twisted.rules.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
 from beanstalk_twisted.rules.consequences import RELEASED_JOBS
-from beanstalk_twisted.rules.flushes import FLUSH_SLICE_BYTES
+from beanstalk_twisted.rules.flushes import FLUSH_SLICE_BYTES, TAGGED_JOBS
 from beanstalk_twisted.rules.kicks import RUN_JOBS
 from beanstalk_twisted.rules.listing import LOOK_RESERVED
 from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
@@ -351,6 +353,11 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
             "reserved in one go by a batch",
             f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies",
         ],
+        [
+            "put in the turn in which the last of a `put-batch` comes",
+            f"{put_batches.SOON_JOBS} jobs, {put_batches.SOON_BYTES:,} bytes",
+        ],
+        ["deleted in the turn of a `delete-batch`", f"{batches.BATCH_SLICE_JOBS} jobs"],
         ["bodies looked at in one go by `delete-batch`", f"{batches.BATCH_SLICE_BYTES:,} bytes"],
         ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
         ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
@@ -367,9 +374,14 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
         ],
         [
             "deleted in one go by `flush-tube`",
-            f"{SLICE_JOBS} jobs, {FLUSH_SLICE_BYTES:,} bytes of bodies",
+            f"{SLICE_JOBS} jobs, of which one with tags counts for {TAGGED_JOBS}; "
+            f"{FLUSH_SLICE_BYTES:,} bytes of bodies",
         ],
         ["let go in one go when their group has ended", f"{RELEASED_JOBS} jobs"],
+        [
+            "tubes that hand out jobs of a concurrency key again in one go",
+            f"{OPENED_LINES:,} tubes",
+        ],
         ["tubes with a policy of commands", f"{policies.MAX_RULED_TUBES:,} tubes"],
         [
             "patterns with a star in the file of policies",

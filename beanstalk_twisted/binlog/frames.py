@@ -153,7 +153,7 @@ def split(
         return
     start = size = 0
     for at, stop in _pieces(len(records), whole):
-        own = sum([RECORD_BYTES + len(record.data) for record in records[at:stop]])
+        own = sum([RECORD_BYTES + record.data_bytes for record in records[at:stop]])
         if at > start and (size + own > FRAME_TARGET_BYTES or stop - start > MAX_FRAME_RECORDS):
             yield records[start:at]
             start, size = at, 0

@@ -235,7 +235,7 @@ class Log:
         """
         :return: the record's LSN.
         """
-        size = RECORD_BYTES + len(record.data)
+        size = RECORD_BYTES + record.data_bytes
         own = self._cost(record, size)
         if own > self.budget.rest:
             self._change_segment(own + FRAME_BYTES, self._time_ns)
@@ -271,7 +271,7 @@ class Log:
 
         :return: the first one's LSN; the others' follow.
         """
-        count, size = len(records), sum([RECORD_BYTES + len(record.data) for record in records])
+        count, size = len(records), sum([RECORD_BYTES + record.data_bytes for record in records])
         own = self._cost(records[0], size)
         first = len(self._open)
         whole = [*self._whole, (first, first + count)]
@@ -298,7 +298,7 @@ class Log:
         """
         What a segment begins or ends with: it has room by design.
         """
-        size = RECORD_BYTES + len(record.data)
+        size = RECORD_BYTES + record.data_bytes
         return self._enter(record, size, self._cost(record, size))
 
     def _enter(self, record: Record, size: int, own: int) -> int:
@@ -550,5 +550,5 @@ class Log:
         if size > HALF_FRAME_BYTES:
             own += 2 * FRAME_BYTES
         if isinstance(record, TubeDef):
-            own += TUBE_IN_SEAL_BYTES + len(record.data)
+            own += TUBE_IN_SEAL_BYTES + record.data_bytes
         return own

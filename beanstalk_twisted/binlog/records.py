@@ -161,6 +161,14 @@ class JobImage(NamedTuple):
         return self.body if self.tags is None else self.tags.encode() + self.body
 
     @property
+    def data_bytes(self) -> int:
+        """
+        The length of `data`.
+        """
+        tags = self.tags
+        return len(self.body) if tags is None else len(self.body) + tags.encoded_bytes
+
+    @property
     def commits(self) -> bool:
         """
         Whether replies wait for this record.
@@ -203,6 +211,13 @@ class _NotOfAJob:
         What goes into the heap.
         """
         return b""
+
+    @property
+    def data_bytes(self) -> int:
+        """
+        The length of `data`.
+        """
+        return len(self.data)
 
     def encode(self, data: Data) -> bytes:
         """

@@ -16,6 +16,7 @@ MAX_TAGS_BYTES: Final = 2 + 6 * (4 + MAX_NAME_BYTES) + 4 + 4 + 9
 _HEAD: Final = struct.Struct("<BBH")
 _LENGTH: Final = struct.Struct("<H")
 _NUMBER: Final = struct.Struct("<I")
+_NUMBERED: Final = struct.Struct("<BBHI")
 _DEAD: Final = struct.Struct("<Bq")
 
 _UNIQUE, _CONCURRENCY, _GROUP, _AFTER, _DEAD_LETTER, _ORIGIN = range(1, 7)
@@ -56,21 +57,23 @@ class Tags(NamedTuple):
         """
         :return: the bytes before a body, their length included.
         """
-        parts = []
-        if self.unique_key:
-            parts.append((_UNIQUE, _NUMBER.pack(self.unique_s) + self.unique_key))
-        if self.concurrency_key:
-            limit = _NUMBER.pack(self.concurrency_limit)
-            parts.append((_CONCURRENCY, limit + self.concurrency_key))
-        if self.dead_from:
-            dead = _DEAD.pack(self.dead_reason, self.dead_at_ns)
-            parts.append((_DEAD_LETTER, dead + self.dead_from))
-        names = ((_GROUP, self.group), (_AFTER, self.after), (_ORIGIN, self.origin))
-        parts += [(number, name) for number, name in names if name]
-        encoded = b"".join(
-            [_HEAD.pack(number, 0, len(value)) + value for number, value in sorted(parts)]
-        )
-        return _LENGTH.pack(len(encoded)) + encoded
+        (unique_key, unique_s, concurrency_key, concurrency_limit, group, after, dead_from,
+         dead_reason, dead_at_ns, origin) = self  # fmt: skip
+        # In the order of their numbers.
+        encoded = _LENGTH.pack(self.encoded_bytes - _LENGTH.size)
+        if unique_key:
+            encoded += _NUMBERED.pack(_UNIQUE, 0, 4 + len(unique_key), unique_s) + unique_key
+        if concurrency_key:
+            size = 4 + len(concurrency_key)
+            encoded += _NUMBERED.pack(_CONCURRENCY, 0, size, concurrency_limit) + concurrency_key
+        if group:
+            encoded += _HEAD.pack(_GROUP, 0, len(group)) + group
+        if after:
+            encoded += _HEAD.pack(_AFTER, 0, len(after)) + after
+        if dead_from:
+            dead = _DEAD.pack(dead_reason, dead_at_ns) + dead_from
+            encoded += _HEAD.pack(_DEAD_LETTER, 0, len(dead)) + dead
+        return encoded + _HEAD.pack(_ORIGIN, 0, len(origin)) + origin if origin else encoded
 
     @property
     def holds_key(self) -> bool:

@@ -25,6 +25,12 @@ has to tell hundreds of such sessions would cost too.
 SPARE_OLD: Final = 64
 """Entries that no longer hold that are never worth a rebuild."""
 
+TRIES: Final = 32
+"""
+Old entries at the top of the heap, and one more for as many tubes, after which all tubes are looked
+at: 10,000 that have closed together take 5 ms so, and 30 one by one.
+"""
+
 
 class ReadyIndex(TubeIndex):
     """
@@ -62,13 +68,16 @@ class ReadyIndex(TubeIndex):
         """
         The key of the best job that may be handed out.
         """
-        while self._changed:
-            tube = self._changed.pop()
-            tube.listen(self)
-            self._enter(tube)
+        if self._changed:
+            self._take_up()
+        tries = TRIES + len(self._keys) // TRIES
         while self._heap:
             # Entries of the same key are of the same tube, so tubes are never compared.
             key, tube = self._heap[0]
+            tries -= 1
+            if not tries:
+                self._look_at_all()
+                continue
             if self._keys.get(tube) != key:
                 heappop(self._heap)
             elif tube.first_open() == key:
@@ -79,11 +88,29 @@ class ReadyIndex(TubeIndex):
                 self._enter(tube)
         return None
 
+    def _look_at_all(self) -> None:
+        """
+        So many first jobs have gone that to look at all tubes is quicker than one by one.
+        """
+        firsts = [(tube.first_open(), tube) for tube in self._keys]
+        self._keys = {tube: key for key, tube in firsts if key is not None}
+        self._heap = [(key, tube) for tube, key in self._keys.items()]
+        heapify(self._heap)
+
+    def _take_up(self) -> None:
+        """
+        Look at the tubes that have changed.
+        """
+        changed, self._changed = self._changed, set()
+        for tube in changed:
+            tube.listen(self)
+            self._enter(tube)
+        if len(self._heap) > 2 * len(self._keys) + SPARE_OLD:
+            self._heap = [(key, tube) for tube, key in self._keys.items()]
+            heapify(self._heap)
+
     def _enter(self, tube: Tube) -> None:
         key = tube.first_open()
         if key is not None and self._keys.get(tube) != key:
             self._keys[tube] = key
             heappush(self._heap, (key, tube))
-            if len(self._heap) > 2 * len(self._keys) + SPARE_OLD:
-                self._heap = [(key, tube) for tube, key in self._keys.items()]
-                heapify(self._heap)

@@ -136,13 +136,16 @@ class JobTable:
         # All who look at a large body look at the same one.
         return _materialise(job_id, entry) if len(entry) < LARGE_BYTES else self.get(job_id)
 
-    def body_bytes(self, job_id: int) -> int:
+    def weigh(self, job_id: int) -> tuple[int, bool]:
         """
-        How large a job's body is; the job is there.
+        :param job_id: of a job that is there.
+        :return: the bytes of its body, and whether it has tags.
         """
         entry = self._entry(job_id)
         assert entry is not None
-        return len(entry) - _COLD.size if isinstance(entry, bytes) else len(entry.body)
+        if isinstance(entry, bytes):
+            return len(entry) - _COLD.size, False
+        return len(entry.body), entry.tags is not None
 
     def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
         """

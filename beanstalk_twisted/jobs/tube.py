@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_twisted.binlog.records import State
-from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
 
 if TYPE_CHECKING:
@@ -204,14 +204,14 @@ class Tube:
         """
         A ready job may be handed out.
         """
-        if self.ready.add_key(key) and self.listeners:
+        if self.ready.add(key >> 64, key & ID_MASK) and self.listeners:
             self.tell()
 
     def hide(self, key: int) -> None:
         """
         It may no longer be handed out.
         """
-        self.ready.discard_key(key)
+        self.ready.discard(key >> 64, key & ID_MASK)
 
     def park(self, key: int) -> None:
         """
@@ -219,7 +219,7 @@ class Tube:
         """
         if self.parked is NO_JOBS:
             self.parked = OrderedJobs()
-        self.parked.add_key(key)
+        self.parked.add(key >> 64, key & ID_MASK)
 
     def listen(self, who: TubeIndex) -> None:
         """

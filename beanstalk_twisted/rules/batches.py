@@ -202,7 +202,8 @@ class Batches:
         Delete each of these jobs that `WorkQueue.delete` would.
         """
         batch = DeleteBatch(session, job_ids, self._state, self._changes, self._timekeeping)
-        if self._may_begin(len(job_ids)) and batch.is_done_after_slice(now_ns):
+        is_small = len(job_ids) <= BATCH_SLICE_JOBS
+        if is_small and self._may_begin(len(job_ids)) and batch.is_done_after_slice(now_ns):
             return batch.answer()
         self._carry_on(batch)
         return None

@@ -288,7 +288,7 @@ class Changes:
         if not is_wanted and self._is_as_good(image):
             self._state.apply(image)
             return 0
-        size = len(image.body) if image.tags is None else len(image.data)
+        size = len(image.body) if image.tags is None else image.data_bytes
         log.make_room(size, image.ts_ns)
         tube = self._state.tubes.by_id(image.tube_id)
         segment = log.segment
@@ -325,7 +325,7 @@ class Changes:
         for job in jobs:
             records.append(job.image(DELETE, GONE, reason, now_ns, connection=connection))
             records += _key_left(job, now_ns)
-        data = sum([len(record.data) for record in records])
+        data = sum([record.data_bytes for record in records])
         # The first tube has its place beside each change.
         names = sum([TUBE_BYTES + len(tube.name) for tube in list(tubes.values())[1:]])
         size = whole_bytes(len(records), data + names)
@@ -423,7 +423,7 @@ class Changes:
         :return: the record's LSN.
         """
         record = TubePolicy(tube.tube_id, rules, now_ns)
-        self._prepare([tube], len(record.data), now_ns)
+        self._prepare([tube], record.data_bytes, now_ns)
         self.committed_lsn = lsn = self.log.append(record)
         self._state.apply_policy(record)
         return lsn

@@ -53,9 +53,20 @@ class Consequences:
         Whether there is anything to do, and room to do it.
         """
         state = self._state
-        return bool(state.concurrency.opened) or (
-            bool(state.groups.ended) and self._changes.has_room
+        concurrency = state.concurrency
+        return (
+            bool(concurrency.opened)
+            or concurrency.is_opening
+            or (bool(state.groups.ended) and self._changes.has_room)
         )
+
+    def go_on(self, now_ns: int) -> None:
+        """
+        Do a tick's slice.
+        """
+        self._state.concurrency.open_next()
+        self.serve(None, now_ns)
+        self.end_groups(now_ns, is_slice=True)
 
     def serve(self, changed: Tube | None, now_ns: int) -> None:
         """

@@ -128,7 +128,7 @@ class Edits:
         if job is None:
             return self._changes.not_found()
         image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, body)
-        if not self._changes.has_room_for(len(image.data)):
+        if not self._changes.has_room_for(image.data_bytes):
             return NO_ROOM
         if not self._changes.allows_extensions(now_ns):
             return NO_ROOM

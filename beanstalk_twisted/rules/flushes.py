@@ -24,6 +24,9 @@ LOOK_JOBS: Final = 4000
 FLUSH_SLICE_BYTES: Final = 4 << 20
 """Bytes of bodies after which a slice ends: a job that was only put is copied for its deletion."""
 
+TAGGED_JOBS: Final = 3
+"""What a job with tags takes of a slice, in jobs without: keys, groups and records of its own."""
+
 CLIENT: Final = Reason.CLIENT
 
 FLUSHED: Final = {
@@ -55,7 +58,7 @@ class Flushes:
         if tube is None:
             return self._changes.not_found()
         queues = [tube.queue(state) for state in FLUSHED[which]]
-        walk = Walk(queues, self._state.next_job_id, self._state.jobs.body_bytes)
+        walk = Walk(queues, self._state.next_job_id, self._state.jobs.weigh)
         flushed = self._flush_slice(session, tube, walk, now_ns)
         if walk.is_over:
             return self._flushed(flushed)
@@ -97,14 +100,14 @@ class Walk:
 
     def __init__(
         self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int,
-        body_bytes: Callable[[int], int],
+        weigh: Callable[[int], tuple[int, bool]],
     ) -> None:  # fmt: skip
         """
         :param end_id: jobs with this id or a larger one are passed over.
-        :param body_bytes: says how large the body of a job is, by its id.
+        :param weigh: says how large the body of a job is, and whether it has tags, by its id.
         """
         self._queues = list(queues)
-        self._body_bytes = body_bytes
+        self._weigh = weigh
         self._end_id = end_id
         self._passed = LEAST
         self._last = self._queues[0].last()
@@ -118,22 +121,23 @@ class Walk:
 
     def next_ids(self) -> list[int]:
         """
-        The ids of the next jobs, `SLICE_JOBS` at most, and fewer if `LOOK_JOBS` were looked at or
-        their bodies are large.
+        The ids of the next jobs, `SLICE_JOBS` at most, and fewer if `LOOK_JOBS` were looked at,
+        their bodies are large, or they have tags.
         """
         job_ids: list[int] = []
-        looked = size = 0
+        looked = size = jobs = 0
         while (
-            self._queues and looked < LOOK_JOBS and len(job_ids) < SLICE_JOBS
-            and size < FLUSH_SLICE_BYTES
-        ):  # fmt: skip
-            keys = self._queues[0].behind(self._passed, SLICE_JOBS - len(job_ids))
+            self._queues and looked < LOOK_JOBS and jobs < SLICE_JOBS and size < FLUSH_SLICE_BYTES
+        ):
+            keys = self._queues[0].behind(self._passed, SLICE_JOBS - jobs)
             looked += len(keys)
             for at, key in enumerate(keys, start=1):
                 if key & ID_MASK < self._end_id:
                     job_ids.append(key & ID_MASK)
-                    size += self._body_bytes(key & ID_MASK)
-                    if size >= FLUSH_SLICE_BYTES:
+                    body_bytes, has_tags = self._weigh(key & ID_MASK)
+                    size += body_bytes
+                    jobs += TAGGED_JOBS if has_tags else 1
+                    if size >= FLUSH_SLICE_BYTES or jobs >= SLICE_JOBS:
                         keys = keys[:at]
                         break
             self._pass(keys)

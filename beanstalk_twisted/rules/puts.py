@@ -21,7 +21,7 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING
 
@@ -161,6 +161,26 @@ class Puts:
         if may_hold and self._changes.has_room_for_all(waiting.size, waiting.jobs):
             return waiting.take(now_ns)
         return self._wait(waiting)
+
+    def put_soon(self, waiting: Waiting) -> None:
+        """
+        As `put_together`, in a later turn: in this one what has come has kept others waiting
+        already, as in the turn after theirs the log will that writes them.
+        """
+        waiting.session.is_busy = True
+        self._timekeeping.work_in_slices(self._put_next(waiting))
+
+    def _put_next(self, waiting: Waiting) -> Slices:
+        yield None
+        # The first tick may still be of the same turn.
+        now_ns = yield None
+        session = waiting.session
+        if session.has_ended:
+            return
+        answer = self.put_together(waiting, now_ns)
+        if answer is not None:
+            session.is_busy = False
+            leave(self._outbox, session, answer)
 
     def set_draining(self, is_draining: bool) -> None:
         """

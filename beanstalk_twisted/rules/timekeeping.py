@@ -120,8 +120,7 @@ class Timekeeping:
         self._end_keys(now_ns)
         self._end_deadlines(now_ns)
         if self._state.tagged:
-            self._consequences.serve(None, now_ns)
-            self._consequences.end_groups(now_ns, is_slice=True)
+            self._consequences.go_on(now_ns)
 
     def next_due_ns(self) -> int | None:
         if self._slices or (self._state.tagged and self._consequences.are_due):

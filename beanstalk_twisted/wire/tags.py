@@ -8,7 +8,7 @@ behind the size is what it is to beanstalkd.
 import re
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.wire.grammar import MAX_U32, TUBE, Field, ParseError
+from beanstalk_twisted.wire.grammar import MAX_U32, Field, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT
 
 MAX_TAGGED_LINE_BYTES: Final = 1024
@@ -22,7 +22,16 @@ TAG_WORDS: Final = (b"idp:", b"con:", b"grp:", b"aft:")
 _WRITTEN: Final = rb"(?: ++[^ ]++)"
 
 _BEGINNING: Final = re.compile(rb"(?: *+[^ ]++){4} ++(?:%s)" % b"|".join(TAG_WORDS))
-_SOME: Final = re.compile(_WRITTEN + rb"++")
+_KEY: Final = rb"([A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}+)"
+"""As the name of a tube."""
+
+_KEY_AND_NUMBER: Final = _KEY + rb"(?::([0-9]++))?+"
+
+_TAGS: Final = re.compile(
+    rb"(?: ++(?:idp:%s|con:%s|grp:%s|aft:%s)(?= |\Z))++"
+    % (_KEY_AND_NUMBER, _KEY_AND_NUMBER, _KEY, _KEY)
+)
+"""Tags in any order; of those that stand twice, the last."""
 
 
 class PutTags(NamedTuple):
@@ -62,20 +71,18 @@ def parse_tags(text: bytes) -> PutTags:
     :raise ParseError: one is wrong or stands twice, or the job would wait for a group that it is
         one of itself: for ever.
     """
-    if _SOME.fullmatch(text) is None:
+    match = _TAGS.fullmatch(text)
+    if match is None:
         raise ParseError(BAD_FORMAT)
-    found: dict[bytes, list[bytes]] = {}
-    for tag in filter(None, text.split(b" ")):
-        word, *values = tag.split(b":")
-        if word in found:
-            raise ParseError(BAD_FORMAT)
-        found[word] = values
-    unique_key, unique_s = _key_and_number(found.pop(b"idp", None), 0, 0)
-    concurrency_key, limit = _key_and_number(found.pop(b"con", None), 1, 1)
-    group, after = _key(found.pop(b"grp", None)), _key(found.pop(b"aft", None))
-    if found or (group and group == after):
+    unique_key, unique_s, concurrency_key, limit, group, after = match.groups(b"")
+    found = bool(unique_key) + bool(concurrency_key) + bool(group) + bool(after)
+    if found != len(text.split()) or (group and group == after):
         raise ParseError(BAD_FORMAT)
-    return PutTags(unique_key, unique_s, concurrency_key, limit, group, after)
+    return PutTags(
+        unique_key, _number(unique_s, 0) if unique_s else 0,
+        concurrency_key, _number(limit, 1) if limit else int(bool(concurrency_key)),
+        group, after,
+    )  # fmt: skip
 
 
 def write_tags(tags: PutTags) -> bytes:
@@ -95,26 +102,11 @@ def write_tags(tags: PutTags) -> bytes:
     return b" ".join(written)
 
 
-def _key_and_number(values: list[bytes] | None, least: int, default: int) -> tuple[bytes, int]:
-    """
-    :param values: what stands behind the tag's word; None: the tag is not there.
-    """
-    if values is None or len(values) != 2:
-        return _key(values), default if values is not None else 0
-    key, text = values
-    number = int(text) if text.isdigit() else -1
+def _number(text: bytes, least: int) -> int:
+    number = int(text)
     if not least <= number <= MAX_U32:
         raise ParseError(BAD_FORMAT)
-    return _key([key]), number
-
-
-def _key(values: list[bytes] | None) -> bytes:
-    if values is None:
-        return b""
-    if len(values) != 1:
-        raise ParseError(BAD_FORMAT)
-    key: bytes = TUBE.convert(values[0])
-    return key
+    return number
 
 
 def _written(word: bytes, key: bytes, number: int, default: int) -> bytes:

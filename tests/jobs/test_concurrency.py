@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.jobs.concurrency import OPENED_LINES, ConcurrencyKeys
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -203,7 +204,7 @@ def test_nothing_is_left_of_jobs_that_are_gone() -> None:
     for job_id in [jobs.put(tube=number) for number in (1, 1, 2)]:
         jobs.delete(job_id)
     keys = jobs.state.concurrency
-    assert (keys._lines, keys._reserved, keys.opened) == ({}, {}, {})
+    assert (keys._lines, keys._reserved, keys.opened, keys._opening) == ({}, {}, {}, {})
     assert (jobs.tube(3).parked, NO_JOBS.count) == (NO_JOBS, 0)
 
 
@@ -217,19 +218,64 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
+def test_lines_are_opened_slice_by_slice_the_best_first() -> None:
+    jobs = Jobs()
+    keys = jobs.state.concurrency = ConcurrencyKeys(2)
+    holder = jobs.put(pri=9)
+    jobs.reserve(holder)
+    ids = {tube: jobs.put(tube=tube, pri=pri) for tube, pri in ((1, 3), (2, 1), (3, 2))}
+    jobs.delete(holder)
+    assert (jobs.first(1), jobs.first(2), jobs.first(3)) == (None, ids[2], ids[3])
+    assert keys.is_opening
+    keys.open_next()
+    assert jobs.first(1) == ids[1]
+    assert not keys.is_opening
+
+
+def test_a_key_that_is_full_again_opens_no_more() -> None:
+    jobs = Jobs()
+    keys = jobs.state.concurrency = ConcurrencyKeys(1)
+    ids = [jobs.put(tube=tube) for tube in (1, 1, 2, 3)]
+    jobs.reserve(ids[0])
+    jobs.delete(ids[0])
+    jobs.reserve(ids[1])
+    assert not keys.is_opening
+    keys.open_next()
+    assert [jobs.first(tube) for tube in (1, 2, 3)] == [None] * 3
+
+
+def test_a_line_that_is_yet_to_be_opened_is_by_a_job_that_comes() -> None:
+    jobs = Jobs()
+    keys = jobs.state.concurrency = ConcurrencyKeys(1)
+    first, _, last = [jobs.put(tube=tube) for tube in (1, 2, 3)]
+    jobs.reserve(first)
+    jobs.delete(first)
+    jobs.put(tube=3, pri=5)
+    assert jobs.first(3) == last
+    jobs.delete(last)
+    keys.open_next()
+    jobs.check()
+
+
 @settings(deadline=None)
-@given(STEPS)
+@given(STEPS, st.sampled_from([1, 2, OPENED_LINES]))
 def test_whatever_happens_a_tube_shows_the_first_job_that_may_be_handed_out(
-    steps: list[tuple[str, int, int, int, bytes, int]],
+    steps: list[tuple[str, int, int, int, bytes, int]], most: int
 ) -> None:
     jobs = Jobs()
+    keys = jobs.state.concurrency = ConcurrencyKeys(most)
     for step, which, tube, pri, key, limit in steps:
         ids = sorted(jobs.images)
         if step == "put" or not ids:
             jobs.put(tube, pri, key, limit)
         else:
             do(jobs, step, ids[which % len(ids)], tube, pri)
-        jobs.check()
+        shown = [jobs.first(number) for number in range(1, TUBES + 1)]
+        assert all(jobs.may_go(jobs.images[job_id]) for job_id in shown if job_id is not None)
+        if which or most == OPENED_LINES:
+            while keys.is_opening:
+                keys.open_next()
+            jobs.check()
 
 
 def do(jobs: Jobs, step: str, job_id: int, tube: int, pri: int) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, State
-from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
+from beanstalk_twisted.jobs.ready_index import MANY_TUBES, TRIES, ReadyIndex
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -85,6 +85,23 @@ def test_a_tube_that_is_ignored_counts_no_more_until_it_is_watched_again() -> No
     assert place.firsts.first() is None
     place.firsts.watch(place.tube(1))
     assert place.firsts.first() == 1
+
+
+def test_the_best_job_is_found_when_very_many_have_gone_at_once() -> None:
+    place = Place(tubes=10 * TRIES)
+    for number in range(1, 10 * TRIES + 1):
+        place.put(number, tube=number)
+    assert place.firsts.first() == 1
+    last = 10 * TRIES - 1
+    for number in range(1, last):
+        place.pause(number, 5)
+    assert place.firsts.first() == last
+    for number in range(1, last):
+        place.pause(number, 0)
+    assert place.firsts.first() == 1
+    place.delete(last)
+    place.pause(1, 5)
+    assert place.firsts.first() == 2
 
 
 STEPS = st.lists(

@@ -138,11 +138,24 @@ def test_the_largest_deletion_is_whole() -> None:
     puts(client, MAX_BATCH_JOBS - 1)
     client.says("use default")
     ids = range(1, client.put() + 1)
-    assert client.says(delete(ids)) == f"DELETED_BATCH {MAX_BATCH_JOBS} 0"
+    assert client.says(delete(ids)) is None
+    assert len(server.queue.state.jobs) == MAX_BATCH_JOBS
+    assert server.finish_slices() == 1
+    assert client.hears() == f"DELETED_BATCH {MAX_BATCH_JOBS} 0"
     assert not server.queue.state.jobs
     last = len(server.log.records)
     assert server.log.wholes[-1] == (last - MAX_BATCH_JOBS + 1, last)
     assert client.last is not None and client.last[1] == last
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_a_slice_of_jobs_is_deleted_at_once_and_more_in_the_next_tick(past: int) -> None:
+    server = Server()
+    client = server.connect()
+    reply = client.says(delete(puts(client, BATCH_SLICE_JOBS + past)))
+    assert (reply is None) is bool(past)
+    assert server.finish_slices() == past
+    assert (client.hears() if past else reply) == f"DELETED_BATCH {BATCH_SLICE_JOBS + past} 0"
 
 
 @pytest.mark.parametrize("command", ["delete", "reserve"])
@@ -379,7 +392,9 @@ def test_on_a_full_disk_jobs_are_reserved_and_deleted() -> None:
     assert client.says(f"reserve-batch {len(ids)}") is None
     server.finish_slices()
     assert batch(client.hears()) == list(ids)
-    assert client.says(delete(ids)) == f"DELETED_BATCH {len(ids)} 0"
+    assert client.says(delete(ids)) is None
+    server.finish_slices()
+    assert client.hears() == f"DELETED_BATCH {len(ids)} 0"
     assert not server.log.wholes, "there may be no room for all in one piece"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.jobs.concurrency import OPENED_LINES
 from beanstalk_twisted.rules.flushes import LOOK_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
@@ -280,3 +281,22 @@ def test_the_modes_of_weights_keep_to_the_limit(mode: str) -> None:
     assert [takes(b), takes(b)] == [first, None]
     b.says(f"delete {first}")
     assert [takes(b), takes(b)] == [second, None]
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_of_very_many_tubes_some_hand_out_the_next_job_a_tick_later(past: int) -> None:
+    server = Server()
+    client, waiter = server.connect(), server.connect()
+    for number in range(OPENED_LINES + past):
+        client.says(f"use t{number}")
+        put(client, "con:k", pri=number)
+    holder = put(client, "con:k", pri=9999)
+    client.says(f"reserve-job {holder}")
+    waiter.says(f"watch t{OPENED_LINES + past - 1}")
+    assert waiter.says("reserve-with-timeout 5") is None
+    # The holder's tube has no other job: there are as many lines as tubes.
+    client.says(f"delete {holder}")
+    assert (waiter.hears() is None) is bool(past)
+    assert server.finish_slices() == past
+    if past:
+        assert heard(waiter.hears()) == OPENED_LINES + past

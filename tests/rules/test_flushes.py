@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import GONE, Kind, Reason
-from beanstalk_twisted.rules.flushes import LOOK_JOBS
+from beanstalk_twisted.rules.flushes import LOOK_JOBS, TAGGED_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import full_disk
+from tests.rules.tagged import put
 
 WORDS = pytest.mark.parametrize("word", ["flush-tube", "truncate"])
 
@@ -163,6 +164,18 @@ def test_one_slice_passes_over_so_many_jobs_at_most() -> None:
     assert other.asks(f"stats-job {last}")["state"] == "delayed"
     server.tick()
     assert client.hears() == f"FLUSHED {SLICE_JOBS + 1}"
+
+
+def test_one_slice_deletes_fewer_jobs_with_tags() -> None:
+    server = Server()
+    client = server.connect()
+    a_slice = -(-SLICE_JOBS // TAGGED_JOBS)
+    for number in range(a_slice + 1):
+        put(client, f"idp:{number}")
+    assert client.says("flush-tube default") is None
+    assert len(server.queue.state.jobs) == 1
+    assert server.finish_slices() == 1
+    assert client.hears() == f"FLUSHED {a_slice + 1}"
 
 
 @pytest.mark.parametrize("state", ["ready", "buried"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.records import JobImage, Kind, TubeDef
 from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
+from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S, SOON_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.test_puts import Place
 
@@ -75,6 +75,51 @@ def test_a_batch_is_counted_as_its_jobs_and_as_no_command() -> None:
     stats = client.asks("stats")
     assert (stats["cmd-put"], stats["total-jobs"], stats["current-producers"]) == ("0", "3", "1")
     assert client.asks("stats-tube default")["total-jobs"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "is_at_once"),
+    [(SOON_JOBS, 1, True), (SOON_JOBS + 1, 1, False), (40, 100_000, True), (42, 100_000, False)],
+)
+def test_many_or_large_jobs_are_put_in_a_later_turn(
+    count: int, size: int, is_at_once: bool
+) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    reply = client.puts_batch(*[(0, 0, 60, bytes(size))] * count)
+    assert (reply is not None) is is_at_once
+    if not is_at_once:
+        assert client.session.is_blocked
+        server.tick()
+        assert not server.queue.state.jobs, "this may be the turn in which they have come"
+        other.put()
+        assert server.finish_slices() == 1
+        reply = client.hears()
+    assert reply == inserted(1 if is_at_once else 2, count)
+    assert not client.session.is_blocked
+
+
+def test_a_batch_is_not_put_if_its_session_ends_before_that_turn() -> None:
+    server = Server()
+    client = server.connect()
+    client.puts_batch(*[(0, 0, 60, b"x")] * (SOON_JOBS + 1))
+    server.tick()
+    client.leaves()
+    server.finish_slices()
+    assert not server.queue.state.jobs
+
+
+def test_a_batch_may_wait_for_room_in_that_turn() -> None:
+    place = Place()
+    place.budget.largest = None
+    client = place.server.connect()
+    client.puts_batch(*[(0, 0, 60, b"x")] * (SOON_JOBS + 1))
+    place.server.finish_slices()
+    assert client.session.is_blocked
+    assert client.hears() is None
+    place.budget.largest = 1 << 20
+    place.change()
+    assert client.hears() == inserted(1, SOON_JOBS + 1)
 
 
 def test_a_batch_waits_for_room_for_all_of_it() -> None:
