@@ -43,6 +43,7 @@ from beanstalk_twisted.daemon.inherited_sockets import (
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService, Ports
 from beanstalk_twisted.daemon.log_lines import FORMATS, LEVELS, ServerLog
+from beanstalk_twisted.daemon.machine_memory import machine_bytes, memory_share
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
     MAX_FSYNC_MS,
@@ -69,7 +70,7 @@ from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.server.settings import MAX_SLOW_MS, MIN_SLOW_MS, Settings
+from beanstalk_twisted.server.settings import MAX_SLOW_MS, MIN_SLOW_MS, Limits, Settings
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
@@ -102,7 +103,8 @@ GIVEN: Final = {
     **{
         name: OPTIONS[name].default
         for name in (
-            *LOG_NUMBERS, "max-job-size", "max-keys", "slow-command", "v1-ttr", "metrics-tubes",
+            *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "slow-command", "v1-ttr",
+            "metrics-tubes",
         )
     },
 }  # fmt: skip
@@ -269,6 +271,7 @@ class Options(usage.Options):
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
+        self["max_memory"] = memory_share("--max-memory", self["max-memory"])
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
@@ -471,6 +474,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
+        limits=Limits(memory_bytes=options["max_memory"].of(machine_bytes())),
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]

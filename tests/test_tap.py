@@ -38,6 +38,7 @@ from beanstalk_twisted.binlog.format import (
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.machine_memory import MemoryShare
 from beanstalk_twisted.daemon.options import (
     GROUPS,
     MAX_DIGITS,
@@ -46,6 +47,7 @@ from beanstalk_twisted.daemon.options import (
     MIN_WIDTH,
     explained,
 )
+from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
@@ -120,6 +122,8 @@ def test_without_options_these_hold() -> None:
         "log_level": "info",
         "max-job-size": "65535",
         "max-keys": "1000000",
+        "max-memory": "80%",
+        "max_memory": MemoryShare(80, is_percentage=True),
         "max_job_bytes": 65_535,
         "max_keys": 1_000_000,
         "may_rehome": True,
@@ -692,7 +696,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
-    words += ["--fsync-inline=70", "--max-keys=6"]
+    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
     options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
@@ -701,7 +705,18 @@ def test_the_settings_reach_the_service() -> None:
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
+    assert settings.limits.memory_bytes == service.queue.memory.most_bytes == 12_345
     assert settings.max_keys == service.queue.queue.state.unique.most == 6
+
+
+def test_a_limit_of_0_is_none() -> None:
+    service = makeService(parsed("--max-memory", "0"), Clock())
+    assert isinstance(service, ListeningService)
+    assert service.queue.memory.most_bytes == NO_LIMIT
+
+
+def test_a_wrong_share_of_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--max-memory needs bytes or a percentage" in refused(capsys, "--max-memory", "1G")
 
 
 def test_the_service_knows_the_pidfile_of_its_launcher() -> None:

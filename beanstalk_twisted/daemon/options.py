@@ -32,6 +32,9 @@ PORT: Final = "11300"
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
 
+DEFAULT_MAX_MEMORY: Final = "80%"
+"""What is left is for replies, what waits for the disk, and jobs that become reserved."""
+
 POLICY: Final = Policy()
 """The default compaction."""
 
@@ -130,6 +133,11 @@ GROUPS: Final = (
         Option("metrics-compat", "", "NAMES", "Give metrics the names of another exporter too: "
                "messagebird."),
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
+    )),
+    Group("Limits", (
+        Option("max-memory", "", "SIZE", "What jobs may take of memory, bytes or a percentage of "
+               "what the machine, or the control group, has: beyond it puts get OUT_OF_MEMORY. "
+               "0 is no limit.", DEFAULT_MAX_MEMORY),
     )),
     Group("Jobs", (
         Option("max-job-size", "z", "BYTES", "The largest body of a job.",

@@ -10,6 +10,7 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.server.memory_limit import MemoryLimit
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
 from beanstalk_twisted.wire.replies import Reply
@@ -48,14 +49,19 @@ class Anomalies:
 
     log = Logger()
 
-    def __init__(self, clock: Clock, peer_of: Callable[[Session], str]) -> None:
+    def __init__(
+        self, clock: Clock, peer_of: Callable[[Session], str], memory: MemoryLimit
+    ) -> None:
         """
         :param peer_of: the address of a session's peer.
+        :param memory: what jobs may take of it.
         """
+        self._memory = memory
         self._peer_of = peer_of
         self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
         self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
         self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
+        self._fullness = Trouble(clock, self._tell_of_fullness, self._tell_of_room)
 
     def stop(self) -> None:
         """
@@ -64,6 +70,7 @@ class Anomalies:
         self._wrong.stop()
         self._slow.stop()
         self._shortage.stop()
+        self._fullness.stop()
 
     def note_wrong(self, session: Session, line: bytes, reply: Reply) -> None:
         """
@@ -91,6 +98,12 @@ class Anomalies:
         """
         self._shortage.changed(is_short)
 
+    def note_limit(self, is_full: bool) -> None:
+        """
+        Jobs take as much memory as they may, or less again.
+        """
+        self._fullness.changed(is_full)
+
     def _tell_of_wrong(self, count: int, wrong: WrongLine) -> None:
         self.log.warn(
             "{peer}: {reply} to {line}{times}", event="client-error", peer=wrong.peer,
@@ -109,6 +122,20 @@ class Anomalies:
         self.log.warn(
             "memory is short: new jobs are refused (OUT_OF_MEMORY) until some is free; nothing "
             "was lost. Delete jobs, or give the server more (ulimit -v).", event="memory-short",
+        )  # fmt: skip
+
+    def _tell_of_fullness(self) -> None:
+        limit = self._memory
+        self.log.warn(
+            "jobs take {used} bytes of memory, and --max-memory is {most}: new jobs are refused "
+            "(OUT_OF_MEMORY) until some are deleted; all else goes on, and nothing was lost.",
+            event="memory-full", used=limit.used_bytes, most=limit.most_bytes,
+        )  # fmt: skip
+
+    def _tell_of_room(self, count: int) -> None:
+        self.log.warn(
+            "jobs take less memory than --max-memory since a minute: new jobs are taken (it was "
+            "reached {count} times)", event="memory-room", count=count,
         )  # fmt: skip
 
     def _tell_of_memory(self, count: int) -> None:

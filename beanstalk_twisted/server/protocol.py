@@ -234,7 +234,9 @@ class BeanstalkProtocol(LineReceiver):
         self._stop_reading()
         self.replies.forget()
         self._output.forget()
-        self._incoming = None
+        if self._incoming is not None:
+            self._incoming.let_go()
+            self._incoming = None
         self._host.disconnected(self.session)
 
     def pauseProducing(self) -> None:

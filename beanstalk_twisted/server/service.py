@@ -34,6 +34,7 @@ from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import Headroom
+from beanstalk_twisted.server.memory_limit import NO_LIMIT, MemoryLimit
 from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.protocol import BeanstalkFactory
@@ -75,6 +76,7 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
+    :ivar memory: how much its jobs take, and may take.
     :ivar turns: when its connections are served.
     :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
     :cvar compactor: makes what keeps the log small.
@@ -100,9 +102,13 @@ class BeanstalkService(Service):
         self.has_hub = settings.has_hub and has_place_in(reactor)
         self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes)
-        self._headroom = Headroom()
-        self._anomalies = Anomalies(reactor, self._peer_of)
+        self.memory = MemoryLimit(
+            lambda: self.queue.state.memory_bytes, settings.limits.memory_bytes or NO_LIMIT
+        )
+        self._headroom = Headroom(limit=self.memory)
+        self._anomalies = Anomalies(reactor, self._peer_of, self.memory)
         self._headroom.changed = self._anomalies.note_memory
+        self.memory.changed = self._anomalies.note_limit
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.state.unique.most = settings.max_keys
         self.queue.puts.draining_changed = self._tell_of_draining
@@ -169,6 +175,7 @@ class BeanstalkService(Service):
         else:
             self.queue.policies.hold_all()
         super().startService()
+        self.memory.look()
         turns = self.turns
         turns.start()
         if self.has_hub:
@@ -303,6 +310,8 @@ class BeanstalkService(Service):
             return "it drains: new jobs are refused"
         if self._store is not None and self._store.is_full:
             return "the disk is full: new jobs are refused"
+        if self.memory.is_full:
+            return "jobs take as much memory as they may: new jobs are refused"
         return ""
 
     @fail_stop

@@ -26,6 +26,16 @@ MAX_SLOW_MS: Final = 60_000
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 
 
+class Limits(NamedTuple):
+    """
+    How much clients may take together.
+
+    :ivar memory_bytes: that jobs may take of memory; 0 for no limit.
+    """
+
+    memory_bytes: int = 0
+
+
 class Settings(NamedTuple):
     """
     How a server was told to be.
@@ -39,6 +49,7 @@ class Settings(NamedTuple):
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
         `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
     :ivar max_keys: how many unique keys there may be.
+    :ivar limits: of what clients may take together.
     """
 
     max_job_bytes: int
@@ -55,6 +66,7 @@ class Settings(NamedTuple):
     fsync_inline_us: int = DEFAULT_LIMIT_US
     max_keys: int = MAX_KEYS
     slow_ms: int = DEFAULT_SLOW_MS
+    limits: Limits = Limits()
 
     @property
     def slow_ns(self) -> int:
@@ -92,7 +104,9 @@ class Settings(NamedTuple):
             timeout = f"fsync timeout {limit_s} s" if limit_s else "no fsync timeout"
             kept = f"binlog {path}, {self._fsync_in_words}, {timeout}"
         hub = "on" if has_hub else "off"
-        return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes"
+        memory = self.limits.memory_bytes
+        jobs = f"memory of jobs up to {memory} bytes" if memory else "memory of jobs not limited"
+        return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes, {jobs}"
 
     @property
     def _fsync_in_words(self) -> str:
