@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
-from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
+from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
@@ -135,6 +135,10 @@ GROUPS: Final = (
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
     )),
     Group("Limits", (
+        Option("max-connections", "", "N", "The most connections of clients; more are closed at "
+               "once. 0 is as many as there are file descriptors.", str(DEFAULT_MAX_CONNECTIONS)),
+        Option("max-connections-per-address", "", "N", "The most from one IPv4 address, or IPv6 "
+               "network of 64 bits; 0 is no limit.", "0"),
         Option("max-memory", "", "SIZE", "What jobs may take of memory, bytes or a percentage of "
                "what the machine, or the control group, has: beyond it puts get OUT_OF_MEMORY. "
                "0 is no limit.", DEFAULT_MAX_MEMORY),

@@ -104,10 +104,11 @@ class ConnectionHost(Protocol):
         When connections are served.
         """
 
-    @property
-    def has_room(self) -> bool:
+    def takes_connection(self, address: object) -> bool:
         """
-        Whether one more connection may be taken.
+        Whether one more connection may be taken; one that may not is counted in the log.
+
+        :param address: of its peer.
         """
 
     @property

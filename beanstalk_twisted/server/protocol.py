@@ -492,7 +492,8 @@ class BeanstalkFactory(Factory):
 
     def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
         """
-        :param addr: the peer's address; all are equal.
+        :param addr: the peer's address.
         :return: None, and the connection is closed, if there is no room for it.
         """
-        return BeanstalkProtocol(self._host, self._dialect) if self._host.has_room else None
+        has_room = self._host.takes_connection(addr)
+        return BeanstalkProtocol(self._host, self._dialect) if has_room else None

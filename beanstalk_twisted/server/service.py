@@ -27,7 +27,7 @@ from beanstalk_twisted.rules.connections import ConnectionFacts
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.accepting import RefusalLog
+from beanstalk_twisted.server.accepting import ConnectionLimits
 from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.connection_host import ServedConnection
@@ -133,11 +133,7 @@ class BeanstalkService(Service):
         self.wrapped_ended = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
-        self._refusals = RefusalLog(
-            reactor,
-            f"no more than {settings.max_connections} connections fit into the limit of "
-            f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit",
-        )
+        self._connection_limits = ConnectionLimits(reactor)
         self._directory = directory
         self._io = io
         self._make_archiver = make_archiver
@@ -247,7 +243,7 @@ class BeanstalkService(Service):
         return failure
 
     async def _stop(self, was_running: bool) -> None:
-        self._refusals.stop()
+        self._connection_limits.stop()
         self._anomalies.stop()
         self.turns.stop()
         if self._timer is not None and self._timer.active():
@@ -296,7 +292,7 @@ class BeanstalkService(Service):
         """
         How many connections were refused since there were as many as there may be.
         """
-        return self._refusals.total
+        return self._connection_limits.refused
 
     def why_not_ready(self) -> str:
         """
@@ -345,13 +341,9 @@ class BeanstalkService(Service):
 
     # What connections call: see `ConnectionHost`.
 
-    @property
-    def has_room(self) -> bool:
-        """
-        Whether one more connection may be taken; one that may not is counted in the log.
-        """
-        if len(self._protocols) >= self.settings.max_connections:
-            self._refusals.note()
+    def takes_connection(self, address: object) -> bool:
+        count = len(self._protocols)
+        if not self._connection_limits.takes(count, address, self.settings):
             return False
         return self._headroom.takes_connections
 
@@ -368,6 +360,8 @@ class BeanstalkService(Service):
     def connected(self, protocol: ServedConnection) -> Session:
         session = self.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
         self._protocols[session] = protocol
+        if self.settings.limits.connections_per_address:
+            self._connection_limits.connected(session, protocol.transport.getPeer())
         if self.settings.verbosity:
             self.log.info(
                 "connection {connection} made", event="connected", connection=session.number
@@ -394,6 +388,7 @@ class BeanstalkService(Service):
         protocol = self._protocols.pop(session, None)
         if protocol is None:
             return
+        self._connection_limits.disconnected(session)
         self.wrapped_ended += not is_plain(protocol.transport)
         self.queue.disconnect(session, self.clock.now_ns())
         if self.context.late:

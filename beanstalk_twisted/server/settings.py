@@ -23,6 +23,12 @@ MIN_SLOW_MS: Final = LIMIT_NS // 1_000_000
 MAX_SLOW_MS: Final = 60_000
 """A minute; a disk that takes as long is given up."""
 
+DEFAULT_MAX_CONNECTIONS: Final = 10_000
+"""Some 40 MB of memory when they are idle, and more workers than one process has work for."""
+
+MAX_MAX_CONNECTIONS: Final = 1 << 20
+"""As many as Linux gives one process of file descriptors, unless told otherwise."""
+
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 
 
@@ -31,16 +37,21 @@ class Limits(NamedTuple):
     How much clients may take together.
 
     :ivar memory_bytes: that jobs may take of memory; 0 for no limit.
+    :ivar connections: that there may be; ``connections_per_address`` of one address.  0 for no
+        limit but the descriptors'.
     """
 
     memory_bytes: int = 0
+    connections: int = DEFAULT_MAX_CONNECTIONS
+    connections_per_address: int = 0
 
 
 class Settings(NamedTuple):
     """
     How a server was told to be.
 
-    :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
+    :ivar max_connections: as many as there are descriptors for; more are closed at once, so that
+        the log always gets its own.
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
