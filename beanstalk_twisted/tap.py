@@ -77,6 +77,7 @@ from beanstalk_twisted.server.settings import (
     Limits,
     Settings,
 )
+from beanstalk_twisted.server.stalled import MAX_STALLED_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
@@ -110,7 +111,8 @@ GIVEN: Final = {
         name: OPTIONS[name].default
         for name in (
             *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
-            "max-connections-per-address", "slow-command", "v1-ttr", "metrics-tubes",
+            "max-connections-per-address", "stalled-timeout", "slow-command", "v1-ttr",
+            "metrics-tubes",
         )
     },
 }  # fmt: skip
@@ -324,6 +326,7 @@ class Options(usage.Options):
             connections_per_address=self._limited(
                 "max-connections-per-address", 0, MAX_MAX_CONNECTIONS
             ),
+            stalled_s=self._limited("stalled-timeout", 0, MAX_STALLED_S),
         )
 
     def _passed(self) -> tuple[list[Any], list[Any]]:

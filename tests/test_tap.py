@@ -124,7 +124,8 @@ def test_without_options_these_hold() -> None:
         "log_level": "info",
         "max-job-size": "65535",
         "max-keys": "1000000",
-        "limits": Limits(0, 10_000, 0),
+        "limits": Limits(0, 10_000, 0, 60),
+        "stalled-timeout": "60",
         "max-connections": "10000",
         "max-connections-per-address": "0",
         "max-memory": "80%",
@@ -702,7 +703,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
     words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
-    words += ["--max-connections=8", "--max-connections-per-address=2"]
+    words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
     options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
@@ -711,7 +712,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
-    assert settings.limits == Limits(12_345, 8, 2)
+    assert settings.limits == Limits(12_345, 8, 2, 9)
     assert service.queue.memory.most_bytes == 12_345
     assert settings.max_keys == service.queue.queue.state.unique.most == 6
 

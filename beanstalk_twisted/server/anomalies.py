@@ -42,6 +42,15 @@ class SlowCommand(NamedTuple):
     peer: str
 
 
+class Stalled(NamedTuple):
+    """
+    A client that has not sent the rest of a command.
+    """
+
+    peer: str
+    limit_s: int
+
+
 class Anomalies:
     """
     Tells each kind of anomaly once, then once a minute with how often.
@@ -60,6 +69,7 @@ class Anomalies:
         self._peer_of = peer_of
         self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
         self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
+        self._stalled: Repeats[Stalled] = Repeats(clock, self._tell_of_stalled)
         self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
         self._fullness = Trouble(clock, self._tell_of_fullness, self._tell_of_room)
 
@@ -69,6 +79,7 @@ class Anomalies:
         """
         self._wrong.stop()
         self._slow.stop()
+        self._stalled.stop()
         self._shortage.stop()
         self._fullness.stop()
 
@@ -91,6 +102,12 @@ class Anomalies:
         """
         slow = SlowCommand(took_ns, command, session.number, self._peer_of(session))
         self._slow.note(slow)
+
+    def note_stalled(self, peer: str, limit_s: int) -> None:
+        """
+        A client has not sent the rest of a command, and is closed.
+        """
+        self._stalled.note(Stalled(peer, limit_s))
 
     def note_memory(self, is_short: bool) -> None:
         """
@@ -116,6 +133,13 @@ class Anomalies:
             "{command} of connection {connection} ({peer}) kept all others waiting for {ms} ms"
             "{times}", event="slow-command", command=slow.command, connection=slow.connection,
             peer=slow.peer, ms=slow.took_ns // MS, times=times(count, "slowest"), count=count,
+        )  # fmt: skip
+
+    def _tell_of_stalled(self, count: int, stalled: Stalled) -> None:
+        self.log.warn(
+            "{peer} was closed: the rest of a command that it had begun did not come within "
+            "{limit_s} s{times}; its jobs are ready again", event="connections-stalled",
+            peer=stalled.peer, limit_s=stalled.limit_s, times=times(count), count=count,
         )  # fmt: skip
 
     def _tell_of_shortage(self) -> None:

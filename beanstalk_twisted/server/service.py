@@ -39,6 +39,7 @@ from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.protocol import BeanstalkFactory
 from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.server.stalled import LEAST_RATE, StalledInput
 from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.clock import NS, LogClock
@@ -74,6 +75,7 @@ class BeanstalkService(Service):
 
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
+    :ivar connections_stalled: how many were closed since what they had begun did not go on.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
     :ivar memory: how much its jobs take, and may take.
@@ -130,10 +132,14 @@ class BeanstalkService(Service):
         )
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
-        self.wrapped_ended = 0
+        self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
         self._connection_limits = ConnectionLimits(reactor)
+        self._stalled = StalledInput(
+            reactor, self.now_ns, settings.limits.stalled_s, self._close_stalled
+        )
+        self.context.enough_bytes = LEAST_RATE * settings.limits.stalled_s
         self._directory = directory
         self._io = io
         self._make_archiver = make_archiver
@@ -244,6 +250,7 @@ class BeanstalkService(Service):
 
     async def _stop(self, was_running: bool) -> None:
         self._connection_limits.stop()
+        self._stalled.stop()
         self._anomalies.stop()
         self.turns.stop()
         if self._timer is not None and self._timer.active():
@@ -368,6 +375,16 @@ class BeanstalkService(Service):
             )
         return session
 
+    def owes(self, protocol: ServedConnection) -> None:
+        self._stalled.note(protocol)
+
+    @fail_stop
+    def _close_stalled(self, protocol: ServedConnection) -> None:
+        self.connections_stalled += 1
+        peer = _peer(protocol.transport.getPeer()) or "a UNIX socket"
+        self._anomalies.note_stalled(peer, self.settings.limits.stalled_s)
+        protocol.abandon()
+
     @fail_stop
     def half_closed(self, session: Session) -> None:
         answer = self.queue.half_close(session)
@@ -389,6 +406,7 @@ class BeanstalkService(Service):
         if protocol is None:
             return
         self._connection_limits.disconnected(session)
+        self._stalled.forget(protocol)
         self.wrapped_ended += not is_plain(protocol.transport)
         self.queue.disconnect(session, self.clock.now_ns())
         if self.context.late:

@@ -8,6 +8,7 @@ from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.server.epoll_reader import LIMIT_NS
 from beanstalk_twisted.server.execution_context import NEVER_NS
+from beanstalk_twisted.server.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.store import LogOptions
@@ -39,11 +40,13 @@ class Limits(NamedTuple):
     :ivar memory_bytes: that jobs may take of memory; 0 for no limit.
     :ivar connections: that there may be; ``connections_per_address`` of one address.  0 for no
         limit but the descriptors'.
+    :ivar stalled_s: seconds for the rest of what a peer has begun to send; 0 for ever.
     """
 
     memory_bytes: int = 0
     connections: int = DEFAULT_MAX_CONNECTIONS
     connections_per_address: int = 0
+    stalled_s: int = DEFAULT_STALLED_S
 
 
 class Settings(NamedTuple):

@@ -171,6 +171,9 @@ class Metrics:
         if times is not None:
             _write_times(out, "beanstalkd_wait_seconds", WAIT, times.total.waits)
             _write_times(out, "beanstalkd_run_seconds", RUN, times.total.runs)
+        name = "beanstalkd_connections_stalled_total"
+        text = "Connections closed that had begun a command and did not go on"
+        out.single(name, "counter", text, self._service.connections_stalled)
         connections, refused, requests = self._http()
         out.head("beanstalkd_connections_rejected_total", "counter", "Connections refused")
         for protocol, count in (
