@@ -45,6 +45,7 @@ from beanstalk_twisted.daemon.inherited_sockets import (
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService, Ports
 from beanstalk_twisted.daemon.log_lines import FORMATS, LEVELS, ServerLog
+from beanstalk_twisted.daemon.machine_memory import machine_bytes, memory_share
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
     MAX_FSYNC_MS,
@@ -72,7 +73,14 @@ from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.access.authentication import HashingThreads
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.server.settings import MAX_SLOW_MS, MIN_SLOW_MS, Settings
+from beanstalk_twisted.server.settings import (
+    MAX_MAX_CONNECTIONS,
+    MAX_SLOW_MS,
+    MIN_SLOW_MS,
+    Limits,
+    Settings,
+)
+from beanstalk_twisted.server.stalled import MAX_STALLED_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
@@ -106,7 +114,9 @@ GIVEN: Final = {
     **{
         name: OPTIONS[name].default
         for name in (
-            *LOG_NUMBERS, "max-job-size", "max-keys", "slow-command", "v1-ttr", "metrics-tubes",
+            *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
+            "max-connections-per-address", "stalled-timeout", "slow-command", "v1-ttr",
+            "metrics-tubes",
         )
     },
 }  # fmt: skip
@@ -276,6 +286,8 @@ class Options(usage.Options):
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
+        self["max_memory"] = memory_share("--max-memory", self["max-memory"])
+        self["limits"] = self._limits()
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
@@ -317,6 +329,18 @@ class Options(usage.Options):
                 "to listen"
             )
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
+
+    def _limits(self) -> Limits:
+        """
+        :return: all but that of memory.
+        """
+        return Limits(
+            connections=self._limited("max-connections", 0, MAX_MAX_CONNECTIONS),
+            connections_per_address=self._limited(
+                "max-connections-per-address", 0, MAX_MAX_CONNECTIONS
+            ),
+            stalled_s=self._limited("stalled-timeout", 0, MAX_STALLED_S),
+        )
 
     def _passed(self) -> tuple[list[Any], list[Any]]:
         """
@@ -476,6 +500,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
     told: dict[str, Any] = {} if options.parent is None else options.parent
     launcher = Launcher(told)
+    _warn_of_descriptors(options)
     settings = Settings(
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
         verbosity=options["verbosity"], pidfile=launcher.pidfile,
@@ -484,6 +509,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
+        limits=options["limits"]._replace(memory_bytes=options["max_memory"].of(machine_bytes())),
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
@@ -576,6 +602,18 @@ def _max_connections(options: Options) -> int:
 
         reserved += MAX_CONNECTIONS
     return max(1, soft - reserved) if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def _warn_of_descriptors(options: Options) -> None:
+    """
+    Warn of more connections, asked for by name, than there are file descriptors.
+    """
+    name, most = "max-connections", _max_connections(options)
+    if options[name] != options.defaults[name] and options["limits"].connections > most:
+        options["warnings"].append(
+            f"--{name} {options[name]}: no more than {most} connections fit into the limit of "
+            f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit"
+        )
 
 
 def _count_monotonically(reactor: object) -> None:

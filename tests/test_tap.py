@@ -8,6 +8,7 @@ import grp
 import os
 import pwd
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -38,6 +39,7 @@ from beanstalk_twisted.binlog.format import (
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.machine_memory import MemoryShare
 from beanstalk_twisted.daemon.options import (
     GROUPS,
     MAX_DIGITS,
@@ -46,10 +48,12 @@ from beanstalk_twisted.daemon.options import (
     MIN_WIDTH,
     explained,
 )
+from beanstalk_twisted.server.memory_limit import NO_LIMIT
+from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
-from beanstalk_twisted.tap import BACKLOG, Options, makeService
+from beanstalk_twisted.tap import BACKLOG, RESERVED_DESCRIPTORS, Options, makeService
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.site import MAX_CONNECTIONS
 from beanstalk_twisted.wire.grammar import MAX_U32
@@ -122,6 +126,12 @@ def test_without_options_these_hold() -> None:
         "log_level": "info",
         "max-job-size": "65535",
         "max-keys": "1000000",
+        "limits": Limits(0, 10_000, 0, 60),
+        "stalled-timeout": "60",
+        "max-connections": "10000",
+        "max-connections-per-address": "0",
+        "max-memory": "80%",
+        "max_memory": MemoryShare(80, is_percentage=True),
         "max_job_bytes": 65_535,
         "max_keys": 1_000_000,
         "may_rehome": True,
@@ -694,7 +704,8 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
-    words += ["--fsync-inline=70", "--max-keys=6"]
+    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
+    words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
     options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
@@ -703,7 +714,31 @@ def test_the_settings_reach_the_service() -> None:
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
+    assert settings.limits == Limits(12_345, 8, 2, 9)
+    assert service.queue.memory.most_bytes == 12_345
     assert settings.max_keys == service.queue.queue.state.unique.most == 6
+
+
+def test_a_limit_of_0_is_none() -> None:
+    service = makeService(parsed("--max-memory", "0"), Clock())
+    assert isinstance(service, ListeningService)
+    assert service.queue.memory.most_bytes == NO_LIMIT
+
+
+@pytest.mark.parametrize(("past", "is_told"), [(0, False), (1, True)])
+def test_more_connections_than_there_are_descriptors_for_are_warned_of(
+    past: int, is_told: bool
+) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    options = parsed("--max-connections", str(soft - RESERVED_DESCRIPTORS + past))
+    makeService(options, Clock())
+    assert ["connections fit into the limit" in each for each in options["warnings"]] == (
+        [True] * is_told
+    )
+
+
+def test_a_wrong_share_of_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--max-memory needs bytes or a percentage" in refused(capsys, "--max-memory", "1G")
 
 
 def test_the_service_knows_the_pidfile_of_its_launcher() -> None:

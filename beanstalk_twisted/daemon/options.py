@@ -18,7 +18,8 @@ from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
-from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
+from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_SLOW_MS
+from beanstalk_twisted.server.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
@@ -31,6 +32,9 @@ PORT: Final = "11300"
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
+
+DEFAULT_MAX_MEMORY: Final = "80%"
+"""What is left is for replies, what waits for the disk, and jobs that become reserved."""
 
 POLICY: Final = Policy()
 """The default compaction."""
@@ -133,6 +137,18 @@ GROUPS: Final = (
                "messagebird."),
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
         Option("http-report", "", "DIR", "Show the reports in this folder in the console."),
+    )),
+    Group("Limits", (
+        Option("max-connections", "", "N", "The most connections of clients; more are closed at "
+               "once. 0 is as many as there are file descriptors.", str(DEFAULT_MAX_CONNECTIONS)),
+        Option("max-connections-per-address", "", "N", "The most from one IPv4 address, or IPv6 "
+               "network of 64 bits; 0 is no limit.", "0"),
+        Option("stalled-timeout", "", "S", "Close a connection when what it has begun, a line or "
+               "what follows it, does not come within so many seconds, or slower than 1 KiB a "
+               "second; 0 is never.", str(DEFAULT_STALLED_S)),
+        Option("max-memory", "", "SIZE", "What jobs may take of memory, bytes or a percentage of "
+               "what the machine, or the control group, has: beyond it puts get OUT_OF_MEMORY. "
+               "0 is no limit.", DEFAULT_MAX_MEMORY),
     )),
     Group("Jobs", (
         Option("max-job-size", "z", "BYTES", "The largest body of a job.",

@@ -38,6 +38,12 @@ from beanstalk_twisted.jobs.unique_keys import UniqueKeys
 
 NS: Final = 1_000_000_000
 
+TUBE_BYTES: Final = 900
+"""What a tube takes of memory beside its jobs; measured as the numbers in `table`."""
+
+KEY_BYTES: Final = 600
+"""The same of a unique key of 20 bytes that is remembered."""
+
 NEVER_CHANGED: Final = (0, 0, 0, 0, 0)
 """How often a job was reserved, timed out, released, buried and kicked."""
 
@@ -126,6 +132,14 @@ class QueueState:
         Whether it has anything that only logs with extensions can hold.
         """
         return bool(self.tagged or self.unique.remembered or self.ruled)
+
+    @property
+    def memory_bytes(self) -> int:
+        """
+        What the jobs take of memory, with tubes and remembered keys: counted, not measured.
+        """
+        keys = KEY_BYTES * self.unique.remembered
+        return self.jobs.memory_bytes + TUBE_BYTES * len(self.tubes) + keys
 
     @property
     def ends(self) -> int:
@@ -367,7 +381,8 @@ class QueueState:
             self._leave_tags(job)
         if tube.totals is not None:
             tube.totals.leave(job)
-        job.tube_id, job.body, job.tags = image.tube_id, image.body, image.tags
+        job.tube_id = image.tube_id
+        self.jobs.remake(job, image.body, image.tags)
         job.segment = segment
         self.live.enter(segment, job.data_bytes)
         if job.tags is not None:

@@ -60,7 +60,7 @@ class Edits:
         def take(now_ns: int) -> Answer:
             return self._move(session, now_ns, job_id, name)
 
-        return self._when_there_is_room(session, now_ns, len(job.body), take)
+        return self._when_there_is_room(session, now_ns, len(job.body), 0, take)
 
     def update(
         self, session: Session, now_ns: int, begun_ns: int, job_id: int, priority: int,
@@ -80,12 +80,15 @@ class Edits:
             return self._update(session, now_ns, job_id, priority, delay_s, ttr_s, body)
 
         size = len(job.body if body is None else body)
-        return self._when_there_is_room(session, now_ns, size, take)
+        growth = max(0, size - len(job.body))
+        return self._when_there_is_room(session, now_ns, size, growth, take)
 
     def _when_there_is_room(
-        self, session: Session, now_ns: int, body_bytes: int, take: Callable[[int], Answer]
-    ) -> Answer | None:
-        waiting = Waiting(session, 1, body_bytes + MAX_TAGS_BYTES, take, is_extended=True)
+        self, session: Session, now_ns: int, body_bytes: int, growth: int,
+        take: Callable[[int], Answer],
+    ) -> Answer | None:  # fmt: skip
+        size = body_bytes + MAX_TAGS_BYTES
+        waiting = Waiting(session, 1, size, growth, take, is_extended=True)
         return self._puts.put_together(waiting, now_ns)
 
     def _movable(

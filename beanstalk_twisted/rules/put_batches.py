@@ -13,6 +13,7 @@ from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.table import HOT_JOB_BYTES, data_memory_bytes
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.puts import Puts, Waiting
@@ -67,6 +68,14 @@ class NewJob(NamedTuple):
         The most that its record takes beside the record itself.
         """
         return len(self.body) + (MAX_TAGS_BYTES if self.tags else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """
+        What it will take of memory.
+        """
+        tags = None if self.tags is None else Tags(*self.tags)
+        return HOT_JOB_BYTES + data_memory_bytes(self.body, tags)
 
 
 class PutBatches:
@@ -149,7 +158,8 @@ class PutBatches:
             return self._take_tagged(session, now_ns, jobs, size, is_batch=is_batch)
 
         has_tags = any([job.tags for job in jobs])
-        waiting = Waiting(session, len(jobs), size, take, has_tags)
+        growth = sum([job.memory_bytes for job in jobs])
+        waiting = Waiting(session, len(jobs), size, growth, take, has_tags)
         if len(jobs) <= SOON_JOBS and size <= SOON_BYTES:
             return self._puts.put_together(waiting, now_ns)
         self._puts.put_soon(waiting)

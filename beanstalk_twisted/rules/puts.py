@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, Stat
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.table import HOT_JOB_BYTES
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
@@ -38,7 +39,17 @@ class Memory(Protocol):
 
     def takes(self, size: int) -> bool:
         """
-        Whether there is memory for so many bytes of a job, and for all that happens to it.
+        Whether there is memory for so many bytes of a new job, and for all that happens to it.
+        """
+
+    def takes_all(self, size: int, growth: int) -> bool:
+        """
+        Whether there is memory for writing so many bytes, after which jobs take so many more.
+        """
+
+    def hold(self, change: int) -> None:
+        """
+        So many bytes more, or fewer, are kept of jobs that have not wholly come.
         """
 
 
@@ -49,6 +60,14 @@ class Plenty:
 
     def takes(self, size: int) -> bool:
         return True
+
+    def takes_all(self, size: int, growth: int) -> bool:
+        return True
+
+    def hold(self, change: int) -> None:
+        """
+        Nobody asks.
+        """
 
 
 PLENTY: Final = Plenty()
@@ -72,6 +91,7 @@ class Waiting(NamedTuple):
 
     :ivar jobs: how many.
     :ivar size: bytes that they take, as if they were the body of one job.
+    :ivar growth: bytes of memory that jobs take more then.
     :ivar take: takes them, at this time.
     :ivar is_extended: whether they need a log segment that may hold extensions.
     """
@@ -79,6 +99,7 @@ class Waiting(NamedTuple):
     session: Session
     jobs: int
     size: int
+    growth: int
     take: Callable[[int], Answer]
     is_extended: bool = False
 
@@ -155,7 +176,7 @@ class Puts:
         """
         Take jobs, refuse them, or let them wait.
         """
-        if not self.memory.takes(waiting.size):
+        if not self.memory.takes_all(waiting.size, waiting.growth):
             return NO_ROOM
         may_hold = not waiting.is_extended or self._changes.may_allow_extensions
         if may_hold and self._changes.has_room_for_all(waiting.size, waiting.jobs):
@@ -255,7 +276,7 @@ class Puts:
                 return refusal
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
 
-        return self._wait(Waiting(session, 1, len(body), take))
+        return self._wait(Waiting(session, 1, len(body), len(body) + HOT_JOB_BYTES, take))
 
     def _wait(self, waiting: Waiting) -> Answer | None:
         if self._changes.log.budget.is_short:

@@ -1,8 +1,13 @@
 """
-Accepting connections: a few at a time, and those that are refused counted in one line a minute.
+Accepting connections: a few at a time, no more than there may be, and those that are refused
+counted in one line a minute.
+
+Differs from beanstalkd: it takes as many as it has file descriptors, and then does nothing else.
 """
 
 import errno
+from collections import Counter
+from ipaddress import IPv6Address, IPv6Network
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
@@ -11,8 +16,13 @@ from twisted.logger import ILogFilterPredicate, LogEvent, Logger, PredicateResul
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats
+
+HOST_BITS: Final = 64
+"""Of an IPv6 address; whoever has one has all that differ in the others (RFC 4291, 2.5.4)."""
 
 MAX_ACCEPTS: Final = 8
 """Connections that a port takes in one round of the reactor: 2 ms with what each costs."""
@@ -81,12 +91,14 @@ class RefusalLog:
         self._why = why
         self.total = 0
 
-    def note(self) -> None:
+    def note(self, why: str = "") -> None:
         """
         Count one more.
+
+        :param why: in place of the reason that holds for all.
         """
         self.total += 1
-        self._repeats.note(self._why)
+        self._repeats.note(why or self._why)
 
     def stop(self) -> None:
         """
@@ -100,6 +112,87 @@ class RefusalLog:
             "{count} {noun} refused: {why}", event="connections-refused",
             count=count, noun=noun, why=why,
         )  # fmt: skip
+
+
+class ConnectionLimits:
+    """
+    Says whether one more connection may be taken; those that may not are counted in the log.  UNIX
+    sockets count, but have no address.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._reasons = [RefusalLog(clock, "") for _ in range(3)]
+        self._by_address: Counter[str] = Counter()
+        self._addresses: dict[Session, str] = {}
+
+    @property
+    def refused(self) -> int:
+        """
+        How many were not taken.
+        """
+        return sum([each.total for each in self._reasons])
+
+    def stop(self) -> None:
+        """
+        Log what was counted and not told yet; leave no timer.
+        """
+        for each in self._reasons:
+            each.stop()
+
+    def takes(self, count: int, address: object, settings: Settings) -> bool:
+        """
+        :param count: how many connections there are.
+        :param address: of the peer of another one, an IAddress or None.
+        """
+        limits, (of_files, of_all, of_address) = settings.limits, self._reasons
+        if count >= settings.max_connections:
+            of_files.note(
+                f"no more than {settings.max_connections} connections fit into the limit of "
+                f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit"
+            )
+        elif 0 < limits.connections <= count:
+            of_all.note(f"--max-connections is {limits.connections}")
+        elif 0 < limits.connections_per_address <= self._by_address[counted_as(address)]:
+            of_address.note(
+                f"--max-connections-per-address is {limits.connections_per_address}; "
+                f"the newest came from {counted_as(address)}"
+            )
+        else:
+            return True
+        return False
+
+    def connected(self, session: Session, address: object) -> None:
+        """
+        A session has begun.
+        """
+        name = counted_as(address)
+        if name:
+            self._by_address[name] += 1
+            self._addresses[session] = name
+
+    def disconnected(self, session: Session) -> None:
+        """
+        It has ended.
+        """
+        name = self._addresses.pop(session, "")
+        if name:
+            self._by_address[name] -= 1
+            if not self._by_address[name]:
+                del self._by_address[name]
+
+
+def counted_as(address: object) -> str:
+    """
+    :return: what connections from there are counted together as: an IPv4 address, or the network of
+        64 bits that an IPv6 host has for itself; empty on a UNIX socket.
+    """
+    host = getattr(address, "host", "")
+    if ":" not in host:
+        return str(host)
+    found = IPv6Address(host.partition("%")[0])
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(IPv6Network((found, HOST_BITS), strict=False))
 
 
 @implementer(ILogFilterPredicate)

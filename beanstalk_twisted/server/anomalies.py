@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.server.memory_limit import MemoryLimit
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
 from beanstalk_twisted.wire.extensions import without_secret
@@ -52,6 +53,15 @@ class SlowCommand(NamedTuple):
     peer: str
 
 
+class Stalled(NamedTuple):
+    """
+    A client that has not sent the rest of a command.
+    """
+
+    peer: str
+    limit_s: int
+
+
 class Anomalies:
     """
     Tells each kind of anomaly once, then once a minute with how often.
@@ -59,17 +69,23 @@ class Anomalies:
 
     log = Logger()
 
-    def __init__(self, clock: Clock, peer_of: Callable[[Session], str]) -> None:
+    def __init__(
+        self, clock: Clock, peer_of: Callable[[Session], str], memory: MemoryLimit
+    ) -> None:
         """
         :param peer_of: the address of a session's peer.
+        :param memory: what jobs may take of it.
         """
+        self._memory = memory
         self._peer_of = peer_of
         self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
         self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
         self._clock = clock
         self._refused: dict[str, Repeats[Refused]] = {}
         self._guessed: Repeats[str] = Repeats(clock, self._tell_of_guess)
+        self._stalled: Repeats[Stalled] = Repeats(clock, self._tell_of_stalled)
         self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
+        self._fullness = Trouble(clock, self._tell_of_fullness, self._tell_of_room)
 
     def stop(self) -> None:
         """
@@ -80,7 +96,9 @@ class Anomalies:
         for refused in self._refused.values():
             refused.stop()
         self._slow.stop()
+        self._stalled.stop()
         self._shortage.stop()
+        self._fullness.stop()
 
     def note_wrong(self, session: Session, line: bytes, reply: Reply) -> None:
         """
@@ -123,11 +141,23 @@ class Anomalies:
         slow = SlowCommand(took_ns, command, session.number, self._peer_of(session))
         self._slow.note(slow)
 
+    def note_stalled(self, peer: str, limit_s: int) -> None:
+        """
+        A client has not sent the rest of a command, and is closed.
+        """
+        self._stalled.note(Stalled(peer, limit_s))
+
     def note_memory(self, is_short: bool) -> None:
         """
         There is no memory for new jobs, or there is again.
         """
         self._shortage.changed(is_short)
+
+    def note_limit(self, is_full: bool) -> None:
+        """
+        Jobs take as much memory as they may, or less again.
+        """
+        self._fullness.changed(is_full)
 
     def _tell_of_wrong(self, count: int, wrong: WrongLine) -> None:
         line = without_secret(wrong.line)[:SHOWN_BYTES]
@@ -157,10 +187,31 @@ class Anomalies:
             peer=slow.peer, ms=slow.took_ns // MS, times=times(count, "slowest"), count=count,
         )  # fmt: skip
 
+    def _tell_of_stalled(self, count: int, stalled: Stalled) -> None:
+        self.log.warn(
+            "{peer} was closed: the rest of a command that it had begun did not come within "
+            "{limit_s} s{times}; its jobs are ready again", event="connections-stalled",
+            peer=stalled.peer, limit_s=stalled.limit_s, times=times(count), count=count,
+        )  # fmt: skip
+
     def _tell_of_shortage(self) -> None:
         self.log.warn(
             "memory is short: new jobs are refused (OUT_OF_MEMORY) until some is free; nothing "
             "was lost. Delete jobs, or give the server more (ulimit -v).", event="memory-short",
+        )  # fmt: skip
+
+    def _tell_of_fullness(self) -> None:
+        limit = self._memory
+        self.log.warn(
+            "jobs take {used} bytes of memory, and --max-memory is {most}: new jobs are refused "
+            "(OUT_OF_MEMORY) until some are deleted; all else goes on, and nothing was lost.",
+            event="memory-full", used=limit.used_bytes, most=limit.most_bytes,
+        )  # fmt: skip
+
+    def _tell_of_room(self, count: int) -> None:
+        self.log.warn(
+            "jobs take less memory than --max-memory since a minute: new jobs are taken (it was "
+            "reached {count} times)", event="memory-room", count=count,
         )  # fmt: skip
 
     def _tell_of_memory(self, count: int) -> None:

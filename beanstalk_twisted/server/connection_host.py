@@ -29,6 +29,12 @@ class ServedConnection(Protocol):
         Input that was read and is not carried out, and replies that wait for the disk.
         """
 
+    def owes_since(self, now_ns: int) -> int | None:
+        """
+        Since when the peer owes the rest of a line, or of what follows it: now if the server does
+        not read it; None if it has begun nothing.
+        """
+
     def received(self, data: bytes, now_ns: int) -> None:
         """
         Carry out what has come, as far as that may be done now.
@@ -52,6 +58,11 @@ class ServedConnection(Protocol):
     def break_off(self) -> None:
         """
         End the connection, and nothing else, because of the exception that is being handled.
+        """
+
+    def abandon(self) -> None:
+        """
+        End the connection at once: its peer does not go on.
         """
 
     def refuse_commands(self) -> None:
@@ -104,10 +115,11 @@ class ConnectionHost(Protocol):
         When connections are served.
         """
 
-    @property
-    def has_room(self) -> bool:
+    def takes_connection(self, address: object) -> bool:
         """
-        Whether one more connection may be taken.
+        Whether one more connection may be taken; one that may not is counted in the log.
+
+        :param address: of its peer.
         """
 
     @property
@@ -126,6 +138,11 @@ class ConnectionHost(Protocol):
     def connected(self, protocol: ServedConnection) -> Session:
         """
         A connection was made: begin its session.
+        """
+
+    def owes(self, protocol: ServedConnection) -> None:
+        """
+        The peer has begun a command, and the rest is to come.
         """
 
     def half_closed(self, session: Session) -> None:

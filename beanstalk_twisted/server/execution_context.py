@@ -143,6 +143,7 @@ class ExecutionContext:
     :ivar slow_ns: a command that takes longer is told: ``slow`` is called with the session, the
         command's name and what it took, nanoseconds.
     :ivar times: how long commands take, if somebody wants to know.
+    :ivar enough_bytes: of a body that is still coming: with so many the time for the next begins.
     :ivar share_ns: how long one connection's commands are carried out before others have theirs,
         `MIN_SHARE_NS` to `TURN_NS`.
     """
@@ -169,6 +170,7 @@ class ExecutionContext:
         self.slow_ns = NEVER_NS
         self.slow: Callable[[Session, str, int], None] = lambda session, command, took_ns: None
         self.times: CommandTimes | None = None
+        self.enough_bytes = 0
         self.share_ns = TURN_NS
 
     def divide(self, connections: int) -> None:

@@ -390,6 +390,7 @@ class Executor:
         :raise BaseException: as `execute`.
         """
         self.line = incoming.line
+        incoming.let_go()
         answer: Answer | None
         if isinstance(incoming, IncomingLine):
             answer = self._obey(incoming, now_ns)

@@ -10,8 +10,9 @@ So much is kept, too, that a server that is killed when it is full can start aga
 limit: with the jobs, the part of the log that it reads (one frame, `replay.PART_BYTES` or one large
 job), and at its end what it frames anew.
 
-A limit on what is resident (a container's) is not seen from here: the kernel kills whoever passes
-it, and what was answered is on disk.
+A limit on what is resident (a container's) is not seen by asking: the kernel kills whoever passes
+it, and what was answered is on disk.  So jobs have a limit of their own, `MemoryLimit`, which is
+looked at here too.
 
 Differs from beanstalkd: it asks for a job's memory only, and has its log written without more.
 """
@@ -20,6 +21,9 @@ import mmap
 import time
 from collections.abc import Callable
 from typing import Final
+
+from beanstalk_twisted.jobs.table import HOT_JOB_BYTES
+from beanstalk_twisted.server.memory_limit import MemoryLimit
 
 HEADROOM_BYTES: Final = 16 << 20
 """
@@ -33,7 +37,7 @@ CONNECTIONS_BYTES: Final = HEADROOM_BYTES // 2
 LOOK_BYTES: Final = 1 << 20
 """Bytes of jobs between two looks, which take 10 us each: nothing beside 1 MB of them."""
 
-JOB_BYTES: Final = 512
+JOB_BYTES: Final = HOT_JOB_BYTES
 """What a job takes beside its body, all that waits for a reply included."""
 
 COPIES: Final = 3
@@ -59,6 +63,7 @@ class Headroom:
     """
     Says whether jobs may be taken; a `puts.Memory`.
 
+    :ivar limit: of what jobs may take.
     :ivar unsettled: how many bytes wait for the disk.
     :ivar undurable: how many bytes a start would have to frame anew.
     :ivar changed: called with whether memory is short, when that has changed.
@@ -68,11 +73,13 @@ class Headroom:
 
     def __init__(
         self, has: Callable[[int], bool] | None = None,
-        seconds: Callable[[], float] = time.monotonic,
+        seconds: Callable[[], float] = time.monotonic, limit: MemoryLimit | None = None,
     ) -> None:  # fmt: skip
         """
         :param has: whether so many bytes can be had; by default the kernel is asked.
+        :param limit: none by default.
         """
+        self.limit = MemoryLimit(lambda: 0) if limit is None else limit
         self.unsettled: Callable[[], int] = lambda: 0
         self.undurable: Callable[[], int] = lambda: 0
         self.largest: int | None = None
@@ -85,7 +92,14 @@ class Headroom:
 
     def takes(self, size: int) -> bool:
         self._left -= size + JOB_BYTES
-        return self._left >= 0 or self._look(size)
+        return self._left >= 0 or self._look(size, size + JOB_BYTES)
+
+    def takes_all(self, size: int, growth: int) -> bool:
+        self._left -= max(size + JOB_BYTES, growth)
+        return self._left >= 0 or self._look(size, growth)
+
+    def hold(self, change: int) -> None:
+        self.limit.incoming_bytes += change
 
     @property
     def takes_connections(self) -> bool:
@@ -94,14 +108,22 @@ class Headroom:
         """
         return not self._is_short or self._has(CONNECTIONS_BYTES)
 
-    def _look(self, size: int) -> bool:
+    def _look(self, size: int, growth: int) -> bool:
+        """
+        :param growth: what jobs take more of memory afterwards.
+        """
+        if growth > 0:
+            fits = self.limit.room(growth) >= 0
+            self.limit.note(0 if fits else growth)
+            if not fits:
+                return False
         if size > LOOK_BYTES:
             return self._look_for_large(size)
         now_s = self._seconds()
         if self._is_short and now_s < self._again_s:
             return False
         is_short = not self._has(HEADROOM_BYTES + self._wanted(size))
-        self._left = 0 if is_short else LOOK_BYTES
+        self._left = 0 if is_short else min(LOOK_BYTES, self.limit.room(growth))
         if is_short:
             self._again_s = self._seconds() + AGAIN_S
         elif self.largest is not None:

@@ -2,7 +2,7 @@
 What comes in raw mode, in pieces: the body of a `put`, and a line of more than 224 bytes.
 """
 
-from beanstalk_twisted.rules.puts import Draft, Memory
+from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import BAD_FORMAT, OUT_OF_MEMORY, Reply
@@ -18,12 +18,17 @@ class Incoming:
     :ivar is_lost: whether nobody knows where it ends: what follows could be understood wrongly.
     """
 
-    __slots__ = ("is_lost", "line", "refusal")
+    __slots__ = ("_kept_bytes", "_memory", "is_lost", "line", "refusal")
 
-    def __init__(self, line: bytes, refusal: Reply | None) -> None:
+    def __init__(self, line: bytes, refusal: Reply | None, memory: Memory = PLENTY) -> None:
+        """
+        :param memory: asked whether there is any for the next piece of a job, and told of it.
+        """
         self.line = line
         self.refusal = refusal
         self.is_lost = False
+        self._memory = memory
+        self._kept_bytes = 0
 
     @property
     def held_bytes(self) -> int:
@@ -47,6 +52,24 @@ class Incoming:
         """
         raise NotImplementedError
 
+    def let_go(self) -> None:
+        """
+        What was kept is a job's from now on, or nobody's.
+        """
+        kept, self._kept_bytes = self._kept_bytes, 0
+        if kept:
+            self._memory.hold(-kept)
+
+    def _may_keep(self, size: int) -> bool:
+        """
+        :return: whether there is memory for so many bytes of a job; they count from now on.
+        """
+        if not self._memory.takes_all(size, size):
+            return False
+        self._kept_bytes += size
+        self._memory.hold(size)
+        return True
+
 
 class IncomingBody(Incoming):
     """
@@ -57,20 +80,16 @@ class IncomingBody(Incoming):
     :ivar body: what was collected when all of it has come, its end included.
     """
 
-    __slots__ = ("_memory", "_missing", "_pieces", "body", "draft", "parsed")
+    __slots__ = ("_missing", "_pieces", "body", "draft", "parsed")
 
     def __init__(
         self, line: bytes, parsed: Parsed, memory: Memory, *, draft: Draft | None,
         refusal: Reply | None,
     ) -> None:  # fmt: skip
-        """
-        :param memory: asked whether there is any for the next piece.
-        """
-        super().__init__(line, refusal)
+        super().__init__(line, refusal, memory)
         self.parsed = parsed
         self.draft = draft
         self.body = b""
-        self._memory = memory
         self._pieces: list[bytes] = []
         size: int = parsed[1][-1]
         self._missing = size + len(CRLF)
@@ -86,6 +105,7 @@ class IncomingBody(Incoming):
         size = min(len(data), self._missing)
         if self.refusal is None and not self._keeps(data, size):
             self._pieces.clear()
+            self.let_go()
             self.refusal = OUT_OF_MEMORY
         self._missing -= size
         return None if self._missing else data[size:]
@@ -94,7 +114,7 @@ class IncomingBody(Incoming):
         """
         :return: whether there was memory for it.
         """
-        if not self._memory.takes(size):
+        if not self._may_keep(size):
             return False
         try:
             self._pieces.append(data[:size])

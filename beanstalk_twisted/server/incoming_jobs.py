@@ -52,7 +52,7 @@ class IncomingJobs(Incoming):
     """
 
     __slots__ = (
-        "_left", "_max_job_bytes", "_memory", "_missing", "_pieces", "_tags", "_text", "_total",
+        "_left", "_max_job_bytes", "_missing", "_pieces", "_tags", "_text", "_total",
         "_values", "begun_ns", "command", "is_batch", "jobs", "parsed",
     )  # fmt: skip
 
@@ -60,15 +60,11 @@ class IncomingJobs(Incoming):
         self, line: bytes, command: Command, parsed: Parsed | None, memory: Memory,
         *, max_job_bytes: int, now_ns: int,
     ) -> None:  # fmt: skip
-        """
-        :param memory: asked whether there is any for the next piece.
-        """
-        super().__init__(line, None if parsed else BAD_FORMAT)
+        super().__init__(line, None if parsed else BAD_FORMAT, memory)
         self.command = command
         self.parsed = parsed
         self.begun_ns = now_ns
         self.jobs: list[Collected] = []
-        self._memory = memory
         self._max_job_bytes = max_job_bytes
         self._text = b""
         self._pieces: list[bytes] = []
@@ -195,7 +191,7 @@ class IncomingJobs(Incoming):
         """
         :return: whether there was memory for it.
         """
-        if not self._memory.takes(size):
+        if not self._may_keep(size):
             return False
         try:
             self._pieces.append(data[at : at + size])
@@ -223,6 +219,7 @@ class IncomingJobs(Incoming):
             self.refusal = reply
         self.jobs.clear()
         self._pieces.clear()
+        self.let_go()
 
     def _lose(self) -> None:
         """

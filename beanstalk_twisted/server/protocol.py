@@ -74,10 +74,10 @@ class BeanstalkProtocol(LineReceiver):
     # So many attributes would make a dictionary of their own in each connection: 1.7 KB of 4.4, and
     # with 1,000 connections, whose memory no cache holds, a tenth of our own time a command.
     __slots__ = (
-        "_context", "_executor", "_feed", "_host", "_incoming", "_input", "_is_executing",
-        "_is_half_closed", "_is_leaving", "_is_output_full", "_is_reading", "_is_resting",
-        "_output", "_share_ends_ns", "_turns", "dialect", "line_mode", "paused", "replies",
-        "session", "transport",
+        "_begun_ns", "_came_bytes", "_context", "_executor", "_feed", "_host", "_incoming",
+        "_input", "_is_executing", "_is_half_closed", "_is_leaving", "_is_output_full",
+        "_is_reading", "_is_resting", "_output", "_share_ends_ns", "_turns", "dialect",
+        "line_mode", "paused", "replies", "session", "transport",
     )  # fmt: skip
 
     session: Session
@@ -106,6 +106,9 @@ class BeanstalkProtocol(LineReceiver):
         self._is_leaving = False
         self._is_resting = False
         self._share_ends_ns = 0
+        # When the line in the input began, or the last bytes of what follows it that were enough,
+        # and how many have come since.
+        self._begun_ns = self._came_bytes = 0
 
     # What Twisted calls.
 
@@ -142,7 +145,12 @@ class BeanstalkProtocol(LineReceiver):
         """
         As `dataReceived`, with the time.
         """
-        self._input = self._input + data if self._input else data
+        if self._input and data:
+            self._input += data
+        else:
+            self._input = self._input or data
+            if self.line_mode or not data:
+                self._begun_ns = now_ns
         if self._is_executing:
             return
         if not self._is_resting:
@@ -152,6 +160,7 @@ class BeanstalkProtocol(LineReceiver):
             while self._input and (not self.paused or self._cancels()):
                 if not self.line_mode:
                     data, self._input = self._input, b""
+                    self._count_bytes(len(data), now_ns)
                     self.rawDataReceived(data)
                 elif not self._take_lines(now_ns):
                     break
@@ -176,7 +185,7 @@ class BeanstalkProtocol(LineReceiver):
                 # What follows could be understood wrongly.
                 self.break_off()
         else:
-            self.setRawMode()
+            self._await_rest()
             if self._incoming.is_whole:
                 self.rawDataReceived(b"")
 
@@ -187,7 +196,20 @@ class BeanstalkProtocol(LineReceiver):
         :param line: its start; all of it, the start included, comes in raw mode.
         """
         self._incoming = self._executor.begin_long_line(line)
+        self._await_rest()
+
+    def _await_rest(self) -> None:
         self.setRawMode()
+        self._came_bytes = 0
+        self._host.owes(self)
+
+    def _count_bytes(self, count: int, now_ns: int) -> None:
+        """
+        So much has come of a body; if that was enough, the time for the next bytes begins.
+        """
+        self._came_bytes += count
+        if self._came_bytes >= self._context.enough_bytes:
+            self._came_bytes, self._begun_ns = 0, now_ns
 
     def rawDataReceived(self, data: bytes) -> None:
         """
@@ -234,7 +256,9 @@ class BeanstalkProtocol(LineReceiver):
         self._stop_reading()
         self.replies.forget()
         self._output.forget()
-        self._incoming = None
+        if self._incoming is not None:
+            self._incoming.let_go()
+            self._incoming = None
         self._host.disconnected(self.session)
 
     def pauseProducing(self) -> None:
@@ -262,6 +286,11 @@ class BeanstalkProtocol(LineReceiver):
     def buffered_bytes(self) -> int:
         incoming = 0 if self._incoming is None else self._incoming.held_bytes
         return len(self._input) + incoming + self.replies.held_bytes
+
+    def owes_since(self, now_ns: int) -> int | None:
+        if self._incoming is None and not self._input:
+            return None
+        return now_ns if self.paused else self._begun_ns
 
     def was_slow(self, took_ns: int) -> None:
         """
@@ -296,10 +325,13 @@ class BeanstalkProtocol(LineReceiver):
         What has come, or is to be said, may be lost, so that no reply could be told from another:
         the exception that is being handled ends the connection.
         """
+        self.log.failure("while serving a connection", event="connection-failed")
+        self.abandon()
+
+    def abandon(self) -> None:
         self._is_leaving = self.paused = True
         self.replies.forget()
         self._host.disconnected(self.session)
-        self.log.failure("while serving a connection", event="connection-failed")
         self.transport.abortConnection()
 
     def part(self) -> None:
@@ -335,6 +367,8 @@ class BeanstalkProtocol(LineReceiver):
         if ending == ALL:
             return bool(self._input)
         if ending == LEFT:
+            if executor.at:
+                self._begun_ns = now_ns
             return self._take_line()
         if executor.is_over:
             self._quit()
@@ -353,6 +387,7 @@ class BeanstalkProtocol(LineReceiver):
         elif len(data) >= MAX_LINE_BYTES:
             self.lineLengthExceeded(data[:MAX_LINE_BYTES])
         else:
+            self._host.owes(self)
             return False
         return True
 
@@ -421,6 +456,8 @@ class BeanstalkProtocol(LineReceiver):
         Carry out what waits, if nothing is in the way any more.
         """
         self._update_pause()
+        if self._incoming is not None:
+            self._begun_ns = self._context.now_ns()
         if self._input and not self.paused:
             self.dataReceived(b"")
         elif not self._is_reading:
@@ -492,7 +529,8 @@ class BeanstalkFactory(Factory):
 
     def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
         """
-        :param addr: the peer's address; all are equal.
+        :param addr: the peer's address.
         :return: None, and the connection is closed, if there is no room for it.
         """
-        return BeanstalkProtocol(self._host, self.dialect) if self._host.has_room else None
+        has_room = self._host.takes_connection(addr)
+        return BeanstalkProtocol(self._host, self.dialect) if has_room else None

@@ -28,7 +28,7 @@ from beanstalk_twisted.rules.connections import ConnectionFacts
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.accepting import RefusalLog
+from beanstalk_twisted.server.accepting import ConnectionLimits
 from beanstalk_twisted.server.access.authentication import Hashing
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.peers import host_of, peer_of
@@ -38,10 +38,12 @@ from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import Headroom
+from beanstalk_twisted.server.memory_limit import NO_LIMIT, MemoryLimit
 from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.protocol import BeanstalkFactory
 from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.server.stalled import LEAST_RATE, StalledInput
 from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.clock import NS, LogClock
@@ -81,8 +83,10 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar access: asks for rights; None where everybody has all.
+    :ivar connections_stalled: how many were closed since what they had begun did not go on.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
+    :ivar memory: how much its jobs take, and may take.
     :ivar turns: when its connections are served.
     :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
     :cvar compactor: makes what keeps the log small.
@@ -108,9 +112,13 @@ class BeanstalkService(Service):
         self.has_hub = settings.has_hub and has_place_in(reactor)
         self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes)
-        self._headroom = Headroom()
-        self._anomalies = Anomalies(reactor, self._peer_of)
+        self.memory = MemoryLimit(
+            lambda: self.queue.state.memory_bytes, settings.limits.memory_bytes or NO_LIMIT
+        )
+        self._headroom = Headroom(limit=self.memory)
+        self._anomalies = Anomalies(reactor, self._peer_of, self.memory)
         self._headroom.changed = self._anomalies.note_memory
+        self.memory.changed = self._anomalies.note_limit
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.state.unique.most = settings.max_keys
         self.queue.puts.draining_changed = self._tell_of_draining
@@ -135,14 +143,14 @@ class BeanstalkService(Service):
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
-        self.wrapped_ended = 0
+        self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
-        self._refusals = RefusalLog(
-            reactor,
-            f"no more than {settings.max_connections} connections fit into the limit of "
-            f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit",
+        self._connection_limits = ConnectionLimits(reactor)
+        self._stalled = StalledInput(
+            reactor, self.now_ns, settings.limits.stalled_s, self._close_stalled
         )
+        self.context.enough_bytes = LEAST_RATE * settings.limits.stalled_s
         self._directory = directory
         self._io = io
         self._make_archiver = make_archiver
@@ -183,6 +191,7 @@ class BeanstalkService(Service):
         else:
             self.queue.policies.hold_all()
         super().startService()
+        self.memory.look()
         turns = self.turns
         turns.start()
         if self.has_hub:
@@ -254,7 +263,8 @@ class BeanstalkService(Service):
         return failure
 
     async def _stop(self, was_running: bool) -> None:
-        self._refusals.stop()
+        self._connection_limits.stop()
+        self._stalled.stop()
         self._anomalies.stop()
         if self.access is not None:
             self.access.stop()
@@ -313,7 +323,7 @@ class BeanstalkService(Service):
         """
         How many connections were refused since there were as many as there may be.
         """
-        return self._refusals.total
+        return self._connection_limits.refused
 
     def why_not_ready(self) -> str:
         """
@@ -327,6 +337,8 @@ class BeanstalkService(Service):
             return "it drains: new jobs are refused"
         if self._store is not None and self._store.is_full:
             return "the disk is full: new jobs are refused"
+        if self.memory.is_full:
+            return "jobs take as much memory as they may: new jobs are refused"
         return ""
 
     @fail_stop
@@ -386,13 +398,9 @@ class BeanstalkService(Service):
 
     # What connections call: see `ConnectionHost`.
 
-    @property
-    def has_room(self) -> bool:
-        """
-        Whether one more connection may be taken; one that may not is counted in the log.
-        """
-        if len(self._protocols) >= self.settings.max_connections:
-            self._refusals.note()
+    def takes_connection(self, address: object) -> bool:
+        count = len(self._protocols)
+        if not self._connection_limits.takes(count, address, self.settings):
             return False
         return self._headroom.takes_connections
 
@@ -409,11 +417,23 @@ class BeanstalkService(Service):
     def connected(self, protocol: ServedConnection) -> Session:
         session = self.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
         self._protocols[session] = protocol
+        if self.settings.limits.connections_per_address:
+            self._connection_limits.connected(session, protocol.transport.getPeer())
         if self.settings.verbosity:
             self.log.info(
                 "connection {connection} made", event="connected", connection=session.number
             )
         return session
+
+    def owes(self, protocol: ServedConnection) -> None:
+        self._stalled.note(protocol)
+
+    @fail_stop
+    def _close_stalled(self, protocol: ServedConnection) -> None:
+        self.connections_stalled += 1
+        peer = _peer(protocol.transport.getPeer()) or "a UNIX socket"
+        self._anomalies.note_stalled(peer, self.settings.limits.stalled_s)
+        protocol.abandon()
 
     @fail_stop
     def half_closed(self, session: Session) -> None:
@@ -435,6 +455,8 @@ class BeanstalkService(Service):
         protocol = self._protocols.pop(session, None)
         if protocol is None:
             return
+        self._connection_limits.disconnected(session)
+        self._stalled.forget(protocol)
         self.wrapped_ended += not is_plain(protocol.transport)
         self.queue.disconnect(session, self.clock.now_ns())
         if self.access is not None:

@@ -8,6 +8,7 @@ from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.server.epoll_reader import LIMIT_NS
 from beanstalk_twisted.server.execution_context import NEVER_NS
+from beanstalk_twisted.server.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.store import LogOptions
@@ -23,14 +24,37 @@ MIN_SLOW_MS: Final = LIMIT_NS // 1_000_000
 MAX_SLOW_MS: Final = 60_000
 """A minute; a disk that takes as long is given up."""
 
+DEFAULT_MAX_CONNECTIONS: Final = 10_000
+"""Some 40 MB of memory when they are idle, and more workers than one process has work for."""
+
+MAX_MAX_CONNECTIONS: Final = 1 << 20
+"""As many as Linux gives one process of file descriptors, unless told otherwise."""
+
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
+
+
+class Limits(NamedTuple):
+    """
+    How much clients may take together.
+
+    :ivar memory_bytes: that jobs may take of memory; 0 for no limit.
+    :ivar connections: that there may be; ``connections_per_address`` of one address.  0 for no
+        limit but the descriptors'.
+    :ivar stalled_s: seconds for the rest of what a peer has begun to send; 0 for ever.
+    """
+
+    memory_bytes: int = 0
+    connections: int = DEFAULT_MAX_CONNECTIONS
+    connections_per_address: int = 0
+    stalled_s: int = DEFAULT_STALLED_S
 
 
 class Settings(NamedTuple):
     """
     How a server was told to be.
 
-    :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
+    :ivar max_connections: as many as there are descriptors for; more are closed at once, so that
+        the log always gets its own.
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
@@ -39,6 +63,7 @@ class Settings(NamedTuple):
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
         `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
     :ivar max_keys: how many unique keys there may be.
+    :ivar limits: of what clients may take together.
     """
 
     max_job_bytes: int
@@ -55,6 +80,7 @@ class Settings(NamedTuple):
     fsync_inline_us: int = DEFAULT_LIMIT_US
     max_keys: int = MAX_KEYS
     slow_ms: int = DEFAULT_SLOW_MS
+    limits: Limits = Limits()
 
     @property
     def slow_ns(self) -> int:
@@ -92,7 +118,9 @@ class Settings(NamedTuple):
             timeout = f"fsync timeout {limit_s} s" if limit_s else "no fsync timeout"
             kept = f"binlog {path}, {self._fsync_in_words}, {timeout}"
         hub = "on" if has_hub else "off"
-        return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes"
+        memory = self.limits.memory_bytes
+        jobs = f"memory of jobs up to {memory} bytes" if memory else "memory of jobs not limited"
+        return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes, {jobs}"
 
     @property
     def _fsync_in_words(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any, cast
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IAddress
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -37,6 +38,9 @@ OUTPUT_LIMIT_BYTES = 1 << 16
 READ_BYTES = 1 << 16
 """The most that one read of Twisted's brings."""
 
+PEER = IPv4Address("TCP", "127.0.0.1", 1)
+"""Where connections come from."""
+
 STARTED_S = 1_700_000_000
 """The wall clock when a `MemoryServer` is made."""
 
@@ -53,12 +57,15 @@ class MemoryTransport:
     """
 
     def __init__(
-        self, clock: Clock, protocol: Any, stirred: Callable[[], object] = lambda: None
-    ) -> None:
+        self, clock: Clock, protocol: Any, stirred: Callable[[], object] = lambda: None,
+        peer: IAddress = PEER,
+    ) -> None:  # fmt: skip
         """
         :param stirred: called when the protocol has done something that the other end may notice.
+        :param peer: the address of the other end.
         """
         self.stirred = stirred
+        self._peer = peer
         self.is_delivering = False
         self._reason: Exception | None = None
         self.unread = bytearray()
@@ -116,8 +123,8 @@ class MemoryTransport:
             self.is_reading = True
             self._clock.callLater(0, self.read)
 
-    def getPeer(self) -> IPv4Address:
-        return IPv4Address("TCP", "127.0.0.1", 1)
+    def getPeer(self) -> IAddress:
+        return self._peer
 
     def getHost(self) -> IPv4Address:
         return IPv4Address("TCP", "127.0.0.1", 11300)
@@ -188,9 +195,11 @@ class Client:
     One connection, as its client sees it.
     """
 
-    def __init__(self, server: MemoryServer, protocol: BeanstalkProtocol) -> None:
+    def __init__(
+        self, server: MemoryServer, protocol: BeanstalkProtocol, peer: IAddress = PEER
+    ) -> None:
         self.protocol = protocol
-        self.transport = MemoryTransport(server.clock, protocol)
+        self.transport = MemoryTransport(server.clock, protocol, peer=peer)
         self._server = server
         cast(Any, protocol).makeConnection(self.transport)
 
@@ -285,14 +294,14 @@ class MemoryServer:
     def _now_ns(self) -> int:
         return round(self.clock.seconds() * NS)
 
-    def connect(self, dialect: str = MODERN.name) -> Client:
+    def connect(self, dialect: str = MODERN.name, peer: IAddress = PEER) -> Client:
         """
-        Make a connection to a port that speaks this dialect.
+        Make a connection from this address to a port that speaks this dialect.
         """
         factory = self.service.factory_v1 if dialect == V1 else self.service.factory
-        protocol = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+        protocol = factory.buildProtocol(peer)
         assert isinstance(protocol, BeanstalkProtocol)
-        client = Client(self, protocol)
+        client = Client(self, protocol, peer)
         self._clients.append(client)
         return client
 

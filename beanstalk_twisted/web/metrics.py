@@ -183,6 +183,11 @@ class Metrics:
         yield out.take()
 
     def _write_others(self, out: Writer) -> None:
+        memory = self._service.memory
+        name = "beanstalkd_jobs_memory_bytes"
+        out.single(name, "gauge", "Memory that jobs take, as it is counted", memory.used_bytes)
+        name = "beanstalkd_jobs_memory_limit_bytes"
+        out.single(name, "gauge", "Memory that jobs may take", memory.most_bytes)
         out.head("beanstalkd_reactor_lag_seconds", "histogram", "How late timers are called")
         out.histogram("beanstalkd_reactor_lag_seconds", "", self._lags, seconds(LAG_BOUNDS_NS))
         times = self._service.queue.state.times
@@ -193,6 +198,9 @@ class Metrics:
         access = self._service.access
         if access is not None:
             _write_access(out, access)
+        name = "beanstalkd_connections_stalled_total"
+        text = "Connections closed that had begun a command and did not go on"
+        out.single(name, "counter", text, self._service.connections_stalled)
         connections, refused, requests = self._http()
         out.head("beanstalkd_connections_rejected_total", "counter", "Connections refused")
         for protocol, count in (

@@ -40,7 +40,7 @@ from beanstalk_twisted.daemon.listening import (
 )
 from beanstalk_twisted.daemon.log_lines import line
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.server.settings import IN_MEMORY, Settings
+from beanstalk_twisted.server.settings import IN_MEMORY, Limits, Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
@@ -228,17 +228,21 @@ def test_what_runs_and_how_it_was_told_to_is_said_first_also_when_the_start_is_r
 def test_what_a_server_was_told_is_said_in_one_line() -> None:
     always = Settings(65_535, 1 << 16, ALWAYS)
     assert always.in_words("", has_hub=True) == (
-        "in memory only (jobs are lost when the server ends), hub on, max job size 65535 bytes"
+        "in memory only (jobs are lost when the server ends), hub on, max job size 65535 bytes, "
+        "memory of jobs not limited"
     )
     assert always.in_words("/var/lib/bs", has_hub=False) == (
         "binlog /var/lib/bs, fsync always (inline up to 300 us), fsync timeout 60 s, hub off, "
-        "max job size 65535 bytes"
+        "max job size 65535 bytes, memory of jobs not limited"
     )
     from_threads = always._replace(fsync_inline_us=0).in_words("/x", has_hub=True)
     assert from_threads.startswith("binlog /x, fsync always (never inline), fsync timeout ")
-    within = always._replace(fsync=FsyncPolicy(0.02), fsync_timeout_s=0, max_job_bytes=9)
+    within = always._replace(
+        fsync=FsyncPolicy(0.02), fsync_timeout_s=0, max_job_bytes=9, limits=Limits(memory_bytes=7)
+    )
     assert within.in_words("/x", has_hub=True) == (
-        "binlog /x, fsync within 20 ms, no fsync timeout, hub on, max job size 9 bytes"
+        "binlog /x, fsync within 20 ms, no fsync timeout, hub on, max job size 9 bytes, "
+        "memory of jobs up to 7 bytes"
     )
     never = always._replace(fsync=NEVER).in_words("/x", has_hub=True)
     assert never.startswith("binlog /x, fsync never, ")

@@ -8,6 +8,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.rules.puts import Plenty
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.recording_log import Budget
 from tests.rules.tagged import tag, tags_of
@@ -288,8 +289,8 @@ def test_an_update_on_a_full_disk_is_refused(client: Client, budget: Budget) -> 
 def test_a_body_for_which_there_is_no_memory_is_refused(server: Server, client: Client) -> None:
     job_id = client.put()
 
-    class Scarce:
-        def takes(self, size: int) -> bool:
+    class Scarce(Plenty):
+        def takes_all(self, size: int, growth: int) -> bool:
             """
             See `Memory`.
             """

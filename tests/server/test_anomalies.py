@@ -175,7 +175,9 @@ def no_memory(session: Session) -> str:
 def test_a_wrong_line_is_answered_also_where_there_is_no_memory_to_tell_of_it(told: Any) -> None:
     server = MemoryServer(directory=MemoryDirectory())
     server.advance()
-    server.service.context.wrong = Anomalies(server.clock, no_memory).note_wrong
+    server.service.context.wrong = Anomalies(
+        server.clock, no_memory, server.service.memory
+    ).note_wrong
     assert server.connect().ask(b"bogus\r\nuse a\r\n") == b"UNKNOWN_COMMAND\r\nUSING a\r\n"
     assert told("client-error") == []
 

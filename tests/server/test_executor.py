@@ -11,6 +11,7 @@ import pytest
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.changes import JobLog
+from beanstalk_twisted.rules.puts import Plenty
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.execution_context import (
@@ -317,8 +318,8 @@ def test_a_body_that_is_one_byte_too_large_is_skipped_and_uses_up_no_id() -> Non
 def test_a_body_for_which_there_is_no_memory_is_skipped() -> None:
     place = Place()
 
-    class Scarce:
-        def takes(self, size: int) -> bool:
+    class Scarce(Plenty):
+        def takes_all(self, size: int, growth: int) -> bool:
             return size < 3
 
     place.queue.memory = Scarce()

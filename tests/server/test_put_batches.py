@@ -202,6 +202,17 @@ class Scarce:
         self.left -= size
         return self.left >= 0
 
+    def takes_all(self, size: int, growth: int) -> bool:
+        """
+        See `Memory.takes_all`.
+        """
+        return self.takes(size)
+
+    def hold(self, change: int) -> None:
+        """
+        See `Memory.hold`.
+        """
+
 
 def test_a_batch_for_which_there_is_no_memory_is_read_and_dropped() -> None:
     server, client = connect(LIMIT)

@@ -1,0 +1,119 @@
+"""
+How much memory the process may use: the machine's, or what its control group allows if that is
+less.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from twisted.python import usage
+
+from beanstalk_twisted.daemon.options import whole_number
+from beanstalk_twisted.server.memory_limit import NO_LIMIT
+
+Read = Callable[[str], str | None]
+"""Gives the text of a file; None if it cannot be read."""
+
+SERVER_BYTES: Final = 64 << 20
+"""What a server without jobs takes: some 50 MB, and replies on their way."""
+
+MEMBERSHIP: Final = "/proc/self/cgroup"
+"""Says which control groups the process is in, ``number:controllers:path`` each (cgroups(7))."""
+
+ROOT_V2: Final = "/sys/fs/cgroup"
+LIMITS_V2: Final = ("memory.max", "memory.high")
+"""The second slows a process down that takes more, until nothing moves."""
+
+ROOT_V1: Final = "/sys/fs/cgroup/memory"
+LIMITS_V1: Final = ("memory.limit_in_bytes",)
+
+
+class MemoryShare(NamedTuple):
+    """
+    What ``--max-memory`` was given: bytes, or a percentage.
+    """
+
+    value: int
+    is_percentage: bool = False
+
+    def of(self, machine_bytes: int | None) -> int:
+        """
+        :param machine_bytes: that the process may use, jobs or not; None if nobody knows.
+        :return: bytes that jobs may take; 0 for no limit.
+        """
+        if not self.is_percentage:
+            return self.value
+        if machine_bytes is None or not self.value:
+            return 0
+        return max(1, (machine_bytes - SERVER_BYTES) * self.value // 100)
+
+
+def memory_share(option: str, text: str) -> MemoryShare:
+    """
+    Read a number of bytes, or a percentage from 0 to 100.
+    """
+    number, sign, rest = text.strip().partition("%")
+    is_number = number.isascii() and number.isdigit() and not rest
+    if not is_number or (sign and whole_number(option, number) > 100):
+        raise usage.UsageError(f"{option} needs bytes or a percentage, such as 80%, not {text!r}")
+    return MemoryShare(whole_number(option, number), bool(sign))
+
+
+def machine_bytes(read: Read | None = None, ram_bytes: int | None = None) -> int | None:
+    """
+    :param read: the machine's files by default.
+    :param ram_bytes: what the machine has; by default it is asked.
+    :return: bytes that the process may use; None if nobody knows.
+    """
+    found = [*_group_limits(_read_file if read is None else read)]
+    ram = _ram_bytes() if ram_bytes is None else ram_bytes
+    if ram:
+        found.append(ram)
+    return min(found, default=None)
+
+
+def _group_limits(read: Read) -> Iterator[int]:
+    """
+    Those of all groups that the process is in, with those above.
+    """
+    for line in (read(MEMBERSHIP) or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            yield from _limits_above(read, ROOT_V2, path, LIMITS_V2)
+        elif "memory" in controllers.split(","):
+            yield from _limits_above(read, ROOT_V1, path, LIMITS_V1)
+
+
+def _limits_above(read: Read, root: str, path: str, names: tuple[str, ...]) -> Iterator[int]:
+    """
+    In a container the root may be the group itself, whose path is that of the machine: groups that
+    are not there have no limit.
+    """
+    group = PurePosixPath(root, *[part for part in path.split("/") if part not in ("", "..")])
+    while True:
+        for name in names:
+            text = (read(f"{group}/{name}") or "").strip()
+            if text.isdigit() and int(text) < NO_LIMIT:
+                yield int(text)
+        if str(group) == root:
+            return
+        group = group.parent
+
+
+def _read_file(path: str) -> str | None:
+    with suppress(OSError, UnicodeDecodeError), open(path, encoding="ascii") as file:
+        return file.read()
+    return None
+
+
+def _ram_bytes() -> int:
+    """
+    :return: what the machine has; 0 if it does not say.
+    """
+    with suppress(OSError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 0

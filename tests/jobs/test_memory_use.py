@@ -1,0 +1,73 @@
+"""
+What jobs are said to take of memory, beside what the process grows by.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+FILL = """
+import gc, os, sys
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.server.process_stats import Process
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.wire.commands import COUNTERS
+from beanstalk_twisted.wire.tags import PutTags
+
+kind, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+now = 10**18
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def put(number):
+    body = os.urandom(size)
+    if kind == "tubes":
+        queue.use(session, now, b"tube-%d" % number)
+    if kind.startswith("tags-"):
+        key = b"key-%015d" % number
+        tags = PutTags(**{word: key for word in kind.split("-")[1:]})
+        queue.put_batches.put_tagged(session, now, now, 7, 0, 60, tags, body)
+        return
+    draft = queue.begin_put(session, now + number)
+    queue.put(session, now + number, draft, 7, 5 if kind == "delayed" else 0, 60, body)
+
+gc.disable()
+queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, size)
+session = queue.connect()
+counted, before = queue.state.memory_bytes, resident()
+for number in range(count):
+    put(number)
+if kind in ("reserved", "buried"):
+    for _ in range(count):
+        queue.reserve(session, now)
+if kind == "buried":
+    for job_id in range(1, count + 1):
+        queue.bury(session, now + job_id, job_id, 7)
+print(len(queue.state.jobs), queue.state.memory_bytes - counted, resident() - before)
+"""
+
+KINDS = [
+    ("ready", 40_000, 0), ("ready", 40_000, 200), ("ready", 4_000, 20_000), ("ready", 20, 4 << 20),
+    ("delayed", 20_000, 100), ("reserved", 20_000, 100), ("buried", 20_000, 100),
+    ("tubes", 10_000, 100), ("tags-unique_key", 10_000, 100), ("tags-group", 10_000, 100),
+    ("tags-concurrency_key", 10_000, 100),
+    ("tags-unique_key-group-concurrency_key", 10_000, 100),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
+@pytest.mark.parametrize(("kind", "count", "size"), KINDS, ids=[f"{k}-{s}" for k, _, s in KINDS])
+def test_what_is_counted_is_about_what_the_process_grows_by(
+    kind: str, count: int, size: int
+) -> None:
+    command = [sys.executable, "-c", FILL, kind, str(count), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    jobs, counted, grown = map(int, done.stdout.split())
+    assert jobs == count
+    # More by the third of a job's own bytes where this is compiled; less by what malloc rounds up.
+    assert 0.8 * grown < counted < 1.5 * grown, (counted / count, grown / count)
