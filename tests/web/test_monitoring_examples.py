@@ -162,6 +162,12 @@ CASES: Final = {
          "beanstalkd_binlog_max_size_bytes": "1024x9"}, 6,
         "s has 1kiB left on its disk",
     ),
+    "BeanstalkdMemoryFull": Case(
+        {"beanstalkd_jobs_memory_bytes": "9216 9728x9",
+         "beanstalkd_jobs_memory_limit_bytes": "10240x10"},
+        {"beanstalkd_jobs_memory_bytes": "9216x9", "beanstalkd_jobs_memory_limit_bytes": "10240x9"},
+        2, "Jobs of s take 9.5kiB, more than 90 % of --max-memory",
+    ),
     "BeanstalkdSlowSyncs": Case(
         buckets("beanstalkd_binlog_fsync_seconds", SLOW),
         buckets("beanstalkd_binlog_fsync_seconds", QUICK), 11,
