@@ -43,7 +43,7 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("cli.inspect", "cli.rewrite", "queue", "spark"),
     ("queue.cli",),
-    ("doctor",),
+    ("access", "doctor"),
 )
 
 # What knows no Twisted, clock, socket or file: bytes and times are given.  The executor of commands

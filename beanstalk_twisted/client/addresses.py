@@ -5,6 +5,7 @@ Where a server is, as text: an endpoint of Twisted's, or HOST:PORT.
 import re
 from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import unquote
 
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -15,11 +16,30 @@ DEFAULT_PORT: Final = 11300
 ENDPOINTS: Final = ("tcp:", "unix:", "tls:", "ssl:")
 """What begins so is an endpoint of Twisted's already, of a kind that we know."""
 
+URL: Final = "beanstalk://"
+"""What an address begins with that may have a token in it."""
+
 PORTS: Final = range(1, 65_536)
 """TCP's."""
 
 _OTHER_ENDPOINT: Final = re.compile(r"[A-Za-z]\w*:[^:]*:")
 """A kind of endpoint that a plug-in may bring, and its parts; a plain HOST:PORT has one colon."""
+
+
+def without_token(text: str) -> tuple[str, str | None]:
+    """
+    Part ``beanstalk://:TOKEN@HOST:PORT``.
+
+    :return: the address, and the token; None if there is none.  Any other text is an address.
+    :raise ValueError: it begins so and is none, which is not shown, since it may have a token.
+    """
+    if not text.startswith(URL):
+        return text, None
+    login, at, place = text.removeprefix(URL).rpartition("@")
+    name, _, token = login.partition(":")
+    if not place or "/" in place or bool(at) != bool(token) or name:
+        raise ValueError(f"no server: write {URL}HOST:PORT or {URL}:TOKEN@HOST:PORT")
+    return place, unquote(token) or None
 
 
 def endpoint(text: str) -> str:

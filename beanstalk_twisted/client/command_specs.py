@@ -121,8 +121,9 @@ JOB: Final = Shape(_job_and_size, has_body=True)
 
 _ANY_COMMAND: Final = (
     errors.BadFormat, errors.UnknownCommand, errors.InternalError, errors.OutOfMemory,
+    errors.Unauthorized,
 )  # fmt: skip
-"""What may come in answer to anything (protocol.txt, "Error responses")."""
+"""What may come in answer to anything (protocol.txt, "Error responses"; docs/access.md)."""
 
 _LIMITS: Final = {
     grammar.JOB_ID: grammar.MAX_U64, grammar.PRIORITY: grammar.MAX_U32,

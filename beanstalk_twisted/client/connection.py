@@ -29,7 +29,7 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client import extension_specs as extended
-from beanstalk_twisted.client.addresses import endpoint_of, the_reactor
+from beanstalk_twisted.client.addresses import endpoint_of, the_reactor, without_token
 from beanstalk_twisted.client.announcement import Announcement
 from beanstalk_twisted.client.command_specs import CommandSpec, Reply
 from beanstalk_twisted.client.deadline import Deadline, cancel
@@ -452,15 +452,29 @@ class Connection(Protocol, ExtensionCommands):
 
 def connect(
     endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S,
-    dialect: str = MODERN.name,
+    dialect: str = MODERN.name, token: str | None = None,
 ) -> Deferred[Connection]:  # fmt: skip
     """
     Make one connection.  When it ends, it has ended: `service.Client` is what comes back.
 
     :param dialect: what the server's port speaks, ``modern`` or ``v1``.
+    :param token: shown before anything else; None for none, or for that of the address.
+    :return: fails with `errors.Unauthorized` if the token is nobody's.
     """
     reactor = reactor or the_reactor()
+    if isinstance(endpoint, str):
+        endpoint, in_address = without_token(endpoint)
+        token = token or in_address
     name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
     protocol = Connection(reactor, grace_s=grace_s, dialect=dialect, server=name)
     made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
-    return made
+    return made if token is None else made.addCallback(_authorized, token)
+
+
+def _authorized(connection: Connection, token: str) -> Deferred[Connection]:
+    def refused(failure: Failure) -> Failure:
+        connection.part()
+        return failure
+
+    shown: Deferred[Any] = connection.auth(token)
+    return shown.addCallbacks(lambda _: connection, refused)

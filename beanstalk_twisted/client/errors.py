@@ -137,6 +137,11 @@ class UnknownCommand(ErrorReply):
     meaning = "the server does not know this command"
 
 
+class Unauthorized(ErrorReply):
+    word = b"UNAUTHORIZED"
+    meaning = "the token is nobody's, or the server gives us no right to this; nothing was changed"
+
+
 BY_WORD: Final = {kind.word: kind for kind in ErrorReply.__subclasses__()}
 """The classes by their words on the wire."""
 

@@ -35,6 +35,10 @@ def _nothing_announced(failure: Failure) -> frozenset[str]:
     return frozenset()
 
 
+def _trusts_everybody(failure: Failure) -> None:
+    failure.trap(errors.UnknownCommand)
+
+
 class ExtensionCommands(Commands):
     """
     The methods.  Each gives a Deferred of what the server answers.
@@ -48,6 +52,17 @@ class ExtensionCommands(Commands):
         """
         asked: Deferred[frozenset[str]] = self.send(extended.CAPABILITIES)
         return asked.addErrback(_nothing_announced)
+
+    def auth(self, token: str) -> Deferred[None]:
+        """
+        Be on this connection whose token this is; a server that asks nobody for rights takes any.
+        `service.Client` shows the token that it was given on each connection by itself.
+
+        :raise Unauthorized: it is nobody's; all is as it was.
+        :raise ValueError: there can be no such token.
+        """
+        shown: Deferred[None] = self.send(extended.AUTH_TOKEN, (token,))
+        return shown.addErrback(_trusts_everybody)
 
     # For whoever puts jobs in.
 

@@ -33,7 +33,7 @@ from beanstalk_twisted.client.command_specs import (
 from beanstalk_twisted.client.stats import ConnectionStats, GroupStats, ListedJob, TubePolicy
 from beanstalk_twisted.client.tags import STATES, Inserted, Tags, name_bytes, on_wire, words_of
 from beanstalk_twisted.wire import extensions, grammar, yaml
-from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
+from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, MAX_U32, MAX_U64, Field
 from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, PutTags, write_tags
 
@@ -137,6 +137,15 @@ def _group(what: str, value: object) -> bytes:
     return name_bytes(what, value)
 
 
+def _token(what: str, value: object) -> bytes:
+    """
+    A wrong one is not shown: it may be a secret with a typing error.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,200}", value):
+        raise ValueError(f"{what} is 1 to 200 characters of ASCII without spaces")
+    return value.encode()
+
+
 def _policy(what: str, value: object) -> bytes:
     if not isinstance(value, tuple) or not all(map(_is_pair, value)):
         raise TypeError(f"{what} is keys and values, not {value!r}")
@@ -194,6 +203,7 @@ _WRITES: Final[Mapping[Field, _Write]] = {
     extensions.TARGET: _target, extensions.POLICY_PAIRS: _policy, extensions.DEAD_BOUND: _u32,
     grammar.OPTIONAL_BYTES: _optional(_u32), extensions.GROUP: _group,
     extensions.WEIGHT: _whole(1, extensions.MAX_WEIGHT),
+    extensions.TOKEN: _token,
     extensions.MODE: _one_of("fifo", "weighted", "weighted-fair"),
 }  # fmt: skip
 _FAILURES: Final[Mapping[type[errors.ErrorReply], Shape]] = {errors.Duplicate: NUMBER}
@@ -226,7 +236,8 @@ class ExtensionSpec(CommandSpec):
         self.form: str = form
         self.is_extended = True
         self._takes_s = takes_s
-        if row.name == "capabilities":
+        if row.name in ("auth", "capabilities"):
+            # Sent to any server: before a token nothing else may be asked.
             self._words = frozenset()
 
     def line(self, args: tuple[Any, ...]) -> bytes:
@@ -364,7 +375,9 @@ def _end(reply: Reply) -> str:
     return reply.word.decode().lower()
 
 
-_ROWS: Final = {row.form or row.name: row for row in EXTENSIONS} | {"put <tags>": TAGGED_PUT}
+_ROWS: Final = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)} | {
+    "put <tags>": TAGGED_PUT
+}
 _PUT_FAILS: Final = (errors.ExpectedCrlf, errors.JobTooBig, errors.Draining)
 
 CAPABILITIES: Final = ExtensionSpec("capabilities", b"OK", DOCUMENT, _words, is_repeatable=True)
@@ -372,6 +385,9 @@ CAPABILITIES: Final = ExtensionSpec("capabilities", b"OK", DOCUMENT, _words, is_
 Asks for the words that a server knows beside beanstalkd's.  It is one bare line, so a server that
 does not know it does no more than say so.
 """
+
+AUTH_TOKEN: Final = ExtensionSpec("auth", b"AUTHORIZED", BARE, no_result, is_repeatable=True)
+"""Shows a token.  A server that trusts everybody does not know it, and says so."""
 
 PUT_TAGGED: Final = ExtensionSpec(
     "put <tags>", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS

@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.addresses import endpoint_of, the_reactor
+from beanstalk_twisted.client.addresses import endpoint_of, the_reactor, without_token
 from beanstalk_twisted.client.command_specs import CommandSpec
 from beanstalk_twisted.client.connection import (
     GRACE_S,
@@ -84,10 +84,11 @@ class Client(ClientService, ExtensionCommands):
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
         probes: bool = False, logs: bool = True, dialect: str = MODERN.name,
+        token: str | None = None,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
-            as ``unix:/run/bs.sock``.
+            as ``unix:/run/bs.sock``; ``beanstalk://:TOKEN@127.0.0.1:11300`` has the token in it.
         :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
         :param connected: called when a connection is there and its tubes are restored.
         :param lost: called when a connection is lost that was.
@@ -96,11 +97,18 @@ class Client(ClientService, ExtensionCommands):
         :param logs: write to Twisted's log that the server is not there, and that it is again.
         :param dialect: what the server's port speaks, ``modern`` or ``v1``, which has fewer
             commands and is never probed.
-        :raise ValueError: the text names no server, or there is no such dialect.
+        :param token: shown on each connection before anything else (`auth`); None for none.
+        :raise ValueError: the text names no server, there is no such dialect, or v1 has a token.
         :raise TypeError: it is neither text nor an endpoint.
         """
         check_dialect(dialect)
         reactor = reactor or the_reactor()
+        if isinstance(endpoint, str):
+            endpoint, in_address = without_token(endpoint)
+            token = token or in_address
+        if token and dialect == V1:
+            raise ValueError("protocol v1 has no tokens")
+        self._token = token
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
@@ -234,10 +242,19 @@ class Client(ClientService, ExtensionCommands):
 
     def _greet(self, connection: Connection) -> None:
         """
-        Restore the tubes, their weights and the mode.  Nothing else is sent before the server has
-        confirmed them all: a job must not go into the wrong one.
+        Show the token, if there is one, then restore the tubes, their weights and the mode.
+        Nothing else is sent before the server has confirmed them all: a job must not go into the
+        wrong one.
         """
         self._newest = connection
+        if self._token is None:
+            self._restore(connection)
+        else:
+            shown = gatherResults([connection.auth(self._token)], consumeErrors=True)
+            shown.addCallback(lambda _: self._restore(connection))
+            shown.addErrback(self._refused, connection)
+
+    def _restore(self, connection: Connection) -> None:
         commands = [] if self._is_v1 else self._tubes.commands()
         asked: list[Deferred[Any]] = [connection.send(*command) for command in commands[:1]]
         if self._probes:  # Ahead of what has to wait for the answer.
@@ -254,7 +271,7 @@ class Client(ClientService, ExtensionCommands):
         if isinstance(error, errors.ClientError) and not isinstance(
             error, errors.Unanswered | errors.NotCarriedOut
         ):
-            self._log.warn("cannot restore tubes: {error}", error=error)
+            self._log.warn("cannot use the connection: {error}", error=error)
             connection.abort(error)
 
     def _begin(self, connection: Connection) -> None:

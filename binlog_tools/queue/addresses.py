@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
 
 from binlog_tools.client import LIMIT_S, Connection, Lost, parse_address
+from binlog_tools.queue.server import Refused
 
 if TYPE_CHECKING:
     import ssl
+
+URL: Final = "beanstalk://"
+"""What an address begins with that may have a token in it."""
 
 FORMS: Final = "HOST:PORT, tls:HOST:PORT or unix:PATH"
 """How an address is written, for people."""
@@ -155,20 +160,25 @@ class Address(NamedTuple):
 
     :ivar port: 0 for a UNIX socket.
     :ivar tls: how it is spoken; None for plain TCP.
+    :ivar token: shown before anything else; None for none.
     """
 
     host: str
     port: int
     tls: Tls | None = None
+    token: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Address":
         """
         Read ``HOST:PORT``, ``HOST``, ``tcp:HOST:PORT``, ``unix:PATH`` or ``tls:HOST:PORT``, which
-        options may follow: ``:trustRoots=FOLDER``, ``:certificate=FILE``, ``:privateKey=FILE``.
+        options may follow: ``:trustRoots=FOLDER``, ``:certificate=FILE``, ``:privateKey=FILE``; or
+        ``beanstalk://:TOKEN@HOST:PORT``.
 
         :raise ValueError: it is none.
         """
+        if text.startswith(URL):
+            return cls._with_token(text.removeprefix(URL))
         kind, colon, rest = text.partition(":")
         if colon and kind == "unix":
             if not rest:
@@ -177,6 +187,17 @@ class Address(NamedTuple):
         if colon and kind == "tls":
             return cls._with_tls(rest, text)
         return cls(*_place(rest if kind == "tcp" and colon else text))
+
+    @classmethod
+    def _with_token(cls, text: str) -> "Address":
+        """
+        :raise ValueError: it is none, and not shown, since it may have a token.
+        """
+        login, at, place = text.rpartition("@")
+        name, _, token = login.partition(":")
+        if not place or "/" in place or bool(at) != bool(token) or name:
+            raise ValueError(f"no address: write {URL}HOST:PORT or {URL}:TOKEN@HOST:PORT")
+        return cls(*_place(place), token=unquote(token) or None)
 
     @classmethod
     def _with_tls(cls, rest: str, text: str) -> "Address":
@@ -191,8 +212,21 @@ class Address(NamedTuple):
 
     def connect(self, limit_s: float = LIMIT_S) -> Connection:
         """
+        Connect, and show the token, if there is one; a server that trusts everybody takes any.
+
         :raise OSError: there is no server.
+        :raise Refused: the token is nobody's.
         """
+        line = self._connect(limit_s)
+        if self.token is not None:
+            try:
+                _show(line, self.token)
+            except BaseException:
+                line.close()
+                raise
+        return line
+
+    def _connect(self, limit_s: float) -> Connection:
         if not self.port:
             return UnixConnection(self.host, limit_s)
         if self.tls is not None:
@@ -200,6 +234,16 @@ class Address(NamedTuple):
         return Connection(self.host, self.port, limit_s)
 
 
+def _show(line: Connection, token: str) -> None:
+    if not _TOKEN.fullmatch(token):
+        raise Lost(0, "the token is none: it has 1 to 200 characters of ASCII without spaces")
+    line.send(b"auth %s\r\n" % token.encode())
+    reply = line.reply()
+    if reply.name not in (b"AUTHORIZED", b"UNKNOWN_COMMAND"):
+        raise Refused("auth", reply)
+
+
+_TOKEN: Final = re.compile(r"[!-~]{1,200}")
 _IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+(%\w+)?")
 _OPTIONS: Final = re.compile(r":(?=\w+=)")
 

@@ -19,8 +19,8 @@ from beanstalk_twisted.client.extension_specs import SPECS, NewJob, job_lines, n
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.client.tags import Tags
 from beanstalk_twisted.wire import extensions, grammar
-from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.extensions import EXTENSIONS, MAX_BATCH_LINE_BYTES, TAGGED_PUT
+from beanstalk_twisted.wire.dialects import GUARDED
+from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, MAX_BATCH_LINE_BYTES, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.job_lines import JobLine, parse_job_line
 from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS
@@ -47,6 +47,7 @@ ALL_TAGS = st.one_of(
     st.builds(Tags, concurrency_key=KEYS, group=st.just("a"), after=st.just("b")),
 )  # fmt: skip
 OTHERS: dict[Field, st.SearchStrategy[Any]] = {
+    extensions.TOKEN: st.text("az~!-", min_size=1, max_size=200),
     grammar.TUBE_WORD: TUBE_NAMES.filter(lambda name: len(name) < 150).map(str.encode),
     extensions.JOB_IDS: st.lists(st.integers(0, U64), min_size=1, max_size=9).map(tuple),
     extensions.FLUSHED_STATE: st.sampled_from(["ready", "delayed", "buried", "all"]),
@@ -103,14 +104,15 @@ def sample(spec: specs.ExtensionSpec) -> list[Any]:
         OPTIONAL_TAGS: None, TAGS: Tags(group="g").for_wire(),
         grammar.TUBE_THEN: b"tube", extensions.POLICY_PAIRS: (("rate", "1"),),
         extensions.TARGET: b"tube", grammar.OPTIONAL_BYTES: None, extensions.GROUP: "g",
-        extensions.WATCHED: b"tube", extensions.MODE: "fifo",
+        extensions.TOKEN: "bst_x", extensions.WATCHED: b"tube", extensions.MODE: "fifo",
         extensions.FLUSHED_STATE: "all", extensions.LISTED_STATE: "all",
     }  # fmt: skip
     return [others.get(field, 7) for field in spec.row.fields]
 
 
 def test_every_row_of_the_table_has_a_spec_and_every_spec_a_row() -> None:
-    rows = {row.form or row.name: row for row in EXTENSIONS} | {"put <tags>": TAGGED_PUT}
+    rows = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)}
+    rows["put <tags>"] = TAGGED_PUT
     assert rows["truncate"].operation == "flush-tube"
     assert set(SPECS) == set(rows) - {"truncate"}
     assert all(spec.row is rows[name] and spec.is_extended for name, spec in SPECS.items())
@@ -122,7 +124,7 @@ def test_the_server_reads_from_a_line_what_the_client_has_written(data: st.DataO
     spec = data.draw(st.sampled_from(list(SPECS.values())))
     args = data.draw(st.tuples(*map(values_of, spec.row.fields)))
     line = spec.line(args)
-    command, parsed, has_junk = MODERN.parse(line.removesuffix(b"\r\n"))
+    command, parsed, has_junk = GUARDED.parse(line.removesuffix(b"\r\n"))
     assert command is spec.row
     assert not has_junk
     assert parsed == tuple(map(read, spec.row.fields, args))
@@ -147,7 +149,9 @@ def test_a_number_is_taken_up_to_its_limits_and_not_past_them(spec: specs.Extens
 @EACH
 @pytest.mark.parametrize("wrong", [1.0, "1 2", True, b"x y", b"\r\n", ("1",), "stats\r\n", "nope!"])
 def test_a_value_of_the_wrong_kind_is_refused(spec: specs.ExtensionSpec, wrong: object) -> None:
-    for at in range(len(spec.row.fields)):
+    for at, field in enumerate(spec.row.fields):
+        if field is extensions.TOKEN and wrong == "nope!":
+            continue  # A token like any other.
         args = sample(spec)
         args[at] = wrong
         with pytest.raises((TypeError, ValueError)):

@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "flush": "flush", "tubes": "tubes", "stats": "tubes", "pause": "tubes", "policy": "tubes",
     "dead": "dead", "top": "top", "tail": "tail", "connections": "listing", "drain": "draining",
     "undrain": "draining", "health": "draining", "doctor": "binlog_tools.doctor.command",
+    "token": "binlog_tools.access.command", "access": "binlog_tools.access.command",
 }  # fmt: skip
 """
 The module of each subcommand, of this package or with its whole name, in the order of the help;
@@ -122,7 +123,12 @@ class Commands(LateGroup):
     help="What the server's port speaks; v1, of old servers, has only "
     + ", ".join(COMMANDS_V1) + ".",
 )  # fmt: skip
-def cli(address: Address | None, dialect: str) -> None:
+@click.option(
+    "--token-file", type=click.Path(), metavar="FILE",
+    help="Show the server the token in this file before anything else; also BEANSTALK_TOKEN, the "
+    "token itself.",
+)  # fmt: skip
+def cli(address: Address | None, dialect: str, token_file: str | None) -> None:
     """
     Put jobs into a beanstalkd, take them out, look at them and after them.
 

@@ -2,6 +2,7 @@
 What several subcommands ask for, and how they show it.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from binlog_tools.queue.server import STATES, Job, Queue, tube_name
 F = TypeVar("F", bound=Callable[..., Any])
 
 SERVER: Final = "BEANSTALK_SERVER"
+SHOWN: Final = "BEANSTALK_TOKEN"
+MAX_TOKEN: Final = 1024
+"""Characters of a file that are looked at for a token."""
 MAX_U32: Final = (1 << 32) - 1
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, unless told: what other clients take."""
@@ -64,6 +68,29 @@ class _ServerOption(click.Option):
         if source is ParameterSource.COMMANDLINE or before is None:
             return value, source
         return before, ParameterSource.COMMANDLINE
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """
+        Add the token that is to be shown, unless the address has one.
+        """
+        address = super().process_value(ctx, value)
+        if not isinstance(address, Address) or address.token is not None:
+            return address
+        return address._replace(token=_token(ctx))
+
+
+def _token(ctx: click.Context) -> str | None:
+    """
+    Give the token of ``--token-file``, else of the environment; None if there is none.
+    """
+    path = ctx.find_root().params.get("token_file")
+    if path is None:
+        return os.environ.get(SHOWN) or None
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.readline(MAX_TOKEN).strip()
+    except OSError as problem:
+        raise click.UsageError(f"--token-file {path}: {problem.strerror}") from None
 
 
 server: Final = click.option(

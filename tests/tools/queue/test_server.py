@@ -26,7 +26,7 @@ from tests.tools.queue.lines import MemoryLine
     ],
 )  # fmt: skip
 def test_a_server_is_named_like_this(text: str, address: tuple[str, int]) -> None:
-    assert Address.parse(text) == (*address, None)
+    assert Address.parse(text) == (*address, None, None)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_server_is_named_like_this(text: str, address: tuple[str, int]) -> Non
     ],
 )  # fmt: skip
 def test_and_like_this_for_tls(text: str, place: tuple[str, int], tls: Tls) -> None:
-    assert Address.parse(text) == (*place, tls)
+    assert Address.parse(text) == (*place, tls, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,3 @@
+"""
+`beanstalk token` and `beanstalk access`: what the file of ``--access`` needs and says.
+"""

@@ -1,0 +1,111 @@
+"""
+``beanstalk token`` and ``beanstalk access``.
+"""
+
+import os
+import sys
+from getpass import getpass
+from pathlib import Path
+
+import click
+
+from beanstalk_twisted.access.explaining import NoSuch, explain
+from beanstalk_twisted.access.parsing import MAX_FILE_BYTES, BadAccessFile, parse_access
+from beanstalk_twisted.access.rules import ANONYMOUS, AccessRules
+from beanstalk_twisted.access.tokens import BadHash, hash_of, new_token
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import NOTHING, USAGE, fail
+
+
+@click.command("token")
+@click.option(
+    "--hash", "asks_for_hash", is_flag=True,
+    help="Hash the token that is typed, or comes on stdin, instead of making one.",
+)  # fmt: skip
+@options.as_json
+def token(asks_for_hash: bool, is_json: bool) -> None:
+    """
+    Make a token, and the hash that the server's access file has of it.
+
+    The token is shown this once.  Give it to a program in BEANSTALK_TOKEN or in a file of its own;
+    give the hash to the file.
+    """
+    made = _typed() if asks_for_hash else new_token(os.urandom)
+    try:
+        kept = str(hash_of(made.encode(), os.urandom))
+    except BadHash as problem:
+        fail(USAGE, str(problem))
+    if is_json:
+        Output(True).document({"hash": kept} | ({} if asks_for_hash else {"token": made}))
+        return
+    if not asks_for_hash:
+        Output().line(f"token  {made}")
+    Output().line(f"hash   {kept}")
+
+
+def _typed() -> str:
+    if sys.stdin.isatty():
+        return getpass("Token: ")
+    return sys.stdin.readline(MAX_FILE_BYTES).rstrip("\r\n")
+
+
+@click.group("access")
+def access() -> None:
+    """
+    Check the server's access file, and ask what it means.
+    """
+
+
+@access.command("check")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--as", "name", default=ANONYMOUS, show_default=True, metavar="IDENTITY",
+              help="Who asks.")  # fmt: skip
+@click.argument("command", default="", metavar="[COMMAND]")
+@click.argument("tube", default="", metavar="[TUBE]")
+@options.as_json
+def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None:
+    """
+    Say whether an identity may do something, and why.
+
+    Without COMMAND, whether the file is right, and whom it names.  TUBE is the one that the command
+    is about; of a job, the one it is in.
+
+    Exit codes: 0 it may, or the file is right; 1 it may not; 2 the file is wrong, or has no such
+    identity, or there is no such command.
+    """
+    rules = _read(path)
+    if not command:
+        names = list(rules.identities)
+        if is_json:
+            Output(True).document({"identities": names})
+        else:
+            listed = ": " + ", ".join(names) if names else ""
+            Output().line(f"{path} is right: {told(len(names), 'identity', 'identities')}{listed}")
+        return
+    try:
+        verdict = explain(rules, name, command, tube)
+    except NoSuch as problem:
+        fail(USAGE, str(problem))
+    if is_json:
+        Output(True).document({"may": verdict.may, "why": verdict.why})
+    else:
+        Output().line(verdict.why)
+    if not verdict.may:
+        raise SystemExit(NOTHING)
+
+
+def _read(path: Path) -> AccessRules:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise BadAccessFile(f"it has more than {MAX_FILE_BYTES} bytes")
+        return parse_access(content.decode())
+    except UnicodeDecodeError:
+        fail(USAGE, f"{path}: it is not UTF-8")
+    except OSError as problem:
+        fail(USAGE, f"{path}: it cannot be read: {problem.strerror}")
+    except BadAccessFile as problem:
+        fail(USAGE, f"{path}: {problem}")

@@ -1,0 +1,151 @@
+"""
+Tokens: shown on each connection before anything else, and never told to anybody else.
+"""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.addresses import without_token
+from beanstalk_twisted.client.connection import Connection, connect
+from beanstalk_twisted.client.reconnecting import MOST_S
+from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.server.access.authentication import InlineHashing
+from beanstalk_twisted.wire.v1 import NAME as V1
+from tests.client.world import Line, World, error, is_waiting, result
+from tests.server.access.meeting import OTHER_TOKEN, TOKEN, rules
+
+SECRET = TOKEN.decode()
+
+
+def guarded(world: World) -> None:
+    """
+    Let the server ask for rights from now on.
+    """
+    held = rules(it={"admin": "*"}, other={"look": "*"})
+    world.server.service.require_access(held, InlineHashing())
+
+
+def test_a_client_shows_its_token_on_each_connection_before_anything_else() -> None:
+    world = World()
+    guarded(world)
+    client = world.client(token=SECRET)
+    client.watch("mail")
+    assert world.result(client.put(b"x", tube="mail")) == 1
+    world.link.transport.end(ConnectionResetError())
+    world.settle()
+    again = client.put(b"y", tube="mail")
+    world.advance(MOST_S)
+    assert (result(again), world.connects) == (2, 2)
+
+
+def test_a_job_waits_for_the_answer_to_the_token() -> None:
+    line = Line()
+    shown, put = line.connection.auth(SECRET), line.connection.put(b"x")
+    assert line.sent().startswith(b"auth " + TOKEN + b"\r\n")
+    line.say(b"AUTHORIZED\r\n")
+    assert result(shown) is None and is_waiting(put)
+
+
+def test_a_client_whose_token_is_nobodys_sends_nothing_else_and_says_so_without_it() -> None:
+    world = World()
+    guarded(world)
+    wrong = SECRET[:-1] + "x"
+    client = world.client(token=wrong)
+    with capturedLogs() as events:
+        put = client.put(b"x")
+        world.advance(MOST_S)
+    assert is_waiting(put) and not world.server.service.queue.state.jobs
+    text = "\n".join(f"{formatEvent(event)} {event}" for event in events)
+    assert "UNAUTHORIZED" in text and wrong not in text
+
+
+def test_what_it_has_no_right_to_is_an_error_of_its_own() -> None:
+    world = World()
+    guarded(world)
+    client = world.client(token=OTHER_TOKEN.decode())
+    put = client.put(b"x")
+    world.settle()
+    assert "no right to this" in str(error(put, errors.Unauthorized))
+    assert world.result(client.list_tubes()) == ("default",)
+
+
+def test_a_server_that_trusts_everybody_takes_any_token() -> None:
+    world = World()
+    client = world.client(token=SECRET)
+    assert world.result(client.put(b"x")) == 1
+
+
+def test_another_token_may_be_shown_on_a_connection() -> None:
+    world = World()
+    guarded(world)
+    connection = world.connection()
+    world.settle()
+    refused = connection.put(b"x")
+    world.settle()
+    error(refused, errors.Unauthorized)
+    world.result(connection.auth(SECRET))
+    assert world.result(connection.put(b"x")) == 1
+    wrong = connection.auth("nonsense")
+    world.settle()
+    error(wrong, errors.Unauthorized)
+    assert world.result(connection.put(b"x")) == 2
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nquit", "é", "x" * 201])
+def test_what_can_be_no_token_is_not_sent_and_not_shown(token: str) -> None:
+    line = Line()
+    with pytest.raises(ValueError, match="auth: token is 1 to 200 characters") as caught:
+        line.connection.auth(token)
+    assert not token or token not in str(caught.value)
+    assert line.sent() == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "token"),
+    [
+        ("127.0.0.1:11300", "127.0.0.1:11300", None),
+        ("unix:/run/a@b", "unix:/run/a@b", None),
+        ("beanstalk://host", "host", None),
+        ("beanstalk://:secret@host:1", "host:1", "secret"),
+        ("beanstalk://:a%40b@[::1]:7", "[::1]:7", "a@b"),
+    ],
+)
+def test_an_address_may_have_a_token_in_it(text: str, place: str, token: str | None) -> None:
+    assert without_token(text) == (place, token)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "secret@host", "name:secret@host", ":secret@", ":@host", ":secret@host/path"]
+)
+def test_a_wrong_address_is_not_shown(text: str) -> None:
+    with pytest.raises(ValueError, match="no server: write") as caught:
+        Client(f"beanstalk://{text}")
+    assert "secret" not in str(caught.value)
+
+
+def test_the_token_of_an_address_is_in_no_name_of_the_server() -> None:
+    world = World()
+    client = Client(f"beanstalk://:{SECRET}@127.0.0.1:1", reactor=world.clock)
+    assert SECRET not in repr(vars(client._logged_endpoint))
+
+
+def test_v1_has_no_tokens() -> None:
+    with pytest.raises(ValueError, match="v1 has no tokens"):
+        World().client(token=SECRET, dialect=V1)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_single_connection_is_there_when_its_token_was_taken(is_right: bool) -> None:
+    world = World()
+    guarded(world)
+    token = SECRET if is_right else "nonsense"
+    made: Deferred[Connection] = connect(world.endpoint, reactor=world.clock, token=token)
+    world.settle()
+    if is_right:
+        assert getattr(result(made), "is_open")  # noqa: B009
+    else:
+        error(made, errors.Unauthorized)

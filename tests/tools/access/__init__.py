@@ -1,0 +1,3 @@
+"""
+Mirrors binlog_tools/access/.
+"""

@@ -1,0 +1,93 @@
+"""
+``beanstalk token`` and ``beanstalk access``, as they are called.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from beanstalk_twisted.access.parsing import MAX_FILE_BYTES
+from beanstalk_twisted.access.tokens import TokenHash
+from binlog_tools.queue.cli.commands import cli
+
+
+def call(*words: object, typed: str = "") -> Result:
+    """
+    Call the command.
+    """
+    return CliRunner().invoke(cli, [*map(str, words)], input=typed)
+
+
+def test_a_token_is_made_with_its_hash_and_each_time_another() -> None:
+    made = [json.loads(call("token", "--json").stdout) for _ in range(2)]
+    for each in made:
+        assert TokenHash.parse(each["hash"]).matches(each["token"].encode())
+    assert made[0]["token"] != made[1]["token"]
+
+
+def test_a_token_from_stdin_is_hashed_and_not_shown() -> None:
+    token = json.loads(call("token", "--json").stdout)["token"]
+    result = call("token", "--hash", typed=f"{token}\n")
+    label, kept = result.stdout.split()
+    assert label == "hash" and TokenHash.parse(kept).matches(token.encode())
+    assert token not in result.output
+
+
+def test_what_is_no_token_has_no_hash_and_is_not_shown() -> None:
+    result = call("token", "--hash", typed="my secret\n")
+    assert result.exit_code == 2
+    assert "it is no token: make one with beanstalk token" in result.stderr
+    assert "secret" not in result.output
+
+
+def file_of(tmp_path: Path, text: str) -> Path:
+    """
+    Write a file.
+    """
+    path = tmp_path / "access.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 0, "is right: 1 identity: worker-1"),
+        (("--as", "worker-1", "put", "mail"), 0, 'has by put = "mail"'),
+        (("--as", "worker-1", "reserve", "mail"), 1, "worker-1 may not: reserve of mail needs"),
+        (("put", "mail"), 1, "anonymous may not: put of mail needs put; it has no right"),
+        (("--as", "x", "put", "mail"), 2, "the file has no identity x; it has worker-1, anonym"),
+        (("--as", "worker-1", "put"), 2, "put is about a tube: say which behind it"),
+    ],
+)
+def test_a_file_is_asked(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    path = file_of(tmp_path, '[identities.worker-1]\nuid = 1\nput = "mail"\n')
+    result = call("access", "check", path, *words)
+    assert result.exit_code == code
+    assert said in result.output
+    if code < 2:
+        shown = json.loads(call("access", "check", "--json", path, *words).stdout)
+        assert shown.get("may", True) is (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "it is no TOML"),
+        ("a = 1", "there is no key a"),
+        ("#" * (MAX_FILE_BYTES + 1), f"it has more than {MAX_FILE_BYTES} bytes"),
+    ],
+)
+def test_a_file_that_is_wrong_says_why(tmp_path: Path, text: str, said: str) -> None:
+    result = call("access", "check", file_of(tmp_path, text))
+    assert result.exit_code == 2 and said in result.stderr
+
+
+def test_a_file_that_is_not_there_or_no_text_says_so(tmp_path: Path) -> None:
+    assert "No such file" in call("access", "check", tmp_path / "none").stderr
+    (tmp_path / "raw").write_bytes(b"\xff")
+    assert "it is not UTF-8" in call("access", "check", tmp_path / "raw").stderr
