@@ -58,6 +58,7 @@ class Tally:
     What has been counted since the process started.
 
     :ivar commands: by the counter's key in `stats`.
+    :ivar watches_refused: of connections that watched as many tubes as they may.
     """
 
     def __init__(self) -> None:
@@ -70,6 +71,7 @@ class Tally:
         self.producers = 0
         self.workers = 0
         self.waiting = 0
+        self.watches_refused = 0
 
     def counts(self) -> dict[str, int]:
         """

@@ -171,6 +171,8 @@ class Metrics:
         if times is not None:
             _write_times(out, "beanstalkd_wait_seconds", WAIT, times.total.waits)
             _write_times(out, "beanstalkd_run_seconds", RUN, times.total.runs)
+        name, text = "beanstalkd_watches_refused_total", "Tubes that were one too many to watch"
+        out.single(name, "counter", text, self._service.queue.tally.watches_refused)
         name = "beanstalkd_connections_stalled_total"
         text = "Connections closed that had begun a command and did not go on"
         out.single(name, "counter", text, self._service.connections_stalled)
