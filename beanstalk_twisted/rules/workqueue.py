@@ -57,8 +57,8 @@ NS: Final = 1_000_000_000
 
 MAX_WATCHED_TUBES: Final = 10_000
 """
-Of a connection: 10 MB of memory, and 1 ms for a reserve that looks at all; more than any worker
-names.
+Of a connection: 10 MB of memory, and some 12 ms for the first reserve that looks at all; more than
+any worker names.
 """
 
 SLICE_TUBES: Final = 1000

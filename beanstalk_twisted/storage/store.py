@@ -78,6 +78,7 @@ class LogFigures(NamedTuple):
     :ivar unsynced_bytes: what is appended and not known durable; ``unsynced_ns`` how long the
         oldest of it has waited.
     :ivar preallocated_bytes: what records can still take of files that are there.
+    :ivar allocated_bytes: of all its files; ``most_bytes`` that they may have, 0 for no limit.
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
     """
 
@@ -91,6 +92,8 @@ class LogFigures(NamedTuple):
     segments: int
     is_full: bool
     commits: CommitFigures
+    allocated_bytes: int = 0
+    most_bytes: int = 0
 
 
 class LogStore:
@@ -164,6 +167,7 @@ class LogStore:
             log.open_bytes + log.undurable_bytes,
             committer.figures.unsynced_ns(self._clock.now_ns()), log.budget.free,
             self._disk_free_bytes, log.segment - log.oldest + 1, self.is_full, committer.figures,
+            log.allocated_bytes, log.most_bytes,
         )  # fmt: skip
 
     def _look_for_free(self) -> None:

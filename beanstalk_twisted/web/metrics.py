@@ -265,6 +265,8 @@ def _write_log(out: Writer, figures: LogFigures) -> None:
         ("compaction_debt_bytes", "Bytes above what the options allow", figures.debt_bytes),
         ("preallocated_bytes", "Bytes that fit into files that are there",
          figures.preallocated_bytes),
+        ("allocated_bytes", "Bytes of all files", figures.allocated_bytes),
+        ("limit_bytes", "Bytes that all files may have, 0 for any", figures.most_bytes),
         ("unsynced_bytes", "Bytes that are not known durable", figures.unsynced_bytes),
         ("oldest_unsynced_seconds", "How long the oldest of them has waited",
          figures.unsynced_ns / NS),
