@@ -72,8 +72,10 @@ from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.access.authentication import HashingThreads
+from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import (
+    LEAST_LOG_SEGMENTS,
     MAX_MAX_CONNECTIONS,
     MAX_SLOW_MS,
     MIN_SLOW_MS,
@@ -102,7 +104,7 @@ RESERVED_DESCRIPTORS: Final = 32
 
 LOG_NUMBERS: Final = (
     "segment-size", "compaction-factor", "compaction-spare-segments", "compaction-pace",
-    "fsync-timeout", "fsync-inline",
+    "fsync-timeout", "fsync-inline", "max-log-bytes",
 )  # fmt: skip
 """Numbers that have no effect without a log."""
 
@@ -287,8 +289,8 @@ class Options(usage.Options):
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
         self["max_memory"] = memory_share("--max-memory", self["max-memory"])
-        self["limits"] = self._limits()
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
+        self["limits"] = self._limits()
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
         self["fsync_inline_us"] = self._limited("fsync-inline", 0, MAX_LIMIT_US)
@@ -339,8 +341,14 @@ class Options(usage.Options):
             connections_per_address=self._limited(
                 "max-connections-per-address", 0, MAX_MAX_CONNECTIONS
             ),
+            log_bytes=self._log_bytes(),
             stalled_s=self._limited("stalled-timeout", 0, MAX_STALLED_S),
         )
+
+    def _log_bytes(self) -> int:
+        most = self._limited("max-log-bytes", 0, NO_LIMIT)
+        least = LEAST_LOG_SEGMENTS * self["segment_bytes"]
+        return self._limited("max-log-bytes", least, NO_LIMIT) if 0 < most < least else most
 
     def _passed(self) -> tuple[list[Any], list[Any]]:
         """

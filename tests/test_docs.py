@@ -51,7 +51,7 @@ from beanstalk_twisted.rules.listing import LOOK_RESERVED
 from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.timekeeping import REWRITTEN_BYTES, REWRITTEN_JOBS, SLICE_JOBS
-from beanstalk_twisted.rules.workqueue import SLICE_TUBES, WorkQueue
+from beanstalk_twisted.rules.workqueue import MAX_WATCHED_TUBES, SLICE_TUBES, WorkQueue
 from beanstalk_twisted.server import protocol
 from beanstalk_twisted.server.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
@@ -323,6 +323,7 @@ def test_the_limits_are_those_of_the_code() -> None:
             f"{SLICE_JOBS} jobs",
         ],
         ["by any other `kick`", f"{RUN_JOBS:,} jobs"],
+        ["tubes watched by a connection", f"{MAX_WATCHED_TUBES:,} tubes"],
         ["tubes let go in one go by the end of a connection", f"{SLICE_TUBES:,} tubes"],
         [
             "a connection's turn",

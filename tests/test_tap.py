@@ -126,7 +126,8 @@ def test_without_options_these_hold() -> None:
         "log_level": "info",
         "max-job-size": "65535",
         "max-keys": "1000000",
-        "limits": Limits(0, 10_000, 0, 60),
+        "limits": Limits(0, 10_000, 0, 60, 0),
+        "max-log-bytes": "0",
         "stalled-timeout": "60",
         "max-connections": "10000",
         "max-connections-per-address": "0",
@@ -706,6 +707,7 @@ def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
     words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
     words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
+    words += ["--max-log-bytes=99999", "--binlog=/nowhere"]
     options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
@@ -714,7 +716,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
-    assert settings.limits == Limits(12_345, 8, 2, 9)
+    assert settings.limits == Limits(12_345, 8, 2, 9, 99_999)
     assert service.queue.memory.most_bytes == 12_345
     assert settings.max_keys == service.queue.queue.state.unique.most == 6
 
@@ -735,6 +737,15 @@ def test_more_connections_than_there_are_descriptors_for_are_warned_of(
     assert ["connections fit into the limit" in each for each in options["warnings"]] == (
         [True] * is_told
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(0, 0), (1, 60_000), (59_999, 60_000), (60_000, 60_000), (60_001, 60_001)]
+)
+def test_a_log_may_have_six_segments_at_least(given: int, taken: int) -> None:
+    options = parsed("-s", "10000", "-b", "x", "--max-log-bytes", str(given))
+    assert options["limits"].log_bytes == taken
+    assert len(options["warnings"]) == (given != taken)
 
 
 def test_a_wrong_share_of_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,7 @@ class Log:
     :ivar records_written: how many records were appended.
     :ivar segment_bytes: the usual size of a segment.
     :ivar budget: how much more can be appended.
+    :ivar most_bytes: that its files may have together; 0 for no limit.
     :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
     """
 
@@ -91,6 +92,7 @@ class Log:
         self.records_written = 0
         self.segment_bytes = segment_bytes
         self.budget = SpaceBudget(segment_bytes)
+        self.most_bytes = 0
         self._trim_seq = position.trim_seq
         self.ends = dict(position.ends)
         self._sealed_bytes = sum(self.ends.values())
@@ -164,6 +166,20 @@ class Log:
         Bytes of the newest segment that are framed.
         """
         return self._framing.end
+
+    @property
+    def allocated_bytes(self) -> int:
+        """
+        Bytes of all its files, those made ready ahead too.
+        """
+        sealed = self._sealed_bytes + TRAILER_BYTES * len(self.ends)
+        return sealed + self._limit + self.budget.preallocated_bytes
+
+    def may_allocate(self, size: int) -> bool:
+        """
+        Whether its files may have so many bytes more.
+        """
+        return not self.most_bytes or self.allocated_bytes + size <= self.most_bytes
 
     @property
     def oldest(self) -> int:

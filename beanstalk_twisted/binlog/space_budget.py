@@ -176,6 +176,13 @@ class SpaceBudget:
         return max(0, self.rest - TAIL_BYTES)
 
     @property
+    def preallocated_bytes(self) -> int:
+        """
+        Bytes of the preallocated segments.
+        """
+        return sum([segment.size for segment in self._preallocated])
+
+    @property
     def run_records(self) -> int:
         """
         How many records without data surely fit into the newest segment.

@@ -146,6 +146,8 @@ GROUPS: Final = (
         Option("stalled-timeout", "", "S", "Close a connection when what it has begun, a line or "
                "what follows it, does not come within so many seconds, or slower than 1 KiB a "
                "second; 0 is never.", str(DEFAULT_STALLED_S)),
+        Option("max-log-bytes", "", "BYTES", "The most that the files of the log may have, at "
+               "least six segments: beyond it puts get OUT_OF_MEMORY. 0 is no limit.", "0"),
         Option("max-memory", "", "SIZE", "What jobs may take of memory, bytes or a percentage of "
                "what the machine, or the control group, has: beyond it puts get OUT_OF_MEMORY. "
                "0 is no limit.", DEFAULT_MAX_MEMORY),

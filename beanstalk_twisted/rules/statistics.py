@@ -59,6 +59,7 @@ class Tally:
 
     :ivar commands: by the counter's key in `stats`.
     :ivar errors: replies that were a `Refusal`, by their word.
+    :ivar watches_refused: of connections that watched as many tubes as they may.
     """
 
     def __init__(self) -> None:
@@ -72,6 +73,7 @@ class Tally:
         self.producers = 0
         self.workers = 0
         self.waiting = 0
+        self.watches_refused = 0
 
     def counts(self) -> dict[str, int]:
         """

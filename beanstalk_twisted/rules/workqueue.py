@@ -55,6 +55,12 @@ from beanstalk_twisted.wire.extensions import CANCELLED
 
 NS: Final = 1_000_000_000
 
+MAX_WATCHED_TUBES: Final = 10_000
+"""
+Of a connection: 10 MB of memory, and some 12 ms for the first reserve that looks at all; more than
+any worker names.
+"""
+
 SLICE_TUBES: Final = 1000
 """Tubes that one slice of the end of a session lets go: some 3 ms."""
 
@@ -253,7 +259,11 @@ class WorkQueue:
     def watch(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
         Reserves take from this tube too.
+
+        Differs from beanstalkd: there, a connection may watch tubes until memory ends.
         """
+        if not self._may_watch(session, name):
+            return replies.BAD_FORMAT, 0
         tube = self.state.tubes.get_or_make(name)
         if session.watch(tube):
             tube.watching += 1
@@ -263,12 +273,24 @@ class WorkQueue:
         """
         Reserves take from this tube too, with this weight.
         """
+        if not self._may_watch(session, name):
+            return replies.BAD_FORMAT, 0
         tube = self.state.tubes.get_or_make(name)
         if tube not in session.watching:
             session.watch(tube)
             tube.watching += 1
         session.weigh(tube, weight)
         return replies.Watching(len(session.watching)), 0
+
+    def _may_watch(self, session: Session, name: bytes) -> bool:
+        """
+        Whether a session may watch this tube, or does.
+        """
+        if len(session.watching) < MAX_WATCHED_TUBES:
+            return True
+        may = self.state.tubes.find(name) in session.watching
+        self.tally.watches_refused += not may
+        return may
 
     def reserve_mode(self, session: Session, now_ns: int, mode: bytes) -> Answer:
         """

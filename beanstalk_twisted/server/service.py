@@ -218,6 +218,7 @@ class BeanstalkService(Service):
             self.settings.segment_bytes,
             found,
             keeps_unsafe=self.settings.keeps_unsafe,
+            most_bytes=self.settings.limits.log_bytes,
         )
         for note in opened.notes:
             self.log.warn(
@@ -336,7 +337,7 @@ class BeanstalkService(Service):
         if self.queue.puts.is_draining:
             return "it drains: new jobs are refused"
         if self._store is not None and self._store.is_full:
-            return "the disk is full: new jobs are refused"
+            return "the disk, or what the log may have of it, is full: new jobs are refused"
         if self.memory.is_full:
             return "jobs take as much memory as they may: new jobs are refused"
         return ""

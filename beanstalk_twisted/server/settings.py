@@ -33,6 +33,13 @@ MAX_MAX_CONNECTIONS: Final = 1 << 20
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 
 
+LEAST_LOG_SEGMENTS: Final = 6
+"""
+Segments that a limit on the log's bytes has to allow: one being written, the reserve of two or
+three, and two to compact.
+"""
+
+
 class Limits(NamedTuple):
     """
     How much clients may take together.
@@ -40,6 +47,7 @@ class Limits(NamedTuple):
     :ivar memory_bytes: that jobs may take of memory; 0 for no limit.
     :ivar connections: that there may be; ``connections_per_address`` of one address.  0 for no
         limit but the descriptors'.
+    :ivar log_bytes: that the log's files may have; 0 for no limit.
     :ivar stalled_s: seconds for the rest of what a peer has begun to send; 0 for ever.
     """
 
@@ -47,6 +55,7 @@ class Limits(NamedTuple):
     connections: int = DEFAULT_MAX_CONNECTIONS
     connections_per_address: int = 0
     stalled_s: int = DEFAULT_STALLED_S
+    log_bytes: int = 0
 
 
 class Settings(NamedTuple):

@@ -26,6 +26,9 @@ from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.group_commit import GroupCommit
 
+AHEAD: Final = 2
+"""Segments before a limit on the log's bytes at which it is made as small as on a full disk."""
+
 COPIES: Final = 100
 """Jobs stated again in one turn: about 2 ms."""
 
@@ -114,7 +117,8 @@ class Compactor:
         oldest = self._log.oldest
         if oldest >= self._log.written_seq or not self._may_free(oldest):
             return False
-        self._is_pressed |= self._log.budget.is_short
+        log = self._log
+        self._is_pressed |= log.budget.is_short or not log.may_allocate(AHEAD * log.segment_bytes)
         is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
         self._is_pressed &= is_wanted
         return is_wanted and self._has_room()

@@ -125,6 +125,7 @@ class GroupCommit:
         self._log = log
         self._writer = writer
         self._events = events
+        self._path = environment.directory.path
         self._io = environment.io
         self._reactor = environment.reactor
         self._now_ns = environment.clock.now_ns
@@ -261,7 +262,7 @@ class GroupCommit:
         if self._fail_stop.has_failed or self._is_busy:
             return
         segment = self.space.wanted() if self._finished is None else None
-        if segment is not None:
+        if segment is not None and self._may_prepare(segment):
             self._prepare(segment)
             return
         self.space.none_wanted()
@@ -448,6 +449,21 @@ class GroupCommit:
         self._start(batch, True)
 
     # Space.
+
+    def _may_prepare(self, segment: PreallocatedSegment) -> bool:
+        """
+        Where a limit on the log's bytes is reached it is as if the disk were full, but for what has
+        to be written.
+        """
+        log = self._log
+        if log.may_allocate(segment.size):
+            return True
+        problem = NoSpace(
+            f"binlog {self._path}: --max-log-bytes is {log.most_bytes}, and its files have "
+            f"{log.allocated_bytes}: new jobs are refused until some are deleted; nothing was lost."
+        )
+        self.space.was_refused(Failure(problem))
+        return False
 
     def _prepare(self, segment: PreallocatedSegment) -> None:
         self._taken_ns = self._now_ns()

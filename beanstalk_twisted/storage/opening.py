@@ -89,15 +89,16 @@ def load(
 
 def begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    found: replay.Replay, keeps_unsafe: bool = True,
+    found: replay.Replay, keeps_unsafe: bool = True, most_bytes: int = 0,
 ) -> OpenLog:  # fmt: skip
     """
     Open the log that was loaded for appending, in a new segment.
 
+    :param most_bytes: that its files may have together; 0 for no limit.
     :raise CannotUse: it cannot be written.
     """
     try:
-        return _begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
+        return _begin(directory, queue, clock, segment_bytes, found, keeps_unsafe, most_bytes)
     except WriteFailed as problem:
         raise _cannot_use(directory, problem.__cause__) from problem
     except OSError as problem:
@@ -172,7 +173,7 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
 
 def _begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    found: replay.Replay, keeps_unsafe: bool,
+    found: replay.Replay, keeps_unsafe: bool, most_bytes: int,
 ) -> OpenLog:  # fmt: skip
     notes = _notes(found, found.tidy(directory))
     position = found.position(os.urandom(16))._replace(time_ns=clock.now_ns())
@@ -181,6 +182,7 @@ def _begin(
         return Opening(*queue.opening(seq, now_ns))
 
     log = Log(position, segment_bytes, opening, _salt, WRITER, keeps_unsafe)
+    log.most_bytes = most_bytes
     queue.keep_in(log)
     _name_rehomed_tubes(log, position, queue, found)
     start = Start(
@@ -241,10 +243,13 @@ def _prepare(writer: Writer, log: Log, queue: WorkQueue) -> None:
     So that the first job does not have to wait.
     """
     while (segment := log.budget.wanted(queue.demand())) is not None:
+        # What is not given, the committer asks for again, and tells of it.
+        log.budget.is_short = not log.may_allocate(segment.size)
+        if log.budget.is_short:
+            return
         try:
             writer.prepare(segment)
         except NoSpace:
-            # The committer tries again, and tells of it.
             log.budget.is_short = True
             return
         log.budget.add(segment)

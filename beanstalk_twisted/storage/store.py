@@ -79,6 +79,7 @@ class LogFigures(NamedTuple):
     :ivar unsynced_bytes: what is appended and not known durable; ``unsynced_ns`` how long the
         oldest of it has waited.
     :ivar preallocated_bytes: what records can still take of files that are there.
+    :ivar allocated_bytes: of all its files; ``most_bytes`` that they may have, 0 for no limit.
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
     :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
         ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
@@ -98,6 +99,8 @@ class LogFigures(NamedTuple):
     oldest_kept: Kept
     is_full: bool
     commits: CommitFigures
+    allocated_bytes: int = 0
+    most_bytes: int = 0
 
 
 class LogStore:
@@ -174,6 +177,7 @@ class LogStore:
             self._disk_free_bytes, log.segment - log.oldest + 1,
             *self._queue.state.live.of(log.oldest), self._compactor.kept, self.is_full,
             committer.figures,
+            log.allocated_bytes, log.most_bytes,
         )  # fmt: skip
 
     async def segments(self, after: int, most: int) -> list[SegmentFacts]:

@@ -198,6 +198,8 @@ class Metrics:
         access = self._service.access
         if access is not None:
             _write_access(out, access)
+        name, text = "beanstalkd_watches_refused_total", "Tubes that were one too many to watch"
+        out.single(name, "counter", text, self._service.queue.tally.watches_refused)
         name = "beanstalkd_connections_stalled_total"
         text = "Connections closed that had begun a command and did not go on"
         out.single(name, "counter", text, self._service.connections_stalled)
@@ -328,6 +330,8 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
         ("compaction_debt_bytes", "Bytes above what the options allow", figures.debt_bytes),
         ("preallocated_bytes", "Bytes that fit into files that are there",
          figures.preallocated_bytes),
+        ("allocated_bytes", "Bytes of all files", figures.allocated_bytes),
+        ("limit_bytes", "Bytes that all files may have, 0 for any", figures.most_bytes),
         ("unsynced_bytes", "Bytes that are not known durable", figures.unsynced_bytes),
         ("oldest_unsynced_seconds", "How long the oldest of them has waited",
          figures.unsynced_ns / NS),

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
 )
 from beanstalk_twisted.rules.kicks import RUN_JOBS
-from beanstalk_twisted.rules.workqueue import SLICE_TUBES
+from beanstalk_twisted.rules.workqueue import MAX_WATCHED_TUBES, SLICE_TUBES
 from tests.rules.conversation import NS, START_NS, Client, Server
 
 
@@ -129,6 +129,22 @@ def test_watch_and_ignore_say_how_many_tubes_are_watched() -> None:
         "WATCHING 2", "WATCHING 2", "WATCHING 3", "WATCHING 3", "WATCHING 2", "WATCHING 2",
         "WATCHING 1", "NOT_IGNORED", "WATCHING 1",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["", " 3"], ids=["watch", "watch with a weight"])
+def test_so_many_tubes_are_watched_and_the_next_is_refused_and_not_made(words: str) -> None:
+    server = Server()
+    client = server.connect()
+    for number in range(2, MAX_WATCHED_TUBES + 1):
+        assert client.says(f"watch t{number}{words}") == f"WATCHING {number}"
+    assert client.says(f"watch more{words}") == "BAD_FORMAT"
+    assert server.queue.state.tubes.find(b"more") is None
+    assert server.queue.tally.watches_refused == 1
+    assert client.says(f"watch t2{words}") == f"WATCHING {MAX_WATCHED_TUBES}"
+    assert server.connect().says(f"watch more{words}") == "WATCHING 2"
+    assert client.says(f"watch more{words}") == "BAD_FORMAT"
+    assert client.says("ignore t2") == f"WATCHING {MAX_WATCHED_TUBES - 1}"
+    assert client.says(f"watch more{words}") == f"WATCHING {MAX_WATCHED_TUBES}"
 
 
 def test_the_only_tube_watched_cannot_be_ignored_but_others_may_be_named() -> None:
