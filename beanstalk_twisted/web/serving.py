@@ -37,7 +37,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     )  # fmt: skip
     overview, static = Overview(service, may_write=settings.may_write), StaticFiles()
     live = Live(overview.figures, overview.about, overview.run, reactor)
-    site.tell = service.audit.tell_request
+    site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
     site.parts += [lag, health.probe, live]
     site.operations = {
         "healthz": health.healthz,

@@ -100,7 +100,7 @@ def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> 
         manifest = json.dumps({"v": VERSION, **_as_fields(backup)}).encode()
         tar.addfile(_member(MANIFEST, len(manifest)), io.BytesIO(manifest))
         # Read when its own header is written, so that this is summed too.
-        tar.addfile(_member(SEAL, SEAL_BYTES), _SealReader(tar.fileobj))
+        tar.addfile(_member(SEAL, SEAL_BYTES), _SealReader(tar.fileobj))  # type: ignore[arg-type]
     return backup
 
 

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.server.audit import OVER_HTTP
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Refusal
 
@@ -36,7 +37,11 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
 class LocalEnd:
     """
     One end of a connection in memory, an ITransport.  What is written arrives in a later turn.
+
+    :cvar how: its peer sends commands.
     """
+
+    how = OVER_HTTP
 
     def __init__(self, reactor: IReactorTime, peer: object) -> None:
         """
@@ -125,7 +130,7 @@ class LocalConnections:
         """
         Make a connection, have something done on it, and close it.
 
-        :param peer: the address of who has asked for it.
+        :param peer: the address and port of who has asked for it; empty if there is none.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
         connection = self._connect(peer)
@@ -141,7 +146,9 @@ class LocalConnections:
         return outcome
 
     def _connect(self, peer: str) -> Connection | None:
-        address = (IPv6Address if ":" in peer else IPv4Address)("TCP", peer, 0) if peer else None
+        host, _, port = peer.rpartition(":")
+        kind = IPv6Address if host.startswith("[") else IPv4Address
+        address = kind("TCP", host.strip("[]"), int(port)) if peer else None
         served: Any = self._service.factory.buildProtocol(address)
         if served is None:
             return None

@@ -98,8 +98,10 @@ class ReadingApi:
         stats, policy = answers
         state = self._service.queue.state
         tube = state.tubes.find(stats.name.encode())
-        about = {} if tube is None else described(tube, state, self._service.now_ns())
-        return json_document({**_fields(stats), **about, "policy": _fields(policy)})
+        if tube is None:
+            raise Refusal(404, "there is no such tube any more")
+        about = described(tube, state, self._service.now_ns())
+        return json_document({**about, "policy": _fields(policy)})
 
     def jobs(self, call: Call) -> "Deferred[Document]":
         """
