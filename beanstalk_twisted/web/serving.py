@@ -10,6 +10,8 @@ from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.reading import ReadingApi
+from beanstalk_twisted.web.api.runs import Runs
+from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import Document, Operations
 from beanstalk_twisted.web.health import Health
@@ -39,6 +41,9 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
     site.parts += [lag, health.probe, live]
+    connections = LocalConnections(service, reactor)
+    runs = Runs(service, connections, reactor)
+    site.parts.append(runs)
     site.operations = {
         "healthz": health.healthz,
         "readyz": health.readyz,
@@ -46,13 +51,28 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         "console": static.index,
         "static": static.static,
         "live": live.stream,
-        **_api(service, reactor),
+        **_api(service, connections),
+        **_many(service, runs),
     }
     return site
 
 
-def _api(service: BeanstalkService, reactor: IReactorTime) -> Operations:
-    connections = LocalConnections(service, reactor)
+def _many(service: BeanstalkService, runs: Runs) -> Operations:
+    """
+    What looks at many jobs at once, or changes them.
+    """
+    search = SearchApi(service)
+    return {
+        "search": search.search,
+        "listGroups": search.groups,
+        "listRuns": runs.runs,
+        "beginRun": runs.begin,
+        "getRun": runs.run,
+        "stopRun": runs.stop_run,
+    }
+
+
+def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
     reading, writing = ReadingApi(service, connections), WritingApi(connections)
     description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
     return {

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api import fields, reading, tube_pages
+from beanstalk_twisted.web.api import criteria, fields, reading, runs, tube_pages
+from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES, Route
 from tests.web.browsing import browse, site_of
@@ -75,6 +76,18 @@ def test_its_limits_are_those_of_the_code() -> None:
     jobs = parameters(by_name["listJobs"], "query")
     assert jobs["limit"]["maximum"] == reading.MAX_PAGE_JOBS
     assert jobs["body_bytes"]["maximum"] == reading.MAX_LIST_BODY
+    search = parameters(by_name["search"], "query")
+    assert search["limit"]["maximum"] == MAX_FOUND_JOBS
+    assert search["body_bytes"]["maximum"] == MAX_SAMPLE_BYTES
+    assert search["text"]["maxLength"] == criteria.MAX_TEXT_BYTES
+    assert search["where"]["maxLength"] == criteria.MAX_WHERE
+    assert set(criteria.NAMES) < set(search)
+    begun = operation(by_name["beginRun"])["requestBody"]["content"]["application/json"]["schema"]
+    assert begun["properties"]["action"]["enum"] == list(runs.ACTIONS)
+    assert begun["properties"]["ids"]["maxItems"] == runs.MAX_IDS
+    assert set(criteria.NAMES) < set(begun["properties"])
+    told = search["where"], parameters(by_name["listGroups"], "query")["where"]
+    assert told[0] == told[1]
     pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]
     assert pause["schema"]["properties"]["seconds"]["maximum"] == fields.MAX_U32
 

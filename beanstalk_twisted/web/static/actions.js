@@ -12,7 +12,7 @@ const jobs = (number) => (number === 1 ? "1 job" : `${count(number)} jobs`);
  * impact: text, or a function from the fields' values to text; fields: elements with a name;
  * run: given the values, does it; done: called when it is done.
  */
-function ask({ title, impact, fields = [], button, isDanger = false, run, done }) {
+export function ask({ title, impact, fields = [], button, isDanger = false, run, done }) {
   const impactShown = h("p", { class: isDanger ? "impact" : "note" });
   const problem = h("p", { class: "impact", role: "alert", hidden: true });
   const values = () => Object.fromEntries(new FormData(form));
@@ -41,7 +41,7 @@ function ask({ title, impact, fields = [], button, isDanger = false, run, done }
   return form;
 }
 
-const field = (label, element) => h("label", {}, label, element);
+export const field = (label, element) => h("label", {}, label, element);
 const numberField = (label, name, value, least = 0) => field(label, h("input", { name, type: "number", min: least, max: 4294967295, required: true, value }));
 
 export function drain() {

@@ -2,6 +2,7 @@
 import { flushTube, kickTube, pauseTube, putJob, resumeTube } from "./actions.js";
 import { get, path } from "./api.js";
 import { age, compact, count, h, setText } from "./dom.js";
+import { groupsCard } from "./groups.js";
 import { factList, inWords, jobTable } from "./jobs.js";
 import { Plot } from "./plots.js";
 
@@ -33,6 +34,7 @@ export function tubePage({ live, words: [name] }) {
   const [facts, policy, tools, note] = [h("div", { class: "card" }), h("div", { class: "card", hidden: true }), h("div", { class: "actions" }), h("p", { class: "note", role: "status" })];
   const plots = [new Plot("Jobs, since this page was opened", DEPTHS.map(inWords), compact), new Plot("Jobs a second", ["Put", "Deleted", "Timed out"], compact)];
   const jobs = jobTable(name);
+  const groups = groupsCard({ live, tube: name, isLazy: true });
   const points = [];
   let offered = "";
 
@@ -75,9 +77,9 @@ export function tubePage({ live, words: [name] }) {
   const refresh = () => Promise.all([refreshTube(), jobs.refresh()]);
   return {
     title: name,
-    element: h("div", {}, h("h1", {}, name), note, tools, facts, h("div", { class: "plots" }, plots.map((plot) => plot.element)), policy, jobs.element),
+    element: h("div", {}, h("h1", {}, name), note, tools, facts, h("div", { class: "plots" }, plots.map((plot) => plot.element)), policy, groups.element, jobs.element),
     shown: refresh, refresh,
     recolour: () => plots.forEach((plot) => plot.recolour()),
-    remove: () => plots.forEach((plot) => plot.remove()),
+    remove: () => { groups.remove(); plots.forEach((plot) => plot.remove()); },
   };
 }
