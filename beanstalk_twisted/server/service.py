@@ -477,7 +477,10 @@ class BeanstalkService(Service):
         protocol = self._protocols.get(session)
         if protocol is None:
             return "a connection that has ended"
-        return _peer(protocol.transport.getPeer()) or "a UNIX socket"
+        transport = protocol.transport
+        # A request over HTTP has a connection that this process has made to itself.
+        how = getattr(transport, "how", "")
+        return (_peer(transport.getPeer()) or "a UNIX socket") + how
 
     def _connection_facts(self, session: Session) -> ConnectionFacts | None:
         protocol = self._protocols.get(session)

@@ -132,7 +132,7 @@ def _content(source: Source, segment: Segment) -> Buffer:
 
 def _add(tar: tarfile.TarFile, segment: Segment, content: Buffer) -> CopiedSegment:
     reader = _HashingReader(content)
-    tar.addfile(_member(segment.name, len(content)), reader)  # type: ignore[arg-type]
+    tar.addfile(_member(segment.name, len(content)), reader)
     return CopiedSegment(segment.name, len(content), segment.size, reader.sha256.hexdigest())
 
 

@@ -39,6 +39,13 @@ def job_id(parameters: Mapping[str, str]) -> int:
     return _number("the job", parameters["job"], 0, MAX_U64)
 
 
+def run_number(parameters: Mapping[str, str]) -> int:
+    """
+    The number of the run that the path names.
+    """
+    return _number("the run", parameters["run"], 1, MAX_U64)
+
+
 def fields_of(body: bytes) -> dict[str, Any]:
     """
     The fields of a request that changes something: a JSON object, or nothing.
@@ -93,7 +100,9 @@ def body_of(fields: dict[str, Any]) -> bytes | None:
     try:
         if plain is not None:
             return text({"body": plain}, "body").encode()
-        return None if coded is None else base64.b64decode(str(coded), validate=True)
+        if coded is None:
+            return None
+        return base64.b64decode(text({"body_base64": coded}, "body_base64"), validate=True)
     except (ValueError, binascii.Error):
         raise Refusal(400, "body is a string of Unicode, body_base64 of base64") from None
 

@@ -16,7 +16,7 @@ from beanstalk_twisted.web.api import fields as api_fields
 from beanstalk_twisted.web.api.holding import held, holder
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.tube_pages import TubePage, described
-from beanstalk_twisted.web.exchange import Call, Document, encoded, json_document
+from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_PAGE_JOBS: Final = 200
@@ -83,10 +83,12 @@ class ReadingApi:
         stats, policy = answers
         state = self._service.queue.state
         tube = state.tubes.find(stats.name.encode())
-        about = {} if tube is None else described(tube, state, self._service.now_ns())
-        if tube is not None and tube.totals is not None and tube.totals.uncounted is None:
+        if tube is None:
+            raise Refusal(404, "there is no such tube any more")
+        about = described(tube, state, self._service.now_ns())
+        if tube.totals is not None and tube.totals.uncounted is None:
             about["body_bytes"] = tube.totals.size
-        return json_document({**_fields(stats), **about, "policy": _fields(policy)})
+        return json_document({**about, "policy": _fields(policy)})
 
     def policy_keys(self, call: Call) -> Document:
         """
