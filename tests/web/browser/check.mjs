@@ -49,11 +49,15 @@ async function walk(bypassCSP, sizes, visit) {
 function widths() {
   const over = () => document.documentElement.scrollWidth - document.documentElement.clientWidth;
   const before = over();
+  const texts = [];
   for (const label of document.querySelectorAll("dt, th, h2, nav a, button, option, .legend span, .note, #state")) {
     const words = document.createTreeWalker(label, NodeFilter.SHOW_TEXT);
-    while (words.nextNode()) if (!words.currentNode.data.includes("verarbeitung")) words.currentNode.data = words.currentNode.data.replace(/\p{L}{3,}/gu, "$&verarbeitungsverwaltung");
+    while (words.nextNode()) texts.push([words.currentNode, words.currentNode.data]);
   }
-  return [before, over()];
+  for (const [node, text] of texts) node.data = text.replace(/\p{L}{3,}/gu, "$&verarbeitungsverwaltung");
+  const after = over();
+  for (const [node, text] of texts) node.data = text;
+  return [before, after];
 }
 
 async function picture(page, name) {
