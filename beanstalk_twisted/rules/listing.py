@@ -63,15 +63,13 @@ class Place:
         return f"{_LETTERS[self.state]}{self.key >> 64}-{self.key & ID_MASK}"
 
 
-def place_of(which: bytes, cursor: bytes) -> Place | None:
+def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
     """
     Where a page of jobs in these states begins.
 
-    :param which: a key of `LISTED`.
     :param cursor: empty for the first page.
     :return: None if there is no such place.
     """
-    states = LISTED[which]
     if not cursor:
         return Place(states[0], LEAST)
     found = _CURSOR.fullmatch(cursor.decode("ascii", "replace"))
@@ -98,7 +96,7 @@ class Listing:
         :param which: a key of `LISTED`.
         :param cursor: empty for the first page.
         """
-        tube, start = self._state.tubes.find(name), place_of(which, cursor)
+        tube, start = self._state.tubes.find(name), place_of(LISTED[which], cursor)
         if start is None:
             return replies.BAD_FORMAT, 0
         if tube is None:
@@ -110,7 +108,7 @@ class Listing:
         """
         The tube's next jobs in these states, as YAML.
         """
-        places, end = self._places(tube, which, limit, start)
+        places, end = places_behind(self._state, tube, LISTED[which], limit, start)
         more: Pairs = [] if end is None else [("cursor", str(end))]
         return yaml.records("jobs", [self._job(place.key, now_ns) for place in places], more)
 
@@ -119,55 +117,59 @@ class Listing:
         assert job is not None
         return yaml.record(statistics.listed(job, now_ns))
 
-    def _places(
-        self, tube: Tube, which: bytes, limit: int, start: Place
-    ) -> tuple[list[Place], Place | None]:  # fmt: skip
-        """
-        :return: where the page's jobs are, and behind which place the next page begins; None if
-            there is no more.
-        """
-        states = LISTED[which]
-        places: list[Place] = []
-        for state in states[states.index(start.state) :]:
-            passed = start.key if state is start.state else LEAST
-            # One more than fits says whether there is a next page.
-            most = limit + 1 - len(places)
-            stopped = None
-            if state is State.RESERVED:
-                keys, stopped = self._reserved_behind(tube, passed, most)
-            else:
-                keys = tube.queue(state).behind(passed, most)
-            places += [Place(state, key) for key in keys]
-            if len(places) > limit:
-                return places[:limit], places[limit - 1]
-            if stopped is not None:
-                return places, Place(state, stopped)
-        return places, None
 
-    def _reserved_behind(
-        self, tube: Tube, passed: int, most: int
-    ) -> tuple[list[int], int | None]:  # fmt: skip
-        """
-        :return: the keys of the next reserved jobs, and of the last one looked at, if more are to
-            be looked at.
-        """
-        keys: list[int] = []
-        looked = 0
-        sessions = self._state.sessions
-        passed_number = passed >> 64
-        if not tube.reserved:
-            return keys, None
-        for number in sorted([each for each in sessions if each >= passed_number]):
-            for job_id in _ids_behind(sessions[number], passed & ID_MASK, number == passed_number):
-                looked += 1
-                job = self._state.jobs.look(job_id)
-                if job is not None and job.tube_id == tube.tube_id:
-                    keys.append(number << 64 | job_id)
-                    if len(keys) == most:
-                        return keys, None
-                if looked == LOOK_RESERVED:
-                    return keys, number << 64 | job_id
+def places_behind(
+    state: QueueState, tube: Tube | None, states: tuple[State, ...], limit: int, start: Place
+) -> tuple[list[Place], Place | None]:
+    """
+    The next jobs of a tube in these states.
+
+    :param tube: None: of all tubes; then the only state is `RESERVED`.
+    :return: where they are, ``limit`` at most, and behind which place the next page begins; None if
+        there is no more.
+    """
+    places: list[Place] = []
+    for each in states[states.index(start.state) :]:
+        passed = start.key if each is start.state else LEAST
+        # One more than fits says whether there is a next page.
+        most = limit + 1 - len(places)
+        stopped = None
+        if tube is None or each is State.RESERVED:
+            keys, stopped = _reserved_behind(state, tube, passed, most)
+        else:
+            keys = tube.queue(each).behind(passed, most)
+        places += [Place(each, key) for key in keys]
+        if len(places) > limit:
+            return places[:limit], places[limit - 1]
+        if stopped is not None:
+            return places, Place(each, stopped)
+    return places, None
+
+
+def _reserved_behind(
+    state: QueueState, tube: Tube | None, passed: int, most: int
+) -> tuple[list[int], int | None]:
+    """
+    :return: the keys of the next reserved jobs, and of the last one looked at, if more are to be
+        looked at.
+    """
+    keys: list[int] = []
+    looked = 0
+    sessions = state.sessions
+    passed_number = passed >> 64
+    if tube is not None and not tube.reserved:
         return keys, None
+    for number in sorted([each for each in sessions if each >= passed_number]):
+        for job_id in _ids_behind(sessions[number], passed & ID_MASK, number == passed_number):
+            looked += 1
+            job = state.jobs.look(job_id)
+            if job is not None and (tube is None or job.tube_id == tube.tube_id):
+                keys.append(number << 64 | job_id)
+                if len(keys) == most:
+                    return keys, None
+            if looked == LOOK_RESERVED:
+                return keys, number << 64 | job_id
+    return keys, None
 
 
 def _ids_behind(session: Session, job_id: int, is_passed: bool) -> list[int]:

@@ -69,6 +69,8 @@ class Done(NamedTuple):
 class Audit:
     """
     Tells what commands that manage have done.
+
+    :ivar left_out: sessions whose commands are told as a whole by who sends them.
     """
 
     log = Logger()
@@ -87,6 +89,7 @@ class Audit:
         self._lines: Counter[str] = Counter()
         self._sums: dict[tuple[str, str], tuple[int, int]] = {}
         self._timer: IDelayedCall | None = None
+        self.left_out: set[Session] = set()
 
     def watch(self, rows: Iterable[Command]) -> None:
         """
@@ -112,6 +115,8 @@ class Audit:
         A command was carried out, or begun.  Whatever fails here costs a line, and not the server,
         as it would in a command.
         """
+        if session in self.left_out:
+            return
         try:
             done = Done(row.operation, self._peer_of(session), session.number,
                         _arguments(row, session, args))  # fmt: skip
@@ -160,6 +165,22 @@ class Audit:
             )
         else:
             self._sum(who, "HTTP", 0)
+
+    def tell_run(self, who: str, run: int, what: str, state: str, jobs: int, skipped: int) -> None:
+        """
+        Log a run of changes as a whole.
+
+        :param what: it did, to which jobs; ``state`` how it ended.
+        :param jobs: how many were changed, and ``skipped`` how many were not.
+        """
+        if self._takes_line(who):
+            self.log.info(
+                "{who}: run {run}: {what}: {state}, {jobs} jobs changed, {skipped} skipped",
+                event=AUDIT, who=who, command="run", run=run, what=what, state=state, jobs=jobs,
+                skipped=skipped,
+            )  # fmt: skip
+        else:
+            self._sum(who, "run", jobs)
 
     def stop(self) -> None:
         """

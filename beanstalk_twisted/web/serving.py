@@ -12,6 +12,8 @@ from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.log import LogApi
 from beanstalk_twisted.web.api.reading import ReadingApi
+from beanstalk_twisted.web.api.runs import Runs
+from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import Document, Operations
 from beanstalk_twisted.web.health import Health
@@ -48,10 +50,12 @@ def make_site(
     static, reports = StaticFiles(), ReportFiles(settings.report, make_io)
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.tell = service.audit.tell_request
+    connections = LocalConnections(service, reactor)
+    runs = Runs(service, connections, reactor)
     history = TubeHistory(
         service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
     )
-    site.parts += [lag, health.probe, live, history, reports]
+    site.parts += [lag, health.probe, live, history, reports, runs]
     site.operations = {
         "healthz": health.healthz,
         "readyz": health.readyz,
@@ -62,13 +66,28 @@ def make_site(
         "report": reports.file,
         "listReports": reports.listed,
         "getTubeHistory": history.history,
-        **_api(service, reactor),
+        **_api(service, connections),
+        **_many(service, runs),
     }
     return site
 
 
-def _api(service: BeanstalkService, reactor: IReactorTime) -> Operations:
-    connections = LocalConnections(service, reactor)
+def _many(service: BeanstalkService, runs: Runs) -> Operations:
+    """
+    What looks at many jobs at once, or changes them.
+    """
+    search = SearchApi(service)
+    return {
+        "search": search.search,
+        "listGroups": search.groups,
+        "listRuns": runs.runs,
+        "beginRun": runs.begin,
+        "getRun": runs.run,
+        "stopRun": runs.stop_run,
+    }
+
+
+def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
     reading, writing = ReadingApi(service, connections), WritingApi(connections)
     log = LogApi(service)
     description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())

@@ -121,8 +121,15 @@ def _loose_count(text: bytes) -> int:
     return value & MAX_U32
 
 
+def is_tube_name(text: bytes) -> bool:
+    """
+    Whether a tube may have this name.
+    """
+    return _TUBE_NAME.match(text) is not None
+
+
 def _tube(text: bytes) -> bytes:
-    if not _TUBE_NAME.match(text):
+    if not is_tube_name(text):
         raise ParseError(BAD_FORMAT)
     return text
 
@@ -131,7 +138,7 @@ def _counted_tube(text: bytes) -> bytes:
     """
     A name that parses but is not a legal one is counted (beanstalkd prot.c, OP_PAUSE_TUBE).
     """
-    if not _TUBE_NAME.match(text):
+    if not is_tube_name(text):
         raise ParseError(BAD_FORMAT, is_counted=True)
     return text
 

@@ -27,6 +27,8 @@ LIMIT_S = 600.0
 SCRIPT = b'<script>alert(1)</script><img src=x onerror="alert(2)">'
 LONG_TUBE = b"Auftragsbestaetigungsversandwarteschlange-" * 4 + b"fuer-Grosskunden-der-Nordregion1"
 
+SKIPPED = "What has changed since it was counted is skipped."
+
 pytestmark = pytest.mark.exhaustive
 
 
@@ -61,13 +63,31 @@ def fill(port: int) -> int:
     for number in range(30):
         client.ask(b"use mail-%d\r\n" % number)
         client.ask(b"put 0 0 60 2\r\n{}\r\n")
-    client.ask(b"use ..\r\nput 0 0 60 2\r\n{}\r\n")
+    client.ask(b"use ..\r\n")
+    client.ask(b"put 0 0 60 2\r\n{}\r\n")
     client.ask(b"reserve-job 4\r\n")
     client.ask(b"reserve-job 5\r\n")
     client.ask(b"bury 5 0\r\n")
+    bury(client)
     # It stays connected: the connections page then has somebody who holds a job.
     CLIENTS.append(client)
     return inserted
+
+
+def bury(client: Connection) -> None:
+    """
+    Bury jobs, and have some die.
+    """
+    client.ask(b"tube-policy dying max-reserves=1 dead-letter=%s\r\n" % LONG_TUBE)
+    client.ask(b"tube-policy dying-too max-reserves=1\r\n")
+    made = [(b"doomed", b"doomed body %d" % number) for number in range(2)]
+    made += [(b"dying-too", b"again"), (b"dying", SCRIPT)]
+    made += [(b"notes", b'{"kind": "note", "n": %d}' % number) for number in range(12)]
+    for tube, body in made:
+        client.ask(b"use %s\r\n" % tube)
+        job = client.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)).split()[1]
+        client.ask(b"reserve-job %s\r\n" % job)
+        client.ask((b"release %s 0 0\r\n" if b"dying" in tube else b"bury %s 0\r\n") % job)
 
 
 CLIENTS: list[Connection] = []
@@ -116,7 +136,7 @@ def test_no_page_is_wider_than_its_window(found: Any) -> None:
 
 
 def test_keys_lead_to_pages(found: Any) -> None:
-    assert found["help"] == 7
+    assert found["help"] == 9
 
 
 def test_a_hidden_page_has_no_stream(found: Any) -> None:
@@ -186,4 +206,18 @@ def test_each_change_asked_with_its_impact(found: Any) -> None:
         "Producers get DRAINING for each put, in all tubes, until new jobs are taken again. "
         "Workers go on.",
         "Puts are taken again, in all tubes.",
+        f"Makes 2 jobs ready, to be worked on at once. {SKIPPED}",
+        "Gives all dead letters of dying-too, 1 job, another life there: ready, with their "
+        f"attempts counted anew. {SKIPPED}",
+        f"Deletes 1 job for good. {SKIPPED}",
+        f"Takes 1 job to elsewhere, each as it is. {SKIPPED}",
+    ]
+
+
+def test_many_jobs_are_changed_as_a_whole(found: Any) -> None:
+    assert found["runs"] == [
+        "Done: kick tube=doomed states=buried where=dead-from=: 2 of 2 jobs changed, 0 skipped",
+        "Done: kick-dead tube=dying-too: 1 of 1 job changed, 0 skipped",
+        "Done: delete text=DOOMED body any_case=1 ids=1: 1 of 1 job changed, 0 skipped",
+        "Done: move to=elsewhere text=DOOMED body any_case=1: 1 of 1 job changed, 0 skipped",
     ]

@@ -17,7 +17,8 @@ from beanstalk_twisted.web.guards import WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES
 from tests.web.browsing import browse
 
-WORDS = st.sampled_from(["mail", "default", "1", "2", "99", "ready", "all", "-1", "0", "<script>"])
+WORDS = st.sampled_from(["mail", "default", "1", "2", "99", "ready", "all", "-1", "0", "<script>",
+                         "delete", "kick-dead", "size>0", "group=<b>", "1.r0-1"])  # fmt: skip
 SEGMENTS = WORDS | st.text(min_size=1, max_size=20)
 SCALARS: SearchStrategy[Any] = (
     st.none() | st.booleans() | st.integers(-2, 1 << 65) | st.floats(allow_nan=False) | SEGMENTS
@@ -25,6 +26,7 @@ SCALARS: SearchStrategy[Any] = (
 FIELDS = st.sampled_from([
     "seconds", "count", "state", "body", "body_base64", "priority", "delay", "ttr", "tube",
     "max-reserves", "limit", "offset", "sort", "search", "cursor", "body_bytes",
+    "action", "to", "newest_job", "ids", "states", "text", "any_case", "where", "fingerprint", "by",
 ])  # fmt: skip
 VALUES = st.dictionaries(FIELDS | SEGMENTS, SCALARS | st.lists(SCALARS, max_size=2), max_size=4)
 # A stream goes on: nothing behind it on its connection is answered.

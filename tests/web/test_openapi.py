@@ -13,7 +13,8 @@ import pytest
 
 from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api import fields, log, reading, tube_pages
+from beanstalk_twisted.web.api import criteria, fields, log, reading, runs, tube_pages
+from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES, Route
 from tests.web.browsing import browse, site_of
@@ -80,6 +81,18 @@ def test_its_limits_are_those_of_the_code() -> None:
     assert segments["limit"]["maximum"] == log.MAX_PAGE_SEGMENTS
     kept = DESCRIPTION["components"]["schemas"]["Log"]["properties"]["oldest_kept"]["enum"]
     assert kept == list(Kept)
+    search = parameters(by_name["search"], "query")
+    assert search["limit"]["maximum"] == MAX_FOUND_JOBS
+    assert search["body_bytes"]["maximum"] == MAX_SAMPLE_BYTES
+    assert search["text"]["maxLength"] == criteria.MAX_TEXT_BYTES
+    assert search["where"]["maxLength"] == criteria.MAX_WHERE
+    assert set(criteria.NAMES) < set(search)
+    begun = operation(by_name["beginRun"])["requestBody"]["content"]["application/json"]["schema"]
+    assert begun["properties"]["action"]["enum"] == list(runs.ACTIONS)
+    assert begun["properties"]["ids"]["maxItems"] == runs.MAX_IDS
+    assert set(criteria.NAMES) < set(begun["properties"])
+    told = search["where"], parameters(by_name["listGroups"], "query")["where"]
+    assert told[0] == told[1]
     pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]
     assert pause["schema"]["properties"]["seconds"]["maximum"] == fields.MAX_U32
 

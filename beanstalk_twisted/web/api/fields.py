@@ -39,6 +39,13 @@ def job_id(parameters: Mapping[str, str]) -> int:
     return _number("the job", parameters["job"], 0, MAX_U64)
 
 
+def run_number(parameters: Mapping[str, str]) -> int:
+    """
+    The number of the run that the path names.
+    """
+    return _number("the run", parameters["run"], 1, MAX_U64)
+
+
 def fields_of(body: bytes) -> dict[str, Any]:
     """
     The fields of a request that changes something: a JSON object, or nothing.

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Refusal
 
@@ -121,26 +122,35 @@ class LocalConnections:
         self._service = service
         self._reactor = reactor
 
-    def run(self, peer: str, work: Callable[[Connection], Deferred[T]]) -> Deferred[T]:
+    def run(
+        self, peer: str, work: Callable[[Connection], Deferred[T]], *, is_told: bool = True
+    ) -> Deferred[T]:
         """
         Make a connection, have something done on it, and close it.
 
         :param peer: the address of who has asked for it.
+        :param is_told: whether the audit tells of each command.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
-        connection = self._connect(peer)
-        if connection is None:
+        made = self._connect(peer)
+        if made is None:
             return fail(Refusal(503, "the server takes no more connections"))
+        connection, session = made
+        left_out = self._service.audit.left_out
+        if not is_told:
+            left_out.add(session)
         try:
             outcome = work(connection)
         except ValueError as problem:
             connection.part()
+            left_out.discard(session)
             return fail(Refusal(400, str(problem)))
         outcome.addBoth(_part, connection)
+        outcome.addBoth(_left, left_out, session)
         outcome.addErrback(_refused)
         return outcome
 
-    def _connect(self, peer: str) -> Connection | None:
+    def _connect(self, peer: str) -> tuple[Connection, Session] | None:
         address = (IPv6Address if ":" in peer else IPv4Address)("TCP", peer, 0) if peer else None
         served: Any = self._service.factory.buildProtocol(address)
         if served is None:
@@ -152,11 +162,16 @@ class LocalConnections:
         served.makeConnection(theirs)
         made: Any = connection
         made.makeConnection(ours)
-        return connection
+        return connection, served.session
 
 
 def _part(outcome: T, connection: Connection) -> T:
     connection.part()
+    return outcome
+
+
+def _left(outcome: T, left_out: set[Session], session: Session) -> T:
+    left_out.discard(session)
     return outcome
 
 

@@ -49,7 +49,7 @@ export function ask({ title, impact, fields = [], button, isDanger = false, run,
   return form;
 }
 
-const field = (label, element) => h("label", {}, label, element);
+export const field = (label, element) => h("label", {}, label, element);
 const numberField = (label, name, value, least = 0) => field(label, h("input", { name, type: "number", min: least, max: 4294967295, required: true, value }));
 
 export function drain() {

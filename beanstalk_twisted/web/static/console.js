@@ -1,11 +1,13 @@
 // The page: which view is shown, the stream's state, theme and keys.
 import { connectionsPage } from "./connections.js";
 import { h, setText } from "./dom.js";
+import { deadPage } from "./groups.js";
 import { jobPage } from "./jobs.js";
 import { Live } from "./live.js";
 import { logPage } from "./log.js";
 import { overview } from "./overview.js";
 import { reportsPage } from "./reports.js";
+import { searchPage } from "./search.js";
 import { tubePage } from "./tube.js";
 import { tubesPage } from "./tubes.js";
 
@@ -20,6 +22,8 @@ const VIEWS = {
   "": overview,
   tubes: (asked) => (asked.words[0] ? tubePage(asked) : tubesPage(asked)),
   jobs: jobPage,
+  search: searchPage,
+  dead: deadPage,
   connections: connectionsPage,
   log: logPage,
   reports: reportsPage,
@@ -105,8 +109,8 @@ document.getElementById("find").addEventListener("submit", (event) => {
   if (text) location.hash = /^[0-9]+$/.test(text) ? `#/jobs/${text}` : `#/tubes/${encodeURIComponent(text)}`;
 });
 
-const KEYS = { o: "#/", t: "#/tubes", c: "#/connections", l: "#/log" };
-const HELP = [["/", "Open a tube or a job"], ["o", "Overview"], ["t", "Tubes"], ["c", "Connections"], ["l", "Log"], ["d", "Change the theme"], ["?", "These keys"]];
+const KEYS = { o: "#/", t: "#/tubes", s: "#/search", b: "#/dead", c: "#/connections", l: "#/log" };
+const HELP = [["/", "Open a tube or a job"], ["o", "Overview"], ["t", "Tubes"], ["s", "Search"], ["b", "Dead letters, buried jobs"], ["c", "Connections"], ["l", "Log"], ["d", "Change the theme"], ["?", "These keys"]];
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || dialog.open || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;

@@ -17,7 +17,7 @@ function bytesOf(body) {
   return Uint8Array.from(atob(body.base64), (letter) => letter.charCodeAt(0));
 }
 
-function beginning(body) {
+export function beginning(body) {
   if (!body) return "";
   const text = body.text ?? `base64 ${body.base64}`;
   return body.truncated ? `${text}…` : text;

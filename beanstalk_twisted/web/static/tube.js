@@ -2,6 +2,7 @@
 import { flushTube, kickTube, pauseTube, putJob, resumeTube } from "./actions.js";
 import { get, path } from "./api.js";
 import { age, compact, count, h, inWords, setText } from "./dom.js";
+import { groupsCard } from "./groups.js";
 import { factList, jobTable } from "./jobs.js";
 import { Plot } from "./plots.js";
 import { editPolicy, policyPairs } from "./policy.js";
@@ -34,6 +35,7 @@ export function tubePage({ live, words: [name] }) {
   const [facts, policy, tools, note] = [h("div", { class: "card" }), h("div", { class: "card", hidden: true }), h("div", { class: "actions" }), h("p", { class: "note", role: "status" })];
   const plots = [new Plot("Jobs", DEPTHS.map(inWords), compact), new Plot("Jobs a second", ["Put", "Deleted", "Timed out"], compact)];
   const jobs = jobTable(name);
+  const groups = groupsCard({ live, tube: name, isLazy: true });
   let points = [];
   let offered = "";
 
@@ -86,9 +88,9 @@ export function tubePage({ live, words: [name] }) {
   const refresh = () => Promise.all([refreshTube(), jobs.refresh()]);
   return {
     title: name,
-    element: h("div", {}, h("h1", {}, name), note, tools, facts, h("div", { class: "plots" }, plots.map((plot) => plot.element)), policy, jobs.element),
+    element: h("div", {}, h("h1", {}, name), note, tools, facts, h("div", { class: "plots" }, plots.map((plot) => plot.element)), policy, groups.element, jobs.element),
     shown: () => Promise.all([remember().then(refreshTube), jobs.refresh()]), refresh,
     recolour: () => plots.forEach((plot) => plot.recolour()),
-    remove: () => plots.forEach((plot) => plot.remove()),
+    remove: () => { groups.remove(); plots.forEach((plot) => plot.remove()); },
   };
 }

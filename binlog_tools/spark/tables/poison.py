@@ -2,25 +2,21 @@
 Jobs that fail again and again, and what their bodies have in common.
 
 A failure is a run that did not end in `delete`; most are counters of the job's newest image, so
-they are right also where records are missing.  A **fingerprint** is a hash of the first
-`BODY_BYTES` bytes of a body, with UUIDs, numbers, white space and the case of letters made alike.
+they are right also where records are missing.  A body's **fingerprint** is that of
+`beanstalk_twisted.binlog.fingerprint`, computed in Python on the executors.
 """
 
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import udf
 
+from beanstalk_twisted.binlog.fingerprint import MAX_JSON_BYTES, fingerprint
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.tables.querying import in_steps, need, with_tags
 
 FAILURES: Final = 3
 """So many failures make a job poison, unless told otherwise."""
-
-BODY_BYTES: Final = 512
-"""Of a body, for its fingerprint: what jobs of one kind share stands at the beginning."""
-
-FINGERPRINT_DIGITS: Final = 16
-"""Hex digits of the fingerprint: 64 bits tell any number of kinds of jobs apart."""
 
 COLUMNS: Final = (
     "server", "lsn", "event", "time_ns", "job", "tube", "state", "timeouts", "releases", "buries",
@@ -45,13 +41,8 @@ SELECT *, timeouts + releases + buries + disconnects AS failures FROM {counted}
 WHERE timeouts + releases + buries + disconnects >= :failures
 """
 
-_MARKED: Final = """
-SELECT b.server, b.job, substring(sha2(encode(
-    regexp_replace(regexp_replace(regexp_replace(
-      lower(decode(substring(max_by(b.body, b.lsn), 1, :bytes), 'ISO-8859-1')),
-      '[0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}', 'U'),
-      '[0-9]+', '0'), '[ \\\\t\\\\r\\\\n]+', ' '),
-    'UTF-8'), 256), 1, :digits) AS fingerprint
+_BODIES: Final = """
+SELECT b.server, b.job, substring(max_by(b.body, b.lsn), 1, :bytes) AS body
 FROM {failing} AS f JOIN {events} AS b ON f.server = b.server AND f.job = b.job
 WHERE b.body IS NOT NULL GROUP BY b.server, b.job
 """
@@ -109,6 +100,7 @@ def _fingerprints(events: DataFrame, failing: DataFrame) -> DataFrame:
     if "body" not in events.columns:
         return spark.sql("SELECT server, job, CAST(NULL AS STRING) AS fingerprint FROM {failing} "
                          "WHERE false", failing=failing)  # fmt: skip
-    settings = {"bytes": BODY_BYTES, "digits": FINGERPRINT_DIGITS}
     bodies = need(events, ("body",)).select("server", "job", "body", "lsn")
-    return spark.sql(_MARKED, settings, failing=failing, events=bodies)
+    begun = spark.sql(_BODIES, {"bytes": MAX_JSON_BYTES + 1}, failing=failing, events=bodies)
+    mark = udf(lambda body: fingerprint(bytes(body)), "string")
+    return begun.select("server", "job", mark("body").alias("fingerprint"))

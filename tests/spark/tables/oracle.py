@@ -7,6 +7,7 @@ It is written from the definitions in docs/spark-tables.md, and knows nothing of
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -492,7 +493,28 @@ def fingerprint(body: bytes) -> str:
     """
     See docs/spark-tables.md.
     """
-    text = body[:512].decode("latin-1").lower()
+    text = body[:512].decode("latin-1")
+    try:
+        value = json.loads(body) if len(body) <= 4096 else None
+    except ValueError:
+        value = None
+    if isinstance(value, dict):
+        text = "\n".join(sorted(keys(value)))
+    text = text.lower()
     text = re.sub(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", "U", text)
     text = re.sub("[ \t\r\n]+", " ", re.sub("[0-9]+", "0", text))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def keys(value: dict[str, Any], above: str = "") -> Iterator[str]:
+    """
+    The keys of an object, those of objects in it behind theirs; four deep.
+    """
+    kinds = ("action", "class", "command", "event", "job", "kind", "task", "type")
+    for key, inside in value.items():
+        line = above + json.dumps(key)
+        yield line
+        if isinstance(inside, str) and key in kinds:
+            yield f"{line}={json.dumps(inside)}"
+        if isinstance(inside, dict) and line.count(".") < 3:
+            yield from keys(inside, f"{line}.")

@@ -175,7 +175,8 @@ class Model:
         self.now_ns += self.chance.choice([0, 1000])
         job = Job(
             self.next_job, self.chance.choice(TUBES), put_ns,
-            b"Job %d of %d" % (self.next_job, self.chance.randrange(3)),
+            (b"Job %d of %d", b'{"n": %d, "kind": "k%d"}')[self.next_job % 2]
+            % (self.next_job, self.chance.randrange(3)),
             priority=self.chance.randrange(5), delay_s=delay_s,
             ttr_s=self.chance.choice([1, 10, 120]),
         )  # fmt: skip

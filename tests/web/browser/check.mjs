@@ -8,7 +8,7 @@ import { chromium } from "playwright-core";
 const [executablePath, address, pictures, job, tube] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
-const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", reports: "reports", missing: "tubes/not-there" };
+const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", missing: "tubes/not-there" };
 // Those that ask for what is not there.
 const MISSING = /status of 404/;
 const found = { errors: [], violations: [], overflows: [], dialogs: 0, plot_ms: 0, impacts: [] };
@@ -38,6 +38,7 @@ async function walk(bypassCSP, sizes, visit) {
         await page.goto(`${address}/#/${where}`);
         await page.waitForSelector("#state.live");
         await page.waitForSelector("main[data-ready]");
+        if (name === "kinds") await page.getByRole("button", { name: "By kind of body" }).click();
         await visit(page, `${name}-${size}-${colorScheme}`);
       }
       await context.close();
@@ -180,6 +181,41 @@ async function visit() {
   await context.close();
 }
 
+/** Groups and what a search has found, changed as a whole. */
+async function actOnMany() {
+  const context = await browser.newContext({ viewport: SIZES.phone });
+  const page = await context.newPage();
+  watch(page);
+  const ended = async (text) => { await page.waitForSelector(`[role=status] .note:text-matches("^Done.*${text}")`); return page.locator("[role=status] .note").last().textContent(); };
+  await page.goto(`${address}/#/dead`);
+  await page.locator("tr", { hasText: "doomed" }).getByRole("button", { name: "Change" }).click();
+  await confirm(page, { action: "kick" });
+  found.runs = [await ended("2 of 2 jobs changed")];
+  await page.locator("tr", { hasText: "dying-too" }).getByRole("button", { name: "Change" }).click();
+  await confirm(page, { action: "kick-dead" });
+  found.runs.push(await ended("1 of 1 job changed"));
+  await page.goto(`${address}/#/search`);
+  await page.getByLabel("Text in the body").fill("DOOMED body");
+  await page.getByLabel("A = a").check();
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("text=2 found");
+  await page.locator("tbody input").first().check();
+  await press(page, "Change 1 ticked");
+  await confirm(page, { action: "delete" });
+  found.runs.push(await ended("delete"));
+  await press(page, "Change all 1 found");
+  await confirm(page, { action: "move", to: "elsewhere" });
+  found.runs.push(await ended("move"));
+  await page.goBack();
+  await page.waitForFunction(() => location.hash === "#/search");
+  await page.goto(`${address}/#/tubes/${encodeURIComponent(tube)}`);
+  await page.getByRole("button", { name: "By kind of body" }).click();
+  await page.locator("tbody").first().locator("tr").first().getByRole("link", { name: "Show" }).click();
+  await page.waitForFunction(() => document.title.startsWith("Search"));
+  await page.waitForSelector("text=1 found");
+  await context.close();
+}
+
 /** Keys, and a stream that ends while nobody sees the page. */
 async function keys() {
   const page = await browser.newPage({ viewport: SIZES.wide });
@@ -212,6 +248,7 @@ await firstPlot();
 await keys();
 await act();
 await visit();
+await actOnMany();
 await walk(false, ["wide", "phone"], picture);
 await walk(true, ["wide"], check);
 await browser.close();

@@ -1,0 +1,243 @@
+"""
+Looking at jobs slice by slice, as pages of `list-jobs` do (`rules.listing`): a cursor says where a
+look goes on, and a job that stays where it is is looked at once.
+
+With all tubes, the reserved jobs come first, by who holds them, then the tubes in the order in
+which they were made.
+"""
+
+import re
+from bisect import bisect_right
+from typing import Final
+
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.listing import Place, place_of, places_behind
+from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, Criteria
+from beanstalk_twisted.web.exchange import Refusal
+
+SLICE_JOBS: Final = 200
+"""Jobs that one slice looks at: a millisecond."""
+
+SLICE_FINGERPRINTS: Final = 25
+"""The same, if each has its fingerprint taken: some 20 us, 60 for JSON."""
+
+SLICE_BYTES: Final = 512 << 10
+"""Bytes of bodies after which a slice ends: a millisecond to search."""
+
+PASS_TUBES: Final = 300
+"""Tubes that one slice passes over since they have no such jobs: 0.5 ms."""
+
+GATHER_TUBES: Final = 5000
+"""Tubes whose numbers one slice gathers: 0.3 ms."""
+
+LOOK_JOBS: Final = 20_000
+"""Jobs that one request looks at: some 0.1 s of processor, in 100 turns."""
+
+LOOK_BYTES: Final = 32 << 20
+"""Bytes of bodies that one request searches: the same."""
+
+_CURSOR: Final = re.compile(r"([0-9]{1,10})\.(\S{1,50})")
+_ALL_TUBES: Final = 0
+"""In a cursor: no tube has this number."""
+
+At = tuple[int, Place]
+"""A tube's number, or `_ALL_TUBES`, and a place there."""
+
+
+class Walk:
+    """
+    Goes over the jobs of a tube, or of all, in some states.
+
+    :ivar is_over: whether there are no more.
+    """
+
+    def __init__(self, state: QueueState, criteria: Criteria, cursor: str) -> None:
+        """
+        :param cursor: empty to begin.
+        :raise Refusal: the cursor is wrong, or there is no such tube.
+        """
+        self.is_over = False
+        self._state = state
+        self._states = criteria.states
+        self._tube_ids, self._next = [_ALL_TUBES], 0
+        self._is_one = criteria.tube is not None
+        self._to_gather = 0 if self._is_one else len(state.tubes.in_order)
+        if criteria.tube is not None:
+            self._tube_ids = [_found(state, criteria.tube).tube_id]
+        self._at: At | None = None
+        if cursor:
+            self._at = self._read(cursor)
+            self._next = len(self._tube_ids)
+
+    @property
+    def cursor(self) -> str | None:
+        """
+        Where it stands; None when it is over.
+        """
+        return None if self.is_over or self._at is None else f"{self._at[0]}.{self._at[1]}"
+
+    def slice(self, most: int) -> list[At]:
+        """
+        The next jobs, fewer if many tubes have none; it stands behind the last of them.
+        """
+        found: list[At] = []
+        if self._to_gather:
+            self._gather()
+            return found
+        self._enter()
+        for _ in range(PASS_TUBES):
+            if self.is_over or len(found) == most:
+                break
+            found += self._of_tube(most - len(found))
+            self._enter()
+        return found
+
+    def stand_behind(self, at: At) -> None:
+        """
+        Go back to a job of the last slice.
+        """
+        self._at = at
+        self._next = bisect_right(self._tube_ids, at[0])
+        self.is_over = False
+
+    def _of_tube(self, most: int) -> list[At]:
+        assert self._at is not None
+        tube_id, start = self._at
+        tube = None
+        if tube_id != _ALL_TUBES:
+            if not self._state.tubes.has_id(tube_id):
+                self._at = None
+                return []
+            tube = self._state.tubes.by_id(tube_id)
+        states = self._states_in(tube_id)
+        places, end = places_behind(self._state, tube, states, most, start)
+        self._at = None if end is None else (tube_id, end)
+        return [(tube_id, place) for place in places]
+
+    def _states_in(self, tube_id: int) -> tuple[State, ...]:
+        if self._is_one:
+            return self._states
+        is_first = tube_id == _ALL_TUBES
+        return tuple(each for each in self._states if (each is State.RESERVED) is is_first)
+
+    def _enter(self) -> None:
+        """
+        If the last tube is done, stand before the next one that may have such jobs.
+        """
+        while self._at is None and self._next < len(self._tube_ids):
+            tube_id = self._tube_ids[self._next]
+            self._next += 1
+            states = self._states_in(tube_id)
+            if states:
+                self._at = tube_id, Place(states[0], LEAST)
+        self.is_over = self._at is None
+
+    def _gather(self) -> None:
+        """
+        Gather the numbers of some more tubes; one that leaves its place meanwhile may be missed.
+        """
+        in_order = self._state.tubes.in_order
+        at = max(0, self._to_gather - GATHER_TUBES)
+        self._tube_ids += [tube.tube_id for tube in in_order[at : self._to_gather]]
+        self._to_gather = at
+        if not at:
+            self._tube_ids = sorted(set(self._tube_ids))
+            self._next = 0 if self._at is None else bisect_right(self._tube_ids, self._at[0])
+
+    def _read(self, cursor: str) -> At:
+        """
+        :raise Refusal: it is no cursor of such a look.
+        """
+        found = _CURSOR.fullmatch(cursor)
+        tube_id = -1 if found is None else int(found[1])
+        is_known = tube_id >= 0 if self._to_gather else tube_id in self._tube_ids
+        states = self._states_in(tube_id)
+        place = None
+        if found is not None and is_known and states:
+            place = place_of(states, found[2].encode("utf-8", "replace"))
+        if place is None:
+            raise Refusal(400, "cursor is that of the reply before, with all else the same")
+        return tube_id, place
+
+
+class Look:
+    """
+    Finds the jobs that are meant, slice by slice.
+
+    :ivar looked: how many jobs were looked at, and ``looked_bytes`` how many bytes of bodies.
+    :ivar total: how many jobs there are in the tubes and states.
+    """
+
+    def __init__(
+        self, state: QueueState, criteria: Criteria, cursor: str = "", *, counts_bytes: bool,
+        slice_jobs: int = SLICE_JOBS, most_jobs: int = LOOK_JOBS,
+    ) -> None:  # fmt: skip
+        """
+        :param counts_bytes: whether what is done costs more for large bodies.
+        :param slice_jobs: how many jobs a slice looks at, at most; ``most_jobs`` all of them.
+        :raise Refusal: the cursor is wrong, or there is no such tube.
+        """
+        self.walk = Walk(state, criteria, cursor)
+        self.looked = self.looked_bytes = 0
+        self.total = _total(state, criteria)
+        self._state = state
+        self._criteria = criteria
+        self._counts_bytes = counts_bytes or criteria.reads_bodies
+        if criteria.fingerprint:
+            slice_jobs = min(slice_jobs, SLICE_FINGERPRINTS)
+        self._slice_jobs, self._most_jobs = slice_jobs, most_jobs
+
+    @property
+    def is_enough(self) -> bool:
+        """
+        Whether one request looks at no more.
+        """
+        is_much = self.looked >= self._most_jobs or self.looked_bytes >= LOOK_BYTES
+        return is_much or self.walk.is_over
+
+    def slice(self, now_ns: int, most: int) -> list[Job]:
+        """
+        Look at some more jobs.
+
+        :param most: how many that are meant are found at most; the walk then stands behind the
+            last of them.
+        """
+        found: list[Job] = []
+        ends = self.looked_bytes + SLICE_BYTES
+        for at in self.walk.slice(min(self._slice_jobs, self._most_jobs - self.looked)):
+            job = self._state.jobs.look(at[1].key & ID_MASK)
+            assert job is not None
+            self.looked += 1
+            if self._counts_bytes:
+                self.looked_bytes += min(len(job.body), LOOK_BODY_BYTES)
+            if self._criteria.mean(job, now_ns):
+                found.append(job)
+            if len(found) == most or self.looked_bytes >= ends:
+                self.walk.stand_behind(at)
+                break
+        return found
+
+
+def _total(state: QueueState, criteria: Criteria) -> int:
+    if criteria.tube is None:
+        return sum(state.counts[each] for each in criteria.states)
+    tube = _found(state, criteria.tube)
+    counts = {
+        State.READY: tube.ready_count, State.RESERVED: tube.reserved,
+        State.DELAYED: tube.delayed.count, State.BURIED: tube.buried.count,
+    }  # fmt: skip
+    return sum(counts[each] for each in criteria.states)
+
+
+def _found(state: QueueState, name: bytes) -> Tube:
+    """
+    :raise Refusal: there is no such tube.
+    """
+    tube = state.tubes.find(name)
+    if tube is None:
+        raise Refusal(404, "there is no such tube")
+    return tube

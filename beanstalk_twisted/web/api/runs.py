@@ -1,0 +1,436 @@
+"""
+Runs: one change made to many jobs, those that criteria mean or that are named, slice by slice.
+
+A run goes on by itself, also when nobody asks for it any more.  It does what a client would, by the
+client's commands, on a connection of its own: a job that another connection has reserved is not
+touched, and a slice begins when what the last one did is durable.
+
+It touches at most as many jobs as the one who began it has seen and confirmed, and none that was
+put since.  A job that is not as it was meant any more is left alone, and counted as skipped.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.printable import escape
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.web.api import fields
+from beanstalk_twisted.web.api.criteria import NAMES, Criteria, criteria_of
+from beanstalk_twisted.web.api.local_connection import LocalConnections
+from beanstalk_twisted.web.api.looking import SLICE_JOBS, Look
+from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
+from beanstalk_twisted.wire.grammar import is_tube_name
+
+ACTIONS: Final = ("kick", "kick-dead", "move", "delete")
+
+MAX_IDS: Final = 1000
+"""Jobs that a request may name: five times those that a page of the console shows."""
+
+MAX_RUNNING: Final = 4
+"""Runs at a time: each takes a millisecond of a turn."""
+
+KEPT_RUNS: Final = 50
+"""Runs that can be asked for, the newest; with what they were told, some 100 KB."""
+
+NO_BOUND: Final = 1 << 63
+"""A run looks at all jobs."""
+
+SKIPPED: Final = (errors.NotFound, errors.Duplicate)
+"""Refusals that are of one job alone."""
+
+KICKED_STATES: Final = (State.BURIED, State.DELAYED)
+
+
+class Task(NamedTuple):
+    """
+    What a run is to do.
+
+    :ivar to: the tube that jobs are moved to.
+    :ivar confirmed: how many jobs it touches at most; ``newest`` the largest id of them.
+    :ivar ids: of the jobs that are named; empty for all that the criteria mean.
+    """
+
+    action: str
+    to: str
+    criteria: Criteria
+    confirmed: int
+    newest: int
+    ids: tuple[int, ...]
+
+    def __str__(self) -> str:
+        to = f" to={self.to}" if self.to else ""
+        ids = f" ids={len(self.ids)}" if self.ids else ""
+        said = f" {self.criteria.said}" if self.criteria.said else ""
+        return f"{self.action}{to}{said}{ids}"
+
+
+class Run:
+    """
+    One of them.
+
+    :ivar state: ``running``, ``done``, ``stopped`` or ``failed``; ``why`` says what of.
+    :ivar done: how many jobs were changed; ``skipped`` how many were not.
+    """
+
+    def __init__(self, number: int, task: Task, who: str, total: int) -> None:
+        self.number = number
+        self.task = task
+        self.who = who
+        self.state, self.why = "running", ""
+        self.done = self.skipped = self.looked = 0
+        self.total = total
+        self.is_to_stop = False
+
+    @property
+    def left(self) -> int:
+        """
+        How many more jobs it may touch.
+        """
+        return self.task.confirmed - self.done - self.skipped
+
+    def described(self) -> dict[str, Any]:
+        """
+        As JSON takes it.
+        """
+        return {
+            "run": self.number, "action": self.task.action, "to": self.task.to or None,
+            "what": str(self.task), "state": self.state, "why": self.why,
+            "count": self.task.confirmed, "done": self.done, "skipped": self.skipped,
+            "looked": self.looked, "total": self.total,
+        }  # fmt: skip
+
+
+class Runs:
+    """
+    The operations, and the runs themselves; a part of the site.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, service: BeanstalkService, connections: LocalConnections, reactor: IReactorTime
+    ) -> None:
+        self._service = service
+        self._connections = connections
+        self._reactor = reactor
+        self._runs: dict[int, Run] = {}
+        self._last = 0
+        self._turns: dict[IDelayedCall, Deferred[None]] = {}
+
+    def start(self) -> None:
+        """
+        There is nothing to begin.
+        """
+
+    def stop(self) -> None:
+        """
+        The server stops: so do all runs.
+        """
+        for run in self._running():
+            self._end(run, "stopped", "the server stops")
+        for call in list(self._turns):
+            call.cancel()
+        self._turns.clear()
+
+    def begin(self, call: Call) -> Document:
+        """
+        Begin a run.
+        """
+        task = _task_of(call.body)
+        if len(self._running()) >= MAX_RUNNING:
+            raise Refusal(503, f"{MAX_RUNNING} runs are under way; wait for one, or stop it")
+        steps = self._steps_of(task)
+        self._last += 1
+        run = Run(self._last, task, call.peer or "a UNIX socket", steps.total)
+        self._runs[run.number] = run
+        for number in list(self._runs)[:-KEPT_RUNS]:
+            if self._runs[number].state != "running":
+                del self._runs[number]
+        begun = self._connections.run(
+            call.peer, lambda to: Deferred.fromCoroutine(self._work(run, steps, to)), is_told=False
+        )
+        begun.addErrback(self._failed, run)
+        return json_document(run.described())
+
+    def runs(self, call: Call) -> Document:
+        """
+        Those that are under way, and the last ones.
+        """
+        return json_document({"runs": [run.described() for run in self._runs.values()]})
+
+    def run(self, call: Call) -> Document:
+        """
+        One of them.
+        """
+        return json_document(self._run_of(call).described())
+
+    def stop_run(self, call: Call) -> Document:
+        """
+        End one behind its slice.
+        """
+        fields.no_more(fields.fields_of(call.body))
+        run = self._run_of(call)
+        run.is_to_stop = True
+        return json_document(run.described())
+
+    def _run_of(self, call: Call) -> Run:
+        run = self._runs.get(fields.run_number(call.parameters))
+        if run is None:
+            raise Refusal(404, "there is no such run, or it ended long ago")
+        return run
+
+    def _running(self) -> list[Run]:
+        return [run for run in self._runs.values() if run.state == "running"]
+
+    def _steps_of(self, task: Task) -> "Steps":
+        """
+        :raise Refusal: there is no such tube.
+        """
+        if task.action == "kick-dead":
+            return KickDead(task)
+        source = Named if task.ids else Meant
+        return source(self._service, task)
+
+    async def _work(self, run: Run, steps: "Steps", to: Connection) -> None:
+        while run.left > 0 and not steps.is_over and not run.is_to_stop:
+            await self._turn()
+            if run.state != "running":
+                return
+            outcome = await steps.step(to, run.left)
+            run.done += outcome.done
+            run.skipped += outcome.skipped
+            run.looked, run.total = steps.looked, steps.total
+            if outcome.problem is not None:
+                raise outcome.problem
+        if run.left > 0 and steps.is_over:
+            # They were meant when they were counted, and are not now.
+            run.skipped += run.left
+        self._end(run, "stopped" if run.left > 0 else "done")
+
+    def _turn(self) -> Deferred[None]:
+        """
+        :return: fires in a later turn; never, if the endpoint is closed before.
+        """
+        turn: Deferred[None] = Deferred()
+        call = self._reactor.callLater(0, lambda: self._next(call))
+        self._turns[call] = turn
+        return turn
+
+    def _next(self, call: IDelayedCall) -> None:
+        self._turns.pop(call).callback(None)
+
+    def _failed(self, failure: Failure, run: Run) -> None:
+        if failure.check(Refusal):
+            # What it says of this request is not so of a run: a part is done.
+            self._end(run, "failed", str(failure.value).partition(";")[0])
+        else:
+            self.log.failure("while a run went on", failure, event="http-failed")
+            self._end(run, "failed", "the server's log says what happened")
+
+    def _end(self, run: Run, state: str, why: str = "") -> None:
+        """
+        Say so, once.
+        """
+        if run.state == "running":
+            run.state, run.why = state, why
+            what = escape(str(run.task))
+            self._service.audit.tell_run(run.who, run.number, what, state, run.done, run.skipped)
+
+
+class Outcome(NamedTuple):
+    """
+    What a slice did.
+
+    :ivar done: how many jobs were changed; ``skipped`` how many were not.
+    :ivar problem: why the run cannot go on.
+    """
+
+    done: int
+    skipped: int
+    problem: Exception | None = None
+
+
+class Steps:
+    """
+    The slices of a run.
+
+    :ivar is_over: whether there is no more to do.
+    :ivar looked: how many jobs were looked at, of ``total``.
+    """
+
+    is_over = False
+    looked = total = 0
+
+    async def step(self, to: Connection, most: int) -> Outcome:
+        """
+        Do the next slice.
+
+        :param most: how many jobs it may touch.
+        """
+        raise NotImplementedError
+
+
+class KickDead(Steps):
+    """
+    Kicks the dead letters of a tube, those that died first.
+    """
+
+    def __init__(self, task: Task) -> None:
+        assert task.criteria.tube is not None
+        self._tube = task.criteria.tube
+        self.total = task.confirmed
+
+    async def step(self, to: Connection, most: int) -> Outcome:
+        bound = min(most, SLICE_JOBS)
+        kicked = await to.kick_dead(self._tube, bound)
+        self.looked += kicked
+        self.is_over = kicked < bound
+        return Outcome(kicked, 0)
+
+
+class Meant(Steps):
+    """
+    Changes all jobs that the criteria mean.
+    """
+
+    def __init__(self, service: BeanstalkService, task: Task) -> None:
+        self._service = service
+        self._task = task
+        state, is_move = service.queue.state, task.action == "move"
+        self._look = Look(state, task.criteria, counts_bytes=is_move, most_jobs=NO_BOUND)
+        self._target = task.to.encode("ascii")
+        self.total = self._look.total
+
+    async def step(self, to: Connection, most: int) -> Outcome:
+        jobs = self._look.slice(self._service.now_ns(), min(most, SLICE_JOBS))
+        self.looked, self.is_over = self._look.looked, self._look.walk.is_over
+        state, task = self._service.queue.state, self._task
+        target = state.tubes.find(self._target)
+        # In the tube that it is to be moved to it may be met again.
+        meant = [
+            job for job in jobs
+            if job.job_id <= task.newest and (target is None or job.tube_id != target.tube_id)
+        ]  # fmt: skip
+        return await _change(to, task, meant)
+
+
+class Named(Steps):
+    """
+    Changes the jobs that are named, if the criteria still mean them.
+    """
+
+    def __init__(self, service: BeanstalkService, task: Task) -> None:
+        self._service = service
+        self._task = task
+        self._parts = _parts(task.ids)
+        self.total = len(task.ids)
+
+    async def step(self, to: Connection, most: int) -> Outcome:
+        ids = next(self._parts)
+        now_ns, state = self._service.now_ns(), self._service.queue.state
+        found = [job for job in map(state.jobs.look, ids) if job is not None]
+        meant = [job for job in found if self._means(job, now_ns)]
+        self.looked += len(ids)
+        self.is_over = self.looked == self.total
+        outcome = await _change(to, self._task, meant)
+        return outcome._replace(skipped=outcome.skipped + len(ids) - len(meant))
+
+    def _means(self, job: Job, now_ns: int) -> bool:
+        criteria = self._task.criteria
+        tube = self._service.queue.state.tubes.by_id(job.tube_id)
+        return criteria.tube in (None, tube.name) and criteria.mean(job, now_ns)
+
+
+def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    size = SLICE_JOBS // 10
+    return (ids[at : at + size] for at in range(0, len(ids), size))
+
+
+async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:
+    able = [job.job_id for job in jobs if _is_able(job, task.action)]
+    if not able:
+        return Outcome(0, len(jobs))
+    if task.action == "delete":
+        deleted = await to.delete_batch(able)
+        return Outcome(deleted.deleted, len(jobs) - deleted.deleted)
+    answers = await gatherResults([_answered(_command(to, task, each)) for each in able])
+    done = answers.count(None)
+    problems = [each for each in answers if each and not isinstance(each, SKIPPED)]
+    skipped = len(jobs) - done - len(problems)
+    return Outcome(done, skipped, problems[0] if problems else None)
+
+
+def _is_able(job: Job, action: str) -> bool:
+    if action == "kick":
+        return job.state in KICKED_STATES
+    return job.state is not State.RESERVED
+
+
+def _command(to: Connection, task: Task, job_id: int) -> "Deferred[Any]":
+    return to.kick_job(job_id) if task.action == "kick" else to.move_job(job_id, task.to)
+
+
+def _answered(command: "Deferred[Any]") -> "Deferred[Exception | None]":
+    """
+    :return: what the server refused it with, if it did.
+    """
+    return command.addCallbacks(lambda _: None, _refusal)
+
+
+def _refusal(failure: Failure) -> Exception:
+    failure.trap(errors.ClientError)
+    assert isinstance(failure.value, errors.ClientError)
+    return failure.value
+
+
+# What a request says.
+
+
+def _task_of(body: bytes) -> Task:
+    """
+    :raise Refusal: it is wrong.
+    """
+    given = fields.fields_of(body)
+    action = fields.text(given, "action")
+    if action not in ACTIONS:
+        raise Refusal(400, f"action is one of {', '.join(ACTIONS)}")
+    to = fields.text(given, "to", None if action == "move" else "")
+    count = fields.number(given, "count", None, fields.MAX_U64)
+    newest = fields.number(given, "newest_job", fields.MAX_U64, fields.MAX_U64)
+    ids = _ids_of(given)
+    criteria = criteria_of({name: fields.text(given, name, "") for name in NAMES if name in given})
+    fields.no_more(given)
+    task = Task(action, to, criteria, min(count, len(ids)) if ids else count, newest, ids)
+    _check(task)
+    return task
+
+
+def _ids_of(given: dict[str, Any]) -> tuple[int, ...]:
+    ids = given.pop("ids", [])
+    if not isinstance(ids, list) or len(ids) > MAX_IDS:
+        raise Refusal(400, f"ids is a list of at most {MAX_IDS} numbers of jobs")
+    numbers = [fields.number({"ids": each}, "ids", None, fields.MAX_U64) for each in ids]
+    return tuple(dict.fromkeys(numbers))
+
+
+def _check(task: Task) -> None:
+    """
+    :raise Refusal: its parts do not go together.
+    """
+    if (task.action == "move") is not bool(task.to):
+        raise Refusal(400, "move, and no other action, has a tube as to")
+    for name in (task.to.encode("ascii", "replace"), task.criteria.tube or b""):
+        if name and not is_tube_name(name):
+            raise Refusal(400, "that is no name of a tube")
+    is_plain = task.criteria.said == f"tube={(task.criteria.tube or b'').decode('ascii')}"
+    if task.action == "kick-dead" and (task.ids or not is_plain):
+        raise Refusal(400, "kick-dead takes the dead letters of a tube, and no other criteria")

@@ -1,0 +1,128 @@
+// Looking at many jobs, part by part, and changing them as a whole.
+import { ask, field } from "./actions.js";
+import { get, path, post } from "./api.js";
+import { count, h, setText } from "./dom.js";
+
+const POLL_MS = 500;
+const jobs = (number) => (number === 1 ? "1 job" : `${count(number)} jobs`);
+
+/** Ask until there is no more, or it is stopped; shows how far it came. */
+export class Looking {
+  constructor() {
+    this.bar = h("progress", { "aria-label": "Jobs looked at", max: 1, value: 0 });
+    this.note = h("span", { class: "note", role: "status" });
+    this.button = h("button", { type: "button", on: { click: () => this.stop() } }, "Stop");
+    this.element = h("div", { class: "bar", hidden: true }, this.bar, this.note, this.button);
+  }
+
+  /**
+   * take: given each reply, shows it, and gives what has been found, in words; "" ends it.
+   * Gives whether it came to the end.
+   */
+  async run(what, query, take) {
+    const me = this.serial = {};
+    [this.looked, this.newest] = [0, null];
+    this.element.hidden = this.button.hidden = this.bar.hidden = false;
+    setText(this.note, "Looking");
+    let [cursor, told] = ["", ""];
+    try {
+      do {
+        const part = await get(path(what), { ...query, cursor });
+        if (this.serial !== me) return false;
+        this.looked += part.looked;
+        this.newest ??= part.newest_job;
+        cursor = part.cursor;
+        told = take(part);
+        this.bar.max = Math.max(1, part.total, this.looked);
+        this.bar.value = cursor ? this.looked : this.bar.max;
+        setText(this.note, `Looked at ${count(this.looked)} of ${jobs(Math.max(part.total, this.looked))}: ${told}`);
+      } while (cursor && !this.isFull);
+      this.#ended();
+      return !cursor;
+    } catch (error) {
+      if (this.serial !== me) return false;
+      setText(this.note, error.message);
+      this.#ended();
+      return false;
+    }
+  }
+
+  #ended() {
+    [this.serial, this.isFull] = [null, false];
+    this.button.hidden = this.bar.hidden = true;
+  }
+
+  /** End it behind this reply. */
+  enough() { this.isFull = true; }
+
+  stop() {
+    if (this.serial) setText(this.note, `${this.note.textContent}; stopped`);
+    this.#ended();
+  }
+}
+
+const ENDED = { done: "Done", stopped: "Stopped", failed: "Failed" };
+
+/** What was begun to change many jobs, and how far it is. done: called when one has ended. */
+export class Runs {
+  constructor(done) {
+    this.done = done;
+    this.element = h("div", { role: "status" });
+  }
+
+  /** Those that others have begun, or that were before this page was loaded. */
+  async shown() {
+    const { runs } = await get(path("runs"));
+    runs.filter((run) => run.state === "running").forEach((run) => this.follow(run));
+  }
+
+  remove() { this.isGone = true; }
+
+  async follow(run) {
+    const bar = h("progress", { "aria-label": `Run ${run.run}`, max: Math.max(1, run.count) });
+    const note = h("span", { class: "note" });
+    const stop = h("button", { type: "button", on: { click: () => post(path("runs", run.run, "stop")) } }, "Stop");
+    this.element.append(h("div", { class: "bar card" }, bar, note, stop));
+    for (;;) {
+      bar.value = run.done + run.skipped;
+      const end = ENDED[run.state] ?? "Under way";
+      setText(note, `${end}: ${run.what}: ${count(run.done)} of ${jobs(run.count)} changed, ${count(run.skipped)} skipped${run.why ? `: ${run.why}` : ""}`);
+      if (run.state !== "running" || this.isGone) break;
+      await new Promise((resolve) => { setTimeout(resolve, POLL_MS); });
+      try { run = await get(path("runs", run.run)); } catch (error) { run = { ...run, state: "failed", why: error.message }; }
+    }
+    stop.hidden = bar.hidden = true;
+    if (!this.isGone) this.done();
+  }
+
+  /**
+   * Ask what is to be done with many jobs, with the count, and begin it.
+   *
+   * dead: the tube whose dead letters they are, and how many it has; null if they are none.
+   */
+  change({ given, number, newest, dead = null, ids = undefined }) {
+    const words = {
+      kick: () => `Makes ${jobs(number)} ready, to be worked on at once.`,
+      ...(dead && { "kick-dead": () => `Gives all dead letters of ${dead.tube}, ${jobs(dead.number)}, another life there: ready, with their attempts counted anew.` }),
+      move: ({ to }) => `Takes ${jobs(number)} to ${to || "that tube"}, each as it is.`,
+      delete: () => `Deletes ${jobs(number)} for good.`,
+    };
+    const names = { kick: "Kick", "kick-dead": "Kick back, begin anew", move: "Move", delete: "Delete" };
+    const choice = h("select", { name: "action", on: { change: shown } }, Object.keys(words).map((name) => h("option", { value: name }, names[name])));
+    const to = h("input", { name: "to", maxlength: 200, spellcheck: "false" });
+    const toField = field("To the tube", to);
+    ask({
+      title: `Change ${jobs(number)}`, button: "Do it", isDanger: true, fields: [field("What", choice), toField],
+      impact: (values) => `${words[values.action](values)} What has changed since it was counted is skipped.`,
+      run: async ({ action, to: target }) => {
+        const whole = action === "kick-dead" ? { tube: dead.tube, count: dead.number } : { ...given, ids, count: number, newest_job: newest };
+        this.follow(await post(path("runs"), { action, ...whole, ...(action === "move" && { to: target }) }));
+      },
+    });
+    function shown() {
+      toField.hidden = choice.value !== "move";
+      to.required = !toField.hidden;
+    }
+    shown();
+  }
+}
