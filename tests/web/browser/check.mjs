@@ -192,11 +192,13 @@ async function actOnMany() {
   await confirm(page, { action: "kick" });
   found.runs = [await ended("2 of 2 jobs changed")];
   await page.locator("tr", { hasText: "dying-too" }).getByRole("button", { name: "Change" }).click();
+  await page.locator("#dialog [name=action]").selectOption("move");
+  await page.screenshot({ path: `${pictures}/change-phone.png` });
   await confirm(page, { action: "kick-dead" });
   found.runs.push(await ended("1 of 1 job changed"));
   await page.goto(`${address}/#/search`);
   await page.getByLabel("Text in the body").fill("DOOMED body");
-  await page.getByLabel("A = a").check();
+  await page.getByLabel("Any case").check();
   await page.keyboard.press("Enter");
   await page.waitForSelector("text=2 found");
   await page.locator("tbody input").first().check();
