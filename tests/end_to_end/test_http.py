@@ -106,6 +106,30 @@ def test_a_server_is_seen_asked_and_changed_over_http(tmp_path: Path) -> None:
         assert again.ask("/api/v1/jobs/1/delete", {})[0] == 403
 
 
+def test_segments_and_reports_come_from_real_files(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    report = bytes(range(256)) * 1000
+    (folder / "report.html").write_bytes(report)
+    http = HttpServer(tmp_path, "-s", "8192", "--http-report", str(folder))
+    with http.server:
+        connection = http.server.connect()
+        for _ in range(30):
+            connection.ask(b"put 0 0 60 500\r\n%s\r\n" % (b"x" * 500))
+        segments = json.loads(http.ask("/api/v1/log/segments")[1])["segments"]
+        assert sum(row["jobs"] for row in segments) == 30
+        assert all(row["age_seconds"] >= 0 and row["first_lsn"] > 0 for row in segments)
+        assert {row["name"] for row in segments} <= {
+            path.name for path in (tmp_path / "log").iterdir()
+        }
+        assert http.ask("/reports/report.html") == (200, report)
+        assert http.ask("/reports/..%2flog%2f" + segments[0]["name"])[0] == 404
+        assert [row["name"] for row in json.loads(http.ask("/api/v1/reports")[1])["reports"]] == [
+            "report.html"
+        ]
+        connection.close()
+
+
 def test_hostile_requests_are_refused_and_others_served_all_the_while(tmp_path: Path) -> None:
     http = HttpServer(tmp_path, "--http-write")
     with http.server:

@@ -63,7 +63,8 @@ def fill(port: int) -> int:
     for number in range(30):
         client.ask(b"use mail-%d\r\n" % number)
         client.ask(b"put 0 0 60 2\r\n{}\r\n")
-    client.ask(b"use ..\r\nput 0 0 60 2\r\n{}\r\n")
+    client.ask(b"use ..\r\n")
+    client.ask(b"put 0 0 60 2\r\n{}\r\n")
     client.ask(b"reserve-job 4\r\n")
     client.ask(b"reserve-job 5\r\n")
     client.ask(b"bury 5 0\r\n")

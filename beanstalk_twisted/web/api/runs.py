@@ -35,6 +35,9 @@ ACTIONS: Final = ("kick", "kick-dead", "move", "delete")
 MAX_IDS: Final = 1000
 """Jobs that a request may name: five times those that a page of the console shows."""
 
+SLICE_COMMANDS: Final = 50
+"""Jobs of a slice that takes a command for each: sent and answered, 2 ms."""
+
 MAX_RUNNING: Final = 4
 """Runs at a time: each takes a millisecond of a turn."""
 
@@ -311,7 +314,8 @@ class Meant(Steps):
         self.total = self._look.total
 
     async def step(self, to: Connection, most: int) -> Outcome:
-        jobs = self._look.slice(self._service.now_ns(), min(most, SLICE_JOBS))
+        bound = SLICE_JOBS if self._task.action == "delete" else SLICE_COMMANDS
+        jobs = self._look.slice(self._service.now_ns(), min(most, bound))
         self.looked, self.is_over = self._look.looked, self._look.walk.is_over
         state, task = self._service.queue.state, self._task
         target = state.tubes.find(self._target)
@@ -351,8 +355,7 @@ class Named(Steps):
 
 
 def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    size = SLICE_JOBS // 10
-    return (ids[at : at + size] for at in range(0, len(ids), size))
+    return (ids[at : at + SLICE_COMMANDS] for at in range(0, len(ids), SLICE_COMMANDS))
 
 
 async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:

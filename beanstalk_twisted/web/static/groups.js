@@ -35,15 +35,18 @@ export function groupsCard({ live, tube = "", isLazy = false }) {
     tools: Object.entries(WAYS).map(([key, label]) => h("button", { type: "button", "aria-pressed": String(!isLazy && key === way), on: { click: (event) => { way = key; pressed(event.target); look(); } } }, label)),
     columns: [
       ...(tube ? [] : [{ label: "Tube", cell: (group) => name(group.tube) }]),
-      { label: "Why", cell: why },
+      { label: "Why", cell: (group) => h("div", { class: "why" }, why(group), actions(group)) },
       { label: "Died in", isWide: true, cell: (group) => (group.dead_from ? name(group.dead_from) : "") },
       { label: "Jobs", isNumber: true, cell: (group) => count(group.jobs) },
       { label: "Oldest", isNumber: true, cell: (group) => age(group.oldest_age) },
       { label: "Newest", isNumber: true, isWide: true, cell: (group) => age(group.newest_age) },
       { label: "Sample", cell: (group) => h("span", {}, jobLink(group.sample), " ", h("code", { class: "body" }, beginning(group.body))) },
-      { label: "Actions", cell: actions },
     ],
   });
+
+  // What is not looked at yet has no head either.
+  const [, scroll, pages] = table.element.children;
+  scroll.hidden = pages.hidden = isLazy;
 
   function actions(group) {
     const change = mayWrite && h("button", { type: "button", on: { click: () => act(group) } }, "Change");
@@ -73,6 +76,7 @@ export function groupsCard({ live, tube = "", isLazy = false }) {
 
   async function look() {
     known.clear();
+    scroll.hidden = false;
     mayWrite = Boolean(live.about.may_write);
     wasWhole = await looking.run("groups", { tube, states: "buried", by: way, body_bytes: SAMPLE_BYTES }, (part) => {
       part.groups.forEach(add);

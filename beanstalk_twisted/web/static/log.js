@@ -5,10 +5,13 @@ import { factList } from "./jobs.js";
 import { Plot } from "./plots.js";
 import { Table } from "./table.js";
 
+const COMPACTION = { archive: "waits for the archive", space: "waits for space", stopped: "has ended", copying: "at work", freeing: "at work" };
+
 const FACTS = [
   ["Size", (log) => bytes(log.total_bytes)],
   ["Of living jobs", (log) => `${bytes(log.live_bytes)} (${count((100 * log.live_bytes) / Math.max(1, log.total_bytes))} %)`],
   ["Segments", (log) => count(log.segments)],
+  ["Compaction", (log) => COMPACTION[log.oldest_kept] ?? "has nothing to do"],
   ["Compacted from", (log) => bytes(log.may_be_bytes)],
   ["To be compacted", (log) => bytes(log.debt_bytes)],
   ["Made ready for records", (log) => bytes(log.preallocated_bytes)],
@@ -57,14 +60,22 @@ function segmentTable() {
   });
 }
 
-/** A histogram as a table: up to which bound, how many, as a bar. */
-function histogram(title, what, { bounds, counts, sum }, unit, average = unit) {
-  const total = counts.reduce((all, one) => all + one, 0);
+const totalOf = (counts) => counts.reduce((all, one) => all + one, 0);
+
+/** How many and how much each on average, since the start and since the values before. */
+function inShort({ counts, sum }, before, average) {
+  const [total, newest] = [totalOf(counts), totalOf(counts) - totalOf(before?.counts ?? counts)];
+  const all = total ? `${count(total)}, ${average(sum / total)} each on average` : "none yet";
+  return newest > 0 ? `${all}; just now ${count(newest)}, ${average((sum - before.sum) / newest)} each` : all;
+}
+
+/** A histogram as a table: up to which bound, how many, as a bar; before: as it was a moment ago, if known. */
+function histogram(title, what, values, before, unit, average = unit) {
+  const { bounds, counts } = values;
   const most = Math.max(1, ...counts);
   const rows = counts.map((one, at) => h("tr", {}, h("td", { class: "bound" }, at < bounds.length ? `up to ${unit(bounds[at])}` : "more"), h("td", { class: "number" }, count(one)),
     h("td", { class: "share" }, h("meter", { min: 0, max: most, value: one, "aria-hidden": "true" }))));
-  const mean = total ? `${count(total)}, ${average(sum / total)} each on average` : "none yet";
-  return h("section", { class: "card" }, h("div", { class: "bar" }, h("h2", {}, title), h("span", { class: "note" }, mean)),
+  return h("section", { class: "card" }, h("div", { class: "bar" }, h("h2", {}, title), h("span", { class: "note" }, inShort(values, before, average))),
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, what), h("th", { scope: "col", class: "number" }, "How many"), h("th", { scope: "col" }, h("span", { class: "sr" }, "Share")))), h("tbody", {}, rows)));
 }
 
@@ -79,11 +90,14 @@ export function logPage({ live }) {
   const show = () => live.recent.length && plot.show(live.columns(["log_bytes", "live_bytes"], true));
   live.addEventListener("rows", show);
 
+  let before = {};
+
   async function refresh() {
     try {
       const log = await get(path("log"));
       facts.replaceChildren(factList(FACTS.map(([label, value]) => [label, value(log)])));
-      histograms.replaceChildren(histogram("Syncs", "Took", log.fsync_seconds, duration), histogram("Commits", "Changes", log.group_commit_size, count, mean));
+      histograms.replaceChildren(histogram("Syncs", "Took", log.fsync_seconds, before.fsync_seconds, duration), histogram("Commits", "Changes", log.group_commit_size, before.group_commit_size, count, mean));
+      before = log;
       setText(kept, KEPT[log.oldest_kept]?.(log) ?? log.oldest_kept);
       hide(false);
       setText(note, "");

@@ -19,7 +19,7 @@ const TILES = [
   ["Connections", (live) => count(live.now("connections"))],
   ["Waiting workers", (live) => count(live.now("waiting")), (live) => live.now("ready") > 0 && live.now("waiting") === 0 && live.now("reserved") === 0],
   ["Log", (live) => (live.about.has_log ? bytes(live.now("log_bytes")) : "none")],
-  ["Not yet on disk", (live) => (live.about.has_log ? seconds(live.now("unsynced_ms")) : "none"), (live) => live.now("unsynced_ms") > 1000],
+  ["Not yet on disk", (live) => (live.about.has_log ? seconds(live.now("unsynced_ms")) : "none")],
 ];
 
 const PLOTS = [

@@ -25,9 +25,9 @@ function formOf(given) {
   const states = given.states ? given.states.split(",") : STATES;
   return h("form", { class: "card asked", role: "search", "aria-label": "Jobs", on: { submit: send } },
     labelled("Text in the body", "text", given.text ?? "", { maxlength: 1000 }),
-    check("A = a", "any_case", "1", given.any_case === "1"),
+    check("Any case", "any_case", "1", given.any_case === "1"),
     labelled("Tube", "tube", given.tube ?? "", { maxlength: 200, placeholder: "all" }),
-    labelled("Where", "where", given.where ?? "", { maxlength: 2000, placeholder: "timeouts>=3, age>3600, group=night", title: "Up to 8 conditions with commas between" }),
+    labelled("Where", "where", given.where ?? "", { class: "where", maxlength: 2000, placeholder: "timeouts>=3, age>3600, group=night", title: "Up to 8 conditions with commas between" }),
     given.fingerprint ? labelled("Kind of body", "fingerprint", given.fingerprint, { maxlength: 16 }) : null,
     h("fieldset", {}, h("legend", {}, "States"), STATES.map((state) => check(state, "states", state, states.includes(state)))),
     h("button", { type: "submit" }, "Search"));
@@ -54,7 +54,7 @@ export function searchPage({ live, words: [text = ""] }) {
   const table = new Table({
     heading: "Found", keyOf: (job) => job.id, empty: "No job is found.", load: async () => ({ rows, next: "", note: found > rows.length ? `the first ${count(rows.length)} of ${count(found)}` : "" }),
     columns: [
-      { label: "Job", cell: (job) => h("span", { class: "pick" }, live.about.may_write ? tick(job) : null, jobLink(job.id)) },
+      { label: "Job", cell: (job) => h("span", { class: "tick" }, live.about.may_write ? tick(job) : null, jobLink(job.id)) },
       { label: "Tube", cell: (job) => h("span", { class: "name" }, tubeLink(job.tube)) },
       { label: "State", cell: (job) => job.state },
       { label: "Priority", isNumber: true, isWide: true, cell: (job) => count(job.pri) },

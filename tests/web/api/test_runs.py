@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.looking import SLICE_JOBS
-from beanstalk_twisted.web.api.runs import KEPT_RUNS, MAX_IDS, MAX_RUNNING
+from beanstalk_twisted.web.api.runs import KEPT_RUNS, MAX_IDS, MAX_RUNNING, SLICE_COMMANDS
 from beanstalk_twisted.wire.grammar import MAX_U64
 from tests.held_io import HeldIo
 from tests.web.api.test_search import bury, die, ids, put_many
@@ -105,6 +105,17 @@ def test_a_slice_begins_when_the_one_before_is_on_disk_and_others_are_served() -
     caller.sync(9)
     assert counts(caller.get("/runs/1")) == ("done", 3 * SLICE_JOBS, 9999 - 3 * SLICE_JOBS)
     assert caller.get("/runs")["runs"][0]["done"] == 3 * SLICE_JOBS
+
+
+@pytest.mark.parametrize("fields", [{"tube": "mail"}, {"ids": list(range(1, SLICE_COMMANDS + 2))}])
+def test_a_slice_has_so_many_commands(fields: Any) -> None:
+    caller = HeldCaller(SLICE_COMMANDS + 1)
+    caller.post("/runs", action="move", to="box", count=SLICE_COMMANDS + 1, **fields)
+    seen = set()
+    for _ in range(20):
+        caller.sync()
+        seen.add(caller.get("/runs/1")["done"])
+    assert seen == {0, SLICE_COMMANDS, SLICE_COMMANDS + 1}
 
 
 def test_a_run_is_stopped() -> None:
