@@ -152,11 +152,12 @@ class _HashingReader:
         self._content = memoryview(content)
         self._at = 0
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """
-        The next so many bytes, fewer at the end.
+        The next so many bytes, fewer at the end; all that are left if it is negative.
         """
-        chunk = bytes(self._content[self._at : self._at + size])
+        end = len(self._content) if size < 0 else self._at + size
+        chunk = bytes(self._content[self._at : end])
         self._at += len(chunk)
         self.sha256.update(chunk)
         return chunk
