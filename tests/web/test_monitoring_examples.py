@@ -37,7 +37,10 @@ def served() -> dict[str, set[str]]:
     """
     server = MemoryServer(directory=MemoryDirectory())
     browser = Browser(site_of(server), server.clock)
-    server.connect().ask(b"watch mail\r\nuse mail\r\nput 1 0 60 1\r\nx\r\nreserve\r\ndelete 1\r\n")
+    client = server.connect()
+    for _ in range(SAMPLED_CHUNKS):
+        client.ask(b"use mail\r\n")
+    client.ask(b"watch mail\r\nuse mail\r\nput 1 0 60 1\r\nx\r\nreserve\r\ndelete 1\r\n")
     browser.ask("GET", "/metrics")
     labels: dict[str, set[str]] = {}
     for family in read_prometheus(browser.ask("GET", "/metrics").body.decode()):
@@ -199,6 +202,17 @@ CASES: Final = {
         {'beanstalkd_connections_rejected_total{protocol="http"}': "0x3 1x9"},
         {'beanstalkd_connections_rejected_total{protocol="http"}': "7x9"}, 4,
         "s refuses connections", {"protocol": "http"},
+    ),
+    "BeanstalkdRefusesJobs": Case(
+        {'beanstalkd_errors_total{reply="OUT_OF_MEMORY"}': "0x3 1+1x20"},
+        {'beanstalkd_errors_total{reply="NOT_FOUND"}': "0+1x20",
+         'beanstalkd_errors_total{reply="JOB_TOO_BIG"}': "4x20"}, 9,
+        "s answers OUT_OF_MEMORY", {"reply": "OUT_OF_MEMORY"},
+    ),
+    "BeanstalkdInternalErrors": Case(
+        {'beanstalkd_errors_total{reply="INTERNAL_ERROR"}': "0x3 1x9"},
+        {'beanstalkd_errors_total{reply="INTERNAL_ERROR"}': "1x9"}, 4,
+        "A command failed within s", {"reply": "INTERNAL_ERROR"},
     ),
 }  # fmt: skip
 """By alert; of each, the quiet series are at the rule's limit where it has one."""
