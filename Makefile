@@ -23,8 +23,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST := -m pytest --numprocesses=auto --dist=load
 
-.PHONY: help serve test test-all test-compiled browser lint soak bench bench-quick spark-demo \
-    spark-kills wheels compiler man modules clean
+.PHONY: help serve test test-all test-compiled test-installs browser lint soak bench bench-quick spark-demo \
+    spark-kills wheels compiler deb man modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -46,6 +46,9 @@ test-compiled: wheels ## run all tests of what is compiled on the compiled wheel
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' -c \
 	    'from beanstalk_twisted import version; assert version.IS_COMPILED, version.__file__'
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' $(PYTEST) --all $(COMPILED_TESTS) $(ARGS)
+
+test-installs: .venv/dev.stamp ## as root: build and install the Debian package and the container, 5 minutes
+	$(BIN)/python -m pytest --installs tests/installs $(ARGS)
 
 browser: ## install what the tests of the console need beside node and chromium, 18 MB
 	npm ci --prefix tests/web/browser --no-audit --no-fund --ignore-scripts
@@ -92,6 +95,19 @@ compiler: # whether a wheel can be compiled here
 	    missing += [] if os.path.isfile(header) else [header]; \
 	    sys.exit(f"Nothing can be compiled here, there is no {missing[0]}: " \
 	             "only the pure wheel is in dist, which runs as well." if missing else 0)'
+
+# The Python is Debian's, whose version the package asks for; debhelper and python3-venv are needed.
+# Pure; BEANSTALK_TWISTED_COMPILED=1 compiles it, for which python3-dev and gcc are needed too.
+deb: .venv/serve.stamp ## build a Debian package into ./dist in half a minute, for this version of Debian
+	$(PIP) 'setuptools>=77'
+	rm -rf build/deb
+	mkdir -p build/deb/source dist
+	$(BIN)/python setup.py --quiet sdist --dist-dir build/deb
+	tar -xzf build/deb/*.tar.gz --strip-components=1 -C build/deb/source
+	cp -r build/deb/source/deploy/debian build/deb/source
+	cd build/deb/source && PATH=/usr/sbin:/usr/bin:/sbin:/bin dpkg-buildpackage --build=binary --no-sign
+	rm -f dist/beanstalk-twisted_*.deb
+	cp build/deb/beanstalk-twisted_*.deb dist
 
 man: .venv/serve.stamp ## write manual pages into ./build/man: man -M build/man beanstalk
 	PYTHONPATH=. $(BIN)/python docs/manual_pages.py build/man/man1

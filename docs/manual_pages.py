@@ -17,13 +17,14 @@ import click
 from beanstalk_twisted.daemon.options import GROUPS, Option
 from beanstalk_twisted.tap import Options
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.worker.command import cli as beanstalk_work
 from binlog_tools.cli.commands import cli as binlog_inspect
 from binlog_tools.queue.cli.commands import cli as beanstalk
 
 SECTION: Final = 1
 """Of the manual: commands for users."""
 
-SEE_ALSO: Final = ("beanstalk", "beanstalk-twisted", "binlog-inspect")
+SEE_ALSO: Final = ("beanstalk", "beanstalk-twisted", "beanstalk-work", "binlog-inspect")
 """All pages."""
 
 
@@ -83,18 +84,27 @@ def see_also(name: str) -> Iterator[str]:
     yield ",\n".join(f".BR {escaped(each)} ({SECTION})" for each in SEE_ALSO if each != name)
 
 
+def page_of_command(command: click.Command, name: str) -> Iterator[str]:
+    """
+    The page of a command, up to its subcommands.
+    """
+    context = click.Context(command, info_name=name)
+    first, _, rest = inspect.cleandoc(command.help or "").partition("\n\n")
+    yield from heading(name, " ".join(first.split()).rstrip("."))
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield from (".SH SYNOPSIS", f".B {escaped(name)}", escaped(usage))
+    yield ".SH DESCRIPTION"
+    yield from paragraphs(rest)
+    yield ".SH OPTIONS"
+    yield from terms(options_of(command, context))
+
+
 def page_of_group(group: click.Group, name: str) -> Iterator[str]:
     """
     The page of a command with subcommands.
     """
     context = click.Context(group, info_name=name)
-    first, _, rest = inspect.cleandoc(group.help or "").partition("\n\n")
-    yield from heading(name, " ".join(first.split()).rstrip("."))
-    yield from (".SH SYNOPSIS", f".B {escaped(name)}", "[OPTIONS] COMMAND [ARGS]...")
-    yield ".SH DESCRIPTION"
-    yield from paragraphs(rest)
-    yield ".SH OPTIONS"
-    yield from terms(options_of(group, context))
+    yield from page_of_command(group, name)
     yield ".SH COMMANDS"
     for each in group.list_commands(context):
         command = group.get_command(context, each)
@@ -103,6 +113,15 @@ def page_of_group(group: click.Group, name: str) -> Iterator[str]:
         yield f".SS {escaped(' '.join([each, *command.collect_usage_pieces(inner)]))}"
         yield from paragraphs(command.help or "")
         yield from terms(options_of(command, inner))
+    yield from see_also(name)
+
+
+def page_of_worker() -> Iterator[str]:
+    """
+    The page of the command without subcommands.
+    """
+    name = "beanstalk-work"
+    yield from page_of_command(beanstalk_work, name)
     yield from see_also(name)
 
 
@@ -136,6 +155,7 @@ def pages() -> Iterator[tuple[str, str]]:
     made = {
         "beanstalk": page_of_group(beanstalk, "beanstalk"),
         "beanstalk-twisted": page_of_server(),
+        "beanstalk-work": page_of_worker(),
         "binlog-inspect": page_of_group(binlog_inspect, "binlog-inspect"),
     }
     for name, lines in made.items():

@@ -33,6 +33,8 @@ LIMIT_SECONDS = 60.0
 
 ONLY_WITH_ALL = "takes long: runs with --all only (make test-all)"
 
+ONLY_WITH_INSTALLS = "installs packages: runs with --installs only (make test-installs)"
+
 SHORT_LIVED_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """
 How each Java of the tests runs: none lives long enough for what else it would do to its code.  To
@@ -47,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     Let everything be run.
     """
     parser.addoption("--all", action="store_true", help="run everything, of long walks too")
+    parser.addoption("--installs", action="store_true", help="run what installs packages")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         sampling.walk_everything()
     configure_hypothesis()
     config.addinivalue_line("markers", f"exhaustive: {ONLY_WITH_ALL}")
+    config.addinivalue_line("markers", f"installs: {ONLY_WITH_INSTALLS}")
     config.addinivalue_line(
         "markers",
         f"limit(seconds): how long this coroutine test may take; {LIMIT_SECONDS:g} without it",
@@ -134,6 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("exhaustive") and not config.getoption("--all"):
             item.add_marker(pytest.mark.skip(reason=ONLY_WITH_ALL))
+        if item.get_closest_marker("installs") and not config.getoption("--installs"):
+            item.add_marker(pytest.mark.skip(reason=ONLY_WITH_INSTALLS))
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             mark = item.get_closest_marker("limit")
             item.obj = limited(item.obj, mark.args[0] if mark else LIMIT_SECONDS)

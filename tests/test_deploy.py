@@ -19,19 +19,26 @@ import yaml
 
 from beanstalk_twisted.daemon.inherited_sockets import NAME
 from beanstalk_twisted.daemon.listening import STOP_LIMIT_S
+from beanstalk_twisted.daemon.options import PORT
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.web.routes import ROUTES
 from tests.server_process import LIMIT_S, ServerProcess
 from tests.test_packaging import install_wheel, python, source, wheel
 
 __all__ = ["python", "source", "wheel"]
 
-DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "beanstalk-twisted.service"
 SOCKET = DEPLOY / "systemd" / "beanstalk-twisted.socket"
 SYSCTL = DEPLOY / "systemd" / "90-beanstalk-twisted.conf"
+DEBIAN = DEPLOY / "debian"
 CONTAINER = DEPLOY / "container" / "Containerfile"
+
+HTTP_PORT = "9300"
+"""Of ``--http`` wherever one is named."""
 
 EXPOSURE = 1.5
 """The worst that `systemd-analyze security` may say of the unit: "OK"; 9.6 is no protection."""
@@ -133,12 +140,35 @@ def checked(words: list[str]) -> Options:
     return options
 
 
+# The Debian package; tests/installs/test_debian_package.py builds and installs it.
+
+
+def test_the_version_of_the_debian_package_is_ours() -> None:
+    head = (DEBIAN / "changelog").read_text().split(" ", 2)
+    assert head[:2] == ["beanstalk-twisted", f"({VERSION.partition('+')[0]})"]
+
+
+def test_the_defaults_of_the_debian_package_are_options_that_there_are() -> None:
+    lines = (DEBIAN / "beanstalk-twisted.default").read_text().splitlines()
+    settings = [line.lstrip("# ") for line in lines if line.lstrip("# ").startswith("OPTIONS=")]
+    shown, given = [each.partition("=")[2].split() for each in settings]
+    assert checked(shown)["http"] == [HTTP_PORT] and given == []
+    assert unit(UNIT)["Service"]["EnvironmentFile"] == "-/etc/default/beanstalk-twisted"
+
+
+@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+def test_a_shell_takes_the_scripts_of_the_debian_package(script: str) -> None:
+    for path in (DEBIAN / f"beanstalk-twisted.{script}", DEBIAN / "pages.sh"):
+        subprocess.run(["sh", "-n", path], check=True, timeout=LIMIT_S)
+
+
 # The container.
 
 
 def steps() -> list[list[tuple[str, str]]]:
     """
-    The stages of the container file: instructions, and what is behind each.
+    The stages of the container file: instructions, and what is behind each; but for what is before
+    the first.
     """
     stages: list[list[tuple[str, str]]] = []
     for line in CONTAINER.read_text().splitlines():
@@ -146,7 +176,8 @@ def steps() -> list[list[tuple[str, str]]]:
             instruction, _, rest = line.partition(" ")
             if instruction == "FROM":
                 stages.append([])
-            stages[-1].append((instruction, rest))
+            if stages:
+                stages[-1].append((instruction, rest))
     return stages
 
 
@@ -160,7 +191,8 @@ def final(instruction: str) -> str:
 
 def test_the_image_is_made_in_two_stages_and_needs_no_shell() -> None:
     build, image = steps()
-    assert ("ENV", "BEANSTALK_TWISTED_COMPILED=1") in build
+    assert ("ENV", "BEANSTALK_TWISTED_COMPILED=${COMPILED}") in build
+    assert ("ARG", "COMPILED=1") in build
     programs = [json.loads(rest)[0] for name, rest in image if name == "RUN"]
     assert "sh" not in programs and not {"apt-get", "pip"} & set(programs)
     assert json.loads(final("ENTRYPOINT")) == [Path(program()).name]
@@ -213,6 +245,7 @@ def test_the_compose_file_names_what_is_there() -> None:
     [compose] = documents(folder / "compose.yaml")
     services = compose["services"]
     assert set(services) == {"beanstalk", "prometheus", "grafana"}
+    assert compose["volumes"].keys() == {"jobs", "metrics", "grafana"}
     build = services["beanstalk"]["build"]
     assert (folder / build["context"] / build["dockerfile"]).resolve() == CONTAINER
     assert int(services["beanstalk"]["stop_grace_period"].removesuffix("s")) > STOP_LIMIT_S
@@ -222,16 +255,73 @@ def test_the_compose_file_names_what_is_there() -> None:
             assert name in compose["volumes"] or (folder / name).is_file()
 
 
+def mounted(service: dict[str, Any], inside: str) -> Path:
+    """
+    The file of ours that a container of the compose file has at a path.
+    """
+    volumes = [volume.split(":") for volume in service["volumes"]]
+    [found] = [outside for outside, target, *_ in volumes if target == inside]
+    return (DEPLOY / "container" / str(found)).resolve()
+
+
+def http_port(options: Options) -> str:
+    """
+    The port of the one ``--http``.
+    """
+    [endpoint] = options["http"]
+    return str(endpoint).rpartition(":")[2]
+
+
 def test_prometheus_asks_where_the_server_answers() -> None:
     [compose] = documents(DEPLOY / "container" / "compose.yaml")
-    [scraping] = documents(DEPLOY / "container" / "prometheus.yaml")
-    command = compose["services"]["beanstalk"]["command"]
-    assert checked(command)["binlog"] == final("VOLUME")
-    given = dict(word[2:].split("=") for word in command)
-    port = given["http"].rpartition(":")[2]
+    services = compose["services"]
+    config = mounted(services["prometheus"], "/etc/prometheus/prometheus.yml")
+    [scraping] = documents(config)
+    server = checked(services["beanstalk"]["command"])
+    assert server["binlog"] == final("VOLUME")
+    [name] = server["http_hosts"]
     [job] = scraping["scrape_configs"]
-    assert job["static_configs"] == [{"targets": [f"{given['http-host']}:{port}"]}]
-    assert given["http-host"] in compose["services"]
+    assert job["static_configs"] == [{"targets": [f"{name}:{http_port(server)}"]}]
+    assert name in services
+    [rules] = scraping["rule_files"]
+    [alerts] = documents(mounted(services["prometheus"], rules))
+    [down] = [rule for rule in alerts["groups"][0]["rules"] if rule["alert"] == "BeanstalkdDown"]
+    assert down["expr"] == f'up{{job="{job["job_name"]}"}} == 0'
+
+
+def test_grafana_reads_that_prometheus_and_has_the_dashboard() -> None:
+    [compose] = documents(DEPLOY / "container" / "compose.yaml")
+    grafana = compose["services"]["grafana"]
+    provisioning = "/etc/grafana/provisioning"
+    [sources] = documents(mounted(grafana, f"{provisioning}/datasources/beanstalk.yaml"))
+    [source] = sources["datasources"]
+    assert source["url"] == "http://prometheus:9090" and source["isDefault"]
+    [providers] = documents(mounted(grafana, f"{provisioning}/dashboards/beanstalk.yaml"))
+    [provider] = providers["providers"]
+    shipped = mounted(grafana, f"{provider['options']['path']}/beanstalk.json")
+    [variable, *_] = json.loads(shipped.read_text())["templating"]["list"]
+    assert (variable["type"], variable["query"]) == ("datasource", source["type"])
+
+
+def test_ports_are_the_same_in_all_files_and_on_all_pages() -> None:
+    files = [path for path in DEPLOY.rglob("*") if path.is_file()]
+    pages = [*files, *(ROOT / "docs").glob("*.md"), *ROOT.glob("README*.md")]
+    shown = {
+        (path.name, port)
+        for path in pages
+        for port in re.findall(r"--http[ =](?:\S*:)?(\d+)", path.read_text())
+    }
+    assert {port for _, port in shown} == {HTTP_PORT}
+    named = {"beanstalk-twisted.yaml", "compose.yaml", "monitoring.md", "console.md"}
+    assert named <= {name for name, _ in shown}
+
+
+def test_ports_that_are_published_are_those_that_the_server_opens() -> None:
+    [compose] = documents(DEPLOY / "container" / "compose.yaml")
+    published = [port.split(":") for port in compose["services"]["beanstalk"]["ports"]]
+    assert all(host == "127.0.0.1" and outer == inner for host, outer, inner in published)
+    ports = {inner for _, _, inner in published}
+    assert ports == {"11300", HTTP_PORT} == set(final("EXPOSE").split())
 
 
 def test_the_pod_is_what_the_image_is() -> None:
@@ -253,16 +343,26 @@ def test_the_pod_is_what_the_image_is() -> None:
         assert labels == selector.get("matchLabels", selector)
 
 
-def test_probes_ask_as_the_image_does_and_give_a_hanging_disk_its_time() -> None:
+def test_the_ports_of_the_pod_are_the_servers() -> None:
+    kinds = {each["kind"]: each for each in documents(DEPLOY / "kubernetes/beanstalk-twisted.yaml")}
+    template = kinds["StatefulSet"]["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {each["name"]: each["port"] for each in kinds["Service"]["spec"]["ports"]}
+    assert ports == {"beanstalk": int(PORT), "http": int(http_port(checked(container["args"])))}
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(ports["http"])
+
+
+def test_probes_ask_over_http_and_give_a_hanging_disk_its_time() -> None:
     [spec] = [
         each["spec"]["template"]["spec"]
         for each in documents(DEPLOY / "kubernetes" / "beanstalk-twisted.yaml")
         if each["kind"] == "StatefulSet"
     ]
     [container] = spec["containers"]
-    probe = json.loads(final("HEALTHCHECK").partition(" CMD ")[2])
-    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[name]["exec"]["command"] == probe
-        assert container[name]["timeoutSeconds"] > float(probe[-1])
+    paths = {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+    for name, path in paths.items():
+        assert container[name]["httpGet"] == {"path": path, "port": "http"}
+        assert path in {route.path for route in ROUTES}
     liveness = container["livenessProbe"]
     assert liveness["periodSeconds"] * liveness["failureThreshold"] > DEFAULT_LIMIT_S

@@ -690,7 +690,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/", "/opt/beanstalk-twisted", "/run/", "/var/")
+PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/", "/opt/beanstalk-twisted", "/run/", "/usr/", "/var/")
 """Where the examples keep things; any other absolute path is one of somebody's machine."""
 
 

@@ -14,12 +14,13 @@ import click
 import pytest
 
 from beanstalk_twisted.daemon.options import OPTIONS
+from beanstalk_twisted.worker.command import cli as beanstalk_work
 from binlog_tools.cli.commands import cli as binlog_inspect
 from binlog_tools.queue.cli.commands import cli as beanstalk
 from tests.server_process import LIMIT_S
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("beanstalk", "beanstalk-twisted", "binlog-inspect")
+NAMES = ("beanstalk", "beanstalk-twisted", "beanstalk-work", "binlog-inspect")
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,12 @@ def test_every_option_of_the_server_is_there(pages: Path) -> None:
     page = (pages / "beanstalk-twisted.1").read_text().replace("\\-", "-")
     assert [name for name in OPTIONS if name and f"--{name}" not in page] == []
     assert "SIGTERM" in page
+
+
+def test_every_option_of_the_worker_is_there(pages: Path) -> None:
+    page = (pages / "beanstalk-work.1").read_text().replace("\\-", "-")
+    options = [option for param in beanstalk_work.params for option in param.opts]
+    assert [word for word in options if word.startswith("-") and word not in page] == []
 
 
 @pytest.mark.parametrize(

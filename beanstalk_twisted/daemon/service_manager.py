@@ -206,6 +206,9 @@ class ServiceManager:
 class LoadingStatus:
     """
     Tells of a start; an `opening.Report`.
+
+    In megabytes, not jobs: how many live is known when the whole log is read, since any record may
+    delete one.
     """
 
     def __init__(self, notifications: Notifications, seconds: Callable[[], float]) -> None:

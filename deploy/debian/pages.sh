@@ -1,0 +1,20 @@
+#!/bin/sh
+# Write manual pages and completions for shells: pages.sh BIN SHARE
+#
+# Those of the commands in the folder BIN, into the folder SHARE.
+set -eu
+bin=$1 share=$2
+
+PYTHONPATH=. "$bin/python3" -B docs/manual_pages.py debian/man
+
+bash=$share/bash-completion/completions
+zsh=$share/zsh/vendor-completions
+fish=$share/fish/vendor_completions.d
+mkdir -p "$bash" "$zsh" "$fish"
+for command in beanstalk beanstalk-work binlog-inspect; do
+    variable=_$(echo "$command" | tr a-z- A-Z_)_COMPLETE
+    complete() { env "$variable=$1_source" "$bin/python3" -B "$bin/$command"; }
+    complete bash > "$bash/$command"
+    complete zsh > "$zsh/_$command"
+    complete fish > "$fish/$command.fish"
+done
