@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 NS: Final = 1_000_000_000
 
+LATE_NS: Final = 100_000_000
+"""
+How late a server may be to hand out the next job of a tube with a rate, and still make up for it,
+ns: longer than a turn and than most of a busy machine's delays.
+"""
+
 PAGE_BITS: Final = 6
 """An id without so many bits is the number of its page in the table of jobs."""
 
@@ -96,8 +102,8 @@ class Limiter:
     Says whether a tube may hand out one more job.
 
     The bucket's content is in ``jobs per second`` times nanoseconds, so that it is exact: each job
-    takes 10**9 of it, and each nanosecond gives the rate.  Whoever looks a little late at an empty
-    one, by less than one job, loses nothing: what came meanwhile may be more than the burst.
+    takes 10**9 of it, and each nanosecond gives the rate.  Whoever looks late at an empty one, by
+    `LATE_NS` or by less than one job, loses nothing, though it may be more than the burst.
     """
 
     __slots__ = ("_capacity", "_content", "_filled_ns", "max_reserved", "rate")
@@ -139,7 +145,7 @@ class Limiter:
     def _fill(self, now_ns: int) -> None:
         if self.rate is not None and now_ns > self._filled_ns:
             more = (now_ns - self._filled_ns) * self.rate.jobs
-            spare = NS - 1 if self._content < NS else 0
+            spare = max(NS - 1, self.rate.jobs * LATE_NS) if self._content < NS else 0
             self._content = min(self._capacity + spare, self._content + more)
             self._filled_ns = now_ns
 

@@ -127,19 +127,41 @@ class Session:
         """
         if mode == self.mode:
             return
+        index = None
+        if mode != FIFO:
+            index = self.new_index(mode)
+            index.enter(self.weighted_tubes())
+        self.choose_with(mode, index)
+
+    def new_index(self, mode: bytes) -> WeightedIndex:
+        """
+        An index for a mode of weights; the `weighted_tubes` are to enter it.
+        """
+        number = self._next_share if self._weighted is None else self._weighted.next_number
+        return WeightedIndex(
+            (), counts_time=mode == WEIGHTED_FAIR, seed=self.number, first_number=number
+        )
+
+    def weighted_tubes(self) -> list[tuple[Tube, int]]:
+        """
+        The watched tubes with their weights.
+        """
+        weights = self._weights or {}
+        return [(tube, weights.get(tube, 1)) for tube in self.watching_order]
+
+    def choose_with(self, mode: bytes, index: WeightedIndex | None) -> None:
+        """
+        Choose the tube for a `reserve` like this from now on.
+
+        :param index: of all watched tubes; None for `FIFO`.
+        """
         self.mode = mode
         if self._ready_index is not None:
             for tube in self.watching:
                 tube.unlisten(self._ready_index)
         if self._weighted is not None:
             self._next_share = self._weighted.next_number
-        self._ready_index = self._weighted = None
-        if mode != FIFO:
-            weights = self._weights or {}
-            self._ready_index = self._weighted = WeightedIndex(
-                [(tube, weights.get(tube, 1)) for tube in self.watching_order],
-                counts_time=mode == WEIGHTED_FAIR, seed=self.number, first_number=self._next_share,
-            )  # fmt: skip
+        self._ready_index = self._weighted = index
 
     def best_key(self) -> int | None:
         """

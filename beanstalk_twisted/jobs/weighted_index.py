@@ -83,6 +83,22 @@ class WeightedIndex(TubeIndex):
         for tube, weight in tubes:
             self._enter(tube, weight)
 
+    def enter(self, tubes: Iterable[tuple[Tube, int]]) -> None:
+        """
+        These tubes are watched too, with these weights; have them tell when they have jobs.
+        """
+        self._end_turn()
+        for tube, weight in tubes:
+            self._enter(tube, weight)
+        self._take_up()
+
+    def close(self) -> None:
+        """
+        Let no tube tell any more.
+        """
+        for tube in self._shares:
+            tube.unlisten(self)
+
     def watch(self, tube: Tube) -> None:
         """
         A tube is watched from now on, with weight 1.

@@ -30,7 +30,7 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.job_times import JobTimes
-from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.session import FIFO, Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules import statistics
@@ -49,7 +49,7 @@ from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
+from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import CANCELLED
 
@@ -62,7 +62,7 @@ any worker names.
 """
 
 SLICE_TUBES: Final = 1000
-"""Tubes that one slice of the end of a session lets go: some 3 ms."""
+"""Tubes that one slice of the end of a session lets go, or of a `reserve-mode` enters: 3 ms."""
 
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about: some 3 ms if all wait."""
@@ -292,12 +292,15 @@ class WorkQueue:
         self.tally.watches_refused += not may
         return may
 
-    def reserve_mode(self, session: Session, now_ns: int, mode: bytes) -> Answer:
+    def reserve_mode(self, session: Session, now_ns: int, mode: bytes) -> Answer | None:
         """
         Reserves choose one of the watched tubes like this from now on.
         """
-        session.choose_by(mode)
-        return replies.Using(mode), 0
+        if mode in (FIFO, session.mode) or len(session.watching) <= SLICE_TUBES:
+            session.choose_by(mode)
+            return replies.Using(mode), 0
+        self._timekeeping.answer_later(session, self._choose(session, mode))
+        return None
 
     def ignore(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
@@ -545,6 +548,20 @@ class WorkQueue:
         return self.state.jobs.get(job_id) if job_id in session.reserved else None
 
     # Work in slices.
+
+    def _choose(self, session: Session, mode: bytes) -> Work:
+        """
+        Slices of a `reserve-mode` with very many watched tubes.
+        """
+        index, tubes = session.new_index(mode), session.weighted_tubes()
+        for start in range(0, len(tubes), SLICE_TUBES):
+            index.enter(tubes[start : start + SLICE_TUBES])
+            yield None
+            if session.has_ended:
+                index.close()
+                return replies.Using(mode), 0
+        session.choose_with(mode, index)
+        return replies.Using(mode), 0
 
     def _unwatch_all(self, session: Session, now_ns: int) -> Slices:
         """

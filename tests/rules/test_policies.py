@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State, TubePolicy
-from beanstalk_twisted.jobs.policy import MAX_DELAY_S
+from beanstalk_twisted.jobs.policy import LATE_NS, MAX_DELAY_S
 from beanstalk_twisted.rules.policies import (
     MAX_RULED_TUBES,
     RETRY_NS,
@@ -23,6 +23,8 @@ from beanstalk_twisted.wire.replies import OUT_OF_MEMORY
 from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import full_disk
+
+MS = 1_000_000
 
 
 def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
@@ -560,9 +562,14 @@ def test_a_limit_that_is_lifted_serves_who_waits() -> None:
     assert str(waiter.hears()).startswith(f"RESERVED {third} ")
 
 
-@pytest.mark.parametrize("tubes", [1, 300])
-def test_a_rate_is_kept_with_many_who_wait(tubes: int) -> None:
-    server, client = a_server("rate=100")
+@pytest.mark.parametrize(
+    ("tubes", "rule", "late_ms"),
+    [(1, "100", 3), (300, "100", 3), (1, "100", LATE_NS // MS), (1, "100:1", 25), (1, "100:7", 90),
+     (1, "97", 60)],
+)  # fmt: skip
+def test_a_rate_is_kept_with_many_who_wait(tubes: int, rule: str, late_ms: int) -> None:
+    server, client = a_server(f"rate={rule}")
+    rate = int(rule.split(":")[0])
     for _ in range(1200):
         client.put()
     workers = [server.connect() for _ in range(50)]
@@ -572,8 +579,8 @@ def test_a_rate_is_kept_with_many_who_wait(tubes: int) -> None:
         worker.says("reserve")
     taken, end_ns = 0, server.now_ns + 10 * NS
     while (due_ns := server.queue.next_due_ns()) is not None and due_ns <= end_ns:
-        # The reactor is a little late each time.
-        server.now_ns = max(server.now_ns, due_ns) + 3_000_000
+        # The reactor is late each time.
+        server.now_ns = max(server.now_ns, due_ns) + late_ms * MS
         server.tick()
         for worker in workers:
             while (reply := worker.hears()) is not None or not worker.session.is_blocked:
@@ -584,7 +591,20 @@ def test_a_rate_is_kept_with_many_who_wait(tubes: int) -> None:
                 job_id = int(reply.split()[1])
                 worker.says(f"delete {job_id}")
                 taken += 1
-    assert 990 <= taken <= 1010
+    assert 9.9 * rate <= taken <= 10.1 * rate
+
+
+@pytest.mark.parametrize(("late_ms", "at_once"), [(50, 1 + 5), (100, 1 + 10), (200, 1 + 10)])
+def test_so_much_lateness_is_made_up_for_and_no_more(late_ms: int, at_once: int) -> None:
+    server, client = a_server("rate=100:1")
+    for _ in range(30):
+        client.put()
+    client.takes()
+    server.now_ns += 10 * MS + late_ms * MS
+    server.tick()
+    for _ in range(at_once):
+        client.takes()
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
 
 
 def test_a_burst_is_served_at_once_and_comes_back_with_time() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from beanstalk_twisted.jobs.processing_time import MIN_SAMPLES, USUAL_NS
 from beanstalk_twisted.jobs.session import FIFO, WEIGHTED, WEIGHTED_FAIR
 from beanstalk_twisted.rules import batches
+from beanstalk_twisted.rules.workqueue import SLICE_TUBES
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.conversation import Client, Server
 from tests.rules.test_connections import listed
@@ -328,3 +329,42 @@ def test_a_reserve_finds_a_job_if_there_is_one_and_it_is_the_best_of_its_tube(
                 client.says(f"delete {held}")
             case _:
                 client.says(word.format(name=name, weight=value, pause=value % 3))
+
+
+def watching(client: Client, tubes: int) -> None:
+    """
+    Watch so many tubes, `default` among them.
+    """
+    for number in range(1, tubes):
+        client.says(f"watch t{number}")
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_very_many_watched_tubes_are_entered_in_slices(past: int) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    watching(client, SLICE_TUBES + past)
+    reply = client.says("reserve-mode weighted")
+    assert (reply is None) is bool(past)
+    assert client.session.is_busy is bool(past)
+    other.says("use t3")
+    job_id = other.put()
+    assert server.finish_slices() == 2 * past
+    assert (client.hears() if past else reply) == "USING weighted"
+    assert client.session.mode == b"weighted"
+    assert client.takes() == job_id
+    assert client.says("reserve-mode weighted") == "USING weighted"
+    assert client.says("reserve-mode fifo") == "USING fifo"
+
+
+def test_a_session_that_ends_in_between_leaves_nobody_who_listens() -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    watching(client, SLICE_TUBES + 1)
+    other.says("use t3")
+    client.says("reserve-mode weighted")
+    tube = server.queue.state.tubes.find(b"t3")
+    assert tube is not None and tube.listeners
+    client.leaves()
+    server.finish_slices()
+    assert not tube.listeners
