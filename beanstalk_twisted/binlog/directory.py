@@ -355,7 +355,7 @@ class RealDirectory(Directory):
         return self._mapped(name, start, end)
 
     def _mapped(self, name: str, start: int, end: int) -> Buffer:
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             return _mapped(fd, start, end)
         finally:
@@ -365,7 +365,7 @@ class RealDirectory(Directory):
         """
         Advice to the kernel; it may not follow.
         """
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:

@@ -350,7 +350,7 @@ class QueueState:
         assert (before in sources or image.kind in REMAKES) and after in targets, (
             job.job_id,
             before,
-            image,
+            image.kind,
         )
         if before is after is RESERVED and job.holder == image.connection:
             old_ns = job.deadline_ns
@@ -371,7 +371,7 @@ class QueueState:
         """
         Give a job another tube, body and tags; its state is GONE until `_enter`.
         """
-        assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, image)
+        assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, image.kind)
         tube = self.tubes.by_id(job.tube_id)
         self.live.leave(job.segment, job.data_bytes)
         if job.tags is None:

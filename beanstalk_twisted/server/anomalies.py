@@ -10,15 +10,21 @@ from typing import Final, NamedTuple
 from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.memory_limit import MemoryLimit
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
-from beanstalk_twisted.wire.extensions import without_secret
+from beanstalk_twisted.wire import v1
+from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.replies import Reply
 
 SHOWN_BYTES: Final = 80
-"""Of a wrong line: enough to see what was meant; the rest is the client's data."""
+"""Of a wrong line: enough to see what was meant."""
+
+SHOWN_DIGITS: Final = 10
+"""Of a number: as many as any has but ids."""
+
+WORDS: Final = frozenset(row.name.encode().split()[0] for row in (*MODERN.rows, *v1.dialect().rows))
+"""The first words of all commands."""
 
 MS: Final = 1_000_000
 
@@ -60,6 +66,27 @@ class Stalled(NamedTuple):
 
     peer: str
     limit_s: int
+
+
+def outline(line: bytes) -> str:
+    """
+    Show a wrong line without what may be a body, a key or a token: behind a wrong size, the rest of
+    a body is read as commands.
+
+    :return: a command's word, and of each other word its number or its size; only the size of a
+        line that begins with no command's word.
+    """
+    first, *others = line.split(b" ")
+    if first not in WORDS:
+        return f"a line of {len(line)} bytes"
+    shown = [first.decode("ascii"), *map(_word, others)]
+    return " ".join(shown)[:SHOWN_BYTES]
+
+
+def _word(word: bytes) -> str:
+    if not word or (word.isdigit() and len(word) <= SHOWN_DIGITS):
+        return word.decode("ascii")
+    return f"({len(word)} bytes)"
 
 
 class Anomalies:
@@ -160,11 +187,10 @@ class Anomalies:
         self._fullness.changed(is_full)
 
     def _tell_of_wrong(self, count: int, wrong: WrongLine) -> None:
-        line = without_secret(wrong.line)[:SHOWN_BYTES]
         self.log.warn(
             "{peer}: {reply} to {line}{times}", event="client-error", peer=wrong.peer,
             reply=wrong.reply.encode().strip().decode("ascii"),
-            line=escape_all(line), times=times(count), count=count,
+            line=outline(wrong.line), times=times(count), count=count,
         )  # fmt: skip
 
     def _tell_of_refused(self, identity: str, count: int, refused: Refused) -> None:

@@ -12,7 +12,7 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.server.anomalies import MS, SHOWN_BYTES, Anomalies
+from beanstalk_twisted.server.anomalies import MS, Anomalies
 from beanstalk_twisted.server.service import _was_slow
 from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.repeats import TELL_S
@@ -32,16 +32,19 @@ def told() -> Iterator[Any]:
 
 
 WRONG = {
-    b"bogus\r\n": "UNKNOWN_COMMAND to bogus",
-    b"put 1 2 x\r\n": "BAD_FORMAT to put 1 2 x",
-    b"put 0 0 1 1 junk\r\n": "BAD_FORMAT to put 0 0 1 1 junk",
+    b"bogus\r\n": "UNKNOWN_COMMAND to a line of 5 bytes",
+    b"put 1 2 x\r\n": "BAD_FORMAT to put 1 2 (1 bytes)",
+    b"put 0 0 1 1 junk\r\n": "BAD_FORMAT to put 0 0 1 1 (4 bytes)",
     b"put 0 0 1 99999999\r\n" + b"x" * 100_000_001: "JOB_TOO_BIG to put 0 0 1 99999999",
     b"put 0 0 1 1\r\nxyz": "EXPECTED_CRLF to put 0 0 1 1",
     b"put-at 0 0 1 1\r\nxyz": "EXPECTED_CRLF to put-at 0 0 1 1",
     b"put-batch 0\r\n": "BAD_FORMAT to put-batch 0",
-    b"delete-batch " + b"x" * 30_000 + b"\r\n": "BAD_FORMAT to delete-batch " + "x" * 67,
-    b"x" * 500 + b"\r\n": "BAD_FORMAT to " + "x" * SHOWN_BYTES,
-    b"\x1b[2J\r\n": "UNKNOWN_COMMAND to \\x1b[2J",
+    b"delete-batch " + b"x" * 30_000 + b"\r\n": "BAD_FORMAT to delete-batch (211 bytes)",
+    b"x" * 500 + b"\r\n": "BAD_FORMAT to a line of 224 bytes",
+    b"put 0 0 1 5 " + b"1 " * 50 + b"\r\n": "BAD_FORMAT to put 0 0 1 5 " + "1 " * 34,
+    b"use " + b"7" * 11 + b"!\r\n": "BAD_FORMAT to use (12 bytes)",
+    b"delete 12345678901x 1234567890\r\n": "BAD_FORMAT to delete (12 bytes) 1234567890",
+    b"\x1b[2J\r\n": "UNKNOWN_COMMAND to a line of 4 bytes",
 }
 
 
@@ -58,6 +61,30 @@ def test_a_body_that_came_in_pieces_and_ends_wrongly_is_told(told: Any) -> None:
     client.send(b"put 0 0 1 4\r\nab")
     client.send(b"cdefgh")
     assert told("client-error") == ["127.0.0.1:1: EXPECTED_CRLF to put 0 0 1 4"]
+
+
+SECRET = b"hunter2swordfish"
+
+LEAKS = [
+    b"put 0 0 60 3\r\n" + SECRET + b" " + SECRET + b"\r\n",
+    b"put 0 0 x 3\r\n" + SECRET + b"\r\n",
+    b"put 0 0 60 3 " + SECRET + b"\r\n",
+    SECRET + b"\r\n",
+    b"delete " + SECRET + b"\r\n",
+    b"put 0 0 60 1 idp:" + SECRET + b":x\r\nx\r\n",
+    b"use -" + SECRET + b"\r\n",
+    b"stats-job 4111111111111111 " + SECRET + b"\r\n",
+    b"x" * 300 + SECRET + b"\r\n",
+]
+
+
+@pytest.mark.parametrize("sent", LEAKS, ids=[repr(each[:20]) for each in LEAKS])
+def test_what_may_be_a_body_a_key_or_a_token_is_not_shown(sent: bytes, told: Any) -> None:
+    server = MemoryServer()
+    server.connect().send(sent)
+    server.stop()
+    said = told("client-error")
+    assert said and not any(each in line for line in said for each in (SECRET.decode(), "4111"))
 
 
 def test_what_is_right_or_has_no_room_is_not_told(told: Any) -> None:
@@ -78,7 +105,8 @@ def test_many_wrong_lines_are_told_once_a_minute(told: Any) -> None:
     assert len(told("client-error")) == 1
     server.advance(TELL_S)
     assert told("client-error")[1:] == [
-        "127.0.0.1:1: UNKNOWN_COMMAND to bogus; the newest of 1000 since the last such line"
+        "127.0.0.1:1: UNKNOWN_COMMAND to a line of 5 bytes; the newest of 1000 since the last "
+        "such line"
     ]
     server.advance(TELL_S)
     assert server.clock.getDelayedCalls() == []

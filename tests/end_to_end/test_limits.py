@@ -1,0 +1,92 @@
+"""
+What a stock client makes of a server's limits, at a real one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import greenstalk
+import pytest
+
+from beanstalk_twisted.rules.workqueue import MAX_WATCHED_TUBES
+from tests.server_process import Connection, ServerProcess, UnixConnection, ours_at_once
+
+HUB = pytest.mark.parametrize("hub", ["auto", "off"])
+
+
+@HUB
+def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, hub: str) -> None:
+    options = ["--max-connections=2", f"--hub={hub}", "-b", "log"]
+    listen = ["--listen=tcp:0:interface=127.0.0.1", f"--listen=unix:{tmp_path}/socket"]
+    with ServerProcess(ours_at_once(*options, *listen), tmp_path) as server:
+        address = ("127.0.0.1", server.port())
+        with greenstalk.Client(address) as first, greenstalk.Client(f"{tmp_path}/socket"):
+            first.put("x")
+            with pytest.raises(OSError), greenstalk.Client(address) as refused:
+                refused.put("y")
+            assert UnixConnection(tmp_path / "socket").reply() == b""
+            server.wait_for("connection refused: --max-connections is 2")
+            assert first.stats()["current-connections"] == 2
+            second = first.put("z")
+            assert first.reserve_job(second).body == "z"
+        server.terminate()
+        assert "1 connection refused: --max-connections is 2" in "".join(server.said())
+
+
+@HUB
+def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(tmp_path: Path, hub: str) -> None:
+    command = ours_at_once("-p0", "--max-memory=200000", f"--hub={hub}")
+    with ServerProcess(command, tmp_path) as server:
+        with greenstalk.Client(("127.0.0.1", server.port())) as client:
+            with pytest.raises(greenstalk.OutOfMemoryError):
+                for _ in range(10):
+                    client.put("x" * 50_000)
+            assert client.stats()["current-jobs-ready"] == 3
+            client.delete(client.reserve())
+            client.put("x" * 50_000)
+            with pytest.raises(greenstalk.OutOfMemoryError):
+                client.put("x" * 50_000)
+        server.wait_for("--max-memory is 200000: new jobs are refused")
+
+
+@HUB
+def test_who_does_not_go_on_is_closed_and_who_waits_is_not(tmp_path: Path, hub: str) -> None:
+    command = ours_at_once("-p0", "--stalled-timeout=1", f"--hub={hub}")
+    with ServerProcess(command, tmp_path) as server:
+        port = server.port()
+        with greenstalk.Client(("127.0.0.1", port)) as client:
+            stalled = [Connection(port) for _ in range(3)]
+            waiting = Connection(port)
+            waiting.send(b"reserve\r\nuse")
+            for connection, sent in zip(
+                stalled, (b"p", b"put 0 0 1 5\r\nx", b"a" * 300), strict=True
+            ):
+                connection.send(sent)
+            assert [each.reply() for each in stalled] == [b""] * 3
+            assert not waiting.is_answered
+            client.put("x")
+            assert waiting.reply().endswith(b"\r\nx\r\n")
+            assert waiting.ask(b" a\r\n") == b"USING a\r\n"
+
+
+def test_a_tube_too_many_is_a_bad_format(tmp_path: Path) -> None:
+    with ServerProcess(ours_at_once("-p0"), tmp_path) as server:
+        connection = Connection(server.port())
+        lines = [b"watch t%d\r\n" % number for number in range(2, MAX_WATCHED_TUBES + 2)]
+        connection.send(b"".join(lines))
+        heard = [connection.reply() for _ in lines]
+        assert heard[-2:] == [b"WATCHING %d\r\n" % MAX_WATCHED_TUBES, b"BAD_FORMAT\r\n"]
+
+
+def test_a_body_of_a_client_that_ends_early_is_no_job(tmp_path: Path) -> None:
+    with ServerProcess(ours_at_once("-p0", "--max-memory=100000"), tmp_path) as server:
+        port = server.port()
+        with greenstalk.Client(("127.0.0.1", port)) as client:
+            for _ in range(5):
+                connection = Connection(port)
+                connection.send(b"put 0 0 60 60000\r\n" + bytes(50_000))
+                connection.half_close()
+                assert connection.reply() == b""
+                connection.close()
+                client.delete(greenstalk.Job(client.put("x" * 60_000), "x"))
