@@ -1,8 +1,10 @@
 """
-What dashboards cost a server that does nothing else: its processor time, and how long a client
-waits.
+What dashboards, and floods of requests, cost a server that does nothing else: its processor time,
+and how long a client waits.
 
-Each has the console's stream, and asks for a page of tubes each two seconds, as the page does.
+A dashboard has the console's stream, and asks for a page of tubes each two seconds, as the page
+does.  A flood is some connections, each of which sends as many requests as fit into 250 KB before
+it reads, and begins anew when it has all replies, or was closed.
 ``python -m benchmarks.dashboards --help``.
 """
 
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
@@ -26,6 +28,11 @@ from tests.server_process import Connection, ServerProcess, ours_at_once
 
 POLL_S: Final = 2.0
 """Seconds from one page of tubes to the next, as in the console."""
+
+FLOODS: Final = ("/healthz", "/metrics", "/api/v1/tubes?limit=200")
+"""What is asked for in floods."""
+
+FLOOD_BYTES: Final = 250_000
 
 PROBE_S: Final = 0.01
 """Seconds between two commands of the client that is timed."""
@@ -38,6 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tubes", type=int, default=10_000, help="tubes, each with one ready job")
     parser.add_argument("--dashboards", type=int, default=10)
+    parser.add_argument("--flood", type=int, default=4, help="connections of each flood; 0: none")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -53,6 +61,11 @@ def main() -> int:
             with looking(f"http://127.0.0.1:{http}", given.dashboards):
                 time.sleep(2)
                 measure(server, client, given.seconds, f"{given.dashboards} dashboards")
+            for path in FLOODS if given.flood else ():
+                measure(server, client, given.seconds, "nobody looks")
+                with flooding(int(http), given.flood, path):
+                    measure(server, client, given.seconds, f"{given.flood} of {path}")
+                time.sleep(2)
             client.close()
     return 0
 
@@ -76,7 +89,7 @@ def measure(server: ServerProcess, client: Connection, seconds: float, label: st
     share = (processor_s(server.process.pid) - used) / (time.monotonic() - began)
     p50, p99 = (waits[int(len(waits) * part)] * 1000 for part in (0.5, 0.99))
     print(
-        f"{label:>16}: {share:6.2%} of a processor, a command p50 {p50:.2f} ms, p99 {p99:.2f} ms, "
+        f"{label:>28}: {share:6.2%} of a processor, a command p50 {p50:.2f} ms, p99 {p99:.2f} ms, "
         f"max {waits[-1] * 1000:.2f} ms",
         flush=True,
     )
@@ -118,6 +131,38 @@ def looking(address: str, dashboards: int) -> Iterator[None]:
             yield
         finally:
             done.set()
+
+
+@contextmanager
+def flooding(port: int, connections: int, path: str) -> Iterator[None]:
+    """
+    Have so many connections flood.
+    """
+    done = Event()
+    threads = [Thread(target=flood, args=(port, path, done)) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+def flood(port: int, path: str, done: Event) -> None:
+    """
+    Flood until then.
+    """
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    requests = request * (FLOOD_BYTES // len(request))
+    while not done.is_set():
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            with suppress(OSError):
+                connection.sendall(requests)
+            with suppress(OSError):
+                while not done.is_set() and connection.recv(1 << 16):
+                    pass
 
 
 def drained(stream: socket.socket) -> None:

@@ -1,5 +1,5 @@
 """
-How long jobs wait for a worker, and run, by tube and in all.
+How long jobs wait for a worker, and run, by tube and in all; and what happens to them, by tube.
 
 Nothing is measured unless somebody wants to know: then a job that is put, reserved and deleted
 costs 1 to 3 us more.
@@ -27,15 +27,23 @@ class TubeTimes:
 
     :ivar waits: from the end of their delay to their first reservation; nanoseconds.
     :ivar runs: from the reservation to the deletion, of jobs that were reserved when deleted.
+    :ivar reserves: how often one was reserved; ``releases``, ``buries`` and ``kicks`` likewise.
     :ivar timeouts: how often the TTR of one has ended.
+    :ivar deaths: how many became dead letters.
+    :ivar duplicates: how many were not put, since another has their unique key.
+    :ivar refusals: how often its policy refused jobs.
     """
 
-    __slots__ = ("runs", "timeouts", "waits")
+    __slots__ = (
+        "buries", "deaths", "duplicates", "kicks", "refusals", "releases", "reserves", "runs",
+        "timeouts", "waits",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.waits = Histogram(BOUNDS_NS)
         self.runs = Histogram(BOUNDS_NS)
-        self.timeouts = 0
+        self.reserves = self.releases = self.buries = self.kicks = self.timeouts = 0
+        self.deaths = self.duplicates = self.refusals = 0
 
 
 class JobTimes:
@@ -48,6 +56,14 @@ class JobTimes:
     def __init__(self) -> None:
         self.total = TubeTimes()
 
+    def of(self, tube: Tube) -> TubeTimes:
+        """
+        What was measured of a tube, to be changed.
+        """
+        if tube.times is None:
+            tube.times = TubeTimes()
+        return tube.times
+
     def note_wait(self, tube: Tube, took_ns: int) -> None:
         """
         A job of a tube has been reserved for the first time.
@@ -59,6 +75,7 @@ class JobTimes:
         if took_ns < 0:
             took_ns = 0
         at = bisect_left(BOUNDS_NS, took_ns)
+        times.reserves += 1
         waits = times.waits
         waits.counts[at] += 1
         waits.total += took_ns
@@ -82,11 +99,3 @@ class JobTimes:
         runs = self.total.runs
         runs.counts[at] += 1
         runs.total += took_ns
-
-    def note_timeout(self, tube: Tube) -> None:
-        """
-        The TTR of a job of a tube has ended.
-        """
-        if tube.times is None:
-            tube.times = TubeTimes()
-        tube.times.timeouts += 1

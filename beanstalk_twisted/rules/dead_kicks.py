@@ -155,6 +155,8 @@ class DeadKicks:
                 connection=kicking.connection,
             ), now_ns,
         )  # fmt: skip
+        if self._state.times is not None:
+            self._state.times.of(tube).kicks += 1
         kicking.kicked += 1
         kicking.left -= 1
         kicking.is_over = not kicking.left

@@ -67,6 +67,8 @@ class Kicks:
             if not run:
                 break
             kicked += run
+        if self._state.times is not None:
+            self._state.times.of(tube).kicks += kicked
         self._timekeeping.settle(tube, now_ns)
         return kicked
 

@@ -77,6 +77,10 @@ class Moves:
             dead_from=source.name, dead_reason=reason, dead_at_ns=now_ns
         )
         self.carry_out(image._replace(reason=reason, buries=job.buries + 1, tags=tags), now_ns)
+        if self._state.times is not None:
+            times = self._state.times.of(source)
+            times.buries += 1
+            times.deaths += 1
         self._timekeeping.rewrite(len(image.body))
         return True
 

@@ -15,7 +15,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.puts import Puts, Waiting, refused
+from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.rules.timekeeping import Timekeeping
@@ -132,7 +132,7 @@ class PutBatches:
 
         def take(now_ns: int) -> Answer:
             if not any([job.tags for job in jobs]):
-                refusal = refused(session.using, [len(job.body) for job in jobs])
+                refusal = self._puts.refusal(session.using, [len(job.body) for job in jobs])
                 if refusal is not None:
                     return refusal
                 ids, lsn = self._take(session, now_ns, jobs, size)
@@ -168,11 +168,13 @@ class PutBatches:
         The same of jobs some of which have tags, so that some may be there already.
         """
         ids, new_jobs = self._ids(session.using, jobs, now_ns)
-        refusal = refused(session.using, [len(job.body) for job in new_jobs])
+        refusal = self._puts.refusal(session.using, [len(job.body) for job in new_jobs])
         if refusal is not None:
             return refusal
         if not self._takes_tags(new_jobs, now_ns):
             return NO_ROOM
+        if self._state.times is not None and len(new_jobs) < len(jobs):
+            self._state.times.of(session.using).duplicates += len(jobs) - len(new_jobs)
         next_id, lsn = self._state.next_job_id, self._changes.committed_lsn
         if new_jobs:
             _, lsn = self._take(session, now_ns, new_jobs, size)

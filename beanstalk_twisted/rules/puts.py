@@ -23,7 +23,7 @@ from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.rules.timekeeping import Timekeeping
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import NOT_DRAINING
+from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING
 
 NS: Final = 1_000_000_000
 
@@ -132,7 +132,7 @@ class Puts:
         if self.is_draining:
             return replies.DRAINING, 0
         if session.using.policy is not None:
-            refusal = refused(session.using, [len(body)])
+            refusal = self.refusal(session.using, [len(body)])
             if refusal is not None:
                 return refusal
         if not self.memory.takes(len(body)):
@@ -140,6 +140,16 @@ class Puts:
         if self._changes.has_room_for(len(body)):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
         return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
+
+    def refusal(self, tube: Tube, sizes: Sequence[int]) -> Answer | None:
+        """
+        :param sizes: bytes of the bodies of new jobs, perhaps none.
+        :return: what the tube's policy answers, if it does not take them.
+        """
+        answer = _refused(tube, sizes)
+        if answer is not None and self._state.times is not None:
+            self._state.times.of(tube).refusals += 1
+        return answer
 
     def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
         """
@@ -165,7 +175,7 @@ class Puts:
         Refuse new jobs from now on.
         """
         self.set_draining(True)
-        return replies.DRAINING, 0
+        return DRAINS, 0
 
     def undrain(self, session: Session, now_ns: int) -> Answer:
         """
@@ -220,7 +230,7 @@ class Puts:
         """
 
         def take(now_ns: int) -> Answer:
-            refusal = refused(session.using, [len(body)])
+            refusal = self.refusal(session.using, [len(body)])
             if refusal is not None:
                 return refusal
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
@@ -252,11 +262,7 @@ class Puts:
         return replies.Inserted(job_id), lsn
 
 
-def refused(tube: Tube, sizes: Sequence[int]) -> Answer | None:
-    """
-    :param sizes: bytes of the bodies of new jobs, perhaps none.
-    :return: what the tube's policy answers, if it does not take them.
-    """
+def _refused(tube: Tube, sizes: Sequence[int]) -> Answer | None:
     policy = tube.policy
     if policy is None or not sizes:
         return None

@@ -107,9 +107,12 @@ class Reservations:
         )  # fmt: skip
         self._changes.make(image)
         self.deadlines.arm(session, deadline_ns)
-        if self.times is not None and job.reserves == 1:
+        if self.times is not None:
             tube = self._state.tubes.by_id(job.tube_id)
-            self.times.note_wait(tube, now_ns - job.created_ns - job.delay_s * NS)
+            if job.reserves == 1:
+                self.times.note_wait(tube, now_ns - job.created_ns - job.delay_s * NS)
+            else:
+                self.times.of(tube).reserves += 1
         if self.has_limiters:
             self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
         return replies.Reserved(job.job_id, job.body, job.priority), job.lsn

@@ -58,10 +58,12 @@ class Tally:
     What has been counted since the process started.
 
     :ivar commands: by the counter's key in `stats`.
+    :ivar errors: replies that were a `Refusal`, by their word.
     """
 
     def __init__(self) -> None:
         self.commands: Counter[str] = Counter()
+        self.errors: Counter[bytes] = Counter()
         self.total_jobs = 0
         self.timeouts = 0
         self.copies = 0

@@ -304,7 +304,7 @@ class Timekeeping:
             if image is not None:
                 self._tally.timeouts += 1
                 if self._state.times is not None:
-                    self._state.times.note_timeout(self._state.tubes.by_id(image.tube_id))
+                    self._state.times.of(self._state.tubes.by_id(image.tube_id)).timeouts += 1
                 self.take_back(image, now_ns)
             self._job_waits.end_wait(session, now_ns)
             self._reservations.end_wait(session, now_ns)

@@ -127,7 +127,7 @@ class WorkQueue:
 
     def measure_times(self) -> None:
         """
-        Measure how long jobs wait and run, from now on.
+        Measure how long jobs wait and run, and count what happens to them, from now on.
         """
         self.state.times = self._reservations.times = JobTimes()
 
@@ -338,6 +338,8 @@ class WorkQueue:
             Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
             deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
         )._replace(priority=priority, delay_s=delay_s, releases=job.releases + 1)  # fmt: skip
+        if self.state.times is not None:
+            self.state.times.of(self.state.tubes.by_id(job.tube_id)).releases += 1
         return replies.RELEASED, self._timekeeping.take_back(image, now_ns)
 
     def bury(self, session: Session, now_ns: int, job_id: int, priority: int) -> Answer:
@@ -354,6 +356,8 @@ class WorkQueue:
             Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
             connection=session.number,
         )._replace(priority=priority, buries=job.buries + 1)  # fmt: skip
+        if self.state.times is not None:
+            self.state.times.of(self.state.tubes.by_id(job.tube_id)).buries += 1
         return replies.BURIED, self._timekeeping.change(image, now_ns)
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -385,6 +389,8 @@ class WorkQueue:
             return self._changes.not_found()
         if not self._changes.has_room:
             return NO_ROOM
+        if self.state.times is not None:
+            self.state.times.of(self.state.tubes.by_id(job.tube_id)).kicks += 1
         lsn = self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
         return replies.KICKED_JOB, lsn
 

@@ -40,6 +40,9 @@ ONE_JOB: Final = (KICKED_JOB, MOVED, UPDATED)
 """Replies that say that one job was changed."""
 
 
+OVER_HTTP: Final = " over HTTP"
+"""Behind the address of a peer whose request has sent a command."""
+
 CONNECTION_ENDED: Final = Word(b"no answer, the connection ended")
 """In place of a reply that nobody waits for any more; what was begun goes on."""
 
@@ -89,6 +92,7 @@ class Audit:
         self._lines: Counter[str] = Counter()
         self._sums: dict[tuple[str, str], tuple[int, int]] = {}
         self._timer: IDelayedCall | None = None
+        self._requests: dict[str, bool] = {}
         self.left_out: set[Session] = set()
 
     def watch(self, rows: Iterable[Command]) -> None:
@@ -153,12 +157,22 @@ class Audit:
         """
         self.log.info("{who}: {command}", event=AUDIT, who=who, command=command, **fields)
 
+    def begin_request(self, who: str) -> None:
+        """
+        A request over HTTP for a change begins; `tell_request` ends it.
+
+        :param who: the address of the connection, which has no other one under way.
+        """
+        self._requests[who + OVER_HTTP] = False
+
     def tell_request(self, who: str, path: str, status: int) -> None:
         """
-        Log a request over HTTP for a change.
+        Log a request over HTTP for a change, unless the line of its command was logged.
 
         :param who: the address of the one who sent it.
         """
+        if self._requests.pop(who + OVER_HTTP, False):
+            return
         if self._takes_line(who):
             self.log.info(
                 "{who}: HTTP {path}: {status}", event=AUDIT, who=who, path=path, status=status
@@ -196,26 +210,29 @@ class Audit:
             # A `tube-policy` that only shows it.
             return
         jobs = changed_jobs(reply)
-        host = who.rpartition(":")[0] or who
-        if self._takes_line(host):
-            words = " ".join(f"{name}={value}" for name, value in arguments.items())
+        if who in self._requests:
+            self._requests[who] = True
+        if self._takes_line(who):
+            words = [operation, *(f"{name}={value}" for name, value in arguments.items())]
             self.log.info(
-                "{who}: {command}{words}: {reply}", event=AUDIT, who=who, command=operation,
-                words=f" {words}" if words else "", **arguments,
+                "{who}: {words}: {reply}", event=AUDIT, who=who, command=operation,
+                words=" ".join(words), **arguments,
                 reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
                 jobs=jobs, connection=connection,
             )  # fmt: skip
         else:
-            self._sum(host, operation, jobs)
+            self._sum(who, operation, jobs)
 
-    def _sum(self, host: str, operation: str, jobs: int) -> None:
+    def _sum(self, who: str, operation: str, jobs: int) -> None:
+        host = host_of(who)
         count, total = self._sums.get((host, operation), (0, 0))
         self._sums[host, operation] = count + 1, total + jobs
 
-    def _takes_line(self, host: str) -> bool:
+    def _takes_line(self, who: str) -> bool:
         """
         Whether there may be one more line of this host in this second.
         """
+        host = host_of(who)
         if self._timer is None:
             self._timer = self._clock.callLater(SECOND_S, self._end_second)
         self._lines[host] += 1
@@ -230,6 +247,13 @@ class Audit:
                 "{who}: {command} {count} more times in this second, {jobs} jobs changed",
                 event=AUDIT, who=who, command=command, count=count, jobs=jobs,
             )  # fmt: skip
+
+
+def host_of(who: str) -> str:
+    """
+    The host of an address in words.
+    """
+    return who.rpartition(":")[0] or who
 
 
 def _arguments(row: Command, session: Session, args: Sequence[Any]) -> dict[str, Any]:

@@ -3,9 +3,11 @@ What the executors of a server have in common: the queue, the time that each may
 watches.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -25,6 +27,55 @@ MIN_SHARE_NS: Final = 50_000
 
 NEVER_NS: Final = 1 << 62
 """Longer than anything takes, nanoseconds."""
+
+
+SAMPLED_CHUNKS: Final = 61
+"""
+Of so many chunks of bytes the commands of one are timed: to time each would cost a tenth of what a
+quick one takes.  A prime, so that connections that take turns do not keep in step with it.
+"""
+
+US: Final = 1000
+MS: Final = 1000 * US
+
+COMMAND_BOUNDS_NS: Final = (
+    5 * US, 10 * US, 20 * US, 50 * US, 100 * US, 200 * US, 500 * US, 1 * MS, 5 * MS, 20 * MS,
+    100 * MS,
+)  # fmt: skip
+"""From a quick command to one that is logged as slow."""
+
+
+class CommandTimes:
+    """
+    How long it takes to carry out commands, of a sample of them.
+
+    :ivar by_command: nanoseconds, without what an answer waits for.
+    :ivar slow: how many of all were told as slow, by command.
+    """
+
+    def __init__(self) -> None:
+        self.slow: Counter[str] = Counter()
+        self.by_command: dict[str, Histogram] = {}
+        self._left = SAMPLED_CHUNKS
+
+    def takes_next(self) -> bool:
+        """
+        Whether the commands of the next chunk are to be timed.
+        """
+        self._left -= 1
+        if self._left:
+            return False
+        self._left = SAMPLED_CHUNKS
+        return True
+
+    def note(self, command: str, took_ns: int) -> None:
+        """
+        A command was carried out.
+        """
+        times = self.by_command.get(command)
+        if times is None:
+            times = self.by_command[command] = Histogram(COMMAND_BOUNDS_NS)
+        times.note(took_ns)
 
 
 class Observer(Protocol):
@@ -69,6 +120,7 @@ class ExecutionContext:
     :ivar wrong: called with what a client got wrong: its session, line and the reply.
     :ivar slow_ns: a command that takes longer is told: ``slow`` is called with the session, the
         command's name and what it took, nanoseconds.
+    :ivar times: how long commands take, if somebody wants to know.
     :ivar share_ns: how long one connection's commands are carried out before others have theirs,
         `MIN_SHARE_NS` to `TURN_NS`.
     """
@@ -93,6 +145,7 @@ class ExecutionContext:
         self.wrong: Callable[[Session, bytes, Reply], None] = lambda session, line, reply: None
         self.slow_ns = NEVER_NS
         self.slow: Callable[[Session, str, int], None] = lambda session, command, took_ns: None
+        self.times: CommandTimes | None = None
         self.share_ns = TURN_NS
 
     def divide(self, connections: int) -> None:

@@ -28,6 +28,7 @@ from beanstalk_twisted.wire.replies import (
     EXPECTED_CRLF,
     JOB_TOO_BIG,
     JobReply,
+    Refusal,
     Reply,
 )
 
@@ -89,6 +90,8 @@ class Executor:
         counts = queue.tally.commands
         observer = context.observer
         is_plain = observer is None and not self._writes
+        times = context.times
+        is_timed = times is not None and times.takes_next()
         self.line = b""
         size = len(data)
         at = self.at = 0
@@ -137,19 +140,20 @@ class Executor:
                         else:
                             answer = run(session, now_ns, *args)
             at = self.at
+            if is_timed:
+                self._note_time(now_ns)
             if queue.outbox:
                 context.deliver()
             self.line = b""
             if answer is None:
                 return STOPPED
-            if not is_plain:
+            reply, lsn = answer
+            if not is_plain or isinstance(reply, Refusal):
                 is_sent = self.answer(answer)
+            elif isinstance(reply, JobReply) and len(reply.body) >= MAX_JOINED_BYTES:
+                is_sent = replies.add_job(reply, lsn)
             else:
-                reply, lsn = answer
-                if isinstance(reply, JobReply) and len(reply.body) >= MAX_JOINED_BYTES:
-                    is_sent = replies.add_job(reply, lsn)
-                else:
-                    is_sent = replies.add(reply.encode(), lsn)
+                is_sent = replies.add(reply.encode(), lsn)
             if is_sent:
                 return STOPPED
             if at == size:
@@ -157,6 +161,14 @@ class Executor:
             now_ns = context.now_ns()
             if now_ns > ends_ns:
                 return STOPPED
+
+    def _note_time(self, begun_ns: int) -> None:
+        """
+        The newest command has been carried out; its answer may be still to come.
+        """
+        times, command = self._context.times, self._command
+        if times is not None and command is not None:
+            times.note(command.name, self._context.now_ns() - begun_ns)
 
     def _announce(
         self, observer: Observer, line: bytes, parsed: Parsed, body: bytes | None,
@@ -376,6 +388,9 @@ class Executor:
         else:
             assert isinstance(incoming, IncomingBody)
             answer = self._put_collected(incoming, now_ns)
+        times = self._context.times
+        if times is not None and times.takes_next():
+            self._note_time(now_ns)
         if self._context.queue.outbox:
             self._context.deliver()
         self.line = b""
@@ -444,6 +459,9 @@ class Executor:
         """
         command = self._command
         name = "a wrong line" if command is None else command.name
+        times = self._context.times
+        if times is not None:
+            times.slow[name] += 1
         self._context.slow(self._session, name, took_ns)
 
     def answer(self, answer: Answer) -> bool:
@@ -453,6 +471,8 @@ class Executor:
         :return: whether replies were sent or held meanwhile, or the connection `is_over`.
         """
         reply, lsn = answer
+        if isinstance(reply, Refusal):
+            self._context.queue.tally.errors[reply.text] += 1
         write = None if self._command is None else self._command.write
         observer = self._context.observer
         if write is None and observer is None:

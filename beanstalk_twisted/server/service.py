@@ -74,6 +74,7 @@ class BeanstalkService(Service):
 
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
+    :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
     :ivar turns: when its connections are served.
@@ -125,6 +126,7 @@ class BeanstalkService(Service):
         )
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
+        self.loading = 0, 0.0
         self.wrapped_ended = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
@@ -153,7 +155,10 @@ class BeanstalkService(Service):
         """
         if self._directory is not None:
             progress = StartProgress(self.log, reports)
+            begun_ns = self.clock.uptime_ns()
             self._found = load(self._directory, self.queue, self.clock, progress)
+            took_ns = self.clock.uptime_ns() - begun_ns
+            self.loading = len(self.queue.state.jobs), took_ns / NS
             self._headroom.largest = self._found.largest_part
 
     def startService(self) -> None:
@@ -411,7 +416,10 @@ class BeanstalkService(Service):
         protocol = self._protocols.get(session)
         if protocol is None:
             return "a connection that has ended"
-        return _peer(protocol.transport.getPeer()) or "a UNIX socket"
+        transport = protocol.transport
+        # A request over HTTP has a connection that this process has made to itself.
+        how = getattr(transport, "how", "")
+        return (_peer(transport.getPeer()) or "a UNIX socket") + how
 
     def _connection_facts(self, session: Session) -> ConnectionFacts | None:
         protocol = self._protocols.get(session)

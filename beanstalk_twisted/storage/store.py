@@ -258,9 +258,10 @@ class LogStore:
 
     def _tell_of_slow(self, count: int, slow: SlowSync) -> None:
         self.log.warn(
-            "a write or sync in {path} took {ms} ms; {connections} connections waited up to "
-            "{waited_ms} ms for the disk{times}", event="fsync-slow", path=self._path,
-            ms=slow.took_ns // MS, connections=slow.connections, waited_ms=slow.waited_ns // MS,
+            "a write or sync in {path} took {ms} ms; {who} waited up to {waited_ms} ms for the "
+            "disk{times}", event="fsync-slow", path=self._path, ms=slow.took_ns // MS,
+            who=connections_in_words(slow.connections), connections=slow.connections,
+            waited_ms=slow.waited_ns // MS,
             times=times(count, "slowest"), count=count,
         )  # fmt: skip
 
@@ -307,6 +308,13 @@ def jobs_in_words(count: int) -> str:
     Say how many jobs: ``1 job``, ``2 jobs``.
     """
     return "1 job" if count == 1 else f"{count} jobs"
+
+
+def connections_in_words(count: int) -> str:
+    """
+    The same of connections.
+    """
+    return "1 connection" if count == 1 else f"{count} connections"
 
 
 class StartProgress:

@@ -48,9 +48,12 @@ NEW_REPLIES_WAIT: Final = (
 )
 """Without a sync before each reply: the next batch is written when this work has ended."""
 
-ALL_WAIT: Final = "all clients wait for it"
+ALL_WAIT: Final = "all clients wait for it, and so do signals other than SIGKILL"
 ALL_WAIT_IN_DOUBT: Final = f"{ALL_WAIT}, and a power loss may take back the replies given last"
-"""While the reactor's thread is kept, nobody is served; with and without such a sync."""
+"""
+While the reactor's thread is kept, nobody is served, and Python calls no handler of a signal; with
+and without such a sync.
+"""
 
 NOTHING_LOST: Final = "no reply was given for what is not on disk"
 NEWEST_DOUBTFUL: Final = (

@@ -23,7 +23,7 @@ class Call(NamedTuple):
     :ivar query: behind the question mark; of a name given twice, the last.
     :ivar headers: by lower-case name; of a name given twice, the last.
     :ivar body: at most `channel.MAX_BODY_BYTES`.
-    :ivar peer: the client's address, in words; empty if it has none.
+    :ivar peer: the client's address and port, in words; empty if it has none.
     """
 
     parameters: Mapping[str, str] = {}

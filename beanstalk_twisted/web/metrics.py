@@ -6,12 +6,13 @@ docs/monitoring.md lists them; a test compares it with what is served.
 
 import os
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.jobs.job_times import BOUNDS_NS, TubeTimes
 from beanstalk_twisted.rules.statistics import Pairs
+from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.commit_figures import SYNC_BOUNDS_NS
 from beanstalk_twisted.storage.store import LogFigures
@@ -29,6 +30,7 @@ from beanstalk_twisted.web.exposition import (
 )
 from beanstalk_twisted.web.lag import LAG_BOUNDS_NS
 from beanstalk_twisted.web.tube_figures import TubeFigures, TubeSurvey
+from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 HISTOGRAM_TUBES: Final = 25
@@ -108,6 +110,25 @@ TUBE_COUNTERS: Final = (
     ("beanstalkd_tube_deletes_total", "Jobs that were deleted", "deletes"),
     ("beanstalkd_tube_pauses_total", "Pauses that were asked for", "pauses"),
 )
+TUBE_EVENTS: Final = (
+    ("beanstalkd_tube_reserves_total", "Reservations", "reserves"),
+    ("beanstalkd_tube_releases_total", "Releases by clients", "releases"),
+    ("beanstalkd_tube_buries_total", "Jobs that were buried, dead letters among them", "buries"),
+    ("beanstalkd_tube_kicks_total", "Jobs that were kicked", "kicks"),
+    ("beanstalkd_tube_timeouts_total", "TTRs that have ended", "timeouts"),
+    ("beanstalkd_tube_dead_lettered_total", "Jobs that became dead letters", "deaths"),
+    ("beanstalkd_tube_deduplicated_total", "Jobs not put since their key is there", "duplicates"),
+    ("beanstalkd_tube_rejected_total", "Puts that its policy refused", "refusals"),
+)
+"""By attribute of `TubeTimes`."""
+
+ERROR_WORDS: Final = (
+    b"BAD_FORMAT", b"DRAINING", b"EXPECTED_CRLF", b"INTERNAL_ERROR", b"JOB_TOO_BIG", b"NOT_FOUND",
+    b"NOT_IGNORED", b"OUT_OF_MEMORY", b"UNKNOWN_COMMAND",
+)  # fmt: skip
+"""Those that are there from the start: a rule sees no increase to the first of a series."""
+
+DEADLINE_SOON: Final = replies.DEADLINE_SOON.text
 
 
 class Metrics:
@@ -144,10 +165,11 @@ class Metrics:
         service = self._service
         pairs = service.queue.server_pairs()
         _write_server(out, pairs)
+        _write_errors(out, service.queue.tally.errors)
         _write_process(out)
         figures = service.log_figures()
         if figures is not None:
-            _write_log(out, figures)
+            _write_log(out, figures, service.loading)
         self._write_others(out)
         yield out.take()
         survey = TubeSurvey(service.queue.state, service.now_ns(), self._most_tubes)
@@ -166,6 +188,7 @@ class Metrics:
         if times is not None:
             _write_times(out, "beanstalkd_wait_seconds", WAIT, times.total.waits)
             _write_times(out, "beanstalkd_run_seconds", RUN, times.total.runs)
+        self._write_commands(out)
         connections, refused, requests = self._http()
         out.head("beanstalkd_connections_rejected_total", "counter", "Connections refused")
         for protocol, count in (
@@ -175,6 +198,19 @@ class Metrics:
             out.sample("beanstalkd_connections_rejected_total", labels, count)
         out.single("beanstalkd_http_connections", "gauge", "HTTP connections", connections)
         out.single("beanstalkd_http_requests_total", "counter", "HTTP requests", requests)
+
+    def _write_commands(self, out: Writer) -> None:
+        times = self._service.context.times
+        if times is None:
+            return
+        name = "beanstalkd_command_duration_seconds"
+        out.head(name, "histogram", "How long it takes to carry out commands, of a sample of them")
+        for command, values in sorted(times.by_command.items()):
+            out.histogram(name, f'command="{command}"', values, seconds(COMMAND_BOUNDS_NS))
+        name = "beanstalkd_slow_commands_total"
+        out.head(name, "counter", "Commands that were logged as slow")
+        for command, count in sorted(times.slow.items()):
+            out.sample(name, labelled({"command": command}), count)
 
 
 WAIT: Final = "From the end of a job's delay to its first reservation"
@@ -210,6 +246,19 @@ def _write_server(out: Writer, pairs: Pairs) -> None:
     out.single("beanstalkd_draining", "gauge", "1 while new jobs are refused", int(is_draining))
 
 
+def _write_errors(out: Writer, errors: Mapping[bytes, int]) -> None:
+    """
+    Replies that say that a command was not carried out, those that nobody has had too.
+    """
+    out.head("beanstalkd_errors_total", "counter", "Commands that were refused, by the reply")
+    for word in sorted({*ERROR_WORDS, *errors}):
+        if word != DEADLINE_SOON:
+            reply = labelled({"reply": word.decode()})
+            out.sample("beanstalkd_errors_total", reply, errors.get(word, 0))
+    name, text = "beanstalkd_deadline_soon_total", "Reserves that were answered DEADLINE_SOON"
+    out.single(name, "counter", text, errors.get(DEADLINE_SOON, 0))
+
+
 def _words(value: Value) -> str:
     return value.text if isinstance(value, Quoted) else str(value)
 
@@ -241,10 +290,13 @@ def _memory() -> tuple[int, int]:
     return int(virtual) * PAGE_BYTES, int(resident) * PAGE_BYTES
 
 
-def _write_log(out: Writer, figures: LogFigures) -> None:
+def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> None:
     """
     The log.
+
+    :param loading: see `BeanstalkService.loading`.
     """
+    jobs, load_s = loading
     live, total = figures.live_bytes, figures.total_bytes
     free = figures.disk_free_bytes
     gauges = (
@@ -267,6 +319,9 @@ def _write_log(out: Writer, figures: LogFigures) -> None:
     for state in ("ok", "full"):
         is_so = figures.is_full is (state == "full")
         out.sample("beanstalkd_binlog_state", labelled({"state": state}), int(is_so))
+    out.single("beanstalkd_binlog_replay_jobs", "gauge", "Jobs that the start has loaded", jobs)
+    name = "beanstalkd_binlog_replay_seconds"
+    out.single(name, "gauge", "How long the start took to load them", load_s)
     commits = figures.commits
     name = "beanstalkd_binlog_fsync_errors_total"
     out.single(name, "counter", "Failed writes and syncs", commits.rehomings)
@@ -296,11 +351,18 @@ def _tubes(out: Writer, survey: TubeSurvey) -> Iterator[bytes]:
     for name, text, field in TUBE_COUNTERS:
         _write_tube_values(out, name, "counter", text, [(x, getattr(t, field)) for x, t in named])
     yield out.take()
-    name, text = "beanstalkd_tube_timeouts_total", "TTRs that have ended"
-    timeouts = [(x, (t.times or _NO_TIMES).timeouts) for x, t in named]
-    _write_tube_values(out, name, "counter", text, timeouts)
+    happened = [(x, t.times or _NO_TIMES) for x, t in named]
+    for name, text, field in TUBE_EVENTS:
+        _write_tube_values(
+            out, name, "counter", text, [(x, getattr(t, field)) for x, t in happened]
+        )
+        yield out.take()
     name, text = "beanstalkd_tube_oldest_ready_age_seconds", "Since its oldest ready job was put"
     _write_tube_values(out, name, "gauge", text, [(x, t.oldest_ns / NS) for x, t in named])
+    name, text = "beanstalkd_tube_next_delayed_seconds", "Until its next delayed job is ready"
+    next_ns = [(x, t.next_delayed_ns) for x, t in named]
+    due = [(x, ns / NS) for x, ns in next_ns if ns is not None]
+    _write_tube_values(out, name, "gauge", text, due)
     name, text = "beanstalkd_tube_pause_seconds_left", "Until its pause ends"
     _write_tube_values(out, name, "gauge", text, [(x, t.pause_ns / NS) for x, t in named])
     yield out.take()

@@ -7,6 +7,7 @@ from importlib import resources
 
 from twisted.internet.interfaces import IReactorTime
 
+from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.web.api.local_connection import LocalConnections
@@ -34,11 +35,12 @@ def make_site(
 ) -> Site:  # fmt: skip
     """
     Make the endpoint of a server, for any number of ports; from then on the server measures how
-    long its jobs wait and run.
+    long its jobs wait and run, and its commands take.
 
     :param make_io: makes a thread for files that are not the log's.
     """
     service.queue.measure_times()
+    service.context.times = CommandTimes()
     health, lag = Health(service, reactor), ReactorLag(reactor)
     site = Site({}, RouteTable(), settings, reactor)
     metrics = Metrics(
@@ -49,7 +51,7 @@ def make_site(
     overview = Overview(service, may_write=settings.may_write, has_reports=has_reports)
     static, reports = StaticFiles(), ReportFiles(settings.report, make_io)
     live = Live(overview.figures, overview.about, overview.run, reactor)
-    site.tell = service.audit.tell_request
+    site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
     connections = LocalConnections(service, reactor)
     runs = Runs(service, connections, reactor)
     history = TubeHistory(

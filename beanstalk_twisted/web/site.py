@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -33,6 +34,9 @@ most 16 MiB for bodies.
 
 MAX_AUDIT_BYTES: Final = 400
 """Bytes of a path that the log shows of a change: a tube's name, every byte with three."""
+
+UNIX_SOCKET: Final = "a UNIX socket"
+"""In place of a peer's address; requests of several such peers cannot be told apart."""
 
 MAX_QUERY_FIELDS: Final = 32
 """Fields of a query: no operation knows more than a few."""
@@ -112,10 +116,21 @@ class SiteRequest(BoundedRequest):
         self._is_change = route.writes
         if route.writes:
             _check_write(route, headers, site.settings.may_write)
-        body = self.content.getvalue()
-        peer = getattr(self.client, "host", "")
-        call = Call(parameters, _fields(query), headers, body, peer)
+        peer = "" if self._who == UNIX_SOCKET else self._who
+        call = Call(parameters, _fields(query), headers, self.content.getvalue(), peer)
+        if route.writes and peer:
+            site.begin(peer)
         return site.operations[route.operation](call)
+
+    @property
+    def _who(self) -> str:
+        """
+        The client's address and port, in words.
+        """
+        client = self.client
+        if isinstance(client, IPv6Address):
+            return f"[{client.host}]:{client.port}"
+        return f"{client.host}:{client.port}" if isinstance(client, IPv4Address) else UNIX_SOCKET
 
     def _check_host(self, headers: Mapping[str, str], names: Collection[str]) -> None:
         """
@@ -168,7 +183,7 @@ class SiteRequest(BoundedRequest):
         Log what somebody did, as far as the path tells it; what its commands do is told besides.
         """
         path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
-        site.tell(getattr(self.client, "host", "a UNIX socket"), path, status)
+        site.tell(self._who, path, status)
 
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())
@@ -212,7 +227,8 @@ class Site(HTTPFactory):
     The endpoint: HTTP/1.1 on any number of ports.
 
     :ivar parts: start and end with the endpoint.
-    :ivar tell: called with who has asked for a change, its path and the reply's status.
+    :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
+        request's path and the reply's status.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
     :ivar requests: how many have come.
     :ivar refused: how many connections were closed since there were `MAX_CONNECTIONS`.
@@ -231,6 +247,7 @@ class Site(HTTPFactory):
         self.settings = settings
         self.parts: list[Part] = []
         self.turns = SharedTurns(reactor)
+        self.begin: Callable[[str], None] = lambda who: None
         self.tell: Callable[[str, str, int], None] = lambda who, path, status: None
         self.requests = self.refused = 0
         self._channels: set[BoundedChannel] = set()

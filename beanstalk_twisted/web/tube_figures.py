@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from heapq import nlargest
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.records import NEVER_NS
 from beanstalk_twisted.jobs.job_times import TubeTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState
@@ -28,6 +29,7 @@ class TubeFigures(NamedTuple):
     A tube as it was.
 
     :ivar oldest_ns: how long ago its oldest ready job was put; 0 if there is none.
+    :ivar next_delayed_ns: until its next delayed job is ready; None if none will be by itself.
     :ivar pause_ns: until its pause ends.
     """
 
@@ -45,6 +47,7 @@ class TubeFigures(NamedTuple):
     pauses: int
     pause_ns: int
     oldest_ns: int
+    next_delayed_ns: int | None
     times: TubeTimes | None
 
 
@@ -115,7 +118,7 @@ def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
         tube.name.decode("ascii"), tube.urgent, tube.ready_count, tube.reserved,
         tube.delayed.count, tube.buried.count, tube.using, tube.watching, tube.waiting,
         tube.total_jobs, tube.deletes, tube.pauses, pause_ns, oldest_ready_ns(tube, state, now_ns),
-        tube.times,
+        next_delayed_ns(tube, now_ns), tube.times,
     )  # fmt: skip
 
 
@@ -145,6 +148,17 @@ def oldest_ready_ns(tube: Tube, state: QueueState, now_ns: int) -> int:
             key = behind[0] if behind else None
     job = state.jobs.look(min(ids)) if ids else None
     return 0 if job is None else max(0, now_ns - job.created_ns)
+
+
+def next_delayed_ns(tube: Tube, now_ns: int) -> int | None:
+    """
+    How long until the next delayed job of a tube is ready; None if there is none, or all wait for
+    groups.
+    """
+    key = tube.delayed.first()
+    if key is None or key >> 64 == NEVER_NS:
+        return None
+    return max(0, (key >> 64) - now_ns)
 
 
 def _add(sums: list[int], tube: Tube) -> None:

@@ -27,7 +27,15 @@ from beanstalk_twisted.wire.grammar import (
     Field,
     ParseError,
 )
-from beanstalk_twisted.wire.replies import BAD_FORMAT, Inserted, Line, Reply, Reserved, Word
+from beanstalk_twisted.wire.replies import (
+    BAD_FORMAT,
+    Inserted,
+    Line,
+    Refusal,
+    Reply,
+    Reserved,
+    Word,
+)
 from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, OPTIONAL_TAGS, TAG_WORDS, TAGS
 
 MAX_BATCH_LINE_BYTES: Final = 21_000
@@ -247,14 +255,26 @@ MOVED: Final = Word(b"MOVED")
 UPDATED: Final = Word(b"UPDATED")
 
 
-class Duplicate(Line):
+class Duplicate(Refusal):
     """
     Nothing was moved, since a job with its unique key is there: that one's id.
     """
 
-    __slots__ = ()
-    template = b"DUPLICATE %d\r\n"
+    __slots__ = ("job_id",)
 
+    def __init__(self, job_id: int) -> None:
+        super().__init__(b"DUPLICATE")
+        self.job_id = job_id
+
+    def encode(self) -> bytes:
+        return b"DUPLICATE %d\r\n" % self.job_id
+
+    def fields(self) -> tuple[object, ...]:
+        return (self.job_id,)
+
+
+DRAINS: Final = Word(b"DRAINING")
+"""The answer to `drain`; that to a refused `put` has the same word."""
 
 NOT_DRAINING: Final = Word(b"NOT_DRAINING")
 

@@ -61,23 +61,31 @@ class Word(Reply):
         return (self.text,)
 
 
+class Refusal(Word):
+    """
+    A reply that is counted as an error: the command was not carried out.
+    """
+
+    __slots__ = ()
+
+
 DELETED: Final = Word(b"DELETED")
 RELEASED: Final = Word(b"RELEASED")
 BURIED: Final = Word(b"BURIED")
 TOUCHED: Final = Word(b"TOUCHED")
 KICKED_JOB: Final = Word(b"KICKED")
 PAUSED: Final = Word(b"PAUSED")
-NOT_FOUND: Final = Word(b"NOT_FOUND")
-NOT_IGNORED: Final = Word(b"NOT_IGNORED")
+NOT_FOUND: Final = Refusal(b"NOT_FOUND")
+NOT_IGNORED: Final = Refusal(b"NOT_IGNORED")
 TIMED_OUT: Final = Word(b"TIMED_OUT")
-DEADLINE_SOON: Final = Word(b"DEADLINE_SOON")
-DRAINING: Final = Word(b"DRAINING")
-EXPECTED_CRLF: Final = Word(b"EXPECTED_CRLF")
-JOB_TOO_BIG: Final = Word(b"JOB_TOO_BIG")
-BAD_FORMAT: Final = Word(b"BAD_FORMAT")
-UNKNOWN_COMMAND: Final = Word(b"UNKNOWN_COMMAND")
-OUT_OF_MEMORY: Final = Word(b"OUT_OF_MEMORY")
-INTERNAL_ERROR: Final = Word(b"INTERNAL_ERROR")
+DEADLINE_SOON: Final = Refusal(b"DEADLINE_SOON")
+DRAINING: Final = Refusal(b"DRAINING")
+EXPECTED_CRLF: Final = Refusal(b"EXPECTED_CRLF")
+JOB_TOO_BIG: Final = Refusal(b"JOB_TOO_BIG")
+BAD_FORMAT: Final = Refusal(b"BAD_FORMAT")
+UNKNOWN_COMMAND: Final = Refusal(b"UNKNOWN_COMMAND")
+OUT_OF_MEMORY: Final = Refusal(b"OUT_OF_MEMORY")
+INTERNAL_ERROR: Final = Refusal(b"INTERNAL_ERROR")
 
 
 class Line(Reply):

@@ -1,10 +1,11 @@
 """
 A back-up of a log in one file, also of a running server's, and a log of such a file.
 
-The file is a tar of the segments as they are and, last, ``backup.json``, which has their sizes and
-SHA-256: without it the file is not whole.  What it holds is the log up to one LSN, as it was at the
-moment that the log was looked at; all that a server had answered by then is in it.  Segments are
-held open from that moment on (`logs.sources`), so compaction takes none away while they are copied.
+The file is a tar of the segments as they are, ``backup.json``, which has their sizes and SHA-256,
+and last ``backup.sha256``, the SHA-256 of all bytes before it: without it the file is not whole.
+What it holds is the log up to one LSN, as it was at the moment that the log was looked at; all that
+a server had answered by then is in it.  Segments are held open from that moment on
+(`logs.sources`), so compaction takes none away while they are copied.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import json
 import os
 import tarfile
 from collections.abc import Callable
-from typing import IO, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, parse_segment_name
@@ -25,11 +26,16 @@ from binlog_tools.logs.sources import Source, open_source
 
 MANIFEST: Final = "backup.json"
 
-VERSION: Final = 1
+SEAL: Final = "backup.sha256"
+
+VERSION: Final = 2
 """Of the manifest."""
 
 CHUNK_BYTES: Final = 1 << 20
-"""How much is copied at once."""
+"""How much is copied or read at once."""
+
+SEAL_BYTES: Final = 65
+"""64 hexadecimal digits and a line feed."""
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 """Of some 400,000 segments."""
@@ -84,7 +90,7 @@ def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> 
     """
     total, done = sum(segment.size for segment in survey.segments), 0
     copied = []
-    with new_file(target) as out, tarfile.open(fileobj=out, mode="w|") as tar:
+    with new_file(target) as out, _tar(_Summed(out)) as tar:
         for segment in survey.segments:
             source.forget_before(segment.header.seq)
             copied.append(_add(tar, segment, _content(source, segment)))
@@ -93,7 +99,13 @@ def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> 
         backup = _described(survey, copied)
         manifest = json.dumps({"v": VERSION, **_as_fields(backup)}).encode()
         tar.addfile(_member(MANIFEST, len(manifest)), io.BytesIO(manifest))
+        # Read when its own header is written, so that this is summed too.
+        tar.addfile(_member(SEAL, SEAL_BYTES), _SealReader(tar.fileobj))  # type: ignore[arg-type]
     return backup
+
+
+def _tar(out: Any) -> tarfile.TarFile:
+    return tarfile.open(fileobj=out, mode="w")
 
 
 def _described(survey: Survey, copied: list[CopiedSegment]) -> Backup:
@@ -150,6 +162,80 @@ class _HashingReader:
         return chunk
 
 
+class _Summed:
+    """
+    A file that is written, and the SHA-256 of all that was.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.sha256 = hashlib.sha256()
+        self._file = file
+
+    def write(self, data: bytes) -> int:
+        """
+        Write behind all else.
+        """
+        self.sha256.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+class _SealReader:
+    """
+    The last member, as a file that is read once.
+    """
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+
+    def read(self, size: int) -> bytes:
+        """
+        All of it.
+        """
+        return b"%s\n" % self._whole.sha256.hexdigest().encode()
+
+
+class _SealedFile:
+    """
+    A file that is read from its beginning, and the SHA-256 of it up to a place just read.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self._summed = 0
+        self._tail = b""
+
+    def read(self, size: int) -> bytes:
+        """
+        The next so many bytes, fewer at the end.
+        """
+        data = self._file.read(size)
+        tail = self._tail + data
+        cut = max(0, len(tail) - 2 * CHUNK_BYTES)
+        self._sha256.update(tail[:cut])
+        self._summed += cut
+        self._tail = tail[cut:]
+        return data
+
+    def check(self, at: int, seal: bytes) -> None:
+        """
+        :param at: where the seal stands, in the last chunk that was read.
+        :raise ValueError: something before it is not as it was written, or behind it.
+        """
+        at -= self._summed
+        self._sha256.update(self._tail[:at])
+        if seal != b"%s\n" % self._sha256.hexdigest().encode():
+            raise ValueError("it is not as it was written (SHA-256 of the file)")
+        rest = self._tail[at + SEAL_BYTES :]
+        while rest:
+            if rest.strip(b"\0"):
+                raise ValueError(f"there is something behind {SEAL}")
+            rest = self._file.read(CHUNK_BYTES)
+
+
 def restore(path: str, target: str, progress: Progress) -> Backup:
     """
     Make a log of a back-up; the directory has its name when all of it is durable and was found
@@ -164,15 +250,21 @@ def restore(path: str, target: str, progress: Progress) -> Backup:
         with open(path, "rb") as file:
             total = os.fstat(file.fileno()).st_size
             backup = _unpack(file, path, folder, lambda done: progress(done, total))
-        _refuse_unsound(folder, path)
+        _refuse_unsound(folder, path, backup)
         new.publish()
     return backup
 
 
-def _refuse_unsound(folder: str, path: str) -> None:
-    problem = open_source(folder).survey().refusal()
+def _refuse_unsound(folder: str, path: str, backup: Backup) -> None:
+    """
+    :raise BadBackup: the log cannot be used, or is another than the back-up says.
+    """
+    survey = open_source(folder).survey()
+    problem = survey.refusal()
     if problem is not None:
         raise BadBackup(f"{path}: the log in it cannot be used; nothing was written: {problem}")
+    if _described(survey, backup.segments) != backup:
+        raise _bad(path, f"{MANIFEST} names another store or other LSNs than the log in it")
 
 
 def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], None]) -> Backup:
@@ -180,16 +272,22 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
     :raise BadBackup: it is none.
     """
     found: dict[str, CopiedSegment] = {}
+    told: Backup | None = None
+    sealed: Any = _SealedFile(file)
     try:
-        with tarfile.open(fileobj=file, mode="r|") as tar:
+        with tarfile.open(fileobj=sealed, mode="r|", bufsize=CHUNK_BYTES) as tar:
             for member in tar:
-                if member.name == MANIFEST:
-                    return _checked(_manifest(tar, member), found, folder)
-                found[member.name] = _unpacked(tar, member, folder)
-                progress(file.tell())
+                if member.name == MANIFEST and told is None:
+                    told = _manifest(tar, member)
+                elif member.name == SEAL and told is not None:
+                    sealed.check(member.offset_data, _content_of(tar, member, SEAL_BYTES))
+                    return _checked(told, found, folder)
+                else:
+                    found[member.name] = _unpacked(tar, member, folder)
+                    progress(file.tell())
     except (tarfile.TarError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise _bad(path, str(problem)) from None
-    raise _bad(path, f"it ends without {MANIFEST}")
+    raise _bad(path, f"it ends without {MANIFEST if told is None else SEAL}")
 
 
 def _bad(path: str, why: str) -> BadBackup:
@@ -224,16 +322,23 @@ def _created(folder: str, name: str) -> IO[bytes]:
 
 
 def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Backup:
-    content = tar.extractfile(member) if member.isreg() else None
-    if content is None or member.size > MAX_MANIFEST_BYTES:
-        raise ValueError(f"{MANIFEST} is no file")
-    told = json.loads(content.read())
+    told = json.loads(_content_of(tar, member, MAX_MANIFEST_BYTES))
     if not isinstance(told, dict):
         raise ValueError(f"{MANIFEST} is no object")
     if told.pop("v") != VERSION:
-        raise ValueError("it was written by a newer version")
+        raise ValueError("it was written by another version")
     told["segments"] = [CopiedSegment(**each) for each in told["segments"]]
     return Backup(**told)
+
+
+def _content_of(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> bytes:
+    """
+    :raise ValueError: it is no file of so many bytes or fewer.
+    """
+    content = tar.extractfile(member) if member.isreg() else None
+    if content is None or member.size > most:
+        raise ValueError(f"{member.name} is no file")
+    return content.read()
 
 
 def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Backup:
@@ -243,6 +348,8 @@ def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Ba
     :raise ValueError: it differs.
     """
     told = {each.name: each for each in backup.segments}
+    if not told:
+        raise ValueError(f"{MANIFEST} names no segments")
     if told.keys() != found.keys():
         raise ValueError(f"{MANIFEST} names other segments")
     for name, each in told.items():

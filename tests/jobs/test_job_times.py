@@ -30,7 +30,8 @@ def test_a_clock_that_was_set_back_counts_as_no_time() -> None:
     assert (times.total.waits.total, times.total.waits.counts[0]) == (0, 1)
 
 
-def test_timeouts_are_counted_for_a_tube_that_nothing_else_is_known_of() -> None:
+def test_what_happens_is_counted_for_a_tube_that_nothing_else_is_known_of() -> None:
     tube, times = Tube(1, b"a"), JobTimes()
-    times.note_timeout(tube)
-    assert tube.times is not None and tube.times.timeouts == 1
+    times.of(tube).timeouts += 1
+    times.of(tube).kicks += 2
+    assert tube.times is not None and (tube.times.timeouts, tube.times.kicks) == (1, 2)

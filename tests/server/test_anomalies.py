@@ -17,6 +17,7 @@ from beanstalk_twisted.server.service import _was_slow
 from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.held_io import HeldIo
 
 PUT = b"put 0 0 9 1\r\nx\r\n"
 
@@ -182,3 +183,17 @@ def test_a_wrong_line_is_answered_also_where_there_is_no_memory_to_tell_of_it(to
 
 def test_a_connection_that_has_ended_in_its_slow_command_is_not_asked_for_it() -> None:
     _was_slow(object(), 10**9)
+
+
+@pytest.mark.parametrize(("clients", "who"), [(1, "1 connection"), (2, "2 connections")])
+def test_who_has_waited_for_a_slow_sync_is_counted(told: Any, clients: int, who: str) -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    waiting = [server.connect() for _ in range(clients)]
+    for client in waiting:
+        client.send(b"put 1 0 60 1\r\na\r\n")
+    server.advance(0.25)
+    while io:
+        io.step()
+    [line] = told("fsync-slow")
+    assert f"; {who} waited up to 250 ms for the disk" in line

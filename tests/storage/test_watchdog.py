@@ -250,8 +250,12 @@ def test_work_that_keeps_the_reactor_is_given_up_too(looks: int, times: int, way
 @pytest.mark.parametrize(
     ("syncs_first", "meanwhile"),
     [
-        (True, "all clients wait for it"),
-        (False, "all clients wait for it, and a power loss may take back the replies given last"),
+        (True, "all clients wait for it, and so do signals other than SIGKILL"),
+        (
+            False,
+            "all clients wait for it, and so do signals other than SIGKILL, and a power loss may "
+            "take back the replies given last",
+        ),
     ],
 )
 def test_of_work_that_keeps_the_reactor_it_is_said_that_all_wait(

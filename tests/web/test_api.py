@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from twisted.internet.address import IPv6Address, UNIXAddress
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
@@ -417,9 +419,80 @@ def test_what_somebody_did_is_in_the_log_and_what_was_only_looked_at_is_not(
         caller.post("/jobs/1/delete", 404)
     lines = [formatEvent(event) for event in events if "HTTP" in str(event.get("log_format"))]
     assert lines == [
-        f"127.0.0.1: HTTP {V1}/jobs/1/delete: 200",
-        f"127.0.0.1: HTTP {V1}/jobs/1/delete: 404",
+        f"127.0.0.1:4711: HTTP {V1}/jobs/1/delete: 200",
+        f"127.0.0.1:4711: HTTP {V1}/jobs/1/delete: 404",
     ]
+
+
+def told(events: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    return [formatEvent(dict(event)) for event in events if event.get("event") == AUDIT]
+
+
+def test_a_change_has_one_line_in_the_audit_that_of_its_command(caller: Caller) -> None:
+    caller.put(b"mail", b"a", b"b")
+    with capturedLogs() as events:
+        caller.post("/tubes/mail/pause", seconds=0)
+        caller.post("/jobs/1/move", tube="other")
+        caller.post("/jobs/9/move", 404, tube="other")
+        caller.post("/tubes/mail/jobs", body="c")
+        caller.post("/tubes/mail/flush", 400)
+        caller.post("/tubes/mail/flush", state="all")
+    who = "127.0.0.1:4711"
+    assert told(events) == [
+        f"{who} over HTTP: pause-tube tube=mail pause=0: PAUSED",
+        f"{who} over HTTP: move-job id=1 tube=other: MOVED",
+        f"{who} over HTTP: move-job id=9 tube=other: NOT_FOUND",
+        # No command of the audit's was sent.
+        f"{who}: HTTP {V1}/tubes/mail/jobs: 200",
+        f"{who}: HTTP {V1}/tubes/mail/flush: 400",
+        f"{who} over HTTP: flush-tube tube=mail state=all: FLUSHED 2",
+    ]
+    [flushed] = [event for event in events if event.get("command") == "flush-tube"]
+    assert flushed["words"] == "flush-tube tube=mail state=all"
+
+
+def test_who_asks_over_ipv6_is_told_and_shown_so(caller: Caller) -> None:
+    caller.put(b"mail", b"a")
+    caller.browser.transport.address = IPv6Address("TCP", "::1", 4712)
+    with capturedLogs() as events:
+        caller.post("/jobs/1/move", tube="other")
+    assert told(events) == ["[::1]:4712 over HTTP: move-job id=1 tube=other: MOVED"]
+    assert caller.get("/connections")["connections"][1]["peer"] == "[::1]:4712"
+
+
+def test_a_change_over_a_unix_socket_is_told_by_its_path_too(caller: Caller) -> None:
+    # Two peers could not be told apart: so no line is left out.
+    caller.put(b"mail", b"a")
+    caller.browser.transport.address = UNIXAddress("")
+    with capturedLogs() as events:
+        caller.post("/jobs/1/move", tube="other")
+    assert told(events) == [
+        "a UNIX socket over HTTP: move-job id=1 tube=other: MOVED",
+        f"a UNIX socket: HTTP {V1}/jobs/1/move: 200",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [1, 0, True, ["YQ=="], {"a": 1}, "YQ", "Y Q=="])
+def test_a_body_in_base64_is_a_string_of_base64(caller: Caller, wrong: object) -> None:
+    told = caller.post("/tubes/mail/jobs", 400, body_base64=wrong)["detail"]
+    assert "body_base64 is a string" in told or "body_base64 of base64" in told
+    caller.post("/tubes/mail/jobs", body_base64="YQ==")
+
+
+@pytest.mark.parametrize("fields", [{}, {"state": "reserved"}, {"state": 1}, {"state": ["all"]}])
+def test_a_flush_says_which_jobs(caller: Caller, fields: dict[str, Any]) -> None:
+    caller.put(b"mail", b"a")
+    detail = caller.post("/tubes/mail/flush", 400, **fields)["detail"]
+    assert detail == "state says which jobs are deleted: one of ready, delayed, buried, all"
+
+
+def test_a_tube_says_each_figure_once(caller: Caller) -> None:
+    caller.put(b"mail", b"a")
+    caller.ask(b"put 1 30 60 1\r\na\r\n")
+    one, [row] = caller.get("/tubes/mail"), caller.get("/tubes?search=mail")["tubes"]
+    assert one.keys() == {*row, "policy"}
+    assert one["next_delayed_seconds"] == row["next_delayed_seconds"] == 30
+    assert caller.get("/tubes/default")["next_delayed_seconds"] is None
 
 
 def test_who_does_not_wait_for_the_answer_or_may_not_ask_is_in_the_log_too() -> None:
@@ -433,8 +506,8 @@ def test_who_does_not_wait_for_the_answer_or_may_not_ask_is_in_the_log_too() -> 
         server.clock.advance(0)
     lines = [formatEvent(event) for event in events if "HTTP" in str(event.get("log_format"))]
     assert lines == [
-        f"127.0.0.1: HTTP {V1}/jobs/1/delete: 403",
-        f"127.0.0.1: HTTP {V1}/jobs/2/delete: 503",
+        f"127.0.0.1:4711: HTTP {V1}/jobs/1/delete: 403",
+        f"127.0.0.1:4711: HTTP {V1}/jobs/2/delete: 503",
     ]
     server.stop()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.execution_context import SAMPLED_CHUNKS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exposition import OPENMETRICS, PROMETHEUS
@@ -171,6 +172,116 @@ def test_timeouts_and_pauses_of_a_tube_are_told() -> None:
     assert scraper.value("beanstalkd_job_timeouts_total") == 1
     assert scraper.value("beanstalkd_tube_pause_seconds_left", tube="default") == 60
     assert scraper.value("beanstalkd_tube_pauses_total", tube="default") == 1
+
+
+def test_refusals_are_counted_by_their_word() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.ask(b"delete 9\r\nnonsense\r\npeek 8\r\nignore default\r\nput 1 0 60 1\r\nlon")
+    found = {
+        dict(labels)["reply"]: value
+        for (name, labels), value in scraper.samples().items()
+        if name == "beanstalkd_errors_total"
+    }
+    assert {reply: value for reply, value in found.items() if value} == {
+        "NOT_FOUND": 2, "UNKNOWN_COMMAND": 1, "NOT_IGNORED": 1, "EXPECTED_CRLF": 1,
+    }  # fmt: skip
+    # A series is there before its first refusal, so that a rule sees the increase.
+    assert found["DRAINING"] == found["BAD_FORMAT"] == 0
+
+
+def test_a_refusal_is_counted_whenever_and_on_whatever_port_it_is_answered() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.ask(b"put 1 0 2 1\r\na\r\nreserve\r\nreserve\r\n")
+    scraper.server.advance(1)
+    assert scraper.value("beanstalkd_deadline_soon_total") == 1
+    scraper.ask(b"drain\r\nput 1 0 2 1\r\na\r\n")
+    # The answer to `drain` has the same word, and is none.
+    assert scraper.value("beanstalkd_errors_total", reply="DRAINING") == 1
+    scraper.server.service.context.times = None
+    scraper.ask(b"delete 9\r\n")
+    assert scraper.value("beanstalkd_errors_total", reply="NOT_FOUND") == 1
+
+
+def test_durations_are_of_a_sample_of_chunks_and_of_all_their_commands() -> None:
+    scraper = Scraper(MemoryServer())
+    for _ in range(SAMPLED_CHUNKS - 1):
+        scraper.ask(b"use mail\r\n")
+    assert (
+        scraper.samples()
+        .keys()
+        .isdisjoint({("beanstalkd_command_duration_seconds_count", (("command", "use"),))})
+    )
+    scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\nuse mail\r\nwrong\r\n")
+    name = "beanstalkd_command_duration_seconds_count"
+    assert scraper.value(name, command="use") == 2
+    assert scraper.value(name, command="put") == 1
+    scraper.ask(b"use mail\r\n")
+    assert scraper.value(name, command="use") == 2
+
+
+def test_a_body_that_comes_in_pieces_is_timed_too() -> None:
+    scraper = Scraper(MemoryServer())
+    for _ in range(SAMPLED_CHUNKS):
+        scraper.ask(b"put 1 0 60 3\r\n")
+        scraper.ask(b"abc\r\n")
+    name = "beanstalkd_command_duration_seconds_count"
+    assert scraper.value(name, command="put") == 1
+
+
+def test_slow_commands_are_counted() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.ask(b"use mail\r\n")
+    protocol: Any = next(iter(scraper.server.service._protocols.values()))
+    protocol.was_slow(10**9)
+    assert scraper.value("beanstalkd_slow_commands_total", command="use") == 1
+
+
+def test_what_happens_to_the_jobs_of_a_tube_is_counted() -> None:
+    scraper = with_log()
+    scraper.ask(b"use mail\r\nwatch mail\r\nput 1 0 60 1\r\na\r\nreserve\r\nrelease 1 1 0\r\n")
+    scraper.ask(b"reserve\r\nbury 1 0\r\nkick 9\r\nreserve\r\nbury 1 0\r\nkick-job 1\r\n")
+    scraper.ask(b"put 1 0 60 1 idp:k\r\na\r\nput 1 0 60 1 idp:k\r\na\r\n")
+    scraper.ask(
+        b"tube-policy mail max-job-size=10 max-reserves=4\r\nput 1 0 60 11\r\nabcdefghijk\r\n"
+    )
+    scraper.ask(b"reserve\r\nrelease 1 1 0\r\n")
+    counted = {
+        name.removeprefix("beanstalkd_tube_").removesuffix("_total"): value
+        for (name, labels), value in scraper.samples().items()
+        if labels == (("tube", "mail"),) and name.endswith("_total")
+    }
+    assert counted == {
+        "jobs": 2, "deletes": 0, "pauses": 0, "reserves": 4, "releases": 2, "buries": 3,
+        "kicks": 2, "timeouts": 0, "dead_lettered": 1, "deduplicated": 1, "rejected": 1,
+    }  # fmt: skip
+
+
+def test_kicked_dead_letters_are_kicks() -> None:
+    scraper = with_log()
+    scraper.ask(b"tube-policy default max-reserves=1\r\nput 1 0 60 1\r\na\r\n")
+    scraper.ask(b"reserve\r\nrelease 1 1 0\r\nkick-dead default 5\r\n")
+    assert scraper.value("beanstalkd_tube_kicks_total", tube="default") == 1
+
+
+def test_the_next_delayed_job_is_told_if_there_is_one() -> None:
+    scraper = with_log()
+    scraper.ask(b"put 1 30 60 1\r\na\r\nput 1 20 60 1\r\na\r\n")
+    scraper.ask(b"use waits\r\nput 1 0 60 1 aft:g\r\na\r\n")
+    scraper.server.advance(5)
+    name = "beanstalkd_tube_next_delayed_seconds"
+    assert scraper.value(name, tube="default") == 15
+    assert (name, (("tube", "waits"),)) not in scraper.samples()
+
+
+def test_what_the_start_has_loaded_is_told_and_counts_as_nothing_that_happened() -> None:
+    directory = MemoryDirectory()
+    first = MemoryServer(directory=directory).connect()
+    first.ask(b"put 1 0 60 1\r\na\r\nput 1 0 60 1\r\nb\r\nreserve\r\nbury 1 0\r\nkick 1\r\n")
+    scraper = Scraper(MemoryServer(directory=directory))
+    assert scraper.value("beanstalkd_binlog_replay_jobs") == 2
+    assert scraper.value("beanstalkd_binlog_replay_seconds") >= 0
+    for what in ("reserves", "buries", "kicks"):
+        assert scraper.value(f"beanstalkd_tube_{what}_total", tube="default") == 0
 
 
 def test_the_busiest_tubes_are_shown_and_the_others_summed() -> None:

@@ -5,15 +5,17 @@ The dashboard and the alert rules that are shipped: what they read is there.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.execution_context import SAMPLED_CHUNKS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.web.browsing import Browser, site_of
 from tests.web.reading import read_prometheus
@@ -35,7 +37,10 @@ def served() -> dict[str, set[str]]:
     """
     server = MemoryServer(directory=MemoryDirectory())
     browser = Browser(site_of(server), server.clock)
-    server.connect().ask(b"watch mail\r\nuse mail\r\nput 1 0 60 1\r\nx\r\nreserve\r\ndelete 1\r\n")
+    client = server.connect()
+    for _ in range(SAMPLED_CHUNKS):
+        client.ask(b"use mail\r\n")
+    client.ask(b"watch mail\r\nuse mail\r\nput 1 0 60 1\r\nx\r\nreserve\r\ndelete 1\r\n")
     browser.ask("GET", "/metrics")
     labels: dict[str, set[str]] = {}
     for family in read_prometheus(browser.ask("GET", "/metrics").body.decode()):
@@ -87,11 +92,210 @@ def test_the_page_has_each_alert_with_its_runbook() -> None:
     assert plain == {rule["alert"]: rule["runbook"] for rule in rules()}
 
 
-def test_prometheus_itself_takes_the_rules() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
+class Case(NamedTuple):
+    """
+    When an alert fires, in promtool's notation: ``1+2x9`` is 1, 3, 5 and so on, a value a minute.
+
+    :ivar fires: series, all of them of the server ``s``; ``quiet`` the same, of which it does not.
+    :ivar minute: when it fires; a minute before it does not yet.
+    :ivar summary: what it says then, behind what the rule begins with.
+    :ivar labels: of the alert, beside those of all.
+    """
+
+    fires: dict[str, str]
+    quiet: dict[str, str]
+    minute: int
+    summary: str
+    labels: dict[str, str] = {}
+
+
+MAIL: Final = {"tube": "mail"}
+
+SLOW: Final = {'{le="0.05"}': "0+1x30", '{le="1.0"}': "0+100x30", '{le="+Inf"}': "0+100x30"}
+"""Buckets of a histogram: 99 of 100 values a minute lie between 50 ms and a second."""
+
+QUICK: Final = {'{le="0.05"}': "0+100x30", '{le="1.0"}': "0+100x30", '{le="+Inf"}': "0+100x30"}
+
+
+def buckets(name: str, values: dict[str, str]) -> dict[str, str]:
+    return {f"{name}_bucket{labels}": series for labels, series in values.items()}
+
+
+CASES: Final = {
+    "BeanstalkdDown": Case(
+        {'up{job="beanstalkd"}': "1 0x9"}, {'up{job="beanstalkd"}': "1 0 1x9"}, 2,
+        "s does not answer a scrape", {"job": "beanstalkd"},
+    ),
+    "BeanstalkdDraining": Case(
+        {"beanstalkd_draining": "0 1x40"}, {"beanstalkd_draining": "1x29 0x20"}, 31,
+        "s has refused new jobs for 30 minutes",
+    ),
+    "BeanstalkdJobsTooOld": Case(
+        {'beanstalkd_tube_oldest_ready_age_seconds{tube="mail"}': "900+60x20"},
+        {'beanstalkd_tube_oldest_ready_age_seconds{tube="mail"}': "900x20"}, 6,
+        "The oldest ready job of mail has waited for 21m 0s", MAIL,
+    ),
+    "BeanstalkdNoWorkers": Case(
+        {'beanstalkd_tube_current_jobs{state="ready",tube="mail"}': "0 3x20",
+         'beanstalkd_tube_current_watching{tube="mail"}': "0x20"},
+        {'beanstalkd_tube_current_jobs{state="ready",tube="mail"}': "3x20",
+         'beanstalkd_tube_current_watching{tube="mail"}': "0x8 1x12"}, 11,
+        "mail has jobs, and nobody watches it", {**MAIL, "state": "ready"},
+    ),
+    "BeanstalkdBuriedJobs": Case(
+        {'beanstalkd_tube_current_jobs{state="buried",tube="mail"}': "0x16 12x9"},
+        {'beanstalkd_tube_current_jobs{state="buried",tube="mail"}': "100x16 105x9"}, 17,
+        "Jobs of mail are being buried", {**MAIL, "state": "buried"},
+    ),
+    "BeanstalkdTimeouts": Case(
+        {'beanstalkd_tube_timeouts_total{tube="mail"}': "0x16 12x9"},
+        {'beanstalkd_tube_timeouts_total{tube="mail"}': "0x16 5x9"}, 17,
+        "Jobs of mail run out of their TTR", MAIL,
+    ),
+    "BeanstalkdDiskFull": Case(
+        {'beanstalkd_binlog_state{state="full"}': "0x3 1x9"},
+        {'beanstalkd_binlog_state{state="full"}': "0x9",
+         'beanstalkd_binlog_state{state="ok"}': "1x9"}, 4,
+        "The disk of s is full: new jobs are refused", {"state": "full"},
+    ),
+    "BeanstalkdDiskSoonFull": Case(
+        {"beanstalkd_binlog_disk_free_bytes": "4096 1024x9",
+         "beanstalkd_binlog_max_size_bytes": "1024x9"},
+        {"beanstalkd_binlog_disk_free_bytes": "4096x9",
+         "beanstalkd_binlog_max_size_bytes": "1024x9"}, 6,
+        "s has 1kiB left on its disk",
+    ),
+    "BeanstalkdSlowSyncs": Case(
+        buckets("beanstalkd_binlog_fsync_seconds", SLOW),
+        buckets("beanstalkd_binlog_fsync_seconds", QUICK), 11,
+        "1 sync in 100 of s takes longer than 990.4ms",
+    ),
+    "BeanstalkdUnsynced": Case(
+        {"beanstalkd_binlog_oldest_unsynced_seconds": "0 40x9"},
+        {"beanstalkd_binlog_oldest_unsynced_seconds": "30x9"}, 2,
+        "Changes of s have waited 40s for the disk",
+    ),
+    "BeanstalkdWriteFailed": Case(
+        {"beanstalkd_binlog_fsync_errors_total": "0x3 1x9"},
+        {"beanstalkd_binlog_fsync_errors_total": "1x9"}, 4,
+        "A write or sync of s has failed; it went on in a new segment",
+    ),
+    "BeanstalkdLogTooLarge": Case(
+        {"beanstalkd_binlog_compaction_debt_bytes": "0 5000x40",
+         "beanstalkd_binlog_max_size_bytes": "1024x41"},
+        {"beanstalkd_binlog_compaction_debt_bytes": "4096x40",
+         "beanstalkd_binlog_max_size_bytes": "1024x40"}, 31,
+        "The log of s is larger than its options allow",
+    ),
+    "BeanstalkdReactorLag": Case(
+        buckets("beanstalkd_reactor_lag_seconds", SLOW),
+        buckets("beanstalkd_reactor_lag_seconds", QUICK), 11,
+        "Clients of s wait 990.4ms for its processor",
+    ),
+    "BeanstalkdConnectionsRefused": Case(
+        {'beanstalkd_connections_rejected_total{protocol="http"}': "0x3 1x9"},
+        {'beanstalkd_connections_rejected_total{protocol="http"}': "7x9"}, 4,
+        "s refuses connections", {"protocol": "http"},
+    ),
+    "BeanstalkdRefusesJobs": Case(
+        {'beanstalkd_errors_total{reply="OUT_OF_MEMORY"}': "0x3 1+1x20"},
+        {'beanstalkd_errors_total{reply="NOT_FOUND"}': "0+1x20",
+         'beanstalkd_errors_total{reply="JOB_TOO_BIG"}': "4x20"}, 9,
+        "s answers OUT_OF_MEMORY", {"reply": "OUT_OF_MEMORY"},
+    ),
+    "BeanstalkdInternalErrors": Case(
+        {'beanstalkd_errors_total{reply="INTERNAL_ERROR"}': "0x3 1x9"},
+        {'beanstalkd_errors_total{reply="INTERNAL_ERROR"}': "1x9"}, 4,
+        "A command failed within s", {"reply": "INTERNAL_ERROR"},
+    ),
+}  # fmt: skip
+"""By alert; of each, the quiet series are at the rule's limit where it has one."""
+
+
+def test_each_alert_has_its_cases(served: dict[str, set[str]]) -> None:
+    assert list(CASES) == [rule["alert"] for rule in rules()]
+    for case in CASES.values():
+        for series in (*case.fires, *case.quiet):
+            name = series.partition("{")[0]
+            assert name == "up" or set(_LABEL.findall(series)) <= served[name] | {"job"}
+
+
+def of_server(series: str) -> str:
+    """
+    A series with the label of the server ``s``.
+    """
+    return series[:-1] + ',instance="s"}' if series.endswith("}") else series + '{instance="s"}'
+
+
+def promtool_case(rule: dict[str, str], case: Case) -> list[dict[str, Any]]:
+    """
+    The tests of one alert: before it fires, then, and with quiet series at no time.
+    """
+    name = rule["alert"]
+    labels = {"severity": rule["severity"], "instance": "s", **case.labels}
+    fired = {
+        "exp_labels": labels,
+        "exp_annotations": {"summary": case.summary, "runbook": rule["runbook"]},
+    }
+    wanted = [(case.minute - 1, []), (case.minute, [fired])]
+    silence = [(minute, list[Any]()) for minute in range(50)]
+    return [
+        {
+            "name": name,
+            "interval": "1m",
+            "input_series": [{"series": of_server(at), "values": series[at]} for at in series],
+            "alert_rule_test": [
+                {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": alerts}
+                for minute, alerts in moments
+            ],
+        }
+        for series, moments in ((case.fires, wanted), (case.quiet, silence))
+    ]
+
+
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    """
+    Prometheus's own judge of rules and metrics, which `.ci/run` installs.
+    """
+    found = shutil.which("promtool")
+    if found is None:
+        assert not os.environ.get("CI"), "no promtool: .ci/run installs it"
         pytest.skip("promtool, of Debian's package prometheus, is not installed")
+    return found
+
+
+def test_prometheus_itself_takes_the_rules(promtool: str) -> None:
     subprocess.run([promtool, "check", "rules", RULES], check=True, timeout=60)
+
+
+def test_prometheus_itself_takes_the_metrics(promtool: str) -> None:
+    server = MemoryServer(directory=MemoryDirectory())
+    browser = Browser(site_of(server), server.clock)
+    client = server.connect()
+    for _ in range(SAMPLED_CHUNKS):
+        client.ask(b"put 1 9 60 1\r\nx\r\npeek 1\r\nnonsense\r\n")
+    browser.ask("GET", "/metrics")
+    text = browser.ask("GET", "/metrics").body
+    judged = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
+    )
+    assert (judged.returncode, judged.stdout + judged.stderr) == (0, b"")
+
+
+def test_each_alert_fires_when_it_is_to_and_not_before(promtool: str, tmp_path: Path) -> None:
+    # What JSON says is YAML.
+    plan = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [test for rule in rules() for test in promtool_case(rule, CASES[rule["alert"]])],
+    }
+    file = tmp_path / "alerts.test.json"
+    file.write_text(json.dumps(plan))
+    judged = subprocess.run(
+        [promtool, "test", "rules", file], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert judged.returncode == 0, judged.stdout + judged.stderr
 
 
 def test_each_panel_reads_what_is_there(served: dict[str, set[str]]) -> None:

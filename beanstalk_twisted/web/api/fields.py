@@ -100,7 +100,9 @@ def body_of(fields: dict[str, Any]) -> bytes | None:
     try:
         if plain is not None:
             return text({"body": plain}, "body").encode()
-        return None if coded is None else base64.b64decode(str(coded), validate=True)
+        if coded is None:
+            return None
+        return base64.b64decode(text({"body_base64": coded}, "body_base64"), validate=True)
     except (ValueError, binascii.Error):
         raise Refusal(400, "body is a string of Unicode, body_base64 of base64") from None
 

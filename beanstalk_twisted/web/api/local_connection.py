@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.audit import OVER_HTTP
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Refusal
 
@@ -37,7 +38,11 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
 class LocalEnd:
     """
     One end of a connection in memory, an ITransport.  What is written arrives in a later turn.
+
+    :cvar how: its peer sends commands.
     """
+
+    how = OVER_HTTP
 
     def __init__(self, reactor: IReactorTime, peer: object) -> None:
         """
@@ -116,9 +121,12 @@ class LocalEnd:
 class LocalConnections:
     """
     Makes connections to a server in this process.
+
+    :ivar numbers: those of the connections that are open.
     """
 
     def __init__(self, service: BeanstalkService, reactor: IReactorTime) -> None:
+        self.numbers: set[int] = set()
         self._service = service
         self._reactor = reactor
 
@@ -128,7 +136,7 @@ class LocalConnections:
         """
         Make a connection, have something done on it, and close it.
 
-        :param peer: the address of who has asked for it.
+        :param peer: the address and port of who has asked for it; empty if there is none.
         :param is_told: whether the audit tells of each command.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
@@ -136,22 +144,28 @@ class LocalConnections:
         if made is None:
             return fail(Refusal(503, "the server takes no more connections"))
         connection, session = made
-        left_out = self._service.audit.left_out
+        self.numbers.add(session.number)
         if not is_told:
-            left_out.add(session)
+            self._service.audit.left_out.add(session)
         try:
             outcome = work(connection)
         except ValueError as problem:
-            connection.part()
-            left_out.discard(session)
+            self._part(None, connection, session)
             return fail(Refusal(400, str(problem)))
-        outcome.addBoth(_part, connection)
-        outcome.addBoth(_left, left_out, session)
+        outcome.addBoth(self._part, connection, session)
         outcome.addErrback(_refused)
         return outcome
 
+    def _part(self, outcome: T, connection: Connection, session: Session) -> T:
+        connection.part()
+        self.numbers.discard(session.number)
+        self._service.audit.left_out.discard(session)
+        return outcome
+
     def _connect(self, peer: str) -> tuple[Connection, Session] | None:
-        address = (IPv6Address if ":" in peer else IPv4Address)("TCP", peer, 0) if peer else None
+        host, _, port = peer.rpartition(":")
+        kind = IPv6Address if host.startswith("[") else IPv4Address
+        address = kind("TCP", host.strip("[]"), int(port)) if peer else None
         served: Any = self._service.factory.buildProtocol(address)
         if served is None:
             return None
@@ -163,16 +177,6 @@ class LocalConnections:
         made: Any = connection
         made.makeConnection(ours)
         return connection, served.session
-
-
-def _part(outcome: T, connection: Connection) -> T:
-    connection.part()
-    return outcome
-
-
-def _left(outcome: T, left_out: set[Session], session: Session) -> T:
-    left_out.discard(session)
-    return outcome
 
 
 def _refused(failure: Failure) -> Any:

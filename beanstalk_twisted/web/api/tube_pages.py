@@ -94,4 +94,6 @@ def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
     row["timeouts"] = 0 if times is None else times.timeouts
     row["pause_seconds_left"] = row.pop("pause_ns") / NS
     row["oldest_ready_age_seconds"] = row.pop("oldest_ns") / NS
+    next_ns = row.pop("next_delayed_ns")
+    row["next_delayed_seconds"] = None if next_ns is None else next_ns / NS
     return row

@@ -70,9 +70,9 @@ class WritingApi:
         Delete the jobs of a tube that are in a ``state``.
         """
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
-        state = api_fields.text(fields, "state")
+        state = fields.pop("state", None)
         if state not in FLUSHED:
-            raise Refusal(400, f"state is one of {', '.join(FLUSHED)}")
+            raise Refusal(400, f"state says which jobs are deleted: one of {', '.join(FLUSHED)}")
         return self._run(call, fields, lambda to: to.flush_tube(tube, state), "flushed")
 
     def set_policy(self, call: Call) -> "Deferred[Document]":

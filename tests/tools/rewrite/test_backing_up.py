@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -22,7 +24,14 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, segment_name
 from binlog_tools.logs.sources import open_source
-from binlog_tools.rewrite.backing_up import MANIFEST, BadBackup, back_up, restore
+from binlog_tools.rewrite.backing_up import (
+    CHUNK_BYTES,
+    MANIFEST,
+    SEAL,
+    BadBackup,
+    back_up,
+    restore,
+)
 from tests.binlog.make_golden import GOLDEN
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 from tests.tools.cli.running import MAIN, documents, rows, run
@@ -30,6 +39,7 @@ from tests.tools.folders import contents
 
 ROTATED = GOLDEN / "v1-rotated"
 SEGMENTS = {name: raw for name, raw in contents(ROTATED).items() if name.endswith(".tql")}
+EMPTY = b'{"v": 2, "store_uuid": "", "first_lsn": 1, "last_lsn": 0, "segments": []}'
 SOUND = ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions"]
 
 
@@ -145,17 +155,54 @@ def test_a_back_up_with_any_bit_changed_restores_the_same_or_nothing(
     backup: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("changed")
-    at = data.draw(st.integers(0, len(backup.rstrip(b"\0")) - 1))
+    # The first header of the tar has as many chances as all the rest.
+    at = data.draw(st.one_of(st.integers(0, 511), st.integers(0, len(backup) - 1)))
     changed = bytearray(backup)
     changed[at] ^= 1 << data.draw(st.integers(0, 7))
     (folder / "bs.tar").write_bytes(changed)
-    try:
+    with pytest.raises(BadBackup):
         restore(str(folder / "bs.tar"), str(folder / "bs"), nothing)
-    except BadBackup:
-        assert [path.name for path in folder.iterdir()] == ["bs.tar"]
-    else:
-        # The bit said something else, such as an owner.
-        assert contents(folder / "bs") == SEGMENTS
+    assert [path.name for path in folder.iterdir()] == ["bs.tar"]
+
+
+def test_an_owner_in_a_header_cannot_be_changed_with_its_checksum(
+    backup: bytes, tmp_path: Path
+) -> None:
+    with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
+        member = next(iter(tar))
+    member.uname = "somebody"
+    header = member.tobuf(tarfile.DEFAULT_FORMAT)
+    assert len(header) == 512
+    assert "SHA-256 of the file" in refused(header + backup[512:], tmp_path)
+
+
+def test_behind_the_seal_are_zeros_only(backup: bytes, tmp_path: Path) -> None:
+    assert f"behind {SEAL}" in refused(backup + b"\0" * 3 * CHUNK_BYTES + b"x", tmp_path)
+    (tmp_path / "bs.tar").write_bytes(backup + b"\0" * 3 * CHUNK_BYTES)
+    restore(str(tmp_path / "bs.tar"), str(tmp_path / "bs"), nothing)
+    assert contents(tmp_path / "bs") == SEGMENTS
+
+
+def test_the_seal_is_the_sum_of_all_before_it(backup: bytes) -> None:
+    with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
+        seal = list(tar)[-1]
+    assert seal.name == SEAL
+    at = seal.offset_data
+    assert backup[at : at + seal.size].decode() == sha256(backup[:at]).hexdigest() + "\n"
+
+
+def test_one_of_more_than_a_chunk_is_summed_as_a_whole(tmp_path: Path) -> None:
+    source = open_source(str(ROTATED))
+    back_up(source, source.survey(), str(tmp_path / "bs.tar"), nothing)
+    raw = bytearray((tmp_path / "bs.tar").read_bytes())
+    # The first member again and again, under names of segments that nobody asked for.
+    with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+        members = [(each.name, tarfile.REGTYPE, _read(tar, each)) for each in tar][:-1]
+    large = (segment_name(999), tarfile.REGTYPE, bytes(5 * CHUNK_BYTES))
+    assert "names other segments" in refused(tar_of(large, *members, is_sealed=True), tmp_path)
+    changed = bytearray(tar_of(large, *members, is_sealed=True))
+    changed[3 * CHUNK_BYTES] ^= 1
+    assert "SHA-256 of the file" in refused(bytes(changed), tmp_path)
 
 
 @pytest.mark.parametrize("part", [0, 0.1, 0.5, 0.9])
@@ -164,9 +211,9 @@ def test_one_that_is_cut_is_refused(backup: bytes, part: float, tmp_path: Path) 
     assert "no whole back-up" in refused(whole[: int(len(whole) * part)], tmp_path)
 
 
-def tar_of(*members: tuple[str, bytes, bytes]) -> bytes:
+def tar_of(*members: tuple[str, bytes, bytes], is_sealed: bool = False) -> bytes:
     """
-    Make a tar of names, kinds and contents.
+    Make a tar of names, kinds and contents, with the sum of all.
     """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
@@ -174,7 +221,18 @@ def tar_of(*members: tuple[str, bytes, bytes]) -> bytes:
             member = tarfile.TarInfo(name)
             member.type, member.size, member.linkname = kind, len(raw), "elsewhere"
             tar.addfile(member, io.BytesIO(raw))
+        if is_sealed:
+            seal = tarfile.TarInfo(SEAL)
+            seal.size = 65
+            digest = sha256(out.getvalue() + seal.tobuf(tarfile.DEFAULT_FORMAT)).hexdigest()
+            tar.addfile(seal, io.BytesIO(f"{digest}\n".encode()))
     return out.getvalue()
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    content = tar.extractfile(member)
+    assert content is not None
+    return content.read()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +247,9 @@ def tar_of(*members: tuple[str, bytes, bytes]) -> bytes:
         ((MANIFEST, tarfile.REGTYPE, b"{}"), "'v'"),
         ((MANIFEST, tarfile.REGTYPE, b"[]"), ""),
         ((MANIFEST, tarfile.REGTYPE, b"{"), ""),
-        ((MANIFEST, tarfile.REGTYPE, b'{"v": 2}'), "newer version"),
+        ((MANIFEST, tarfile.REGTYPE, b'{"v": 1}'), "another version"),
+        ((MANIFEST, tarfile.REGTYPE, EMPTY), f"ends without {SEAL}"),
+        ((SEAL, tarfile.REGTYPE, b"x"), "is no segment"),
         ((segment_name(1), tarfile.REGTYPE, b"x"), f"ends without {MANIFEST}"),
     ],
 )
@@ -199,19 +259,37 @@ def test_a_tar_of_somebody_else_is_refused(
     assert said in refused(tar_of(member), tmp_path)
 
 
-def repacked(backup: bytes, **changes: object) -> bytes:
+def repacked(backup: bytes, change: Callable[[Any], None]) -> bytes:
     """
-    Change the manifest; of ``segments`` the first one.
+    Change the manifest, and sum all up anew.
     """
-    members: list[tuple[str, bytes, bytes]] = []
     with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
-        for each in tar:
-            content = tar.extractfile(each)
-            assert content is not None
-            members.append((each.name, tarfile.REGTYPE, content.read()))
+        members = [(each.name, tarfile.REGTYPE, _read(tar, each)) for each in tar][:-1]
     manifest: Any = json.loads(members[-1][2])
-    manifest["segments"][0].update(changes)
-    return tar_of(*members[:-1], (MANIFEST, tarfile.REGTYPE, json.dumps(manifest).encode()))
+    change(manifest)
+    changed = MANIFEST, tarfile.REGTYPE, json.dumps(manifest).encode()
+    return tar_of(*members[:-1], changed, is_sealed=True)
+
+
+def test_a_manifest_as_it_was_is_taken(backup: bytes, tmp_path: Path) -> None:
+    (tmp_path / "bs.tar").write_bytes(repacked(backup, lambda manifest: None))
+    restore(str(tmp_path / "bs.tar"), str(tmp_path / "bs"), nothing)
+    assert contents(tmp_path / "bs") == SEGMENTS
+
+
+@pytest.mark.parametrize(
+    "changes", [{"first_lsn": 2}, {"last_lsn": 6}, {"last_lsn": "7"}, {"store_uuid": "0" * 32}]
+)
+def test_a_manifest_of_another_log_is_refused(
+    backup: bytes, changes: dict[str, object], tmp_path: Path
+) -> None:
+    raw = repacked(backup, lambda manifest: manifest.update(changes))
+    assert "another store or other LSNs" in refused(raw, tmp_path)
+
+
+def test_one_without_segments_is_refused(tmp_path: Path) -> None:
+    raw = tar_of((MANIFEST, tarfile.REGTYPE, EMPTY), is_sealed=True)
+    assert "names no segments" in refused(raw, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +306,8 @@ def repacked(backup: bytes, **changes: object) -> bytes:
 def test_a_manifest_that_says_something_else_is_refused(
     backup: bytes, changes: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    assert said in refused(repacked(backup, **changes), tmp_path)
+    raw = repacked(backup, lambda manifest: manifest["segments"][0].update(changes))
+    assert said in refused(raw, tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"5", b"null", b'"a"', b"[" * 200_000, b"{}"])

@@ -148,7 +148,7 @@ def test_a_run_ends_with_the_server_and_says_so() -> None:
         site.parts[-1].stop()
         caller.sync(9)
     assert lines(events) == [
-        "127.0.0.1: run 1: delete tube=mail: stopped, 0 jobs changed, 0 skipped"
+        "127.0.0.1:4711: run 1: delete tube=mail: stopped, 0 jobs changed, 0 skipped"
     ]
 
 
@@ -257,13 +257,13 @@ def test_the_audit_tells_of_a_run_as_a_whole(caller: Caller) -> None:
     with capturedLogs() as events:
         run(caller, "kick", 31, tube="mail", states="buried", text="x\n")
     assert lines(events) == [
-        "127.0.0.1: HTTP /api/v1/runs: 200",
-        "127.0.0.1: run 1: kick tube=mail states=buried text=x\\n: done, 30 jobs changed, "
+        "127.0.0.1:4711: HTTP /api/v1/runs: 200",
+        "127.0.0.1:4711: run 1: kick tube=mail states=buried text=x\\n: done, 30 jobs changed, "
         "1 skipped",
     ]
     with capturedLogs() as events:
         caller.post("/jobs/1/move", tube="box")
-    assert len(lines(events)) == 2
+    assert len(lines(events)) == 1
 
 
 def test_many_runs_of_one_host_are_summed(caller: Caller) -> None:
