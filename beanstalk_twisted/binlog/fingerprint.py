@@ -11,10 +11,13 @@ from hashlib import sha256
 from typing import Any, Final
 
 MAX_JSON_BYTES: Final = 4096
-"""Of a body that is read as JSON: 40 us. A larger one is text."""
+"""Of a body that is read as JSON: some 10 us, 200 if it is all keys. A larger one is text."""
 
 TEXT_BYTES: Final = 512
 """Of a text, for its fingerprint: what jobs of one kind share stands at the beginning."""
+
+SHAPE_CHARACTERS: Final = 1024
+"""Of an object's keys, in order: those of most."""
 
 DIGITS: Final = 16
 """Hexadecimal digits of a fingerprint: 64 bits tell any number of kinds of jobs apart."""
@@ -51,16 +54,18 @@ def _shape(body: bytes) -> str | None:
         value = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return "\n".join(sorted(_lines(value, "", MAX_DEPTH))) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return "\n".join(sorted(_lines(value, "", MAX_DEPTH)))[:SHAPE_CHARACTERS]
 
 
 def _lines(value: dict[str, Any], path: str, depth: int) -> Iterator[str]:
     for key, inside in value.items():
-        yield f"{path}{json.dumps(key)}"
+        yield path + key
         if isinstance(inside, str) and key in KIND_KEYS:
-            yield f"{path}{json.dumps(key)}={json.dumps(inside)}"
+            yield f"{path}{key}\0{inside}"
         elif isinstance(inside, dict) and depth > 1:
-            yield from _lines(inside, f"{path}{json.dumps(key)}.", depth - 1)
+            yield from _lines(inside, f"{path}{key}\n\0", depth - 1)
 
 
 def _alike(text: str) -> str:

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.fingerprint import DIGITS, MAX_DEPTH, MAX_JSON_BYTES, fingerprint
+from beanstalk_twisted.binlog.fingerprint import (
+    DIGITS,
+    MAX_DEPTH,
+    MAX_JSON_BYTES,
+    SHAPE_CHARACTERS,
+    fingerprint,
+)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +93,21 @@ def test_any_body_has_one_and_a_long_beginning_of_it_the_same(body: bytes) -> No
 )  # fmt: skip
 def test_what_is_hard_to_read_has_one_too(body: bytes) -> None:
     assert len(fingerprint(body)) == DIGITS
+
+
+def keyed(count: int, last: str) -> bytes:
+    """
+    An object with keys of 8 letters, and one that comes behind them.
+    """
+    keys = [f"{at:08d}".translate(LETTERS) for at in range(count)]
+    return json.dumps(dict.fromkeys([*keys, last], 1)).encode()
+
+
+LETTERS = str.maketrans("0123456789", "abcdefghij")
+
+
+def test_keys_count_up_to_a_length() -> None:
+    # With its line end each key has 9 characters.
+    few, many = SHAPE_CHARACTERS // 9, SHAPE_CHARACTERS // 9 + 1
+    assert fingerprint(keyed(few, "zy")) != fingerprint(keyed(few, "zz"))
+    assert fingerprint(keyed(many, "zy")) == fingerprint(keyed(many, "zz"))

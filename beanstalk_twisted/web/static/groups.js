@@ -30,7 +30,7 @@ export function groupsCard({ live, tube = "", isLazy = false }) {
   let [way, mayWrite] = ["reason", false];
   const name = (text) => h("span", { class: "name" }, tubeLink(text));
   const table = new Table({
-    heading: "Buried jobs", keyOf: (group) => group.key, empty: "No job is buried.",
+    heading: "Buried jobs", keyOf: (group) => group.key, empty: "",
     load: async () => ({ rows: [...known.values()].sort((one, other) => other.jobs - one.jobs), next: "" }),
     tools: Object.entries(WAYS).map(([key, label]) => h("button", { type: "button", "aria-pressed": String(!isLazy && key === way), on: { click: (event) => { way = key; pressed(event.target); look(); } } }, label)),
     columns: [
@@ -77,6 +77,7 @@ export function groupsCard({ live, tube = "", isLazy = false }) {
   async function look() {
     known.clear();
     scroll.hidden = false;
+    table.empty = "None so far.";
     mayWrite = Boolean(live.about.may_write);
     wasWhole = await looking.run("groups", { tube, states: "buried", by: way, body_bytes: SAMPLE_BYTES }, (part) => {
       part.groups.forEach(add);
@@ -85,6 +86,7 @@ export function groupsCard({ live, tube = "", isLazy = false }) {
       const many = known.size >= MAX_GROUPS ? ", and no further: choose a tube, or group by reason" : "";
       return `${count(known.size)} ${known.size === 1 ? "group" : "groups"}${many}`;
     });
+    table.empty = wasWhole ? "No job is buried." : "None was found.";
     await table.refresh();
   }
 

@@ -52,7 +52,7 @@ export function searchPage({ live, words: [text = ""] }) {
   let [found, rows, wasWhole] = [0, [], false];
   const tick = (job) => h("input", { type: "checkbox", "aria-label": `Job ${job.id}`, on: { change: (event) => { if (event.target.checked) chosen.add(job.id); else chosen.delete(job.id); offer(); } } });
   const table = new Table({
-    heading: "Found", keyOf: (job) => job.id, empty: "No job is found.", load: async () => ({ rows, next: "", note: found > rows.length ? `the first ${count(rows.length)} of ${count(found)}` : "" }),
+    heading: "Found", keyOf: (job) => job.id, empty: "", load: async () => ({ rows, next: "", note: found > rows.length ? `the first ${count(rows.length)} of ${count(found)}` : "" }),
     columns: [
       { label: "Job", cell: (job) => h("span", { class: "tick" }, live.about.may_write ? tick(job) : null, jobLink(job.id)) },
       { label: "Tube", cell: (job) => h("span", { class: "name" }, tubeLink(job.tube)) },
@@ -82,6 +82,7 @@ export function searchPage({ live, words: [text = ""] }) {
     [found, rows, wasWhole] = [0, [], false];
     chosen.clear();
     table.element.hidden = false;
+    table.empty = "None so far.";
     await table.refresh();
     wasWhole = await looking.run("search", { ...given, limit: MAX_ROWS, body_bytes: BEGINNING_BYTES }, (part) => {
       found += part.jobs.length;
@@ -92,6 +93,7 @@ export function searchPage({ live, words: [text = ""] }) {
       return `${count(found)} found`;
     });
     offer();
+    table.empty = wasWhole ? "No job is found." : "None was found.";
     await table.refresh();
   }
 

@@ -499,7 +499,7 @@ def fingerprint(body: bytes) -> str:
     except ValueError:
         value = None
     if isinstance(value, dict):
-        text = "\n".join(sorted(keys(value)))
+        text = "\n".join(sorted(keys(value)))[:1024]
     text = text.lower()
     text = re.sub(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", "U", text)
     text = re.sub("[ \t\r\n]+", " ", re.sub("[0-9]+", "0", text))
@@ -512,9 +512,9 @@ def keys(value: dict[str, Any], above: str = "") -> Iterator[str]:
     """
     kinds = ("action", "class", "command", "event", "job", "kind", "task", "type")
     for key, inside in value.items():
-        line = above + json.dumps(key)
+        line = above + key
         yield line
         if isinstance(inside, str) and key in kinds:
-            yield f"{line}={json.dumps(inside)}"
-        if isinstance(inside, dict) and line.count(".") < 3:
-            yield from keys(inside, f"{line}.")
+            yield f"{line}\0{inside}"
+        if isinstance(inside, dict) and line.count("\n\0") < 3:
+            yield from keys(inside, f"{line}\n\0")

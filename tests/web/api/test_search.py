@@ -215,7 +215,8 @@ def test_what_comes_and_goes_in_between_moves_nobody(caller: Caller) -> None:
     assert ids(caller, cursor=first["cursor"], limit=9) == [5, 6, 7]
 
 
-def test_a_request_looks_at_so_many_jobs(caller: Caller) -> None:
+def test_a_request_looks_at_so_many_jobs() -> None:
+    caller = Caller(MemoryServer())
     put_many(caller, b"mail", LOOK_JOBS)
     caller.put(b"other", b"y")
     found = parts(caller, "/search", text="y")
