@@ -5,6 +5,9 @@ it, as ``make test-all`` does (``pytest --all``).
 A walk is one test that looks at many places, or many parameters of one test: crashes at each
 operation, damage in each byte, random conversations.  What it finds in a fifth of them, it mostly
 finds in all; what it misses there, ``make test-all`` finds.  Samples are the same each time.
+
+A single test that takes more than two seconds of an idle processor is marked ``exhaustive`` and run
+with ``--all`` only, unless it is the one that stands for its part of the whole in ``make test``.
 """
 
 from __future__ import annotations

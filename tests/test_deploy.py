@@ -176,6 +176,7 @@ def test_the_image_does_not_run_as_root_and_owns_its_volume() -> None:
     assert checked(json.loads(final("CMD")))["binlog"] == final("VOLUME")
 
 
+@pytest.mark.exhaustive
 def test_what_the_image_is_made_by_makes_a_server_that_is_well(
     python: Path, source: Path, wheel: Path, tmp_path: Path
 ) -> None:

@@ -638,6 +638,7 @@ def test_every_package_is_named_in_the_architecture_and_every_name_is_a_package(
     assert sorted(named) == sorted(f"{path.parent.relative_to(ROOT)}/" for path in found)
 
 
+@pytest.mark.exhaustive
 def test_the_list_of_modules_has_each_with_its_first_sentence() -> None:
     command = [sys.executable, "docs/modules.py"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)

@@ -35,6 +35,7 @@ def printed(script: Path, *args: object, typed: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_producer_puts_each_line_of_its_input(server: ServerProcess) -> None:
     connection = server.connect()
     lines = "".join(f"line {number}\n" for number in range(5000))
@@ -54,12 +55,14 @@ def test_the_asyncio_application_does_its_jobs(server: ServerProcess) -> None:
         other.delete(job)  # It is still there.
 
 
+@pytest.mark.exhaustive
 def test_the_tests_with_the_double_pass_as_anybody_s_would(pytester: pytest.Pytester) -> None:
     pytester.makepyfile((EXAMPLES / "test_with_double.py").read_text())
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=LIMIT_S)
     result.assert_outcomes(passed=4)
 
 
+@pytest.mark.exhaustive
 def test_the_worker_does_what_the_producer_puts_and_stops_in_order(server: ServerProcess) -> None:
     printed(EXAMPLES / "producer.py", endpoint_of(server), "words", typed="a b c\n\nd\n")
     process = subprocess.Popen(
@@ -78,6 +81,7 @@ def test_the_worker_does_what_the_producer_puts_and_stops_in_order(server: Serve
     connection.close()
 
 
+@pytest.mark.exhaustive
 def test_an_old_producer_and_an_old_worker_share_jobs_with_modern_ones(tmp_path: Path) -> None:
     options = ("-p0", "--listen-v1", "tcp:0:interface=127.0.0.1")
     with ServerProcess(ours(*options), tmp_path) as both:
@@ -111,6 +115,7 @@ def test_an_old_producer_says_what_was_not_put(tmp_path: Path) -> None:
         assert b"b'abcd' was not put: b'NOT_INSERTED\\r\\n'" in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_worker_runs_under_twistd_and_stops_in_order(server: ServerProcess) -> None:
     place = f"127.0.0.1:{server.port()}"
     process = subprocess.Popen(

@@ -36,6 +36,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 def test_groff_prints_each_page_without_a_complaint(pages: Path, name: str) -> None:
     groff = shutil.which("groff")

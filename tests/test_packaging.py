@@ -169,6 +169,7 @@ def test_a_wheel_holds_the_plugin_the_type_markers_and_nothing_left_over(wheel: 
     assert Path(DELETED).name not in {Path(name).name for name in names}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "install", one_in(2, [install_wheel, install_editable_by_pip, install_editable_by_uv])
 )

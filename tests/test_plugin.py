@@ -104,6 +104,7 @@ def test_the_command_shows_the_options_of_the_server_and_none_of_twistd(tmp_path
     assert "twistd" not in help_
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_option_is_answered_with_one_line_and_exit_5(tmp_path: Path) -> None:
     for wrong in ("--nonesuch", "--pidfile=x", "nonesuch"):
         code, printed, complaint = ended("-m", "beanstalk_twisted", wrong, cwd=tmp_path)

@@ -785,6 +785,7 @@ print(any(name.startswith("twisted.web") for name in sys.modules))
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("words", "is_loaded"), [([], "False"), (["--http=0"], "True")])
 def test_nothing_of_http_is_loaded_unless_asked_for(words: list[str], is_loaded: str) -> None:
     command = [sys.executable, "-c", WITHOUT_HTTP, *words]

@@ -7,6 +7,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from beanstalk_twisted import __version__
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.version import BUILD, IS_COMPILED, VERSION
@@ -46,6 +48,7 @@ def test_it_is_called_compiled_when_its_methods_are_machine_code() -> None:
     assert VERSION.endswith("+compiled") is not is_python
 
 
+@pytest.mark.exhaustive
 def test_every_command_says_of_a_compiled_build_that_it_is_one() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ASK_ALL], capture_output=True, text=True, timeout=60

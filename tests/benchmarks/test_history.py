@@ -45,6 +45,7 @@ def kinds(made: Made) -> Counter[int]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_the_archive_of_a_history_is_whole_and_begins_at_the_beginning(made: Made) -> None:
     (store,) = stores_of(made.archive)
     verdict = verify(store)
@@ -53,6 +54,7 @@ def test_the_archive_of_a_history_is_whole_and_begins_at_the_beginning(made: Mad
     assert verdict.segments > PLAN.restarts + 1
 
 
+@pytest.mark.exhaustive
 def test_a_history_has_everything_that_can_happen_to_a_job(kinds: Counter[int]) -> None:
     assert {kind for kind in Kind if kind not in kinds} == set()
 
@@ -69,6 +71,7 @@ def test_a_history_has_a_kill_and_an_ordered_restart(made: Made, kinds: Counter[
     assert kinds[CleanStop.kind] == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_history_in_order_though_a_script_has_started_it_in_the_background(
     tmp_path: Path, how: signal.Signals

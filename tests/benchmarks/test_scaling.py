@@ -92,6 +92,7 @@ def compiler() -> None:
         pytest.skip(NO_COMPILER)
 
 
+@pytest.mark.exhaustive
 def test_a_short_run_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     compiler()
     load = LOADS[0]

@@ -62,6 +62,7 @@ def test_what_is_allocated_ahead_is_no_part_of_the_log_but_of_the_files(tmp_path
     assert sizes(tmp_path) == (180, 210, 260)
 
 
+@pytest.mark.exhaustive
 def test_a_real_server_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--seconds=3", "--jobs=40", "--body-bytes=100", "--segment-bytes=16777216"]
     assert main([*words, f"--output={tmp_path}"]) == 1

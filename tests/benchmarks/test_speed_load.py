@@ -130,6 +130,7 @@ def test_options_that_make_no_sense_are_refused(tools: Tools) -> None:
         assert done.stderr.startswith("loadgen: ")
 
 
+@pytest.mark.exhaustive
 def test_a_slow_disk_is_slow(tools: Tools, tmp_path: Path) -> None:
     program = "import os, sys; fd = os.open(sys.argv[1], 66); os.fsync(fd); os.fdatasync(fd)"
     began = time.monotonic()
@@ -178,6 +179,7 @@ def commands_with(word: str) -> list[str]:
     return [command for command in found if word in command]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_stop_tells_what_is_finished_and_leaves_nothing_behind(
     tools: Tools, tmp_path: Path, number: signal.Signals, code: int

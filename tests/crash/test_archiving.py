@@ -185,6 +185,7 @@ def explore(
     return explorer, server
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", one_in(4, CASES))
 def test_no_crash_loses_a_segment_or_leaves_part_of_one_under_its_name(case: str) -> None:
     can_link, fsync = CASES[case]
@@ -244,6 +245,7 @@ class NamesUnsynced(MemoryArchive):
         """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "archive", [CopiesUnsynced(False), CopiesInPlace(False), NamesUnsynced(True)],
     ids=lambda archive: type(archive).__name__,

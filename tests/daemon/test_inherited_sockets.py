@@ -107,6 +107,7 @@ def test_an_endpoint_names_a_socket(tmp_path: Path, domain: str) -> None:
             assert ask(socket.AF_INET, queue.getsockname(), b"list-tube-used\r\n") == USED
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -157,6 +158,7 @@ def test_a_port_for_old_clients_is_opened_beside_them(tmp_path: Path) -> None:
         assert server.port_v1() != listener.getsockname()[1]
 
 
+@pytest.mark.exhaustive
 def test_the_file_of_a_unix_socket_stays(tmp_path: Path) -> None:
     path = str(tmp_path / "bs.sock")
     with listening(socket.AF_UNIX, path) as listener:
@@ -212,6 +214,7 @@ class Load:
             thread.join(LIMIT_S)
 
 
+@pytest.mark.exhaustive
 def test_a_restart_under_load_refuses_nobody_and_loses_nothing(tmp_path: Path) -> None:
     with listening() as listener, closing(Load(listener.getsockname())) as load:
         for number in range(RESTARTS):

@@ -169,6 +169,7 @@ def test_the_archive_has_every_segment_that_was_ever_sealed(setting: Setting) ->
     assert set(linked.values()) == {2}, linked
 
 
+@pytest.mark.exhaustive
 def test_an_archive_on_another_file_system_gets_copies(
     tmp_path: Path, other_file_system: Path
 ) -> None:
@@ -179,6 +180,7 @@ def test_an_archive_on_another_file_system_gets_copies(
     assert all(name.endswith(".tql") for name in setting.archived())
 
 
+@pytest.mark.exhaustive
 def test_after_kills_under_load_the_archive_is_complete(setting: Setting) -> None:
     kept: set[bytes] = set()
     for _ in range(3):
@@ -265,6 +267,7 @@ def served_bodies(setting: Setting, log: Path) -> set[bytes]:
     return bodies
 
 
+@pytest.mark.exhaustive
 def test_when_the_log_is_lost_the_archive_alone_starts_with_all_that_it_has(
     setting: Setting,
 ) -> None:
@@ -276,6 +279,7 @@ def test_when_the_log_is_lost_the_archive_alone_starts_with_all_that_it_has(
     assert setting.archived() == before, "copies, not links: the archive stays as it is"
 
 
+@pytest.mark.exhaustive
 def test_what_was_damaged_in_the_log_of_a_killed_server_is_taken_from_the_archive(
     setting: Setting,
 ) -> None:
@@ -297,6 +301,7 @@ def test_what_was_damaged_in_the_log_of_a_killed_server_is_taken_from_the_archiv
     assert served_bodies(setting, setting.path / "restored") == kept
 
 
+@pytest.mark.exhaustive
 def test_a_restored_log_does_not_overwrite_the_archive_it_came_from(setting: Setting) -> None:
     with setting.serve() as server:
         connection = server.connect()

@@ -18,6 +18,7 @@ import pytest
 from tests.faults.disk import FOR_EVER, FaultyDisk, Rule
 from tests.faults.mounting import small_tmpfs
 from tests.journal import ask_all, values
+from tests.sampling import one_in
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
 SEGMENT_BYTES = 65_536
@@ -188,7 +189,10 @@ def shortage_of(kind: str, tmp_path: Path) -> Iterator[Shortage]:
 
 
 EACH_KIND = pytest.mark.parametrize(
-    "kind", ["nothing can be allocated", "quota used up", "files may not grow", "small file system"]
+    "kind",
+    one_in(
+        4, ["nothing can be allocated", "quota used up", "files may not grow", "small file system"]
+    ),
 )
 
 
@@ -349,6 +353,7 @@ def fill_and_empty(connection: Connection) -> None:
     assert_deletable(connection, ids)
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_is_killed_on_a_full_disk_starts_on_the_full_disk(tmp_path: Path) -> None:
     with small_tmpfs(tmp_path / "mount", "4m") as mount:
         shortage = SmallFileSystem(mount, tmp_path)

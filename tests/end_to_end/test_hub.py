@@ -69,6 +69,7 @@ def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
     assert replies == inserted + b"RESERVED 1 0\r\n\r\nDELETED\r\n"
 
 
+@pytest.mark.exhaustive
 @BOTH
 @KINDS
 def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess) -> None:
@@ -84,6 +85,7 @@ def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess)
         client.close()
 
 
+@pytest.mark.exhaustive
 @BOTH
 @KINDS
 def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None:
@@ -93,6 +95,7 @@ def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None
         assert all_of(connection) == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nTIMED_OUT\r\n"
 
 
+@pytest.mark.exhaustive
 @BOTH
 @KINDS
 @pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])

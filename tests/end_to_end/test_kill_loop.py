@@ -118,6 +118,7 @@ def check_all(disk: FaultyDisk, crowd: Crowd) -> ServerProcess:
         return server
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_is_killed_beside_any_kind_of_call_loses_nothing(tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd()
     for call in ("open", "allocate", "write", "truncate", "unlink"):
@@ -127,6 +128,7 @@ def test_a_server_that_is_killed_beside_any_kind_of_call_loses_nothing(tmp_path:
     check_all(disk, crowd)
 
 
+@pytest.mark.exhaustive
 def test_a_write_that_is_torn_by_a_kill_was_not_acknowledged(tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd()
     for length in (63, 100):

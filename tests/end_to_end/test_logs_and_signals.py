@@ -55,6 +55,7 @@ def audited(path: Path) -> list[str]:
     return [line["message"].partition(": ")[2] for line in lines(path) if line["level"] == "audit"]
 
 
+@pytest.mark.exhaustive
 def test_a_log_that_was_renamed_goes_on_in_a_new_file_and_each_line_is_in_one_of_them(
     tmp_path: Path,
 ) -> None:
@@ -122,6 +123,7 @@ def test_sighup_ends_no_server_without_a_file(tmp_path: Path) -> None:
         assert server.terminate() == -signal.SIGTERM
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_a_stop_that_cannot_end_and_costs_nothing_that_was_answered(
     tmp_path: Path, first: signal.Signals

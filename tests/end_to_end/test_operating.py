@@ -64,6 +64,7 @@ def test_a_socket_that_beanstalkd_left_is_replaced(tmp_path: Path) -> None:
         serves(server, tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_socket_that_a_killed_server_left_is_replaced_whoever_has_its_pid(
     tmp_path: Path,
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_socket_that_a_killed_server_left_is_replaced_whoever_has_its_pid(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_a_socket_in_use_is_refused_in_one_line_and_left_to_its_server(tmp_path: Path) -> None:
     with at_socket(tmp_path) as first:
         serves(first, tmp_path)
@@ -94,6 +96,7 @@ def test_a_socket_in_use_is_refused_in_one_line_and_left_to_its_server(tmp_path:
 # A directory that goes away.
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
 def test_a_directory_that_goes_away_ends_an_idle_server_with_74(tmp_path: Path, how: str) -> None:
     log, away = tmp_path / "log", tmp_path / "away"
@@ -233,6 +236,7 @@ def check_order(said: str) -> None:
     assert re.search(r" info  server   listening on 127\.0\.0\.1:\d+, protocol v1$", kept[2])
 
 
+@pytest.mark.exhaustive
 def test_the_log_of_a_daemon_is_the_same(tmp_path: Path) -> None:
     subprocess.run(
         [TWISTD, "--pidfile=daemon.pid", "beanstalk", "-p0", "-b", "log", "--listen-v1",

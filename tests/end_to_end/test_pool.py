@@ -46,6 +46,7 @@ def tube_on(split: Split, name: str) -> str:
     return next(tube for tube in map("t{}".format, range(999)) if split.server_of(tube) == name)
 
 
+@pytest.mark.exhaustive
 @EACH_SERVER
 async def test_jobs_go_round_over_two_servers(command: Command, tmp_path: Path) -> None:
     with (
@@ -69,6 +70,7 @@ async def test_jobs_go_round_over_two_servers(command: Command, tmp_path: Path) 
                 await pool.reserve_with_timeout(0)
 
 
+@pytest.mark.exhaustive
 async def test_a_server_is_killed_while_reserves_wait_and_comes_back(tmp_path: Path) -> None:
     logs = [tmp_path / name for name in NAMES]
     with (

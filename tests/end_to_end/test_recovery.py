@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import one_in
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 from tests.tools.folders import contents
 from tests.tools.salvage.logs import without_locks
@@ -139,8 +140,8 @@ def was_put(number: int) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize(
     ("damage", "least"),
-    [(overwrite_a_block, JOBS - 3), (spoil_a_header, JOBS), (lose_a_segment, JOBS - 12),
-     (spoil_everything, JOBS - 15)],
+    one_in(4, [(overwrite_a_block, JOBS - 3), (spoil_a_header, JOBS), (lose_a_segment, JOBS - 12),
+               (spoil_everything, JOBS - 15)]),
 )  # fmt: skip
 def test_the_command_that_the_refusal_names_leads_to_a_server_with_the_jobs(
     damage: Callable[[Path], None], least: int, tmp_path: Path

@@ -76,6 +76,7 @@ def refused(tmp_path: Path, *options: object) -> tuple[int, str]:
 # It does not start.
 
 
+@pytest.mark.exhaustive
 def test_a_directory_that_another_server_of_ours_has_is_refused_with_10(tmp_path: Path) -> None:
     with serving(tmp_path) as first:
         connection = first.connect()
@@ -87,6 +88,7 @@ def test_a_directory_that_another_server_of_ours_has_is_refused_with_10(tmp_path
         connection.close()
 
 
+@pytest.mark.exhaustive
 def test_a_directory_that_a_real_beanstalkd_has_is_refused_with_10_and_the_other_way_round(
     tmp_path: Path,
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_directory_that_a_real_beanstalkd_has_is_refused_with_10_and_the_other
             assert real.ended()[0] == 10
 
 
+@pytest.mark.exhaustive
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     with serving(tmp_path) as first:
         first.connect().close()
@@ -175,6 +178,7 @@ def test_a_port_in_use_is_refused_with_111(tmp_path: Path) -> None:
     assert "cannot listen" in said and str(port) in said
 
 
+@pytest.mark.exhaustive
 def test_a_log_is_whole_after_a_start_that_found_its_port_in_use(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         assert put(server.connect()) == b"INSERTED 1\r\n"
@@ -199,6 +203,7 @@ def test_wrong_options_are_refused_with_5_and_one_line_of_the_command_typed(
     assert "there is no service called 'no-such-service'" in said
 
 
+@pytest.mark.exhaustive
 def test_a_daemon_that_cannot_start_says_why_and_its_launcher_ends_with_1(tmp_path: Path) -> None:
     damage_a_log(tmp_path)
     launcher = subprocess.run(
@@ -278,6 +283,7 @@ def hold(file: BinaryIO) -> None:
         pytest.skip(f"no leases on this file system: {problem}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="only Linux has leases")
 @pytest.mark.parametrize("command", [ours, ours_at_once])
 def test_ctrl_c_while_a_log_is_read_is_one_line_and_130(

@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import greenstalk
+import pytest
 
 from tests.server_process import Connection, ServerProcess, UnixConnection, ours
 
@@ -105,6 +106,7 @@ def test_without_the_hub_and_the_log_it_is_the_same(tmp_path: Path) -> None:
         modern.close()
 
 
+@pytest.mark.exhaustive
 def test_an_old_port_that_is_taken_is_refused_with_111(tmp_path: Path) -> None:
     with serving(tmp_path) as first:
         where = f"tcp:{first.port_v1()}:interface=127.0.0.1"

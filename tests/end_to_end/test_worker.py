@@ -26,6 +26,7 @@ from beanstalk_twisted.worker.hooks import Hooks, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
 from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
+from tests.sampling import one_in
 from tests.server_process import LIMIT_S, ServerProcess
 
 __all__ = ["server"]  # A fixture is used by being imported.
@@ -157,6 +158,7 @@ async def test_a_second_reserve_on_a_connection_holds_up_what_is_behind_it(
         assert ended == [errors.DeadlineSoon, "deleted"]
 
 
+@pytest.mark.exhaustive
 @EACH_SERVER
 async def test_a_killed_server_that_is_started_again_is_worked_for_again(
     command: Command, tmp_path: Path
@@ -379,6 +381,7 @@ async def test_a_signal_before_it_works_ends_it_as_one_afterwards(
     assert stop(process, number) == ""
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
     tmp_path: Path,
 ) -> None:
@@ -448,6 +451,7 @@ async def test_the_exit_code_of_a_shell_says_what_becomes_of_the_job(
         await client.delete(job)
 
 
+@pytest.mark.exhaustive
 async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_has_started(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -508,7 +512,7 @@ async def test_the_command_puts_recurring_jobs(
 
 @pytest.mark.parametrize(
     ("options", "why"),
-    [
+    one_in(5, [
         (["--recurring", "no/file"], "no/file: No such file"),
         (["--recurring", "no/file", "--tube", "a"], "--tube is for a function"),
         (["json:dumps", "--tube", "a=x", "--mode", "weighted"], "a weight is a number"),
@@ -521,7 +525,7 @@ async def test_the_command_puts_recurring_jobs(
         (["json:dumps", "--tube", "bad name"], "not the name of a tube"),
         (["json:dumps", "-s", "tcp:x"], "is no server"),
         (["json:dumps", "-s", "tcp:x:1:timeout=y"], "is no server"),
-    ],
+    ]),
 )  # fmt: skip
 def test_wrong_usage_is_told_with_2(options: list[str], why: str) -> None:
     done = subprocess.run(

@@ -71,6 +71,7 @@ def check_on_a_sound_disk(disk: FaultyDisk, crowd: Crowd) -> None:
         crowd.check_after_restart(server)
 
 
+@pytest.mark.exhaustive
 @EACH_FAULT
 def test_after_one_error_the_server_goes_on_in_a_new_segment_and_nothing_is_lost(
     rules: list[Rule], tmp_path: Path
@@ -90,6 +91,7 @@ def test_after_one_error_the_server_goes_on_in_a_new_segment_and_nothing_is_lost
     check_on_a_sound_disk(disk, crowd)
 
 
+@pytest.mark.exhaustive
 @EACH_WAY
 def test_a_write_that_finds_no_space_is_no_error_and_is_done_again(
     way: str, tmp_path: Path
@@ -107,6 +109,7 @@ def test_a_write_that_finds_no_space_is_no_error_and_is_done_again(
         assert server.connect().ask(b"peek 1\r\n").startswith(b"FOUND 1 7\r\n")
 
 
+@pytest.mark.exhaustive
 @EACH_FAULT
 def test_told_to_exit_the_server_ends_with_74_at_the_first_error(
     rules: list[Rule], tmp_path: Path
@@ -134,6 +137,7 @@ def assert_it_ends(disk: FaultyDisk, server: ServerProcess, error: int) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("call", ["rename", "syncdir"])
 @EACH_WAY
 def test_an_error_of_the_directory_itself_ends_the_server_with_74(
@@ -172,6 +176,7 @@ def test_two_errors_in_a_row_end_the_server_with_74_and_no_reply_is_given(
         connection.close()
 
 
+@pytest.mark.exhaustive
 def test_two_errors_with_a_good_sync_between_them_are_two_first_errors(tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd()
     with disk.serve("-s", SEGMENT_BYTES) as server:
@@ -188,6 +193,7 @@ def test_two_errors_with_a_good_sync_between_them_are_two_first_errors(tmp_path:
     check_on_a_sound_disk(disk, crowd)
 
 
+@pytest.mark.exhaustive
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd()
     with disk.serve() as server:
@@ -202,6 +208,7 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(tmp_path: Path
     check_on_a_sound_disk(disk, crowd)
 
 
+@pytest.mark.exhaustive
 def test_on_a_slow_disk_many_clients_share_a_sync(tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd(clients=8)
     with disk.serve() as server:
@@ -217,6 +224,7 @@ def test_on_a_slow_disk_many_clients_share_a_sync(tmp_path: Path) -> None:
     check_on_a_sound_disk(disk, crowd)
 
 
+@pytest.mark.exhaustive
 def test_an_error_while_it_starts_is_73_and_the_next_start_has_everything(tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd()
     with disk.serve("-s", SEGMENT_BYTES) as server:

@@ -96,6 +96,7 @@ def test_a_disk_that_goes_on_in_time_costs_only_the_wait(tmp_path: Path) -> None
         assert server.terminate() == -signal.SIGTERM
 
 
+@pytest.mark.exhaustive
 def test_a_stop_while_the_disk_hangs_ends_too(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     with disk.serve("--fsync-timeout", 1) as server:
@@ -118,6 +119,7 @@ def frozen(mount: Path) -> Iterator[None]:
         run("fsfreeze", "--unfreeze", str(mount))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fsync", [("-f", 0), ("-f", 60_000), ("-F",)])
 def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
     tmp_path: Path, fsync: tuple[object, ...]
@@ -189,6 +191,7 @@ def wait_until_stuck(server: ServerProcess) -> None:
     assert state == "D"
 
 
+@pytest.mark.exhaustive
 def test_a_lone_clients_sync_that_hangs_holds_up_all_until_it_ends_the_server(
     tmp_path: Path,
 ) -> None:

@@ -79,6 +79,7 @@ def content(log: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in log.glob("*.*")}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("bits", [0o500, 0o000])
 def test_a_directory_that_may_not_be_used_is_refused_with_73_and_left_as_it_is(
     bits: int, tmp_path: Path
@@ -92,6 +93,7 @@ def test_a_directory_that_may_not_be_used_is_refused_with_73_and_left_as_it_is(
         crowd.check_after_restart(server)
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_may_not_be_read_is_refused_with_73(tmp_path: Path) -> None:
     log, crowd = log_with_jobs(tmp_path)
     with mode(min(log.glob("*.tql")), 0o000):
@@ -106,6 +108,7 @@ def test_a_parent_in_which_nothing_may_be_made_is_refused_with_73(tmp_path: Path
     assert_refused(serve(tmp_path, log), f"binlog directory {log}: Permission denied")
 
 
+@pytest.mark.exhaustive
 def test_a_read_only_file_system_is_refused_with_73(tmp_path: Path) -> None:
     with small_tmpfs(tmp_path / "mount", "4m") as mount:
         log, crowd = log_with_jobs(mount)
@@ -116,6 +119,7 @@ def test_a_read_only_file_system_is_refused_with_73(tmp_path: Path) -> None:
             crowd.check_after_restart(server)
 
 
+@pytest.mark.exhaustive
 def test_permission_that_is_lost_while_it_runs_is_a_write_error(tmp_path: Path) -> None:
     log, crowd = tmp_path / "log", Crowd()
     with serve(tmp_path, log, "-s", 8192) as server:

@@ -79,6 +79,7 @@ def fill(server: ServerProcess, producers: list[Connection]) -> dict[int, int]:
     raise AssertionError(f"{len(taken)} jobs, and none was refused")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("spare_mb", [40, 64])
 def test_new_jobs_are_refused_and_all_else_goes_on(tmp_path: Path, spare_mb: int) -> None:
     with limited(tmp_path, spare_mb) as server:
@@ -113,6 +114,7 @@ def put_again(control: Connection) -> int:
     return int(reply.split()[1])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("body_bytes", "delay_s", "policy"),
     one_in(2, [
@@ -155,6 +157,7 @@ def put_until_full(client: Connection, body_bytes: int, delay_s: int, last_id: i
     return last_id
 
 
+@pytest.mark.exhaustive
 def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says_so(
     tmp_path: Path,
 ) -> None:

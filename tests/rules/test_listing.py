@@ -197,6 +197,7 @@ def test_a_touch_does_not_move_a_job_to_another_page() -> None:
     assert [int(job["id"]) for job in found] == held[2:]
 
 
+@pytest.mark.exhaustive
 def test_a_page_looks_at_so_many_reserved_jobs_and_then_has_a_cursor() -> None:
     server = Server()
     client, worker, other = server.connect(), server.connect(), server.connect()

@@ -41,6 +41,7 @@ def test_one_record_too_few_or_too_many_is_a_failure(field: str) -> None:
     assert not EXACT._replace(records=0, rows=0).is_exact
 
 
+@pytest.mark.exhaustive
 def test_what_the_log_has_is_counted_as_the_second_reader_counts(tmp_path: Path) -> None:
     made = make(tmp_path / "new", History(jobs=300, restarts=1, fsync="never"))
     expected = Counter(

@@ -282,6 +282,7 @@ def test_the_tails_above_are_damaged_torn_and_not_known_durable(tmp_path: Path) 
     assert {(True, True, False), (False, True, True), (False, True, False)} <= kinds
 
 
+@pytest.mark.exhaustive
 def test_what_a_server_left_behind_is_loaded_alike_from_its_log_and_its_archive(
     history: Made, tmp_path: Path
 ) -> None:
@@ -615,6 +616,7 @@ def test_an_error_in_a_task_is_one_line(spark: SparkSession, tmp_path: Path) -> 
     assert exit_code(failed.value) == 65
 
 
+@pytest.mark.exhaustive
 def test_a_rebuilt_log_can_be_replayed_by_the_example(spark: SparkSession, tmp_path: Path) -> None:
     log = written(tmp_path / "log", a_log())
     rebuilt(log, to=tmp_path / "new")

@@ -98,6 +98,7 @@ def _write(folder: Path, table: pa.Table) -> None:
     (folder / SUCCESS).touch()
 
 
+@pytest.mark.exhaustive
 def test_the_page_is_whole_and_the_same_each_time(tables: Path, tmp_path: Path) -> None:
     for name in ("one.html", "two.html"):
         result = CliRunner().invoke(command, [str(tables), "-o", str(tmp_path / name)])

@@ -122,6 +122,7 @@ def test_a_table_becomes_jobs_and_the_count_is_told(
     }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_written_is_said_in_one_line(
     sinking: SparkSession, client: Connection
 ) -> None:
@@ -141,6 +142,7 @@ def test_what_cannot_be_written_is_said_in_one_line(
     )
 
 
+@pytest.mark.exhaustive
 def test_a_write_that_broke_off_goes_on_where_it_was(sinking: SparkSession, tmp_path: Path) -> None:
     def answer(number: int) -> bytes | None:
         return None if number == 150 else inserted(number)
@@ -157,6 +159,7 @@ def test_a_write_that_broke_off_goes_on_where_it_was(sinking: SparkSession, tmp_
     assert len(sent) == 1000 + 1
 
 
+@pytest.mark.exhaustive
 def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
     sinking: SparkSession, client: Connection, tmp_path: Path
 ) -> None:
@@ -227,6 +230,7 @@ def wait_for_jobs(client: Connection, count: int, driver: subprocess.Popen[bytes
         time.sleep(0.01)
 
 
+@pytest.mark.exhaustive
 def test_keys_keep_each_row_once_through_kills_of_the_server_its_tasks_and_the_driver(
     sinking: SparkSession, tmp_path: Path
 ) -> None:
@@ -251,6 +255,7 @@ def test_keys_keep_each_row_once_through_kills_of_the_server_its_tasks_and_the_d
     assert told["rows"] == told["put"] + told["before"] == 6000 and told["before"] >= 300
 
 
+@pytest.mark.exhaustive
 def test_the_example_puts_what_lives_in_a_log(
     sinking: SparkSession, client: Connection, history: Made
 ) -> None:

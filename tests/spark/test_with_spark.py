@@ -77,6 +77,7 @@ def test_spark_gives_the_rows_of_the_second_reader(spark: SparkSession, archive:
     assert table.rdd.getNumPartitions() > 1
 
 
+@pytest.mark.exhaustive
 def test_filters_give_the_same_rows_whether_segments_are_spared_or_not(
     spark: SparkSession, archive: Path
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -291,6 +292,7 @@ class Waits(RuleBasedStateMachine):
             assert client.session.is_blocked == (client in waiting)
 
 
+@pytest.mark.exhaustive
 def test_each_hears_what_became_of_what_it_waits_for() -> None:
     run_state_machine_as_test(
         Waits, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -870,6 +871,7 @@ def test_whatever_clients_do_the_queue_keeps_its_word() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_whatever_clients_do_during_a_large_kick_the_queue_keeps_its_word() -> None:
     examples = max(settings().max_examples // 5, 1)
     run_state_machine_as_test(

@@ -171,6 +171,7 @@ def test_jobs_that_live_for_long_are_archived_again_only_as_copies() -> None:
     assert {r["job_id"] for r in records if r["type"] == 16} == set(kept)
 
 
+@pytest.mark.exhaustive
 def test_a_segment_in_which_nothing_ends_is_left_where_it_is() -> None:
     run = Archived()
     run.put(3)

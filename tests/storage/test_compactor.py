@@ -241,6 +241,7 @@ def test_the_indexes_in_stats_tell_the_truth() -> None:
     assert b"binlog-records-migrated: %d" % copies in lines
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_segment_is_kept_and_ends_compaction() -> None:
     load = Workload()
     for _ in range(300):

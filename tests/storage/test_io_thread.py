@@ -285,6 +285,7 @@ def test_it_is_not_free_for_a_call_before_all_work_that_was_given_has_been_told(
     bench.io.stop()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", ["run_brief", "call"])
 def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> None:
     bench = Bench()
@@ -339,6 +340,7 @@ def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too()
     io.stop()
 
 
+@pytest.mark.exhaustive
 def test_where_there_is_no_brief_work_the_looks_end() -> None:
     bench = Bench()
     looked = threading.Semaphore(0)

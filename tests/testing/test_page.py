@@ -23,6 +23,7 @@ PAGE = ROOT / "docs" / "testing.md"
 LIMIT_S = 60
 
 
+@pytest.mark.exhaustive
 def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
     code = blocks(PAGE, "python")
     assert len(code) >= 6

@@ -128,6 +128,7 @@ def test_the_plugin_costs_a_run_that_does_not_use_it_nothing() -> None:
     assert done.stdout == f"[] {names}\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [(), ("-p", "no:twisted")], ids=["with", "without"])
 def test_both_fixtures_work_with_and_without_pytest_twisted(
     pytester: pytest.Pytester, options: tuple[str, ...]
@@ -140,6 +141,7 @@ def test_both_fixtures_work_with_and_without_pytest_twisted(
     result.stdout.no_fnmatch_line("*assertions.py*")
 
 
+@pytest.mark.exhaustive
 def test_a_mark_on_a_module_is_for_both_fixtures_and_options_have_names(
     pytester: pytest.Pytester,
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_mark_on_a_module_is_for_both_fixtures_and_options_have_names(
     result.stdout.fnmatch_lines(["*mark.beanstalk(False): options have names*"])
 
 
+@pytest.mark.exhaustive
 def test_an_option_that_no_fixture_has_is_refused_in_one_line(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(MISSPELT)
     result = pytester.runpytest_subprocess(*QUIET, timeout=LIMIT_S)
@@ -167,11 +170,13 @@ def test_the_options_of_a_mark_are_those_of_the_classes() -> None:
     assert taken == {*OF_BOTH, *(name for names in OF_THE_OTHER.values() for name in names)}
 
 
+@pytest.mark.exhaustive
 def test_a_coroutine_awaits_the_double_under_pytest_twisted(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(COROUTINE)
     pytester.runpytest_subprocess(*QUIET, timeout=LIMIT_S).assert_outcomes(passed=1)
 
 
+@pytest.mark.exhaustive
 def test_pytest_twisted_still_installs_the_reactor_it_is_asked_for(
     pytester: pytest.Pytester,
 ) -> None:

@@ -45,10 +45,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     }
 
 
+@pytest.mark.exhaustive
 def test_the_page_has_what_is_said(found: Found) -> None:
     assert published() == tables(found)
 
 
+@pytest.mark.exhaustive
 def test_server_check_and_salvage_agree_on_each_fault(found: Found) -> None:
     said = {cell.said for each in found.values() for _, _, cell in each}
     assert said == {DAMAGED, TORN, TORN_WARNING, WARNING, NOTE, SOUND, NONE}
@@ -68,6 +70,7 @@ def test_what_is_proven_is_never_lost_without_a_word(found: Found) -> None:
     assert silent == [(KILLED, "last frame", "all of it zeros")]
 
 
+@pytest.mark.exhaustive
 def test_what_an_ordered_stop_has_confirmed_is_not_only_called_torn(found: Found) -> None:
     said = {cell.said for _, _, cell in found[STOPPED] if cell.lost}
     assert said == {WARNING, TORN_WARNING}, "its end is gone, which would have proven damage"

@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.worker import (
     command,
@@ -35,6 +37,7 @@ PAGE = ROOT / "docs" / "worker.md"
 EXAMPLES = examples_of(PAGE)
 
 
+@pytest.mark.exhaustive
 def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
     assert len(EXAMPLES) == 4
     see_that_examples_print(EXAMPLES, tmp_path)

@@ -387,6 +387,7 @@ def test_a_scheduler_that_stops_sends_nothing_more() -> None:
     assert place.done() == ["13:00"]
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=share(30), deadline=None)
 @given(st.lists(
     st.tuples(st.sampled_from(["lose", "start", "stop", "finish", "kill"]), st.integers(1, 1500)),

@@ -53,6 +53,7 @@ ORPHAN = f"trap 'exit 1' TERM; ({HEEDLESS}) & wait"
 """One that does, and has started another one that does not."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("heedless", [HEEDLESS, ORPHAN])
 def test_what_heeds_no_sigterm_is_killed_though_the_worker_is_done(heedless: str) -> None:
     command = [sys.executable, "-c", STOPPED, heedless]

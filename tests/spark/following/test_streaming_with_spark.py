@@ -57,6 +57,7 @@ def jobs(table: DataFrame) -> list[int]:
     return sorted(row.job for row in table.select("job").collect())
 
 
+@pytest.mark.exhaustive
 def test_a_stream_goes_on_from_its_checkpoint_also_in_the_archive(
     following: SparkSession, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_stream_goes_on_from_its_checkpoint_also_in_the_archive(
     assert jobs(following.read.parquet(str(tmp_path / "out"))) == list(range(1, 90))
 
 
+@pytest.mark.exhaustive
 def test_what_is_wrong_with_a_stream_is_said_in_one_line(
     following: SparkSession, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def _of_each(servers: dict[str, list[Row]], table: Callable[..., Iterator[Row]])
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @MANY
 @given(seeds=SEEDS)
 def test_the_tables_are_what_the_log_says(
@@ -172,6 +173,7 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
     assert refused.stderr.startswith("[TABLE_UNWRITABLE] ") and refused.stderr.count("\n") == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -74,6 +74,7 @@ def deadly_batches(server: ServerProcess, rows: int, last: int) -> Iterator[pa.R
         yield table(first, first + 10)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(2))
 def test_each_row_is_there_once_though_the_server_is_killed_under_each_attempt(
     tmp_path: Path, seed: int

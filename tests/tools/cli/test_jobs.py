@@ -147,6 +147,7 @@ def test_no_number_is_cut_however_narrow_the_terminal(columns: int, tmp_path: Pa
         assert text in shown.replace("\r\n", "")
 
 
+@pytest.mark.exhaustive
 def test_a_long_list_on_a_terminal_is_shown_in_parts(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
     scribe.write(*(put(n, b"") for n in range(1, 602)))

@@ -110,6 +110,7 @@ def test_a_reader_that_goes_away_ends_it_silently() -> None:
     assert done.returncode == -signal.SIGPIPE, "a shell shows 141"
 
 
+@pytest.mark.exhaustive
 def test_the_console_script_ends_as_the_commands_do() -> None:
     torn, damaged = str(GOLDEN / "v1-torn"), str(GOLDEN / "v1-damaged")
     ends = {("check", torn): 1, ("check", "/nope"): 2, ("check", damaged): 3, ("--help",): 0}

@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.doctor.command import CODES
@@ -24,6 +25,7 @@ def doctor(*words: object) -> Result:
     return CliRunner().invoke(cli, ["doctor", *map(str, words)])
 
 
+@pytest.mark.exhaustive
 def test_all_checks_are_made_and_the_worst_is_the_exit_code(tmp_path: Path) -> None:
     # Only root may become somebody else.
     user = () if os.getuid() else ("--user", "nobody")
@@ -36,6 +38,7 @@ def test_all_checks_are_made_and_the_worst_is_the_exit_code(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_in_a_pipe_a_finding_is_a_line(tmp_path: Path) -> None:
     result = doctor("--", "-b", tmp_path)
     rows = [line.split("\t") for line in result.stdout.splitlines()]
@@ -43,6 +46,7 @@ def test_in_a_pipe_a_finding_is_a_line(tmp_path: Path) -> None:
     assert ["options", "ok", f"binlog {tmp_path}", "-"] in rows
 
 
+@pytest.mark.exhaustive
 def test_what_keeps_a_server_from_starting_is_a_problem(tmp_path: Path) -> None:
     for words in (["--port", "99999999"], ["--binlog", tmp_path / "no" / "bs"]):
         result = doctor("--", *words)
@@ -50,6 +54,7 @@ def test_what_keeps_a_server_from_starting_is_a_problem(tmp_path: Path) -> None:
         assert "\tproblem\t" in result.stdout
 
 
+@pytest.mark.exhaustive
 def test_without_a_log_no_disk_is_measured() -> None:
     result = doctor()
     assert result.exit_code == 1

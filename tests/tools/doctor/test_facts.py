@@ -15,6 +15,7 @@ from beanstalk_twisted.binlog.format import segment_name
 from binlog_tools.doctor import facts
 
 
+@pytest.mark.exhaustive
 def test_the_server_is_asked_what_it_makes_of_its_options(tmp_path: Path) -> None:
     told = facts.server_options(["-b", str(tmp_path), "-f", "50", "--max-job-size", "9999999999"])
     assert (told.problem, told.binlog, told.is_always) == ("", str(tmp_path), False)
@@ -23,6 +24,7 @@ def test_the_server_is_asked_what_it_makes_of_its_options(tmp_path: Path) -> Non
     assert told.segment_bytes == 64 << 20 and told.fsync_timeout_s == 60
 
 
+@pytest.mark.exhaustive
 def test_wrong_options_are_told_in_the_servers_words() -> None:
     told = facts.server_options(["--no-such-option"])
     assert told.problem.startswith("beanstalk-twisted: option --no-such-option")

@@ -130,12 +130,14 @@ def differences(server: ServerProcess, path: Path) -> tuple[list[Difference], in
         return found, comparison.unknown_to_log
 
 
+@pytest.mark.exhaustive
 def test_a_servers_own_log_does_not_differ_from_it(server: ServerProcess, tmp_path: Path) -> None:
     client = filled(server)
     assert differences(server, tmp_path / "log") == ([], 0)
     client.close()
 
 
+@pytest.mark.exhaustive
 def test_what_has_changed_since_a_copy_is_told(server: ServerProcess, tmp_path: Path) -> None:
     from tests.tools.folders import contents
 

@@ -394,6 +394,7 @@ def drilled(log: Path, folder: Path, kept: list[int]) -> None:
         assert server.terminate() == -signal.SIGTERM
 
 
+@pytest.mark.exhaustive
 def test_the_drill_on_a_server_under_load_and_after_its_end(tmp_path: Path) -> None:
     log = tmp_path / "bs"
     options = ("-p", 0, "-b", log, "-s", MIN_SEGMENT_BYTES, "--compaction-pace", 0)

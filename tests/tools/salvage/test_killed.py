@@ -115,6 +115,7 @@ def see_that_it_goes_on(path: Path, files: Files, wanted: dict[int, StoredJob]) 
     assert files in kept
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "files", [damaged_log(), torn_log(), log_of(2, first=2)],
     ids=["damaged", "torn", "beheaded"],
@@ -133,6 +134,7 @@ def test_a_run_that_was_killed_is_no_obstacle_to_the_next(files: Files, tmp_path
     assert at > 20
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("files", [damaged_log(), log_of(2, first=2)], ids=["damaged", "beheaded"])
 def test_a_run_that_takes_back_another_can_be_killed_as_well(files: Files, tmp_path: Path) -> None:
     path = written(tmp_path / "whole", files)

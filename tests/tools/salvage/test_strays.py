@@ -204,6 +204,7 @@ def test_what_stands_in_the_body_of_a_sound_frame_is_no_record() -> None:
     assert found_bodies(found) == {piece: Why.RECORD}
 
 
+@pytest.mark.exhaustive
 def test_a_place_full_of_records_without_bodies_is_given_up_in_time() -> None:
     """
     Each of them claims a long body that is not there.

@@ -245,6 +245,7 @@ def test_version_5_is_walked_the_same_way() -> None:
     assert found[1].end - found[1].offset == len(full_5(2)) + 300
 
 
+@pytest.mark.exhaustive
 def test_a_search_is_not_slowed_down_by_a_hostile_file() -> None:
     """
     Each of these would take minutes if places were looked at more than a few times.

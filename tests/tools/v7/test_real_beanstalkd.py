@@ -451,6 +451,7 @@ def test_a_running_server_is_refused_and_not_disturbed(tmp_path: Path) -> None:
     run("import-v7", source, "-o", tmp_path / "ours")
 
 
+@pytest.mark.exhaustive
 def test_the_refusal_of_our_server_names_a_command_that_works(tmp_path: Path) -> None:
     """
     From ``/var/lib/beanstalkd`` to a server of ours, by what the messages say alone.

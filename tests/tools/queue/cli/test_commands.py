@@ -144,6 +144,7 @@ def read_to_the_end(screen: int) -> bytes:
 # put
 
 
+@pytest.mark.exhaustive
 def test_a_job_is_an_argument_the_input_or_each_line_of_it(server: Server) -> None:
     first = server.run("put", "-t", "in", "an argument").strip()
     (second,) = server.documents("put", "-t", "in", typed=b"all of\nthe input\n\xff")
@@ -154,6 +155,7 @@ def test_a_job_is_an_argument_the_input_or_each_line_of_it(server: Server) -> No
     assert [server.run("peek", job) for job in lines] == ["one\n", "\n", "two\n"]
 
 
+@pytest.mark.exhaustive
 def test_a_job_has_priority_delay_and_ttr(server: Server) -> None:
     job = server.run("put", "x", "-p", 3, "-d", 60, "--ttr", 7).strip()
     (stats,) = server.documents("stats", "-j", job)
@@ -161,6 +163,7 @@ def test_a_job_has_priority_delay_and_ttr(server: Server) -> None:
     assert stats["tube"] == "default" and stats["id"] == int(job)
 
 
+@pytest.mark.exhaustive
 def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
     big = b"x" * (MAX_JOB_BYTES + 1)
     result = server.result("put", "-t", "big", "--lines", typed=b"a\n" + big + b"\nb\n")
@@ -224,6 +227,7 @@ def test_a_signal_ends_put_with_the_numbers_of_all_it_has_sent(
     process.stdin.close()
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_takes_no_more_ends_put_though_the_input_goes_on(tmp_path: Path) -> None:
     with ServerProcess(ours("-p", 0), tmp_path) as running:
         server = Server(running)
@@ -244,6 +248,7 @@ def test_a_server_that_takes_no_more_ends_put_though_the_input_goes_on(tmp_path:
         process.stdin.close()
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_goes_ends_put_though_the_input_goes_on(tmp_path: Path) -> None:
     with ServerProcess(ours("-p", 0), tmp_path) as running:
         process = Server(running).start("put", "-l", stdin=subprocess.PIPE)
@@ -315,12 +320,14 @@ def test_the_exit_code_of_a_command_says_what_becomes_of_the_job(
         assert server.state(job) == state
 
 
+@pytest.mark.exhaustive
 def test_the_job_is_touched_while_a_command_runs(server: Server) -> None:
     job = server.run("put", "-t", "slow", "--ttr", 2, "x").strip()
     server.run("reserve", "-t", "slow", "--exec", "sleep 2.5")
     server.run("peek", job, code=4)
 
 
+@pytest.mark.exhaustive
 def test_a_command_whose_job_is_lost_is_ended(tmp_path: Path) -> None:
     # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
     with ServerProcess(ours("-p", 0), tmp_path) as running:
@@ -352,6 +359,7 @@ def test_a_command_need_not_read_its_input(server: Server, size: int, command: s
     server.run("peek", job, code=4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_back(
     server: Server, number: signal.Signals
@@ -371,6 +379,7 @@ def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_bac
     assert server.state(job) == "ready"
 
 
+@pytest.mark.exhaustive
 def test_the_job_is_kept_until_all_that_the_command_has_started_was_ended(tmp_path: Path) -> None:
     # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
     with ServerProcess(ours("-p", 0), tmp_path) as running:
@@ -580,6 +589,7 @@ def test_emptying_wants_to_be_told_what(words: str, message: str) -> None:
     see_that_it_is_refused(words, message)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_signal_ends_emptying_between_two_jobs(server: Server, number: signal.Signals) -> None:
     tube, count = f"emptied-{number}", 20_000
@@ -620,6 +630,7 @@ def test_jobs_are_moved_into_another_tube(server: Server, state: str) -> None:
     server.run("move", target, "--from", target, code=2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
 def test_a_signal_lets_move_finish_the_job_in_hand(
@@ -983,6 +994,7 @@ def test_the_console_scripts_are_those_that_answer_interrupts() -> None:
     assert "beanstalk-work = beanstalk_twisted.work:main" in points
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [">&-", ">/dev/full"])
 @pytest.mark.parametrize("form", ["", "--json"])
 def test_output_that_cannot_be_written_is_told(server: Server, target: str, form: str) -> None:
@@ -1072,6 +1084,7 @@ def _go_away_after_stats_job(listener: socket.socket) -> None:
             talk.sendall(replies.get(name, b"WATCHING 1\r\n"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["2>&-", "2>/dev/full"])
 def test_what_cannot_be_told_does_not_change_the_exit_code(server: Server, target: str) -> None:
     assert server.shell(f"peek 999999 {target}") == (4, "")

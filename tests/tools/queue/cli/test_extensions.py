@@ -340,6 +340,7 @@ def bodies_of(server: Server, *tubes: str) -> list[bytes]:
         return [reply.data for reply in queue.ask_many(b"peek %d\r\n" % job for job in jobs)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("killed", ["command", "server"])
 def test_a_kill_in_the_middle_of_a_move_loses_no_job(tmp_path: Path, killed: str) -> None:
     count = 10_000

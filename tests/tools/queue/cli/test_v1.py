@@ -174,6 +174,7 @@ def test_a_command_gets_the_job_and_says_what_becomes_of_it(server: Server, tmp_
     assert server.modern.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
 
 
+@pytest.mark.exhaustive
 def test_a_command_that_runs_longer_than_the_ttr_is_ended(server: Server) -> None:
     server.run("put", "hello")
     result = server.result("reserve", "--exec", "sleep 60")
