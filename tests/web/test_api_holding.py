@@ -63,7 +63,16 @@ def test_a_connection_is_shown_with_the_first_jobs_that_it_holds(caller: Caller)
         (2, 2, 58),
     ]
     assert asking["held"] == []
+    assert (mine["is_request"], asking["is_request"]) == (False, True)
     caller.put(b"mail", *(12 * [b"x"]))
     caller.ask(12 * b"reserve\r\n")
     mine = caller.get("/connections")["connections"][0]
     assert (len(mine["held"]), mine["reserved"]) == (10, 14)
+
+
+def test_no_connection_of_a_request_is_remembered_behind_its_end(caller: Caller) -> None:
+    factory = caller.browser.channel.factory
+    numbers = factory.operations["listConnections"].__self__._connections.numbers
+    caller.get("/jobs/1")
+    caller.get("/tubes/mail/jobs?cursor=%0D%0A", 400)
+    assert numbers == set()

@@ -177,6 +177,7 @@ def test_a_tube_has_a_history_when_its_page_is_opened(found: Any) -> None:
 
 def test_a_connection_shows_since_when_it_holds_a_job(found: Any) -> None:
     assert re.fullmatch(r"4 for .*, .* left", found["held"])
+    assert found["connections"] == 1, "the page's own requests are left out"
 
 
 def test_a_report_is_shown_in_an_origin_of_its_own_and_runs_nothing(found: Any) -> None:

@@ -105,3 +105,4 @@ def test_each_route_of_the_table_has_its_operation() -> None:
 def test_it_is_served() -> None:
     reply = browse(MemoryServer()).ask("GET", "/api/v1/openapi.json")
     assert reply.json == DESCRIPTION
+    assert b"<" not in reply.body, "as in all replies; the file has \\u003c"

@@ -121,9 +121,12 @@ class LocalEnd:
 class LocalConnections:
     """
     Makes connections to a server in this process.
+
+    :ivar numbers: those of the connections that are open.
     """
 
     def __init__(self, service: BeanstalkService, reactor: IReactorTime) -> None:
+        self.numbers: set[int] = set()
         self._service = service
         self._reactor = reactor
 
@@ -141,18 +144,22 @@ class LocalConnections:
         if made is None:
             return fail(Refusal(503, "the server takes no more connections"))
         connection, session = made
-        left_out = self._service.audit.left_out
+        self.numbers.add(session.number)
         if not is_told:
-            left_out.add(session)
+            self._service.audit.left_out.add(session)
         try:
             outcome = work(connection)
         except ValueError as problem:
-            connection.part()
-            left_out.discard(session)
+            self._part(None, connection, session)
             return fail(Refusal(400, str(problem)))
-        outcome.addBoth(_part, connection)
-        outcome.addBoth(_left, left_out, session)
+        outcome.addBoth(self._part, connection, session)
         outcome.addErrback(_refused)
+        return outcome
+
+    def _part(self, outcome: T, connection: Connection, session: Session) -> T:
+        connection.part()
+        self.numbers.discard(session.number)
+        self._service.audit.left_out.discard(session)
         return outcome
 
     def _connect(self, peer: str) -> tuple[Connection, Session] | None:
@@ -170,16 +177,6 @@ class LocalConnections:
         made: Any = connection
         made.makeConnection(ours)
         return connection, served.session
-
-
-def _part(outcome: T, connection: Connection) -> T:
-    connection.part()
-    return outcome
-
-
-def _left(outcome: T, left_out: set[Session], session: Session) -> T:
-    left_out.discard(session)
-    return outcome
 
 
 def _refused(failure: Failure) -> Any:

@@ -2,7 +2,7 @@
 The API's operations that only look.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
@@ -159,20 +159,29 @@ class ReadingApi:
         """
         All connections, each with the first jobs that it holds.
         """
-        return self._asked(call, lambda connection: connection.list_connections(), self._rows)
 
-    def _rows(self, stats: tuple[Stats, ...]) -> Document:
+        def ask(connection: Connection) -> "Deferred[Any]":
+            listing: Deferred[Any] = connection.list_connections()
+            # While this very request has its connection.
+            return listing.addCallback(
+                lambda stats: self._rows(stats, frozenset(self._connections.numbers))
+            )
+
+        return self._connections.run(call.peer, ask)
+
+    def _rows(self, stats: tuple[Stats, ...], requests: Collection[int]) -> Document:
         def pieces() -> Iterator[bytes]:
             yield b'{"connections":['
             for at in range(0, len(stats), SLICE_ROWS):
-                rows = [encoded(self._row(each)) for each in stats[at : at + SLICE_ROWS]]
+                rows = [encoded(self._row(each, requests)) for each in stats[at : at + SLICE_ROWS]]
                 yield (b"," if at else b"") + b",".join(rows)
             yield b"]}\n"
 
         return Document(pieces())
 
-    def _row(self, stats: Stats) -> dict[str, Any]:
+    def _row(self, stats: Stats, requests: Collection[int]) -> dict[str, Any]:
         row = _fields(stats)
+        row["is_request"] = row["connection"] in requests
         row["held"] = held(self._service.queue.state, row["connection"], self._service.now_ns())
         return row
 

@@ -1,5 +1,5 @@
 // Who is connected, what each does, and which jobs it holds.  Requests of the API, which have
-// connections from port 0, are left out.
+// connections too, are left out.
 import { get, path } from "./api.js";
 import { age, bytes, count, h } from "./dom.js";
 import { jobLink } from "./jobs.js";
@@ -31,7 +31,7 @@ export function connectionsPage() {
     heading: "Connections", columns: COLUMNS, keyOf: (row) => row.connection, search: "Peer, role or tube", empty: "There is no such connection.",
     async load({ search, place }) {
       const { connections } = await get(path("connections"));
-      const others = connections.filter(({ peer }) => !peer.endsWith(":0"));
+      const others = connections.filter((row) => !row.is_request);
       const found = others.filter(({ peer, role, using, connection }) => [peer, role, using, String(connection)].some((text) => text.includes(search)));
       const from = Number(place || 0);
       const end = from + PAGE_ROWS;

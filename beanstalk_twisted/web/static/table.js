@@ -21,10 +21,13 @@ export class Table {
     this.back = h("button", { type: "button", on: { click: () => this.#turn(-1) } }, "Previous");
     this.forth = h("button", { type: "button", on: { click: () => this.#turn(1) } }, "Next");
     this.field = search && h("input", { type: "search", "aria-label": search, placeholder: search, maxlength: 200, spellcheck: "false", on: { input: () => this.#searched() } });
+    // Hidden until there is something to show, or that there is nothing.
+    this.parts = [
+      h("div", { class: "scroll", hidden: true, tabindex: 0, role: "region", "aria-label": heading }, h("table", {}, h("thead", {}, h("tr", {}, this.heads)), this.body)),
+      h("div", { class: "pages", hidden: true }, this.back, this.forth)];
     this.element = h("section", { class: "listing" },
       h("div", { class: "bar" }, h("h2", {}, heading), this.field, tools, this.note),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": heading }, h("table", {}, h("thead", {}, h("tr", {}, this.heads)), this.body)),
-      h("div", { class: "pages" }, this.back, this.forth));
+      this.parts);
     this.#marked();
   }
 
@@ -87,7 +90,8 @@ export class Table {
     this.rows = rows;
     this.back.disabled = this.places.length < 2;
     this.forth.disabled = !next;
-    this.element.lastChild.hidden = this.back.disabled && this.forth.disabled;
+    this.parts[0].hidden = false;
+    this.parts[1].hidden = this.back.disabled && this.forth.disabled;
     setText(this.note, note ?? "");
     const before = this.known;
     this.known = new Map(rows.map((row) => [this.keyOf(row), before.get(this.keyOf(row)) ?? this.#row()]));

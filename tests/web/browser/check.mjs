@@ -173,6 +173,7 @@ async function visit() {
   found.history = await rows();
   await page.goto(`${address}/#/connections`);
   found.held = await page.textContent("td .plain li");
+  found.connections = await page.locator("tbody tr").count();
   await page.goto(`${address}/#/reports`);
   const [opened] = await Promise.all([context.waitForEvent("page"), page.click("td a")]);
   await opened.waitForLoadState();
