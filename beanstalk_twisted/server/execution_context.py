@@ -30,10 +30,10 @@ NEVER_NS: Final = 1 << 62
 """Longer than anything takes, nanoseconds."""
 
 
-SAMPLED_CHUNKS: Final = 61
+SAMPLED_COMMANDS: Final = 61
 """
-Of so many chunks of bytes the commands of one are timed: to time each would cost a tenth of what a
-quick one takes.  A prime, so that connections that take turns do not keep in step with it.
+Of so many commands one is timed: to time each would cost a tenth of what a quick one takes.  A
+prime, so that clients that send the same few again and again do not keep in step with it.
 """
 
 US: Final = 1000
@@ -57,16 +57,16 @@ class CommandTimes:
     def __init__(self) -> None:
         self.slow: Counter[str] = Counter()
         self.by_command: dict[str, Histogram] = {}
-        self._left = SAMPLED_CHUNKS
+        self._left = SAMPLED_COMMANDS
 
     def takes_next(self) -> bool:
         """
-        Whether the commands of the next chunk are to be timed.
+        Whether the command that was just carried out is to be noted.
         """
         self._left -= 1
         if self._left:
             return False
-        self._left = SAMPLED_CHUNKS
+        self._left = SAMPLED_COMMANDS
         return True
 
     def note(self, command: str, took_ns: int) -> None:

@@ -93,8 +93,6 @@ class Executor:
         counts = queue.tally.commands
         observer = context.observer
         is_plain = observer is None and not self._writes
-        times = context.times
-        is_timed = times is not None and times.takes_next()
         self.line = b""
         size = len(data)
         at = self.at = 0
@@ -143,7 +141,8 @@ class Executor:
                         else:
                             answer = run(session, now_ns, *args)
             at = self.at
-            if is_timed:
+            times = context.times
+            if times is not None and times.takes_next():
                 self._note_time(now_ns)
             if queue.outbox:
                 context.deliver()

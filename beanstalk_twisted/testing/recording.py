@@ -20,15 +20,22 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.dialects import MODERN, Parsed
 from beanstalk_twisted.wire.extensions import InsertedDuplicate
-from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved, Word
+from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved
 from beanstalk_twisted.wire.tags import PutTags, write_tags
 
-PLANTABLE: Final = (
-    "OUT_OF_MEMORY", "INTERNAL_ERROR", "DRAINING", "BAD_FORMAT", "UNKNOWN_COMMAND", "NOT_FOUND",
-    "TIMED_OUT", "DEADLINE_SOON", "NOT_IGNORED", "JOB_TOO_BIG",
-)  # fmt: skip
+_PLANTED: Final = {
+    reply.text.decode(): reply
+    for reply in (
+        replies.OUT_OF_MEMORY, replies.INTERNAL_ERROR, replies.DRAINING, replies.BAD_FORMAT,
+        replies.UNKNOWN_COMMAND, replies.NOT_FOUND, replies.TIMED_OUT, replies.DEADLINE_SOON,
+        replies.NOT_IGNORED, replies.JOB_TOO_BIG,
+    )
+}  # fmt: skip
+
+PLANTABLE: Final = tuple(_PLANTED)
 """Replies that may be planted: those that say that nothing was done."""
 
 
@@ -160,7 +167,7 @@ class Recorder:
         if body is not None:
             command.body = body
         waiting = self.planted.get(command.name)
-        return (Word(waiting.popleft().encode()), 0) if waiting else None
+        return (_PLANTED[waiting.popleft()], 0) if waiting else None
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
         """

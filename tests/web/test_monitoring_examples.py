@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.execution_context import SAMPLED_CHUNKS
+from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.web.browsing import Browser, site_of
 from tests.web.reading import read_prometheus
@@ -38,8 +38,7 @@ def served() -> dict[str, set[str]]:
     server = MemoryServer(directory=MemoryDirectory())
     browser = Browser(site_of(server), server.clock)
     client = server.connect()
-    for _ in range(SAMPLED_CHUNKS):
-        client.ask(b"use mail\r\n")
+    client.ask(b"use mail\r\n" * SAMPLED_COMMANDS)
     client.ask(b"watch mail\r\nuse mail\r\nput 1 0 60 1\r\nx\r\nreserve\r\ndelete 1\r\n")
     browser.ask("GET", "/metrics")
     labels: dict[str, set[str]] = {}
@@ -279,8 +278,7 @@ def test_prometheus_itself_takes_the_metrics(promtool: str) -> None:
     server = MemoryServer(directory=MemoryDirectory())
     browser = Browser(site_of(server), server.clock)
     client = server.connect()
-    for _ in range(SAMPLED_CHUNKS):
-        client.ask(b"put 1 9 60 1\r\nx\r\npeek 1\r\nnonsense\r\n")
+    client.ask(b"put 1 9 60 1\r\nx\r\npeek 1\r\nnonsense\r\n" * SAMPLED_COMMANDS)
     browser.ask("GET", "/metrics")
     text = browser.ask("GET", "/metrics").body
     judged = subprocess.run(
