@@ -51,7 +51,8 @@ from beanstalk_twisted.rules.listing import LOOK_RESERVED
 from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.timekeeping import REWRITTEN_BYTES, REWRITTEN_JOBS, SLICE_JOBS
-from beanstalk_twisted.rules.workqueue import MAX_WATCHED_TUBES, SLICE_TUBES, WorkQueue
+from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server import protocol
 from beanstalk_twisted.server.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS

@@ -30,7 +30,7 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.job_times import JobTimes
-from beanstalk_twisted.jobs.session import FIFO, Session
+from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules import statistics
@@ -49,20 +49,12 @@ from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
+from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import CANCELLED
 
 NS: Final = 1_000_000_000
-
-MAX_WATCHED_TUBES: Final = 10_000
-"""
-Of a connection: 10 MB of memory, and some 12 ms for the first reserve that looks at all; more than
-any worker names.
-"""
-
-SLICE_TUBES: Final = 1000
-"""Tubes that one slice of the end of a session lets go, or of a `reserve-mode` enters: 3 ms."""
 
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about: some 3 ms if all wait."""
@@ -80,6 +72,7 @@ class WorkQueue:
     :ivar moves: moves jobs, and buries dead letters.
     :ivar puts: takes new jobs; `put_batches`, `batches`, `flushes`, `listing`, `looks`, `edits`,
         `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
+    :ivar watching: which tubes sessions use and watch.
     """
 
     def __init__(
@@ -108,6 +101,7 @@ class WorkQueue:
         self.flushes = Flushes(self.state, self._changes, self._timekeeping)
         self.listing = Listing(self.state, self._changes)
         self.looks = Looks(self.state, self._changes)
+        self.watching = Watching(self.state, self.tally, self._timekeeping)
         self.moves = Moves(self.state, self._changes, self._timekeeping)
         self.connections = Connections(self.state, self._changes, self._timekeeping)
         self.policies = Policies(
@@ -174,7 +168,7 @@ class WorkQueue:
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
-        self._timekeeping.work_in_slices(self._unwatch_all(session, now_ns))
+        self._timekeeping.work_in_slices(self.watching.unwatch_all(session, now_ns))
         using, session.using = session.using, self.state.default()
         using.using -= 1
         self._timekeeping.drop_if_unused(using, now_ns)
@@ -244,76 +238,6 @@ class WorkQueue:
         A whole job has come.
         """
         return self.puts.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
-
-    def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        Puts go into this tube from now on.
-        """
-        tube = self.state.tubes.get_or_make(name)
-        tube.using += 1
-        old, session.using = session.using, tube
-        old.using -= 1
-        self._timekeeping.drop_if_unused(old, now_ns)
-        return replies.Using(name), 0
-
-    def watch(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        Reserves take from this tube too.
-
-        Differs from beanstalkd: there, a connection may watch tubes until memory ends.
-        """
-        if not self._may_watch(session, name):
-            return replies.BAD_FORMAT, 0
-        tube = self.state.tubes.get_or_make(name)
-        if session.watch(tube):
-            tube.watching += 1
-        return replies.Watching(len(session.watching)), 0
-
-    def watch_weighted(self, session: Session, now_ns: int, name: bytes, weight: int) -> Answer:
-        """
-        Reserves take from this tube too, with this weight.
-        """
-        if not self._may_watch(session, name):
-            return replies.BAD_FORMAT, 0
-        tube = self.state.tubes.get_or_make(name)
-        if tube not in session.watching:
-            session.watch(tube)
-            tube.watching += 1
-        session.weigh(tube, weight)
-        return replies.Watching(len(session.watching)), 0
-
-    def _may_watch(self, session: Session, name: bytes) -> bool:
-        """
-        Whether a session may watch this tube, or does.
-        """
-        if len(session.watching) < MAX_WATCHED_TUBES:
-            return True
-        may = self.state.tubes.find(name) in session.watching
-        self.tally.watches_refused += not may
-        return may
-
-    def reserve_mode(self, session: Session, now_ns: int, mode: bytes) -> Answer | None:
-        """
-        Reserves choose one of the watched tubes like this from now on.
-        """
-        if mode in (FIFO, session.mode) or len(session.watching) <= SLICE_TUBES:
-            session.choose_by(mode)
-            return replies.Using(mode), 0
-        self._timekeeping.answer_later(session, self._choose(session, mode))
-        return None
-
-    def ignore(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        Reserves no longer take from this tube; one tube must stay watched.
-        """
-        tube = self.state.tubes.find(name)
-        if tube in session.watching and tube is not None:
-            if len(session.watching) == 1:
-                return replies.NOT_IGNORED, 0
-            session.ignore(tube)
-            tube.watching -= 1
-            self._timekeeping.drop_if_unused(tube, now_ns)
-        return replies.Watching(len(session.watching)), 0
 
     def reserve(self, session: Session, now_ns: int) -> Answer | None:
         """
@@ -548,32 +472,6 @@ class WorkQueue:
         return self.state.jobs.get(job_id) if job_id in session.reserved else None
 
     # Work in slices.
-
-    def _choose(self, session: Session, mode: bytes) -> Work:
-        """
-        Slices of a `reserve-mode` with very many watched tubes.
-        """
-        index, tubes = session.new_index(mode), session.weighted_tubes()
-        for start in range(0, len(tubes), SLICE_TUBES):
-            index.enter(tubes[start : start + SLICE_TUBES])
-            yield None
-            if session.has_ended:
-                index.close()
-                return replies.Using(mode), 0
-        session.choose_with(mode, index)
-        return replies.Using(mode), 0
-
-    def _unwatch_all(self, session: Session, now_ns: int) -> Slices:
-        """
-        Slices of the end of a session that watches tubes; more than one only if they are very many.
-        """
-        first, *others = session.watching_order
-        # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
-        for at, tube in enumerate((first, *reversed(others)), start=1):
-            session.stop_watching(tube)
-            self._timekeeping.drop_if_unused(tube, now_ns)
-            if not at % SLICE_TUBES:
-                now_ns = yield None
 
     def _end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> Slices:
         """

@@ -9,7 +9,7 @@ from pathlib import Path
 import greenstalk
 import pytest
 
-from beanstalk_twisted.rules.workqueue import MAX_WATCHED_TUBES
+from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
 from tests.server_process import Connection, ServerProcess, UnixConnection, ours_at_once
 
 HUB = pytest.mark.parametrize("hub", ["auto", "off"])

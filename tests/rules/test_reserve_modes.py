@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from beanstalk_twisted.jobs.processing_time import MIN_SAMPLES, USUAL_NS
 from beanstalk_twisted.jobs.session import FIFO, WEIGHTED, WEIGHTED_FAIR
 from beanstalk_twisted.rules import batches
-from beanstalk_twisted.rules.workqueue import SLICE_TUBES
+from beanstalk_twisted.rules.watching import SLICE_TUBES
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.conversation import Client, Server
 from tests.rules.test_connections import listed

@@ -79,7 +79,7 @@ class Conversation:
         self._sessions = [self._server.connect() for _ in range(3)]
         for session in self._sessions:
             for tube in TUBES:
-                self._server.queue.watch(session, self._server.now_ns, tube)
+                self._server.queue.watching.watch(session, self._server.now_ns, tube)
         self._note()
 
     def say(self, turns: int) -> Spoken:
@@ -124,7 +124,7 @@ class Conversation:
             job_id = chance.choice(own)
         what = chance.randrange(12)
         if what < 4:
-            queue.use(session, now, chance.choice(TUBES))
+            queue.watching.use(session, now, chance.choice(TUBES))
             body = bytes(chance.randrange(256) for _ in range(chance.randrange(120)))
             draft = queue.begin_put(session, now)
             delay = chance.choice((0, 0, 0, 5, 500))

@@ -37,7 +37,7 @@ def order_of_burial(path: Path, now_ns: int, tube: bytes) -> list[int]:
     """
     server = started_on(path, now_ns)
     session = server.connect()
-    server.queue.use(session, now_ns, tube)
+    server.queue.watching.use(session, now_ns, tube)
     kicked: list[int] = []
     while True:
         buried = [n for n, job in seen(server).items() if job[:2] == (tube, State.BURIED)]

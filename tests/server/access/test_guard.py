@@ -94,7 +94,7 @@ def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
     """
     queue, session, now_ns = server.service.queue, client.protocol.session, server.service.now_ns()
     maker = queue.connect()
-    queue.use(maker, now_ns, tube)
+    queue.watching.use(maker, now_ns, tube)
     for delay_s in (0, 0, 0, 100):
         queue.put(maker, now_ns, queue.begin_put(maker, now_ns), 0, delay_s, 60, b"x")
     queue.reserve_job(maker, now_ns, BURIED_ID)
@@ -102,9 +102,9 @@ def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
     access = server.service.access
     assert access is not None
     access.guard.admission(session)
-    queue.use(session, now_ns, tube)
-    queue.watch(session, now_ns, tube)
-    queue.ignore(session, now_ns, b"default")
+    queue.watching.use(session, now_ns, tube)
+    queue.watching.watch(session, now_ns, tube)
+    queue.watching.ignore(session, now_ns, b"default")
     queue.reserve_job(session, now_ns, HELD_ID)
     # As after another identity, so that what it holds is no proof of a right.
     access.guard.admission(session).is_doubtful = True

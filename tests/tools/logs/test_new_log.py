@@ -98,7 +98,7 @@ def test_a_server_serves_exactly_these_jobs() -> None:
     assert counts[State.BURIED] == 2
     assert counts[State.DELAYED] == 1
     session = queue.connect()
-    queue.use(session, T0, b"mail")
+    queue.watching.use(session, T0, b"mail")
     queue.kick(session, T0, 1)
     second, first = queue.state.jobs.get(7), queue.state.jobs.get(8)
     assert first is not None and first.state is State.READY, "the order of burial is kept"
