@@ -494,7 +494,7 @@ class QueueState:
             self._count_ready(tube, job.priority, 1)
             return
         if state is GONE:
-            self.jobs.remove(job.job_id)
+            self.jobs.remove(job)
             self.live.leave(job.segment, job.data_bytes)
             if tube.totals is not None:
                 tube.totals.leave(job)

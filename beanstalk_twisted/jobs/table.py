@@ -265,30 +265,34 @@ class JobTable:
         old, entry.segment = entry.segment, segment
         return int(old)
 
-    def remove(self, job_id: int) -> None:
+    def remove(self, job: Job) -> None:
         """
-        The job is gone.
+        A job is gone, which was got for that.
         """
+        job_id = job.job_id
         page = self._pages[job_id >> _PAGE_BITS]
-        slot = job_id & _PAGE_MASK
-        job = page.entries[slot]
-        if isinstance(job, Job):
-            self.memory_bytes -= HOT_JOB_BYTES + data_memory_bytes(job.body, job.tags)
-        elif job is not None:
-            self.memory_bytes -= COLD_JOB_BYTES + len(job) - _COLD.size
-        page.entries[slot] = None
+        page.entries[job_id & _PAGE_MASK] = None
+        self.memory_bytes -= HOT_JOB_BYTES + len(job.body)
+        if job.tags is not None:
+            self.memory_bytes -= tags_memory_bytes(job.tags)
         page.count -= 1
         self._count -= 1
         if not page.count:
             del self._pages[job_id >> _PAGE_BITS]
 
 
+def tags_memory_bytes(tags: Tags) -> int:
+    """
+    :return: what a job's tags take of memory.
+    """
+    return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
+
+
 def data_memory_bytes(body: bytes, tags: Tags | None) -> int:
     """
     :return: what a job takes of memory beside itself.
     """
-    size = len(body)
-    return size if tags is None else size + TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
+    return len(body) if tags is None else len(body) + tags_memory_bytes(tags)
 
 
 def _packed(jobs: ColdJobs) -> Iterator[bytes]:

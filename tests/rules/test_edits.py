@@ -8,8 +8,8 @@ import pytest
 
 from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.rules.puts import Plenty
 from tests.rules.conversation import NS, START_NS, Client, Server
+from tests.rules.memory import Scarce
 from tests.rules.recording_log import Budget
 from tests.rules.tagged import tag, tags_of
 
@@ -289,14 +289,7 @@ def test_an_update_on_a_full_disk_is_refused(client: Client, budget: Budget) -> 
 def test_a_body_for_which_there_is_no_memory_is_refused(server: Server, client: Client) -> None:
     job_id = client.put()
 
-    class Scarce(Plenty):
-        def takes_all(self, size: int, growth: int) -> bool:
-            """
-            See `Memory`.
-            """
-            return size < 5000
-
-    server.queue.puts.memory = Scarce()
+    server.queue.puts.memory = Scarce(5000)
     assert client.says(f"update-job {job_id} 4 0 20 5000", b"z" * 5000) == "OUT_OF_MEMORY"
     assert client.says(f"update-job {job_id} 4 0 20 1000", b"z" * 1000) == "UPDATED"
 

@@ -12,8 +12,8 @@ from beanstalk_twisted.binlog.records import JobImage, Kind, TubeDef
 from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S, SOON_JOBS
-from beanstalk_twisted.rules.puts import Plenty
 from tests.rules.conversation import NS, START_NS, Client, Server
+from tests.rules.memory import Scarce
 from tests.rules.test_puts import Place
 
 START_S = START_NS // NS
@@ -198,12 +198,8 @@ def test_a_delay_counts_from_when_a_batch_that_waited_is_taken() -> None:
 
 
 def test_no_memory_puts_nothing() -> None:
-    class Scarce(Plenty):
-        def takes_all(self, size: int, growth: int) -> bool:
-            return size < 100
-
     server = Server()
-    server.queue.puts.memory = Scarce()
+    server.queue.puts.memory = Scarce(100)
     client = server.connect()
     assert client.puts_batch((0, 0, 1, b"x" * 60), (0, 0, 1, b"x" * 60)) == "OUT_OF_MEMORY"
     assert not server.log.records

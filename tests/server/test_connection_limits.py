@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.interfaces import ITCPTransport
 from twisted.logger import capturedLogs, formatEvent
+from zope.interface import directlyProvides
 
 from beanstalk_twisted.server.accepting import counted_as
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.repeats import TELL_S
-from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer, MemoryTransport
 
 HERE = IPv4Address("TCP", "127.0.0.1", 1)
 UNIX = UNIXAddress(None)
@@ -141,3 +143,28 @@ def test_hosts_of_ipv6_are_counted_by_their_network_and_unix_sockets_not_at_all(
 )
 def test_what_connections_are_counted_together_as(address: Any, name: str) -> None:
     assert counted_as(address) == name
+
+
+class TcpTransport(MemoryTransport):
+    """
+    A socket, as far as its options go.
+    """
+
+    def __init__(self, server: MemoryServer, protocol: Any) -> None:
+        super().__init__(server.clock, protocol)
+        self.options: dict[str, bool] = {}
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        self.options["no delay"] = enabled
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        self.options["keep-alive"] = enabled
+
+
+def test_the_kernel_finds_out_peers_that_have_vanished() -> None:
+    server = MemoryServer()
+    protocol: Any = server.service.factory.buildProtocol(HERE)
+    transport = TcpTransport(server, protocol)
+    directlyProvides(transport, ITCPTransport)
+    protocol.makeConnection(transport)
+    assert transport.options == {"no delay": True, "keep-alive": True}

@@ -11,7 +11,6 @@ import pytest
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.changes import JobLog
-from beanstalk_twisted.rules.puts import Plenty
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.execution_context import (
@@ -37,6 +36,7 @@ from beanstalk_twisted.wire.replies import (
     Reply,
     Reserved,
 )
+from tests.rules.memory import Scarce
 
 LARGEST = 100
 """The largest body."""
@@ -318,11 +318,7 @@ def test_a_body_that_is_one_byte_too_large_is_skipped_and_uses_up_no_id() -> Non
 def test_a_body_for_which_there_is_no_memory_is_skipped() -> None:
     place = Place()
 
-    class Scarce(Plenty):
-        def takes_all(self, size: int, growth: int) -> bool:
-            return size < 3
-
-    place.queue.memory = Scarce()
+    place.queue.memory = Scarce(3)
     incoming = place.begin(b"put 0 0 1 6")
     assert [incoming.receive(piece) for piece in (b"ab", b"cde", b"f\r\nuse")] == [
         None, None, b"use",

@@ -11,8 +11,8 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.state import TUBE_BYTES
-from beanstalk_twisted.jobs.table import COLD_JOB_BYTES, HOT_JOB_BYTES
+from beanstalk_twisted.jobs.state import KEY_BYTES, TUBE_BYTES
+from beanstalk_twisted.jobs.table import COLD_JOB_BYTES, HOT_JOB_BYTES, data_memory_bytes
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
@@ -161,6 +161,46 @@ def test_what_is_counted_of_each_job_is_gone_with_it() -> None:
     assert server.service.memory.used_bytes > EMPTY + 2 * HOT_JOB_BYTES + 75 + len(tags)
     client.ask(b"delete 1\r\ndelete 2\r\n")
     assert server.service.memory.used_bytes == EMPTY
+
+
+def recounted(server: MemoryServer) -> int:
+    """
+    Add up what is there.
+    """
+    state = server.service.queue.state
+    total = TUBE_BYTES * len(state.tubes) + KEY_BYTES * state.unique.remembered
+    for page in state.jobs.pages():
+        for facts in state.jobs.facts(page):
+            if facts.job is None:
+                total += COLD_JOB_BYTES + facts.body_bytes
+            else:
+                total += HOT_JOB_BYTES + data_memory_bytes(facts.job.body, facts.job.tags)
+    return total
+
+
+def test_what_is_counted_is_what_is_there_after_all_that_may_happen_and_after_a_restart() -> None:
+    server, client = limited(0, is_logged=True)
+    sent = [
+        put(100) * 70 + put(50, b"put 1 5 60") * 3,
+        b"put-batch 2\r\n" + put(10, b"0 0 60") * 2,
+        b"put 0 0 60 5 idp:a:3600\r\nhello\r\nput 0 0 60 5 grp:g con:c:2\r\nhello\r\n",
+        b"reserve\r\nreserve\r\nreserve-batch 5\r\n",
+        b"bury 1 0\r\nrelease 2 0 9\r\nmove-job 3 elsewhere\r\nkick 3\r\n",
+        put(300, b"update-job 4 0 0 60") + b"update-job 5 0 0 60\r\n",
+        b"delete 6\r\ndelete 76\r\ndelete 76\r\ndelete 77\r\ndelete-batch 10 11 12\r\n",
+    ]
+    for each in sent:
+        client.send(each)
+        server.advance(1)
+        assert server.service.memory.used_bytes == recounted(server)
+    assert server.service.queue.state.unique.remembered
+    server.kill_and_restart()
+    assert server.service.memory.used_bytes == recounted(server) > 60 * (COLD_JOB_BYTES + 100)
+    client = server.connect()
+    client.send(b"flush-tube default all\r\nflush-tube elsewhere all\r\n")
+    server.advance(1)
+    assert len(server.service.queue.state.jobs) == 0
+    assert server.service.memory.used_bytes == recounted(server) == TUBE_BYTES + KEY_BYTES
 
 
 def test_tubes_count() -> None:

@@ -236,7 +236,7 @@ class Guard:
         With the first tube that it may watch, a connection stops watching those that it may not:
         `default`, which it has not chosen, and those whose right was taken from it.
         """
-        ignore = self._queue.ignore
+        ignore = self._queue.watching.ignore
         change = self._changes_watched(row, method)
 
         def run(session: Session, now_ns: int, name: bytes, *args: Any) -> Answer | None:
