@@ -59,11 +59,14 @@ class Moves:
         image = self.image(job, tube, state, deadline_ns, job.tags)
         return self.carry_out(image._replace(connection=connection), now_ns)
 
-    def dead_letter(self, job: Job, reason: Reason, now_ns: int) -> bool:
+    def dead_letter(
+        self, job: Job, reason: Reason, now_ns: int, how: Reason | None = None
+    ) -> bool:  # fmt: skip
         """
         Bury a job for good, where the dead letters of its tube go.
 
-        :param reason: why.
+        :param reason: the policy that says so.
+        :param how: how it came back, which is said as its reason; None if it did not.
         :return: whether it was done: on a disk that is full the job stays as it is.
         """
         if not self._takes_dead_letter(job, now_ns):
@@ -74,7 +77,7 @@ class Moves:
         buried_ns = max(now_ns, self._state.last_buried_ns + 1)
         image = self.image(job, tube, BURIED, buried_ns, job.tags)
         tags = (image.tags or NO_TAGS)._replace(
-            dead_from=source.name, dead_reason=reason, dead_at_ns=now_ns
+            dead_from=source.name, dead_reason=how or reason, dead_at_ns=now_ns
         )
         self.carry_out(image._replace(reason=reason, buries=job.buries + 1, tags=tags), now_ns)
         if self._state.times is not None:

@@ -240,7 +240,7 @@ class Policies(TubePolicies):
         lsn = self._changes.make(image)
         job = self._state.jobs.get(image.job_id)
         assert job is not None
-        if self._moves.dead_letter(job, Reason.MAX_RESERVES, now_ns):
+        if self._moves.dead_letter(job, Reason.MAX_RESERVES, now_ns, Reason(image.reason)):
             return self._changes.committed_lsn
         self._timekeeping.settle(tube, now_ns)
         return lsn

@@ -26,7 +26,7 @@ REASONS: Final = {
     int(Reason.EXPIRED): "max-age",
     int(Reason.MAX_RESERVES): "max-reserves",
 }
-"""Why a job is a dead letter: the policy that says so, or how it came back."""
+"""Why a job is a dead letter: how it came back the last time, or the policy that says so."""
 
 
 class ProcessFacts(NamedTuple):

@@ -266,7 +266,7 @@ def test_the_policy_of_a_tube_is_shown_and_changed() -> None:
         await client.release(await client.reserve())
         stats = await client.stats_job(number)
         assert (stats.tube, stats.state, stats.dead_from) == ("d", "buried", "t")
-        assert stats.dead_reason == "max-reserves" and stats.dead_at > 0
+        assert stats.dead_reason == "release" and stats.dead_at > 0
         assert await client.kick_dead("t", 9) == 1
         assert (await client.stats_job(number)).state == "ready"
         with pytest.raises(errors.BadFormat):

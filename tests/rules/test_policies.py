@@ -249,6 +249,23 @@ def test_a_duplicate_is_answered_though_the_tube_is_full() -> None:
     assert other is not None and other[0] is OUT_OF_MEMORY
 
 
+def test_a_draining_server_does_not_answer_for_a_key_that_is_taken() -> None:
+    server, client = a_server()
+    tags = PutTags(unique_key=b"k")
+
+    def put() -> bytes:
+        puts, now_ns = server.queue.put_batches, server.now_ns
+        answer = puts.put_tagged(client.session, now_ns, now_ns, 0, 0, 60, tags, b"x")
+        assert answer is not None
+        return bytes(answer[0].encode())
+
+    assert put() == b"INSERTED 1\r\n"
+    client.says("drain")
+    assert put() == b"DRAINING\r\n"
+    client.says("undrain")
+    assert put() == b"INSERTED 1 READY\r\n"
+
+
 # Jobs that come back.
 
 
@@ -277,7 +294,9 @@ def test_a_job_that_was_reserved_too_often_is_a_dead_letter(way: str) -> None:
     job = server.queue.state.jobs.look(job_id)
     assert job is not None and job.tags is not None
     assert job.tags.dead_from == b"default"
-    assert job.tags.dead_reason == Reason.MAX_RESERVES
+    assert found["dead-reason"] == {"TTR": "ttr", "disconnect": "disconnect"}.get(way, "release")
+    buried = server.log.records[-1]
+    assert isinstance(buried, JobImage) and buried.reason is Reason.MAX_RESERVES
 
 
 def test_without_a_dead_letter_tube_it_is_buried_where_it_is() -> None:

@@ -8,7 +8,10 @@ nothing of how that one is made.  Time is in ticks of 0.1 ms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TypeVar
 
 TICKS = 10_000
 """In a second."""
@@ -18,6 +21,8 @@ LIMIT = 1 << 62
 FIFO = "fifo"
 
 REFUSED = "OUT_OF_MEMORY"
+
+M = TypeVar("M", bound="Model")
 
 
 @dataclass
@@ -93,6 +98,8 @@ class Peer:
     A connection.
 
     :ivar came: at which step.
+    :ivar turns: of the tubes that have had jobs at each choice by weight, how often each was
+        chosen.
     :ivar waits: since which step its `reserve` waits, 0 if none does.
     :ivar waits_for: the job of its `wait-job`, 0 for none.
     :ivar until: end of its wait.
@@ -103,6 +110,7 @@ class Peer:
     using: str = "default"
     watched: dict[str, int] = field(default_factory=lambda: {"default": 1})
     mode: str = FIFO
+    turns: dict[str, int] = field(default_factory=dict)
     waits: int = 0
     waits_for: int = 0
     until: int = FOREVER
@@ -121,6 +129,42 @@ class Peer:
         """
         self.late += reply
         self.waits, self.waits_for, self.until = 0, 0, FOREVER
+
+
+@dataclass
+class Bucket:
+    """
+    How many jobs a tube with a rate may hand out, in jobs times `TICKS`.
+    """
+
+    rule: str
+    rate: int
+    most: int
+    content: int
+    filled: int
+
+    @classmethod
+    def full(cls, rule: str, now: int) -> Bucket:
+        """
+        A new one; none of these rates has a burst of its own above one job.
+        """
+        rate, _, burst = rule.partition(":")
+        most = int(burst or 1) * TICKS
+        return cls(rule, int(rate), most, most, now)
+
+    def fill(self, now: int) -> None:
+        """
+        Time has passed.
+        """
+        self.content = min(self.most, self.content + (now - self.filled) * self.rate)
+        self.filled = now
+
+    @property
+    def opens(self) -> int:
+        """
+        When it has a job, if it has none.
+        """
+        return self.filled + -(-(TICKS - self.content) // self.rate)
 
 
 class Model:
@@ -144,7 +188,19 @@ class Model:
         self.commands: dict[str, dict[str, str]] = {}
         self.file: list[tuple[str, dict[str, str]]] = []
         self.remembered: dict[tuple[str, str], tuple[int, int]] = {}
+        self.buckets: dict[str, Bucket] = {}
+        self.gone: list[int] = []
         self.is_draining = False
+
+    def copied(self: M) -> M:
+        """
+        Give the same server once more.
+        """
+        made = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list):
+                setattr(made, name, deepcopy(value))
+        return made
 
     # What is so.
 
@@ -212,7 +268,23 @@ class Model:
         Whether a ready job may be handed out to who asks for any, but for a pause.
         """
         reserved = len(self.of(job.tube, "reserved"))
-        return self.has_place(job) and reserved < self.most(job.tube, "max-reserved")
+        has_room = reserved < self.most(job.tube, "max-reserved")
+        bucket = self.bucket(job.tube)
+        return has_room and self.has_place(job) and (bucket is None or bucket.content >= TICKS)
+
+    def bucket(self, tube: str) -> Bucket | None:
+        """
+        Give what a tube may hand out now; None for any number.
+        """
+        rule = self.rules(tube).get("rate")
+        found = self.buckets.get(tube)
+        if rule is None:
+            self.buckets.pop(tube, None)
+            return None
+        if found is None or found.rule != rule:
+            found = self.buckets[tube] = Bucket.full(rule, self.now)
+        found.fill(self.now)
+        return found
 
     def open_jobs(self, tubes: Iterable[str]) -> list[Job]:
         """
@@ -271,7 +343,26 @@ class Model:
         """
         job.state, job.holder, job.due = "reserved", number, self.ahead(job.ttr)
         job.reserves += 1
+        bucket = self.bucket(job.tube)
+        if bucket is not None:
+            bucket.content = max(0, bucket.content - TICKS)
         return job.reserved
+
+    def note_turn(self, number: int, found: list[Job], job: Job) -> None:
+        """
+        A tube was chosen by its weight: of two that always have jobs none is behind by more than
+        one turn of each.
+        """
+        peer, tubes = self.peers[number], {each.tube for each in found}
+        if peer.mode != "weighted":
+            return
+        if peer.turns.keys() != tubes:
+            peer.turns = dict.fromkeys(tubes, 0)
+        peer.turns[job.tube] += 1
+        parts = [(turns / peer.watched[at], 1 / peer.watched[at])
+                 for at, turns in peer.turns.items()]  # fmt: skip
+        for (had, turn), (other_had, other_turn) in combinations(parts, 2):
+            assert abs(had - other_had) <= turn + other_turn + 1e-9, peer
 
     def let_go(self, job: Job, due: int = 0) -> None:
         """
@@ -323,19 +414,20 @@ class Model:
         A job is deleted.
         """
         del self.jobs[job.job_id]
+        self.gone.append(job.job_id)
         if job.holds_key and job.unique_s:
             until = self.ahead(job.unique_s)
             self.remembered[job.tube, job.unique] = job.job_id, until
         self.told_end(job, "DELETED")
 
-    def come_back(self, job: Job, delay: int = 0) -> None:
+    def come_back(self, job: Job, how: str, delay: int = 0) -> None:
         """
         A job comes back from who had it.
         """
         self.let_go(job, self.ahead(delay) if delay else 0)
         rules = self.rules(job.tube)
         if job.reserves >= self.most(job.tube, "max-reserves"):
-            self.die(job, "max-reserves")
+            self.die(job, how)
         elif self.ends_of_age(job) <= self.now:
             self.end_old()
         elif "backoff" in rules and not delay:
@@ -358,6 +450,10 @@ class Model:
                 dues.append(job.due - TICKS)
             if job.state != "reserved":
                 dues.append(self.ends_of_age(job))
+        for tube in list(self.buckets):
+            bucket = self.bucket(tube)
+            if bucket is not None and bucket.content < TICKS:
+                dues.append(bucket.opens)
         return min([due for due in dues if due > self.now], default=FOREVER)
 
     def end_old(self) -> None:
@@ -393,6 +489,8 @@ class Model:
             self.serve()
             self.end_old()
             self.end_groups()
+        for tube in list(self.buckets):
+            self.bucket(tube)
         self.remembered = {at: kept for at, kept in self.remembered.items() if kept[1] > self.now}
 
     def end_due(self) -> None:
@@ -408,7 +506,7 @@ class Model:
                 self.let_go(job)
             else:
                 job.timeouts += 1
-                self.come_back(job)
+                self.come_back(job, "ttr")
             self.serve()
         for number, peer in enumerate(self.peers):
             if peer.waits and self.is_soon(number):
@@ -422,6 +520,7 @@ class Model:
         """
         self.peers = [Peer() for _ in self.peers]
         self.is_draining = False
+        self.buckets.clear()
         for job in self.jobs.values():
             if job.state == "reserved":
                 self.let_go(job)

@@ -5,7 +5,7 @@ string: it waits.
 
 from __future__ import annotations
 
-from tests.stateful.model import FIFO, FOREVER, REFUSED, Job, Model, Peer
+from tests.stateful.model import FIFO, FOREVER, LIMIT, REFUSED, TICKS, Job, Model, Peer
 
 NOT_FOUND = "NOT_FOUND\r\n"
 
@@ -43,9 +43,13 @@ class Commands(Model):
                 keys.add(job.unique)
         return found
 
-    def put(self, number: int, jobs: list[Job], *, is_batch: bool) -> str:
+    def put(
+        self, number: int, jobs: list[Job], *, is_batch: bool, at: int | None = None
+    ) -> str:  # fmt: skip
         """
         Put jobs, which have ids that they get if they are new.
+
+        :param at: when they are ready, in place of their delays.
         """
         tube = self.peers[number].using
         new = self.new_ones(tube, jobs)
@@ -57,7 +61,9 @@ class Commands(Model):
             holder = self.holder_of(tube, job.unique) if job.unique else None
             holders.append(holder[0] if holder else 0)
             if holder is None:
-                self.enter(job, tube)
+                if at is not None:
+                    job.delay = max(0, -((self.now - at) // TICKS))
+                self.enter(job, tube, self.ahead(job.delay) if at is None else at)
         self.settle()
         lines = [f"INSERTED_BATCH {len(jobs)}\r\n"] if is_batch else []
         for job, job_id in zip(jobs, holders, strict=True):
@@ -66,14 +72,14 @@ class Commands(Model):
             lines.append(f"INSERTED {job_id or job.job_id}{state}\r\n")
         return "".join(lines)
 
-    def enter(self, job: Job, tube: str) -> None:
+    def enter(self, job: Job, tube: str, due: int) -> None:
         """
-        A job is new.
+        A job is new, and delayed until then.
         """
         job.tube = job.home = tube
         job.created = job.since = self.now
         self.remembered.pop((tube, job.unique), None)
-        self.let_go(job, self.ahead(job.delay) if job.delay else 0)
+        self.let_go(job, due)
         if job.after and self.members(job.after):
             job.state, job.due = "delayed", FOREVER
         self.jobs[job.job_id] = job
@@ -94,9 +100,10 @@ class Commands(Model):
         :param chosen: the id of the job that the server has chosen, where it has a choice.
         """
         found = self.choices(number)
-        best = next((job for job in found if job.job_id == chosen), None)
-        if found:
-            return self.take(best or found[0], number)
+        best = next((job for job in found if job.job_id == chosen), (*found, None)[0])
+        if best is not None:
+            self.note_turn(number, found, best)
+            return self.take(best, number)
         if self.is_soon(number):
             return "DEADLINE_SOON\r\n"
         if timeout == 0:
@@ -114,6 +121,7 @@ class Commands(Model):
             found = self.choices(number)
             if found:
                 wanted = [job for job in found if job.job_id in chosen[at : at + 1]]
+                self.note_turn(number, found, (wanted or found)[0])
                 taken.append(self.take((wanted or found)[0], number))
         return f"RESERVED_BATCH {len(taken)}\r\n" + "".join(taken)
 
@@ -149,7 +157,7 @@ class Commands(Model):
             return NOT_FOUND
         job.pri, job.delay = pri, delay
         job.releases += 1
-        self.come_back(job, delay)
+        self.come_back(job, "release", delay)
         self.settle()
         return "RELEASED\r\n"
 
@@ -239,9 +247,12 @@ class Commands(Model):
         self.settle()
         return "UPDATED\r\n"
 
-    def flush(self, tube: str, state: str) -> str:
+    def flush(self, tube: str, state: str, most: int = LIMIT) -> str:
+        """
+        :param most: so many jobs, in their order, are deleted before it ends for good.
+        """
         states = ["ready", "delayed", "buried"] if state in ("", "all") else [state]
-        flushed = self.of(tube, *states)
+        flushed = [job for each in states for job in self.of(tube, each)][:most]
         for job in flushed:
             self.drop(job)
         self.settle()
@@ -256,11 +267,9 @@ class Commands(Model):
         self.settle()
         return "PAUSED\r\n"
 
-    def set_policy(self, tube: str, key: str, value: str) -> str:
-        rules = self.commands.setdefault(tube, {})
-        rules.pop(key, None)
-        if value != "-":
-            rules[key] = value
+    def set_policy(self, tube: str, rules: dict[str, str]) -> str:
+        there = self.commands.setdefault(tube, {}) | rules
+        self.commands[tube] = {key: value for key, value in there.items() if value != "-"}
         self.settle()
         return "POLICY\r\n"
 
@@ -290,7 +299,7 @@ class Commands(Model):
         peer = self.peers[number]
         peer.waits, peer.waits_for = 0, 0
         for job_id in order:
-            self.come_back(self.jobs[job_id])
+            self.come_back(self.jobs[job_id], "disconnect")
             self.serve()
         self.peers[number] = Peer(self.step)
         self.settle()
@@ -299,7 +308,7 @@ class Commands(Model):
 
     def peek_ready(self, number: int) -> str:
         ready = self.of(self.peers[number].using, "ready")
-        ready.sort(key=lambda job: (not self.may_go(job), job.rank))
+        ready.sort(key=lambda job: (not self.has_place(job), job.rank))
         return self.found(ready)
 
     def found(self, jobs: list[Job]) -> str:
@@ -326,29 +335,34 @@ class Commands(Model):
 
     def listed(self, tube: str) -> list[dict[str, str]]:
         """
-        Give what `list-jobs` says of a tube's jobs, but for times and connections.
+        Give what `list-jobs` says of a tube's jobs; of connections, which client it is.
         """
         jobs = [job for state in STATES for job in self.of(tube, state)]
-        return [described(job) for job in jobs]
+        return [described(job, self.now) for job in jobs]
 
 
 STATES = ("ready", "reserved", "delayed", "buried")
 
 
-def described(job: Job) -> dict[str, str]:
+def described(job: Job, now: int) -> dict[str, str]:
     """
     What is said of a job.
     """
     counts = ("reserves", "timeouts", "releases", "buries", "kicks")
+    is_timed = job.state in ("reserved", "delayed") and not job.is_waiting
     said = {
         "id": job.job_id, "pri": job.pri, "state": job.state, "size": len(job.body),
-        "delay": job.delay, "ttr": job.ttr, **{name: getattr(job, name) for name in counts},
+        "age": (now - job.created) // TICKS, "delay": job.delay, "ttr": job.ttr,
+        "time-left": (job.due - now) // TICKS if is_timed else 0,
+        **{name: getattr(job, name) for name in counts},
     }  # fmt: skip
     tags = {
+        "connection": job.holder if job.state == "reserved" else "",
         "idempotency-key": job.unique, "idempotency-ttl": job.unique_s if job.unique else "",
         "group": job.group, "after-group": job.after, "concurrency-key": job.key,
         "concurrency-limit": job.limit or "", "dead-from": job.dead_from,
-        "dead-reason": job.reason, "origin": job.home if job.home != job.tube else "",
+        "dead-reason": job.reason, "dead-at": job.since // TICKS if job.dead_from else "",
+        "origin": job.home if job.home != job.tube else "",
     }  # fmt: skip
     said |= {name: value for name, value in tags.items() if value != ""}
     return {name: str(value) for name, value in said.items()}

@@ -498,8 +498,8 @@ def test_dead_letters_are_shown_and_kicked(server: Server) -> None:
     dead_of(server, "other-mortal", 1)
     rows = [line.split("\t") for line in server.run("dead", "mortal").splitlines()]
     assert [(int(row[0]), row[1], row[3]) for row in rows] == [
-        (there[0], "max-reserves", "grave"), (there[1], "max-reserves", "grave"),
-        (here, "max-reserves", "mortal"),
+        (there[0], "release", "grave"), (there[1], "release", "grave"),
+        (here, "release", "mortal"),
     ]  # fmt: skip
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row[2]) for row in rows)
     (first, *_) = server.documents("dead", "mortal")

@@ -1,0 +1,605 @@
+"""
+Clients use all commands on one server, whose process ends now and then: each hears what the `Model`
+says, and all jobs are listed as it has them.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.jobs.tube import NO_JOBS
+from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
+from beanstalk_twisted.testing.memory_server import STARTED_S
+from beanstalk_twisted.wire.yaml import read_mapping
+from tests.rules.test_policies import check_totals
+from tests.stateful.crashing import CRASHES, Crash, Crashing
+from tests.stateful.drawing import (
+    BODIES,
+    CLIENTS,
+    DELAYS,
+    FILES,
+    NEW_JOB,
+    PLACE,
+    PRIORITIES,
+    RULES,
+    TIMEOUTS,
+    TTRS,
+    TUBE,
+    TUBES,
+    WHO,
+    NewJob,
+    ids_of,
+    job_of,
+    lines_of,
+    near,
+)
+from tests.stateful.model import TICKS, Job
+from tests.stateful.talking import STEP_TICKS, RuledServer
+
+# The first one is drawn most.
+DEEDS = st.sampled_from(["die", "hold", "bury", "die", ""])
+SCENES = st.lists(
+    st.tuples(
+        st.sampled_from(["kick", "forget", "bury", "rival", "back off", "end", "share", "wait"]),
+        WHO, PLACE, NEW_JOB, st.sampled_from([-1, -1, 1]),
+    ), min_size=2, max_size=4,
+)  # fmt: skip
+
+
+Scene = tuple[str, int, int, NewJob, int]
+
+
+class Everything(Crashing):
+    """
+    What they do.
+    """
+
+    @initialize(
+        pairs=st.lists(st.tuples(TUBE, RULES), max_size=8),
+        jobs=st.lists(st.tuples(TUBE, NEW_JOB), min_size=8, max_size=12),
+        deeds=st.lists(DEEDS, min_size=6, max_size=12),
+        crashes=CRASHES,
+        scenes=SCENES,
+    )
+    def start(
+        self,
+        pairs: list[tuple[str, str]],
+        jobs: list[tuple[str, NewJob]],
+        deeds: list[str],
+        crashes: list[Crash],
+        scenes: list[Scene],
+    ) -> None:
+        """
+        Each history begins with jobs in all states, dead letters among them, and with what is done
+        to them seldom otherwise.
+        """
+        self.server = RuledServer(directory=MemoryDirectory(), segment_bytes=8192)
+        self.model = self.commands(CLIENTS, self.backoff_ends)
+        self.connect()
+        for tube, pair in pairs:
+            self.set_policy(0, tube, [pair])
+        for tube, job in jobs:
+            self.put(0, tube, [job], is_batch=False)
+        for place, deed in enumerate(deeds):
+            self.do_to_one(place, deed)
+        for scene in scenes:
+            if self.anybody:
+                self.play(*scene)
+        self.crash_in_commands(crashes)
+
+    def play(self, name: str, number: int, place: int, job: NewJob, edge: int) -> None:
+        """
+        Do what needs something that may be there now, close to an edge.
+        """
+        if name == "kick":
+            self.kick_dead(number, 0, edge)
+        elif name == "end" and self.letters():
+            self.end_dead(number, place, 2)
+        elif name == "share":
+            self.share(number, (3, 1), 6 + place % 4)
+        elif name == "wait":
+            self.wait_for_what_is_due()
+        elif name == "bury":
+            self.bury_awaited(number, place)
+        elif name == "back off":
+            self.back_off(number, place)
+        elif name in ("forget", "rival") and self.keys():
+            leaving = [each.job_id for each in self.model.jobs.values()
+                       if each.holds_key and each.unique_s and each.holder < 0]  # fmt: skip
+            if name == "forget" and leaving:
+                self.talk(
+                    number := self.idle(number), f"delete {leaving[0]}\r\n",
+                    lambda heard: self.model.delete(number, leaving[:1], is_batch=False),
+                )  # fmt: skip
+            self.put_rival(number, 0 if leaving else place, job, False, edge)
+
+    def back_off(self, number: int, place: int) -> None:
+        """
+        Have a job come back that is to be tried again after some time.
+        """
+        tube = TUBES[place % len(TUBES)]
+        self.set_policy(number, tube, ["backoff=10:2:20", "max-reserves=-"])
+        ready = self.model.open_jobs([tube])
+        if not ready:
+            return
+        number, job_id = self.idle(number), ready[0].job_id
+        self.talk(
+            number, f"reserve-job {job_id}\r\n",
+            lambda heard: self.model.reserve_job(number, job_id),
+        )  # fmt: skip
+        self.talk(
+            number, f"release {job_id} 0 {place % 2}\r\n",
+            lambda heard: self.model.release(number, job_id, 0, place % 2),
+        )  # fmt: skip
+
+    def bury_awaited(self, number: int, place: int) -> None:
+        """
+        Bury a job that somebody waits for.
+        """
+        job_id = self.pick(place, "reserved")
+        job = self.model.jobs.get(job_id)
+        if job is None or job.holder < 0 or self.model.peers[job.holder].is_blocked:
+            return
+        holder, other = job.holder, self.idle(number)
+        if other != holder:
+            self.talk(
+                other, f"wait-job {job_id} 50\r\n",
+                lambda heard: self.model.wait_job(other, job_id, 50),
+            )  # fmt: skip
+        self.talk(holder, f"bury {job_id} 0\r\n", lambda heard: self.model.bury(holder, job_id, 0))
+
+    def do_to_one(self, place: int, deed: str) -> None:
+        """
+        Have a job reserved, and buried or lost for good by its first release.
+        """
+        if not deed or not self.anybody:
+            return
+        number, job_id = self.idle(place), self.pick(place, "ready", "delayed")
+        if deed == "die" and job_id in self.model.jobs:
+            self.set_policy(number, self.model.jobs[job_id].tube, ["max-reserves=1"])
+        self.talk(
+            number, f"reserve-job {job_id}\r\n",
+            lambda heard: self.model.reserve_job(number, job_id),
+        )  # fmt: skip
+        if deed == "bury":
+            self.bury(number, place, 0)
+        elif deed == "die":
+            self.release(number, place, 0, 0)
+
+    # Puts.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, tube=TUBE, jobs=st.lists(NEW_JOB, min_size=1, max_size=3),
+          is_batch=st.booleans())  # fmt: skip
+    def put(self, number: int, tube: str, jobs: list[NewJob], is_batch: bool) -> None:
+        number = self.idle(number)
+        self.use(number, tube)
+        for batch in [jobs] if is_batch else [[job] for job in jobs]:
+            if self.model.peers[number].is_blocked:
+                return
+            self.put_some(number, batch, is_batch=is_batch)
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, tube=TUBE, job=NEW_JOB, ahead=st.sampled_from([-5, 0, 3, 11]))
+    def put_at(self, number: int, tube: str, job: NewJob, ahead: int) -> None:
+        """
+        At a whole second, and no two of them for the same one.
+        """
+        number = self.idle(number)
+        self.use(number, tube)
+        dues = {each.due for each in self.model.jobs.values()}
+        at = self.model.now // TICKS + ahead
+        while at * TICKS in dues:
+            at += 1
+        if not self.model.peers[number].is_blocked:
+            self.put_some(number, [job], is_batch=False, at=at)
+
+    @precondition(lambda self: self.anybody and any(self.keys()))
+    @rule(number=WHO, place=PLACE, job=NEW_JOB, is_batch=st.booleans(),
+          late=st.sampled_from([None, -1, 1]))  # fmt: skip
+    def put_rival(
+        self, number: int, place: int, job: NewJob, is_batch: bool, late: int | None
+    ) -> None:  # fmt: skip
+        """
+        Put a job whose unique key another one has, or had before it died or was deleted.
+
+        :param late: if it is remembered, whether just before its end, or just behind.
+        """
+        keys = self.keys()
+        tube, unique = keys[place % len(keys)]
+        _, until = self.model.remembered.get((tube, unique), (0, 0))
+        wait = until - self.model.now + (late or 0) * 5 * STEP_TICKS
+        if late is not None and 0 < wait < 10 * TICKS:
+            self.go(wait)
+        if not self.anybody:
+            return
+        self.put(number, tube, [(*job[:4], unique, *job[5:])], is_batch)
+
+    def keys(self) -> list[tuple[str, str]]:
+        """
+        Give the tubes and the unique keys of jobs that are or were there.
+        """
+        jobs = [job for job in self.model.jobs.values() if job.unique]
+        return [*self.model.remembered, *[(job.dead_from or job.tube, job.unique) for job in jobs]]
+
+    def put_some(
+        self, number: int, jobs: list[NewJob], *, is_batch: bool, at: int | None = None
+    ) -> None:  # fmt: skip
+        """
+        Put a batch, or one job; ids are what the server says, but higher than all before.
+
+        :param at: the second when it is ready.
+        """
+        words = f"put-batch {len(jobs)}\r\n" if is_batch else "put " if at is None else "put-at "
+        lines = [lines_of(job, None if at is None else STARTED_S + at) for job in jobs]
+        due = None if at is None else at * TICKS
+
+        def answer(heard: str) -> str:
+            new = [line.split() for line in heard.split("\r\n") if line.startswith("INSERTED ")]
+            made = [job_of(job) for job in jobs]
+            for job, words in zip(made, new, strict=False):
+                if len(words) == 2:
+                    job.job_id = int(words[1])
+                    assert job.job_id > self.last_id
+                    self.last_id = job.job_id
+            return self.model.put(number, made, is_batch=is_batch, at=due)
+
+        self.talk(number, words + "".join(lines), answer)
+
+    def use(self, number: int, tube: str) -> None:
+        """
+        Use a tube.
+        """
+        if self.model.peers[number].using != tube:
+            self.model.peers[number].using = tube
+            self.talk(number, f"use {tube}\r\n", lambda heard: f"USING {tube}\r\n")
+
+    # Reserves.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, timeout=TIMEOUTS)
+    def reserve(self, number: int, timeout: int | None) -> None:
+        number = self.idle(number)
+        line = "reserve" if timeout is None else f"reserve-with-timeout {timeout}"
+        self.talk(
+            number, f"{line}\r\n",
+            lambda heard: self.model.reserve(number, timeout, (*ids_of(heard), 0)[0]),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, count=st.integers(1, 4))
+    def reserve_batch(self, number: int, count: int) -> None:
+        number = self.idle(number)
+        self.talk(
+            number, f"reserve-batch {count}\r\n",
+            lambda heard: self.model.reserve_batch(number, count, ids_of(heard)),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE)
+    def reserve_job(self, number: int, place: int) -> None:
+        number, job_id = self.idle(number), self.pick(place)
+        self.talk(
+            number, f"reserve-job {job_id}\r\n",
+            lambda heard: self.model.reserve_job(number, job_id),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, tube=TUBE, weight=st.sampled_from([0, 1, 3]))
+    def watch(self, number: int, tube: str, weight: int) -> None:
+        number = self.idle(number)
+        peer = self.model.peers[number]
+        peer.turns = {}
+        if tube in peer.watched and len(peer.watched) > 1 and not weight:
+            del peer.watched[tube]
+            line = f"ignore {tube}\r\n"
+        else:
+            peer.watched[tube] = weight or 1
+            line = f"watch {tube} {weight}\r\n" if weight else f"watch {tube}\r\n"
+        self.talk(number, line, lambda heard: f"WATCHING {len(peer.watched)}\r\n")
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, mode=st.sampled_from(["fifo", "weighted", "weighted-fair"]))
+    def reserve_mode(self, number: int, mode: str) -> None:
+        number = self.idle(number)
+        self.model.peers[number].mode = mode
+        self.model.peers[number].turns = {}
+        self.talk(number, f"reserve-mode {mode}\r\n", lambda heard: f"USING {mode}\r\n")
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, weights=st.tuples(*[st.sampled_from([1, 3])] * 2), count=st.integers(6, 9))
+    def share(self, number: int, weights: tuple[int, int], count: int) -> None:
+        """
+        Choose by weight among two tubes with many jobs, for some time.
+        """
+        number = self.idle(number)
+        self.reserve_mode(number, "weighted")
+        for tube, weight in zip(("a", "b"), weights, strict=True):
+            if self.model.peers[number].is_blocked:
+                return
+            self.put(number, tube, [(0, 0, 100, "", "", "", "", "")] * 9, True)
+            self.watch(number, tube, weight)
+        self.reserve_batch(number, count)
+        for tube in TUBES:
+            self.flush(number, tube, "ready")
+
+    # What a worker says of its job.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, is_own=st.booleans())
+    def delete(self, number: int, place: int, is_own: bool) -> None:
+        number, job_id = self.idle(number), self.pick(place)
+        if is_own:
+            number, job_id = self.pick_held(number, place)
+        self.talk(
+            number, f"delete {job_id}\r\n",
+            lambda heard: self.model.delete(number, [job_id], is_batch=False),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, places=st.lists(PLACE, min_size=1, max_size=3))
+    def delete_batch(self, number: int, places: list[int]) -> None:
+        number, ids = self.idle(number), [self.pick(place) for place in places]
+        self.talk(
+            number, f"delete-batch {' '.join(map(str, ids))}\r\n",
+            lambda heard: self.model.delete(number, ids, is_batch=True),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, pri=PRIORITIES, delay=DELAYS)
+    def release(self, number: int, place: int, pri: int, delay: int) -> None:
+        number, job_id = self.pick_held(number, place)
+        self.talk(
+            number, f"release {job_id} {pri} {delay}\r\n",
+            lambda heard: self.model.release(number, job_id, pri, delay),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, pri=PRIORITIES)
+    def bury(self, number: int, place: int, pri: int) -> None:
+        number, job_id = self.pick_held(number, place)
+        self.talk(
+            number, f"bury {job_id} {pri}\r\n", lambda heard: self.model.bury(number, job_id, pri)
+        )
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE)
+    def touch(self, number: int, place: int) -> None:
+        number, job_id = self.pick_held(number, place)
+        self.talk(number, f"touch {job_id}\r\n", lambda heard: self.model.touch(number, job_id))
+
+    # Kicks.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, bound=st.integers(1, 3))
+    def kick(self, number: int, bound: int) -> None:
+        number = self.idle(number)
+        self.talk(number, f"kick {bound}\r\n", lambda heard: self.model.kick(number, bound))
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE)
+    def kick_job(self, number: int, place: int) -> None:
+        number, job_id = self.idle(number), self.pick(place, "buried", "delayed")
+        self.talk(number, f"kick-job {job_id}\r\n", lambda heard: self.model.kick_job(job_id))
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, more=st.sampled_from([-1, -1, 0, 1]))
+    def kick_dead(self, number: int, place: int, more: int) -> None:
+        """
+        Kick about as many as there are.
+        """
+        number = self.idle(number)
+        dead = sorted([job.dead_from for job in self.letters()]) or [*TUBES]
+        tube = dead[place % len(dead)] if place % 2 else max(dead, key=dead.count)
+        bound = max(0, dead.count(tube) + more)
+        self.talk(
+            number, f"kick-dead {tube} {bound}\r\n",
+            lambda heard: self.model.kick_dead(tube, bound),
+        )  # fmt: skip
+
+    # Moves, updates, flushes.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, tube=TUBE)
+    def move(self, number: int, place: int, tube: str) -> None:
+        number, job_id = self.idle(number), self.pick(place)
+        self.talk(
+            number, f"move-job {job_id} {tube}\r\n",
+            lambda heard: self.model.move(number, job_id, tube),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, pri=PRIORITIES, delay=DELAYS, ttr=TTRS,
+          body=st.none() | BODIES,
+          state=st.sampled_from(["", "reserved", "delayed", True]))  # fmt: skip
+    def update(
+        self, number: int, place: int, pri: int, delay: int, ttr: int, body: str | None,
+        state: str | bool,
+    ) -> None:  # fmt: skip
+        number, job_id = self.idle(number), self.pick(place, state)
+        if state == "reserved":
+            number, job_id = self.pick_held(number, place)
+        more = "\r\n" if body is None else f" {len(body)}\r\n{body}\r\n"
+        self.talk(
+            number, f"update-job {job_id} {pri} {delay} {ttr}{more}",
+            lambda heard: self.model.update(number, job_id, pri, delay, ttr, body),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, tube=TUBE, state=st.sampled_from(["", "ready", "delayed", "buried"]))
+    def flush(self, number: int, tube: str, state: str) -> None:
+        number = self.idle(number)
+        self.talk(
+            number, f"flush-tube {tube} {state}".strip() + "\r\n",
+            lambda heard: self.model.flush(tube, state),
+        )  # fmt: skip
+
+    # Tubes, and the server.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, tube=TUBE, seconds=st.sampled_from([0, 6]))
+    def pause(self, number: int, tube: str, seconds: int) -> None:
+        number = self.idle(number)
+        self.talk(
+            number, f"pause-tube {tube} {seconds}\r\n",
+            lambda heard: self.model.pause(tube, seconds),
+        )  # fmt: skip
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, tube=TUBE, rules=st.lists(RULES, min_size=1, max_size=2))
+    def set_policy(self, number: int, tube: str, rules: list[str]) -> None:
+        number, pairs = self.idle(number), dict([near(self.model, tube, each) for each in rules])
+        words = " ".join(f"{key}={value}" for key, value in pairs.items())
+        self.talk(
+            number, f"tube-policy {tube} {words}\r\n",
+            lambda heard: self.model.set_policy(tube, pairs),
+        )  # fmt: skip
+        shown = read_mapping(self.keeper.ask(f"tube-policy {tube}\r\n".encode()).split(b"\r\n")[1])
+        found = {key: value for key, value in shown if not key.endswith("-from")}
+        assert found == self.model.rules(tube)
+
+    @precondition(lambda self: self.anybody and any(self.letters()))
+    @rule(number=WHO, place=PLACE, ahead=st.integers(1, 3))
+    def end_dead(self, number: int, place: int, ahead: int) -> None:
+        """
+        Have dead letters deleted, some time after their deaths.
+        """
+        letters = self.letters()
+        tube = letters[place % len(letters)].tube
+        self.set_policy(number, tube, ["expired=delete", f"max-age=~{ahead}"])
+        self.pass_time(ahead)
+
+    def letters(self) -> list[Job]:
+        """
+        Give all dead letters.
+        """
+        return [job for job in self.model.jobs.values() if job.dead_from]
+
+    @rule(file=st.sampled_from(FILES))
+    def declare(self, file: list[tuple[str, dict[str, str]]]) -> None:
+        self.go(STEP_TICKS)
+        self.model.file = file
+        self.server.declared = DeclaredPolicies(file)
+        self.queue.policies.declare(self.server.declared, self.now_ns)
+        self.keeper.ask(b"list-tube-used\r\n")
+        self.rest()
+        self.model.settle()
+        self.check()
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, word=st.sampled_from(["drain", "undrain", "undrain"]))
+    def drain(self, number: int, word: str) -> None:
+        self.model.is_draining = word == "drain"
+        said = "DRAINING\r\n" if word == "drain" else "NOT_DRAINING\r\n"
+        self.talk(self.idle(number), f"{word}\r\n", lambda heard: said)
+
+    # Waiting.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, seconds=st.sampled_from([0, 4, 50]))
+    def wait_job(self, number: int, place: int, seconds: int) -> None:
+        number, job_id = self.idle(number), self.pick(place)
+        self.talk(
+            number, f"wait-job {job_id} {seconds}\r\n",
+            lambda heard: self.model.wait_job(number, job_id, seconds),
+        )  # fmt: skip
+
+    @rule(number=WHO)
+    def cancel_reserve(self, number: int) -> None:
+        self.cancel(number)
+
+    @rule(number=WHO)
+    def hang_up(self, number: int) -> None:
+        self.go(STEP_TICKS)
+        self.model.step += 1
+        client = self.clients[number]
+        order = list(client.protocol.session.reserved)
+        client.hang_up()
+        self.rest()
+        self.model.hang_up(number, order)
+        self.clients[number] = self.come(number)
+        self.check()
+
+    # Looks.
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, group=st.sampled_from(["g", "h"]))
+    def look(self, number: int, group: str) -> None:
+        number = self.idle(number)
+        self.talk(number, "peek-ready\r\n", lambda heard: self.model.peek_ready(number))
+        if self.model.peers[number].is_blocked:
+            return
+        said = self.keeper.ask(f"stats-group {group}\r\n".encode())
+        expected = self.model.stats_group(group)
+        if expected is None:
+            assert said == b"NOT_FOUND\r\n"
+        else:
+            shown = dict(read_mapping(said.split(b"\r\n")[1]))
+            assert {key: shown[key] for key in expected} == expected
+
+    # Time, the log, and the end of the process.
+
+    @precondition(lambda self: not self.model.is_draining)
+    @rule(count=st.integers(1, 12))
+    def others_come_and_go(self, count: int) -> None:
+        """
+        So that segments end, and are compacted.
+        """
+        other = self.server.connect()
+        other.ask(b"use other\r\n")
+        for _ in range(count):
+            said = other.ask(b"put 0 0 60 3000\r\n" + b"y" * 3000 + b"\r\n")
+            self.last_id = max(self.last_id, int(said.split()[1]))
+            other.ask(b"delete %d\r\n" % self.last_id)
+        other.hang_up()
+        self.rest()
+        self.go(TICKS)
+
+    @rule(seconds=st.sampled_from([1, 2, 4, 9]))
+    def pass_time(self, seconds: int) -> None:
+        self.go(seconds * TICKS)
+
+    @rule()
+    def wait_for_what_is_due(self) -> None:
+        due = self.model.next_due() - self.model.now
+        if due <= 100 * TICKS:
+            self.go(due + STEP_TICKS)
+
+    @rule(is_killed=st.booleans())
+    def restart(self, is_killed: bool) -> None:
+        self.write_all()
+        if is_killed:
+            self.server.kill()
+        else:
+            self.server.stop()
+            self.server.advance()
+        self.server.start()
+        self.model.restart()
+        self.connect()
+        self.model.settle()
+        self.check()
+
+    @invariant()
+    def all_jobs_are_listed_as_the_model_has_them(self) -> None:
+        if not hasattr(self, "server"):
+            return
+        assert not self.server.failures
+        assert self.differences(self.model) == []
+
+    @invariant()
+    def what_is_counted_is_there(self) -> None:
+        if not hasattr(self, "server"):
+            return
+        state, jobs = self.queue.state, self.model.jobs.values()
+        assert (NO_JOBS.count, state.groups.ended) == (0, {})
+        holders = [job for job in jobs if job.holds_key]
+        assert state.unique.lasting == len([job for job in holders if job.unique_s])
+        assert state.unique.remembered == len(self.model.remembered)
+        assert len(state.unique) == len(holders) + len(self.model.remembered)
+        for tube in state.tubes.in_order:
+            ready = self.model.of(tube.name.decode(), "ready")
+            urgent = [job for job in ready if job.pri < 1024]
+            assert (tube.ready_count, tube.urgent) == (len(ready), len(urgent))
+        check_totals(self.queue)
