@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.server.access.guard import Known
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Refusal
 
@@ -29,6 +30,7 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
     (errors.OutOfMemory, 507, "the disk or the memory is full; nothing was changed"),
     (errors.BadFormat, 400, "a value is wrong; nothing was changed"),
     (errors.Duplicate, 409, "a job there has the same unique key"),
+    (errors.Unauthorized, 403, "the access file gives no right to this; nothing was changed"),
 )
 """What the server's refusals are over HTTP."""
 
@@ -121,14 +123,17 @@ class LocalConnections:
         self._service = service
         self._reactor = reactor
 
-    def run(self, peer: str, work: Callable[[Connection], Deferred[T]]) -> Deferred[T]:
+    def run(
+        self, peer: str, work: Callable[[Connection], Deferred[T]], known: Known | None = None
+    ) -> Deferred[T]:
         """
         Make a connection, have something done on it, and close it.
 
         :param peer: the address of who has asked for it.
+        :param known: what is known of who has, where rights are asked for.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
-        connection = self._connect(peer)
+        connection = self._connect(peer, known)
         if connection is None:
             return fail(Refusal(503, "the server takes no more connections"))
         try:
@@ -140,7 +145,7 @@ class LocalConnections:
         outcome.addErrback(_refused)
         return outcome
 
-    def _connect(self, peer: str) -> Connection | None:
+    def _connect(self, peer: str, known: Known | None) -> Connection | None:
         address = (IPv6Address if ":" in peer else IPv4Address)("TCP", peer, 0) if peer else None
         served: Any = self._service.factory.buildProtocol(address)
         if served is None:
@@ -150,6 +155,8 @@ class LocalConnections:
         connection = Connection(self._reactor)
         ours.protocol, theirs.protocol = connection, served
         served.makeConnection(theirs)
+        if self._service.access is not None:
+            self._service.access.guard.introduce(served.session, known or Known())
         made: Any = connection
         made.makeConnection(ours)
         return connection

@@ -159,7 +159,7 @@ class ReadingApi:
         return self._asked(call, lambda connection: connection.list_connections(), _rows)
 
     def _asked(self, call: Call, ask: Any, make: Any) -> "Deferred[Document]":
-        return self._connections.run(call.peer, ask).addCallback(make)
+        return self._connections.run(call.peer, ask, call.known).addCallback(make)
 
 
 def _job_document(answers: list[Any]) -> Document:

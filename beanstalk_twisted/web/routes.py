@@ -8,6 +8,21 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+OPEN: Final = "open"
+"""For everybody."""
+
+SOME: Final = "some"
+"""For whoever has any right."""
+
+EVERYTHING: Final = "everything"
+"""For who may look at all tubes, since all are in it."""
+
+METRICS: Final = "metrics"
+"""As `EVERYTHING`, or for everybody if the file says so."""
+
+COMMANDS: Final = "commands"
+"""The commands that it runs ask."""
+
 
 class Route(NamedTuple):
     """
@@ -17,28 +32,30 @@ class Route(NamedTuple):
     :ivar method: ``GET``, for ``HEAD`` too, or ``POST``.
     :ivar operation: the id of its operation; no two rows have the same.
     :ivar writes: whether it changes something; then it needs ``--http-write``.
+    :ivar asks: whom it is for, where rights are asked for (docs/access.md).
     """
 
     path: str
     method: str
     operation: str
     writes: bool = False
+    asks: str = COMMANDS
 
 
 ROUTES: Final = (
-    Route("/healthz", "GET", "healthz"),
-    Route("/readyz", "GET", "readyz"),
-    Route("/metrics", "GET", "metrics"),
-    Route("/", "GET", "console"),
-    Route("/static/{file}", "GET", "static"),
-    Route("/live", "GET", "live"),
-    Route("/api/v1/openapi.json", "GET", "getDescription"),
-    Route("/api/v1/server", "GET", "getServer"),
+    Route("/healthz", "GET", "healthz", asks=OPEN),
+    Route("/readyz", "GET", "readyz", asks=OPEN),
+    Route("/metrics", "GET", "metrics", asks=METRICS),
+    Route("/", "GET", "console", asks=SOME),
+    Route("/static/{file}", "GET", "static", asks=SOME),
+    Route("/live", "GET", "live", asks=EVERYTHING),
+    Route("/api/v1/openapi.json", "GET", "getDescription", asks=SOME),
+    Route("/api/v1/server", "GET", "getServer", asks=EVERYTHING),
     Route("/api/v1/server/drain", "POST", "drain", writes=True),
     Route("/api/v1/server/undrain", "POST", "undrain", writes=True),
-    Route("/api/v1/log", "GET", "getLog"),
+    Route("/api/v1/log", "GET", "getLog", asks=EVERYTHING),
     Route("/api/v1/connections", "GET", "listConnections"),
-    Route("/api/v1/tubes", "GET", "listTubes"),
+    Route("/api/v1/tubes", "GET", "listTubes", asks=EVERYTHING),
     Route("/api/v1/tubes/{tube}", "GET", "getTube"),
     Route("/api/v1/tubes/{tube}/pause", "POST", "pauseTube", writes=True),
     Route("/api/v1/tubes/{tube}/kick", "POST", "kickTube", writes=True),

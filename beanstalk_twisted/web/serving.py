@@ -36,6 +36,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     overview, static = Overview(service, may_write=settings.may_write), StaticFiles()
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.tell = service.audit.tell_request
+    site.access = lambda: service.access
     site.parts += [lag, health.probe, live]
     site.operations = {
         "healthz": health.healthz,

@@ -50,7 +50,7 @@ def test_tokens_users_and_the_file_that_is_read_again(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         port = server.port()
         connection = server.connect()
-        assert connection.ask(b"use mail\r\n") == REFUSED
+        assert connection.ask(b"stats\r\n") == REFUSED
         assert connection.ask(b"auth " + OTHER_TOKEN + b"\r\n") == REFUSED
         assert connection.ask(b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
         assert connection.ask(b"use mail\r\n") == b"USING mail\r\n"

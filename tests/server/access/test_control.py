@@ -44,8 +44,8 @@ def jobs_of(server: MemoryServer) -> int:
 def test_a_right_token_makes_somebody_of_nobody_and_another_one_somebody_else() -> None:
     server = guarded(rules(it={"put": "a"}, other={"put": "b"}))
     client = server.connect()
-    assert client.ask(b"use a\r\n") == REFUSED
-    assert client.ask(AUTH + b"use a\r\n" + PUT_X) == AUTHORIZED + b"USING a\r\nINSERTED 1\r\n"
+    assert client.ask(b"use a\r\n" + PUT_X) == b"USING a\r\n" + REFUSED
+    assert client.ask(AUTH + PUT_X) == AUTHORIZED + b"INSERTED 1\r\n"
     assert client.ask(b"auth " + OTHER_TOKEN + b"\r\n" + PUT_X) == AUTHORIZED + REFUSED
 
 
