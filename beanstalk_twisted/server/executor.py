@@ -358,6 +358,8 @@ class Executor:
         gate = context.gate
         if gate is not None and parsed is not None and gate.refuses(self._session, parsed):
             jobs.refuse(UNAUTHORIZED)
+            # Whoever has no right is told that, whatever else is wrong.
+            jobs.refusal = UNAUTHORIZED
         return jobs
 
     def begin_long_line(self, line: bytes) -> Incoming:

@@ -166,9 +166,10 @@ def test_a_refused_body_is_not_kept_while_it_comes() -> None:
     assert client.take() == REFUSED
 
 
-def test_a_body_that_is_too_large_for_anybody_is_refused_as_any_other() -> None:
+@pytest.mark.parametrize("line", [b"put 0 0 60 11", b"put-at 0 0 60 11", b"put 0 0 60 11 grp:a"])
+def test_a_body_that_is_too_large_for_anybody_is_refused_as_any_other(line: bytes) -> None:
     client = guarded(rules(), max_job_bytes=10).connect()
-    assert client.ask(b"put 0 0 60 11\r\n" + bytes(11) + b"\r\n") == REFUSED
+    assert client.ask(line + b"\r\n" + bytes(11) + b"\r\n") == REFUSED
 
 
 # Rights that are lost.
