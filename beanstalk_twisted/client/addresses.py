@@ -48,6 +48,9 @@ def endpoint(text: str) -> str:
 
     :raise ValueError: it is none.
     """
+    if text.startswith(URL):
+        # It is not shown: it may have a token.
+        raise ValueError(f"no server: an address that begins with {URL} cannot stand here")
     if text.startswith(ENDPOINTS):
         _check_place(text)
         return text

@@ -34,15 +34,19 @@ class Session:
         it goes on waiting.
     :ivar timeout_ns: when its `reserve` or `wait-job` gives up, None for never.
     :ivar waits_from_ns: when its newest wait for a job, or for the end of one, began.
+    :ivar may_put_into: where rights are asked for, the tube that it was last allowed to put into.
+    :ivar may_reserve: likewise, whether it was allowed to reserve from all that it watches.
+    :ivar is_doubtful: likewise, whether its rights have changed while it held jobs.
     :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
     :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
         "_deadlines", "_next_share", "_ready_index", "_weighted", "_weights", "awaited_id",
-        "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_half_closed", "is_producer",
-        "is_waiting", "is_worker", "mode", "number", "reserved", "timeout_ns", "using",
-        "wait_serial", "waits_from_ns", "wanted", "watching", "watching_order",
+        "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_doubtful", "is_half_closed",
+        "is_producer", "is_waiting", "is_worker", "may_put_into", "may_reserve", "mode", "number",
+        "reserved", "timeout_ns", "using", "wait_serial", "waits_from_ns", "wanted", "watching",
+        "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -54,6 +58,8 @@ class Session:
         self.reserved: dict[int, int] = {}
         self.is_producer = self.is_worker = self.is_waiting = False
         self.is_busy = self.is_half_closed = self.has_answer = False
+        self.may_put_into: Tube | None = None
+        self.may_reserve = self.is_doubtful = False
         self.awaited_id = 0
         self.timeout_ns: int | None = None
         self.wait_serial = self.waits_from_ns = self.wanted = 0

@@ -227,9 +227,14 @@ class Executor:
             return self._leave_or_refuse(line, start, parsed)
         self.line, self.at = line, end
         queue.tally.commands["cmd-put"] += 1
-        if context.gate is not None and context.gate.refuses_put(self._session):
+        gate, session = context.gate, self._session
+        # To call the gate for each put would be a percent of what it costs.
+        if (
+            gate is not None and session.using is not session.may_put_into
+            and gate.refuses_put(session)
+        ):  # fmt: skip
             if observer is not None:
-                observer.command_received(self._session, line, parsed)
+                observer.command_received(session, line, parsed)
             return REFUSED
         draft = queue.begin_put(self._session, now_ns)
         answer, body = None, b""
@@ -364,6 +369,8 @@ class Executor:
         gate = context.gate
         if gate is not None and parsed is not None and gate.refuses(self._session, parsed):
             jobs.refuse(UNAUTHORIZED)
+            # Whoever has no right is told that, whatever else is wrong.
+            jobs.refusal = UNAUTHORIZED
         return jobs
 
     def begin_long_line(self, line: bytes) -> Incoming:

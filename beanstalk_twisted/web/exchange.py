@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
+from beanstalk_twisted.server.access.guard import Known
+
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 PROBLEM: Final = "application/problem+json"
@@ -24,6 +26,7 @@ class Call(NamedTuple):
     :ivar headers: by lower-case name; of a name given twice, the last.
     :ivar body: at most `channel.MAX_BODY_BYTES`.
     :ivar peer: the client's address and port, in words; empty if it has none.
+    :ivar known: what is known of the client, where rights are asked for.
     """
 
     parameters: Mapping[str, str] = {}
@@ -31,6 +34,7 @@ class Call(NamedTuple):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     peer: str = ""
+    known: Known | None = None
 
 
 class Document(NamedTuple):

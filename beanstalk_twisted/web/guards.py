@@ -1,14 +1,16 @@
 """
 Whom the endpoint answers, and the headers that keep a browser from doing harm.
 
-There is no password: whoever may connect may ask.  What is refused here is a web page of somebody
-else that makes its reader's browser ask for it.
+Without an access file there is no password: whoever may connect may ask.  What is refused here
+besides is a web page of somebody else that makes its reader's browser ask for it.
 """
 
+import base64
+import binascii
 import ipaddress
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 WRITE_HEADER: Final = "x-beanstalk-request"
 """A request that writes has it, with any value: no page of another origin can send it unasked."""
@@ -23,6 +25,43 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 """Of every reply; an operation may replace them."""
+
+CHALLENGE: Final = 'Basic realm="beanstalk-twisted", charset="UTF-8", Bearer'
+"""Of a reply that asks who somebody is: a browser asks its reader then."""
+
+MAX_CREDENTIALS: Final = 1024
+"""Characters of a header Authorization that are looked at."""
+
+
+class Credentials(NamedTuple):
+    """
+    What a request shows.
+
+    :ivar name: of an identity; empty if it names none.
+    """
+
+    token: bytes
+    name: str = ""
+
+
+def credentials_of(header: str) -> Credentials | None:
+    """
+    Read a header Authorization: ``Bearer TOKEN``, or ``Basic`` with a name, or none, and the token
+    as the password.
+
+    :return: None if it is neither.
+    """
+    scheme, _, value = header[:MAX_CREDENTIALS].strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return Credentials(value.strip().encode("latin-1", "replace"))
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, token = base64.b64decode(value.strip(), validate=True).partition(b":")
+        return Credentials(token, name.decode()) if colon else None
+    except (binascii.Error, ValueError):
+        return None
+
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::[0-9]{1,5})?")
 

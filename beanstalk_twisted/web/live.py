@@ -69,7 +69,8 @@ class Viewer:
         if self._outlet is None:
             return
         self._dropped = 0 if self._outlet.write(frame) else self._dropped + 1
-        if self._dropped >= MAX_DROPPED:
+        # It may have ended just now.
+        if self._dropped >= MAX_DROPPED and self._outlet is not None:
             self._outlet.end()
 
 

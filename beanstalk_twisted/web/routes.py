@@ -10,6 +10,24 @@ from urllib.parse import unquote
 
 TUBE: Final = "{tube}"
 
+OPEN: Final = "open"
+"""For everybody."""
+
+SOME: Final = "some"
+"""For whoever has any right."""
+
+EVERYTHING: Final = "everything"
+"""For who may look at all tubes, since all are in it."""
+
+MANAGED: Final = "managed"
+"""For who may manage all tubes."""
+
+METRICS: Final = "metrics"
+"""As `EVERYTHING`, or for everybody if the file says so."""
+
+COMMANDS: Final = "commands"
+"""The commands that it runs ask."""
+
 
 class Route(NamedTuple):
     """
@@ -21,46 +39,48 @@ class Route(NamedTuple):
     :ivar method: ``GET``, for ``HEAD`` too, or ``POST``.
     :ivar operation: the id of its operation; no two rows have the same.
     :ivar writes: whether it changes something; then it needs ``--http-write``.
+    :ivar asks: whom it is for, where rights are asked for (docs/access.md).
     """
 
     path: str
     method: str
     operation: str
     writes: bool = False
+    asks: str = COMMANDS
 
 
 ROUTES: Final = (
-    Route("/healthz", "GET", "healthz"),
-    Route("/readyz", "GET", "readyz"),
-    Route("/metrics", "GET", "metrics"),
-    Route("/", "GET", "console"),
-    Route("/static/{file}", "GET", "static"),
-    Route("/live", "GET", "live"),
-    Route("/reports/{file}", "GET", "report"),
-    Route("/api/v1/reports", "GET", "listReports"),
-    Route("/api/v1/openapi.json", "GET", "getDescription"),
-    Route("/api/v1/server", "GET", "getServer"),
+    Route("/healthz", "GET", "healthz", asks=OPEN),
+    Route("/readyz", "GET", "readyz", asks=OPEN),
+    Route("/metrics", "GET", "metrics", asks=METRICS),
+    Route("/", "GET", "console", asks=SOME),
+    Route("/static/{file}", "GET", "static", asks=SOME),
+    Route("/live", "GET", "live", asks=EVERYTHING),
+    Route("/reports/{file}", "GET", "report", asks=EVERYTHING),
+    Route("/api/v1/reports", "GET", "listReports", asks=EVERYTHING),
+    Route("/api/v1/openapi.json", "GET", "getDescription", asks=SOME),
+    Route("/api/v1/server", "GET", "getServer", asks=EVERYTHING),
     Route("/api/v1/server/drain", "POST", "drain", writes=True),
     Route("/api/v1/server/undrain", "POST", "undrain", writes=True),
-    Route("/api/v1/log", "GET", "getLog"),
-    Route("/api/v1/log/segments", "GET", "listSegments"),
+    Route("/api/v1/log", "GET", "getLog", asks=EVERYTHING),
+    Route("/api/v1/log/segments", "GET", "listSegments", asks=EVERYTHING),
     Route("/api/v1/connections", "GET", "listConnections"),
-    Route("/api/v1/tubes", "GET", "listTubes"),
+    Route("/api/v1/tubes", "GET", "listTubes", asks=EVERYTHING),
     Route("/api/v1/tubes/{tube}", "GET", "getTube"),
-    Route("/api/v1/tubes/{tube}/history", "GET", "getTubeHistory"),
+    Route("/api/v1/tubes/{tube}/history", "GET", "getTubeHistory", asks=EVERYTHING),
     Route("/api/v1/tubes/{tube}/pause", "POST", "pauseTube", writes=True),
     Route("/api/v1/tubes/{tube}/kick", "POST", "kickTube", writes=True),
     Route("/api/v1/tubes/{tube}/flush", "POST", "flushTube", writes=True),
     Route("/api/v1/tubes/{tube}/policy", "POST", "setPolicy", writes=True),
-    Route("/api/v1/policy-keys", "GET", "listPolicyKeys"),
+    Route("/api/v1/policy-keys", "GET", "listPolicyKeys", asks=SOME),
     Route("/api/v1/tubes/{tube}/jobs", "GET", "listJobs"),
     Route("/api/v1/tubes/{tube}/jobs", "POST", "putJob", writes=True),
-    Route("/api/v1/search", "GET", "search"),
-    Route("/api/v1/groups", "GET", "listGroups"),
-    Route("/api/v1/runs", "GET", "listRuns"),
-    Route("/api/v1/runs", "POST", "beginRun", writes=True),
-    Route("/api/v1/runs/{run}", "GET", "getRun"),
-    Route("/api/v1/runs/{run}/stop", "POST", "stopRun", writes=True),
+    Route("/api/v1/search", "GET", "search", asks=EVERYTHING),
+    Route("/api/v1/groups", "GET", "listGroups", asks=EVERYTHING),
+    Route("/api/v1/runs", "GET", "listRuns", asks=EVERYTHING),
+    Route("/api/v1/runs", "POST", "beginRun", writes=True, asks=MANAGED),
+    Route("/api/v1/runs/{run}", "GET", "getRun", asks=EVERYTHING),
+    Route("/api/v1/runs/{run}/stop", "POST", "stopRun", writes=True, asks=MANAGED),
     Route("/api/v1/jobs/{job}", "GET", "getJob"),
     Route("/api/v1/jobs/{job}/kick", "POST", "kickJob", writes=True),
     Route("/api/v1/jobs/{job}/delete", "POST", "deleteJob", writes=True),

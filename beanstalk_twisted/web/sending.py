@@ -159,9 +159,15 @@ class StreamOutlet:
     An `exchange.Outlet`: what its client does not take is dropped, not kept.
     """
 
-    def __init__(self, request: BoundedRequest, stream: Stream) -> None:
+    def __init__(
+        self, request: BoundedRequest, stream: Stream, is_outdated: Callable[[], bool]
+    ) -> None:
+        """
+        :param is_outdated: says before each piece whether who asked is to be asked who they are.
+        """
         self._request: Any = request
         self._stream = stream
+        self._is_outdated = is_outdated
         self._is_paused = False
         self._is_over = False
 
@@ -179,6 +185,9 @@ class StreamOutlet:
 
     def write(self, data: bytes) -> bool:
         if self._is_over or self._is_paused:
+            return False
+        if self._is_outdated():
+            self.end()
             return False
         self._request.write(data)
         return True

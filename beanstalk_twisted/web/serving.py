@@ -52,6 +52,7 @@ def make_site(
     static, reports = StaticFiles(), ReportFiles(settings.report, make_io)
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
+    site.access = lambda: service.access
     history = TubeHistory(
         service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
     )

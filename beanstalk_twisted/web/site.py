@@ -3,6 +3,7 @@ The HTTP server: from a request to its operation, and back.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
@@ -14,7 +15,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
 
+from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.server.access.control import AccessControl
+from beanstalk_twisted.server.access.guard import Known
+from beanstalk_twisted.web.authorization import check_route, known_by, refusal_of
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
     BoundedChannel,
@@ -22,8 +27,14 @@ from beanstalk_twisted.web.channel import (
     lower_case,
 )
 from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
-from beanstalk_twisted.web.guards import HEADERS, WRITE_HEADER, host_is_ours, is_own_request
-from beanstalk_twisted.web.routes import NoRoute, Route, RouteTable, WrongMethod
+from beanstalk_twisted.web.guards import (
+    CHALLENGE,
+    HEADERS,
+    WRITE_HEADER,
+    host_is_ours,
+    is_own_request,
+)
+from beanstalk_twisted.web.routes import OPEN, NoRoute, Route, RouteTable, WrongMethod
 from beanstalk_twisted.web.sending import PieceSender, SharedTurns, StreamOutlet
 
 MAX_CONNECTIONS: Final = 64
@@ -83,6 +94,8 @@ class SiteRequest(BoundedRequest):
 
     log = Logger()
     _is_change = False
+    _known: Known | None = None
+    _rules: AccessRules | None = None
 
     def answer(self) -> None:
         site: Site = self.channel.factory
@@ -90,7 +103,7 @@ class SiteRequest(BoundedRequest):
         try:
             answer = self._answered(site)
         except Refusal as refusal:
-            answer = problem(refusal.status, refusal.detail)
+            answer = self._told(refusal)
         except WrongMethod as wrong:
             detail = f"this path has {wrong.allowed}"
             answer = problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"Allow": wrong.allowed})
@@ -120,7 +133,24 @@ class SiteRequest(BoundedRequest):
         call = Call(parameters, _fields(query), headers, self.content.getvalue(), peer)
         if route.writes and peer:
             site.begin(peer)
-        return site.operations[route.operation](call)
+        access = site.access()
+        if access is None or route.asks == OPEN:
+            return site.operations[route.operation](call)
+        known = known_by(access, self.channel.transport, headers.get("authorization", ""))
+        return known.addCallback(self._allowed, site, access, route, call)
+
+    def _allowed(
+        self, known: Known, site: "Site", access: AccessControl, route: Route, call: Call
+    ) -> Any:
+        """
+        It is known who asks.
+
+        :raise Refusal: what is asked for is not for them.
+        """
+        self._known = known
+        check_route(access.rules, known, route)
+        self._rules = access.rules
+        return site.operations[route.operation](call._replace(known=known))
 
     @property
     def _who(self) -> str:
@@ -147,10 +177,22 @@ class SiteRequest(BoundedRequest):
 
     def _refused(self, failure: Failure) -> Document:
         if isinstance(failure.value, Refusal):
-            return problem(failure.value.status, failure.value.detail)
+            return self._told(failure.value)
         if failure.check(CancelledError):
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, "it was not waited for")
         return self._failed(failure)
+
+    def _told(self, refusal: Refusal) -> Document:
+        """
+        Whoever has not said who they are is asked to.
+        """
+        is_asked = refusal.status == HTTPStatus.FORBIDDEN and self._known is not None
+        if is_asked:
+            refusal = refusal_of(self._known)
+        headers = {}
+        if refusal.status == HTTPStatus.UNAUTHORIZED:
+            headers = {"WWW-Authenticate": CHALLENGE}
+        return problem(refusal.status, refusal.detail, headers)
 
     def _failed(self, failure: Failure) -> Document:
         """
@@ -176,7 +218,15 @@ class SiteRequest(BoundedRequest):
                 PieceSender(self, answer.body, site.reactor, site.turns).begin()
         else:
             self._set_head(HTTPStatus.OK, answer.content_type, {})
-            StreamOutlet(self, answer).begin()
+            StreamOutlet(self, answer, partial(self._is_outdated, site)).begin()
+
+    def _is_outdated(self, site: "Site") -> bool:
+        """
+        Whether the access file was read again since it was asked: then a stream ends, and who comes
+        again is asked again.
+        """
+        access = site.access()
+        return self._rules is not None and access is not None and access.rules is not self._rules
 
     def _audit(self, site: "Site", status: int) -> None:
         """
@@ -227,6 +277,7 @@ class Site(HTTPFactory):
     The endpoint: HTTP/1.1 on any number of ports.
 
     :ivar parts: start and end with the endpoint.
+    :ivar access: gives what asks for rights; None where everybody has all.
     :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
         request's path and the reply's status.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
@@ -249,6 +300,7 @@ class Site(HTTPFactory):
         self.turns = SharedTurns(reactor)
         self.begin: Callable[[str], None] = lambda who: None
         self.tell: Callable[[str, str, int], None] = lambda who, path, status: None
+        self.access: Callable[[], AccessControl | None] = lambda: None
         self.requests = self.refused = 0
         self._channels: set[BoundedChannel] = set()
 

@@ -130,7 +130,7 @@ COMMANDS: Final = (
     Command(
         b"use ",
         (grammar.TUBE,),
-        needs=Needs(rights.PUT | rights.LOOK | rights.MANAGE, rights.NAMED),
+        needs=OPEN,
     ),
     Command(b"watch ", (grammar.TUBE,), needs=Needs(rights.RESERVE, rights.NAMED)),
     Command(b"ignore ", (grammar.TUBE,), needs=OPEN),

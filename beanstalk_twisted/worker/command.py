@@ -4,6 +4,7 @@ The command ``beanstalk-work``: a worker as a process.
 
 import asyncio
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
@@ -36,6 +37,12 @@ from beanstalk_twisted.worker.verdicts import Bury, Delete
 PROGRAM: Final = "beanstalk-work"
 SERVER: Final = "BEANSTALK_SERVER"
 """The variable that names the server."""
+
+SHOWN: Final = "BEANSTALK_TOKEN"
+"""The variable that has the token to be shown to it."""
+
+MAX_TOKEN: Final = 1024
+"""Characters of a file that are looked at for a token."""
 
 _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -110,17 +117,33 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
     return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
 
 
-def scheduler_of(path: str, server: str) -> Service:
+def token_of(path: str | None) -> str | None:
+    """
+    Read the token that is to be shown: of a file, else of the environment.
+
+    :raise ValueError: the file cannot be read.
+    """
+    if path is None:
+        return os.environ.get(SHOWN) or None
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.readline(MAX_TOKEN).strip()
+    except OSError as problem:
+        raise ValueError(f"--token-file {path}: {problem.strerror}") from None
+
+
+def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
     """
     Make what puts the recurring jobs of a file.
 
+    :param token: to be shown to the server.
     :raise ValueError: something is wrong in the file.
     :raise ImportError: what finds out the times is not installed.
     """
     from beanstalk_twisted.worker.recurring import Recurring
     from beanstalk_twisted.worker.schedule import read_schedules
 
-    return Recurring(server, read_schedules(path))
+    return Recurring(server, read_schedules(path), token=token)
 
 
 def choose_reactor(wanted: str, is_coroutine: bool) -> None:
@@ -179,6 +202,11 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     show_envvar=True,
     metavar="SERVER",
     help="HOST:PORT, unix:PATH, or an endpoint of Twisted's.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Show the server the token in this file; without it, that of BEANSTALK_TOKEN.",
 )
 @click.option(
     "-n",
@@ -246,7 +274,8 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 @click.option("-v", "--verbose", count=True, help="Log each end; twice, each beginning too.")
 def cli(
     function: str | None, command: str | None, tubes: tuple[str, ...], mode: str,
-    recurring_path: str | None, server: str, concurrency: int, is_json: bool, in_reactor: bool,
+    recurring_path: str | None, server: str, token_file: str | None, concurrency: int,
+    is_json: bool, in_reactor: bool,
     attempts: int, first_delay: float, exhausted: str, limit_s: float | None, no_touch: bool,
     finish_s: float, reactor_name: str, verbose: int,
 ) -> None:  # fmt: skip
@@ -286,6 +315,7 @@ def cli(
         if reactor_name == "asyncio":
             choose_reactor(reactor_name, True)
         what = doing(function, command, in_reactor) if works else None
+        token = token_of(token_file)
         if reactor_name == "auto":
             choose_reactor(reactor_name, what is not None and what.is_coroutine)
         if what is not None:
@@ -293,11 +323,11 @@ def cli(
             worker = service.Worker(
                 server, names, what.doer, concurrency, weights=weights, mode=mode,
                 serialiser=serialiser, policy=retry, in_threads=what.in_threads, limit_s=limit_s,
-                touches=not no_touch, finish_s=finish_s,
+                touches=not no_touch, finish_s=finish_s, token=token,
             )  # fmt: skip
         elif tubes:
             raise ValueError("--tube is for a function or a --shell command")
-        recurring = None if recurring_path is None else scheduler_of(recurring_path, server)
+        recurring = None if recurring_path is None else scheduler_of(recurring_path, server, token)
     except (ImportError, TypeError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
     run(worker, verbose, told, recurring)

@@ -60,7 +60,7 @@ class Worker(Service, Generic[T]):
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
-        chance: Callable[[], float] = any_random,
+        chance: Callable[[], float] = any_random, token: str | None = None,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an endpoint.
@@ -83,6 +83,7 @@ class Worker(Service, Generic[T]):
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
         :param connections: 1 to ``concurrency``; more than that is never used.
         :param chance: gives a number from 0 up to 1 for each call.
+        :param token: shown on each connection, as of `Client`.
         :raise ValueError: a number is out of its range, there is no tube, one has a name that no
             tube can have, there are weights without a mode in which they count, a coroutine is to
             run in threads, or anything on a clock.
@@ -98,7 +99,7 @@ class Worker(Service, Generic[T]):
             hooks=HookList((Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)), logs=logs,
             threads=threads_of(in_threads, handler, clock, concurrency), touches=touches,
             limit_s=limit_s, finish_s=finish_s, clock=clock, grace_s=grace_s, backoff=backoff,
-            chance=chance,
+            chance=chance, token=token,
         )  # fmt: skip
         self.concurrency = concurrency
         self._scheduler = ReserveScheduler(self._settings, self._reserved, self._look_whether_idle)

@@ -66,6 +66,7 @@ class Settings(Generic[T]):
     grace_s: float
     backoff: Callable[[], Backoff] | None
     chance: Callable[[], float]
+    token: str | None = None
 
     def __post_init__(self) -> None:
         """
@@ -124,7 +125,7 @@ class Settings(Generic[T]):
         return Client(
             self.endpoint, reactor=self.clock, grace_s=self.grace_s,
             backoff=None if self.backoff is None else self.backoff(),
-            logs=self.logs and number == 0, **callbacks,
+            logs=self.logs and number == 0, token=self.token, **callbacks,
         )  # fmt: skip
 
 

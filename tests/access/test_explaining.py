@@ -37,7 +37,6 @@ admin = "*"
         ("worker-1", "drain", "", False, "drain of all tubes needs manage; it has"),
         ("ops", "drain", "", True, 'drain of all tubes needs manage, which it has by admin = "*"'),
         ("ops", "move-job", "a", True, "It needs put of the tube that the job goes to, too"),
-        ("ops", "use", "a", True, "needs put or look or manage, which it has by"),
         ("anonymous", "peek", "public.a", True, 'which it has by look = "public.*"'),
         ("anonymous", "list-connections", "", False, 'needs look; it has look = "public.*"'),
         ("anonymous", "quit", "", True, "quit needs no right"),

@@ -11,6 +11,7 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import without_token
 from beanstalk_twisted.client.connection import Connection, connect
+from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.client.reconnecting import MOST_S
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.server.access.authentication import InlineHashing
@@ -131,6 +132,12 @@ def test_the_token_of_an_address_is_in_no_name_of_the_server() -> None:
     world = World()
     client = Client(f"beanstalk://:{SECRET}@127.0.0.1:1", reactor=world.clock)
     assert SECRET not in repr(vars(client._logged_endpoint))
+
+
+def test_the_client_for_several_servers_takes_none_and_does_not_show_it() -> None:
+    with pytest.raises(ValueError, match="cannot stand here") as caught:
+        Pool([f"beanstalk://:{SECRET}@127.0.0.1:1"], reactor=World().clock)
+    assert SECRET not in str(caught.value)
 
 
 def test_v1_has_no_tokens() -> None:

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
@@ -50,7 +53,7 @@ def test_tokens_users_and_the_file_that_is_read_again(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         port = server.port()
         connection = server.connect()
-        assert connection.ask(b"use mail\r\n") == REFUSED
+        assert connection.ask(b"stats\r\n") == REFUSED
         assert connection.ask(b"auth " + OTHER_TOKEN + b"\r\n") == REFUSED
         assert connection.ask(b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
         assert connection.ask(b"use mail\r\n") == b"USING mail\r\n"
@@ -84,6 +87,29 @@ def test_tokens_users_and_the_file_that_is_read_again(tmp_path: Path) -> None:
     said = "".join(server.said())
     assert TOKEN.decode() not in said and OTHER_TOKEN.decode() not in said
     assert "auth (hidden)" in said
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_worker_shows_its_token(tmp_path: Path, is_file: bool) -> None:
+    rights = f'[identities.worker]\ntoken = "{HASH}"\nworker = "mail"\nput = "mail"\n'
+    (tmp_path / "token").write_bytes(TOKEN + b"\n")
+    with serving(tmp_path, rights) as server:
+        connection = server.connect()
+        assert connection.ask(b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
+        connection.ask(b"use mail\r\n")
+        assert connection.ask(b"put 0 0 60 5\r\nhello\r\n") == b"INSERTED 1\r\n"
+        where = f"127.0.0.1:{server.port()}"
+        work = [sys.executable, "-m", "beanstalk_twisted.work", "-s", where]
+        command = [*work, "--tube", "mail", "--shell", "cat"]
+        environment = {"BEANSTALK_TOKEN": "" if is_file else TOKEN.decode()}
+        shown = ["--token-file", str(tmp_path / "token")] if is_file else []
+        with ServerProcess([*command, "-v", *shown], tmp_path, environment) as worker:
+            while not connection.ask(b"stats-job 1\r\n").startswith(b"NOT_FOUND"):
+                assert worker.process.poll() is None, worker.said()
+                time.sleep(0.05)
+            said = "".join(worker.said())
+        assert TOKEN.decode() not in said
+        connection.close()
 
 
 def test_ports_have_rights_of_their_own_and_a_wrong_file_no_server(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ path.  It wraps the methods of `bindings` once, by the column `Command.needs` of
 whose body is read and dropped if it is refused, asks by itself (`executor`).
 
 A connection is asked for its identity with its first command, and again when the file was read
-again.  What it may do to the tubes that it uses and watches is then remembered, so that a command
-costs some 0.1 us more.
+again.  What it was allowed stands in its `Session` from then on, so that a command costs
+some 0.1 us more.
 
 Differs from beanstalkd, which trusts whoever reaches it.
 """
@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from beanstalk_twisted.access.rules import NOBODY, AccessRules, Identity, Peer
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.policy_keys import ABSENT
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -49,23 +48,14 @@ class Known(NamedTuple):
 
 class Admission:
     """
-    What a connection may do, as far as that was asked for.
-
-    :ivar put_tube: a tube that it may put into; None if it has not put yet.
-    :ivar may_reserve: whether it may reserve from all tubes that it watches; None if that was not
-        asked for since it watches these.
-    :ivar is_doubtful: whether it may have jobs of tubes that it may not reserve from: it had
-        another identity, or other rights, when it got them.
+    Who a connection's peer is.
     """
 
-    __slots__ = ("identity", "is_doubtful", "may_reserve", "put_tube", "rights_of")
+    __slots__ = ("identity", "rights_of")
 
-    def __init__(self, identity: Identity, *, is_doubtful: bool) -> None:
+    def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.rights_of = identity.grant.rights_of
-        self.put_tube: Tube | None = None
-        self.may_reserve: bool | None = None
-        self.is_doubtful = is_doubtful
 
 
 class Guard:
@@ -114,8 +104,7 @@ class Guard:
         if found is None:
             known = self._known.get(session) or Known(self._peer_of(session))
             identity = self.rules.identify(*known)
-            found = Admission(identity, is_doubtful=bool(session.reserved))
-            self._admissions[session] = found
+            found = self._admissions[session] = Admission(identity)
         return found
 
     def introduce(self, session: Session, known: Known) -> None:
@@ -124,6 +113,7 @@ class Guard:
         """
         self._known[session] = known
         self._admissions.pop(session, None)
+        _doubt(session)
 
     def show(self, session: Session, shown: TokenHash) -> None:
         """
@@ -146,6 +136,8 @@ class Guard:
         """
         self.rules = rules
         self._admissions.clear()
+        for session in self._state.sessions.values():
+            _doubt(session)
         self._queue.end_waits(self._is_to_end, UNAUTHORIZED)
 
     def _is_to_end(self, session: Session) -> bool:
@@ -203,33 +195,37 @@ class Guard:
         A job that the connection has reserved was asked for then.
         """
         otherwise = self._generic(row, method)
-        admissions = self._admissions
+
+        def run_of_one(session: Session, now_ns: int, job_id: int) -> Answer | None:
+            if job_id in session.reserved and not session.is_doubtful:
+                return method(session, now_ns, job_id)
+            return otherwise(session, now_ns, job_id)
 
         def run(session: Session, now_ns: int, job_id: int, *args: int) -> Answer | None:
-            admission = admissions.get(session)
-            if (
-                admission is not None and job_id in session.reserved
-                and not admission.is_doubtful
-            ):  # fmt: skip
+            if job_id in session.reserved and not session.is_doubtful:
                 return method(session, now_ns, job_id, *args)
             return otherwise(session, now_ns, job_id, *args)
 
-        return run
+        # With an asterisk a call costs 100 ns more (CPython 3.11).
+        return run_of_one if len(row.fields) == 1 else run
 
     def _reserve(self, row: Command, method: Method) -> Method:
-        admissions = self._admissions
 
-        def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
-            admission = admissions.get(session)
-            if admission is not None and admission.may_reserve:
-                return method(session, now_ns, *args)
+        def asked(session: Session, now_ns: int, *args: Any) -> Answer | None:
             admission = self.admission(session)
-            admission.may_reserve = self._of_watched(admission, session, RESERVE, None)
-            if admission.may_reserve:
+            session.may_reserve = self._of_watched(admission, session, RESERVE, None)
+            if session.may_reserve:
                 return method(session, now_ns, *args)
             return self._refuse(session, admission, row)
 
-        return run
+        def run_bare(session: Session, now_ns: int) -> Answer | None:
+            return method(session, now_ns) if session.may_reserve else asked(session, now_ns)
+
+        def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
+            run = method if session.may_reserve else asked
+            return run(session, now_ns, *args)
+
+        return run if row.fields else run_bare
 
     def _watch(self, row: Command, method: Method) -> Method:
         """
@@ -253,7 +249,7 @@ class Guard:
 
     def _changes_watched(self, row: Command, method: Method) -> Method:
         def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
-            self.admission(session).may_reserve = None
+            session.may_reserve = False
             return method(session, now_ns, *args)
 
         return run
@@ -287,12 +283,9 @@ class Guard:
         """
         Whether a connection may not put into the tube that it uses; that is told then.
         """
-        admission = self._admissions.get(session)
-        if admission is not None and admission.put_tube is session.using:
-            return False
         admission = self.admission(session)
         if admission.rights_of(session.using.name) & PUT:
-            admission.put_tube = session.using
+            session.may_put_into = session.using
             return False
         self._note(session, admission, "put")
         return True
@@ -371,6 +364,15 @@ class Guard:
 
     def _of_every(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
         return bool(admission.identity.grant.everywhere & right)
+
+
+def _doubt(session: Session) -> None:
+    """
+    Forget what a session was allowed.
+    """
+    session.may_put_into, session.may_reserve = None, False
+    # One that waits may be given a job before it is asked.
+    session.is_doubtful = bool(session.reserved) or session.is_waiting
 
 
 def _value_of(row: Command) -> Callable[[Any], Any]:

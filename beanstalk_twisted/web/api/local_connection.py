@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.access.guard import Known
 from beanstalk_twisted.server.audit import OVER_HTTP
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Refusal
@@ -31,6 +32,7 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
     (errors.OutOfMemory, 507, "the disk or the memory is full; nothing was changed"),
     (errors.BadFormat, 400, "a value is wrong; nothing was changed"),
     (errors.Duplicate, 409, "a job there has the same unique key"),
+    (errors.Unauthorized, 403, "the access file gives no right to this; nothing was changed"),
 )
 """What the server's refusals are over HTTP."""
 
@@ -131,16 +133,22 @@ class LocalConnections:
         self._reactor = reactor
 
     def run(
-        self, peer: str, work: Callable[[Connection], Deferred[T]], *, is_told: bool = True
+        self,
+        peer: str,
+        work: Callable[[Connection], Deferred[T]],
+        known: Known | None = None,
+        *,
+        is_told: bool = True,
     ) -> Deferred[T]:
         """
         Make a connection, have something done on it, and close it.
 
         :param peer: the address and port of who has asked for it; empty if there is none.
+        :param known: what is known of who has, where rights are asked for.
         :param is_told: whether the audit tells of each command.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
-        made = self._connect(peer)
+        made = self._connect(peer, known)
         if made is None:
             return fail(Refusal(503, "the server takes no more connections"))
         connection, session = made
@@ -162,7 +170,7 @@ class LocalConnections:
         self._service.audit.left_out.discard(session)
         return outcome
 
-    def _connect(self, peer: str) -> tuple[Connection, Session] | None:
+    def _connect(self, peer: str, known: Known | None) -> tuple[Connection, Session] | None:
         host, _, port = peer.rpartition(":")
         kind = IPv6Address if host.startswith("[") else IPv4Address
         address = kind("TCP", host.strip("[]"), int(port)) if peer else None
@@ -174,6 +182,8 @@ class LocalConnections:
         connection = Connection(self._reactor)
         ours.protocol, theirs.protocol = connection, served
         served.makeConnection(theirs)
+        if self._service.access is not None:
+            self._service.access.guard.introduce(served.session, known or Known())
         made: Any = connection
         made.makeConnection(ours)
         return connection, served.session

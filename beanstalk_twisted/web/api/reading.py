@@ -167,7 +167,7 @@ class ReadingApi:
                 lambda stats: self._rows(stats, frozenset(self._connections.numbers))
             )
 
-        return self._connections.run(call.peer, ask)
+        return self._connections.run(call.peer, ask, call.known)
 
     def _rows(self, stats: tuple[Stats, ...], requests: Collection[int]) -> Document:
         def pieces() -> Iterator[bytes]:
@@ -186,7 +186,7 @@ class ReadingApi:
         return row
 
     def _asked(self, call: Call, ask: Any, make: Any) -> "Deferred[Document]":
-        return self._connections.run(call.peer, ask).addCallback(make)
+        return self._connections.run(call.peer, ask, call.known).addCallback(make)
 
 
 def _looks(page: JobPage) -> Iterator[list[int]]:

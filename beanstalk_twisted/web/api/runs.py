@@ -159,8 +159,9 @@ class Runs:
             if self._runs[number].state != "running":
                 del self._runs[number]
         begun = self._connections.run(
-            call.peer, lambda to: Deferred.fromCoroutine(self._work(run, steps, to)), is_told=False
-        )
+            call.peer, lambda to: Deferred.fromCoroutine(self._work(run, steps, to)), call.known,
+            is_told=False,
+        )  # fmt: skip
         begun.addErrback(self._failed, run)
         return json_document(run.described())
 

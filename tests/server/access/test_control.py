@@ -44,8 +44,8 @@ def jobs_of(server: MemoryServer) -> int:
 def test_a_right_token_makes_somebody_of_nobody_and_another_one_somebody_else() -> None:
     server = guarded(rules(it={"put": "a"}, other={"put": "b"}))
     client = server.connect()
-    assert client.ask(b"use a\r\n") == REFUSED
-    assert client.ask(AUTH + b"use a\r\n" + PUT_X) == AUTHORIZED + b"USING a\r\nINSERTED 1\r\n"
+    assert client.ask(b"use a\r\n" + PUT_X) == b"USING a\r\n" + REFUSED
+    assert client.ask(AUTH + PUT_X) == AUTHORIZED + b"INSERTED 1\r\n"
     assert client.ask(b"auth " + OTHER_TOKEN + b"\r\n" + PUT_X) == AUTHORIZED + REFUSED
 
 
@@ -166,9 +166,10 @@ def test_a_refused_body_is_not_kept_while_it_comes() -> None:
     assert client.take() == REFUSED
 
 
-def test_a_body_that_is_too_large_for_anybody_is_refused_as_any_other() -> None:
+@pytest.mark.parametrize("line", [b"put 0 0 60 11", b"put-at 0 0 60 11", b"put 0 0 60 11 grp:a"])
+def test_a_body_that_is_too_large_for_anybody_is_refused_as_any_other(line: bytes) -> None:
     client = guarded(rules(), max_job_bytes=10).connect()
-    assert client.ask(b"put 0 0 60 11\r\n" + bytes(11) + b"\r\n") == REFUSED
+    assert client.ask(line + b"\r\n" + bytes(11) + b"\r\n") == REFUSED
 
 
 # Rights that are lost.

@@ -107,7 +107,7 @@ def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
     queue.watching.ignore(session, now_ns, b"default")
     queue.reserve_job(session, now_ns, HELD_ID)
     # As after another identity, so that what it holds is no proof of a right.
-    access.guard.admission(session).is_doubtful = True
+    session.is_doubtful = True
 
 
 def sent(row: Command, tube: bytes, job_id: int) -> bytes:
@@ -208,7 +208,7 @@ def test_a_command_needs_the_same_in_all_dialects() -> None:
 def test_what_needs_nothing_is_about_the_connection_alone() -> None:
     assert {row.name for row in ROWS if not row.needs.right} == {
         "auth", "capabilities", "cancel-reserve", "ignore", "list-tube-used",
-        "list-tubes-watched", "quit", "reserve-mode",
+        "list-tubes-watched", "quit", "reserve-mode", "use",
     }  # fmt: skip
 
 
@@ -260,7 +260,7 @@ def test_what_may_be_put_is_asked_for_the_tube_in_use_when_it_changes() -> None:
     assert client.ask(PUT_X) == REFUSED
     assert client.ask(b"use mail\r\n" + PUT_X) == b"USING mail\r\nINSERTED 1\r\n"
     assert client.ask(b"use news\r\n" + PUT_X) == b"USING news\r\n" + REFUSED
-    assert client.ask(b"use other\r\nlist-tube-used\r\n") == REFUSED + b"USING news\r\n"
+    assert client.ask(b"use other\r\n" + PUT_X) == b"USING other\r\n" + REFUSED
     assert client.ask(b"use mail\r\n" + PUT_X) == b"USING mail\r\nINSERTED 2\r\n"
 
 

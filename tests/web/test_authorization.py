@@ -1,0 +1,244 @@
+"""
+The access file over HTTP: who is asked, and what each route is for.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_twisted.access.grants import ROLES, Grant, Granted
+from beanstalk_twisted.access.guesses import FIRST_S
+from beanstalk_twisted.access.rules import AccessRules
+from beanstalk_twisted.server.access.authentication import InlineHashing
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.guards import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
+from beanstalk_twisted.web.live import TICK_S
+from beanstalk_twisted.web.routes import COMMANDS, EVERYTHING, METRICS, OPEN, ROUTES, SOME, Route
+from beanstalk_twisted.web.site import HttpSettings
+from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT
+from tests.server.access.meeting import TOKEN, HeldHashing, guarded, rules
+from tests.web.browsing import Browser, Reply, site_of
+
+BEARER = f"Bearer {TOKEN.decode()}"
+WRONG = f"Bearer {TOKEN.decode()[:-1]}x"
+
+NEEDED = {
+    "listConnections": (LOOK, "every"), "getTube": (LOOK, "tube"), "listJobs": (LOOK, "tube"),
+    "getJob": (LOOK, "tube"), "drain": (MANAGE, "every"), "undrain": (MANAGE, "every"),
+    "pauseTube": (MANAGE, "tube"), "kickTube": (LOOK | MANAGE, "tube"),
+    "flushTube": (MANAGE, "tube"), "setPolicy": (MANAGE, "tube"), "putJob": (PUT, "tube"),
+    "kickJob": (MANAGE, "tube"), "deleteJob": (MANAGE, "tube"), "moveJob": (MANAGE | PUT, "tube"),
+    "editJob": (LOOK | MANAGE, "tube"),
+}  # fmt: skip
+"""All rights that the commands of a route need, and of what."""
+
+BODIES: dict[str, dict[str, Any]] = {
+    "pauseTube": {"seconds": 0}, "kickTube": {}, "flushTube": {"state": "buried"},
+    "setPolicy": {"max-jobs": 9}, "putJob": {"body": "x"}, "moveJob": {"tube": "own"},
+    "editJob": {"priority": 1},
+}  # fmt: skip
+
+
+class Guarded:
+    """
+    A server that asks for rights, and its endpoint.
+    """
+
+    def __init__(self, held: AccessRules, hashing: Any = None) -> None:
+        self.server: MemoryServer = guarded(held, hashing)
+        queue, now_ns = self.server.service.queue, self.server.service.now_ns()
+        session = queue.connect()
+        for tube in (b"own", b"other"):
+            queue.watching.use(session, now_ns, tube)
+            queue.put(session, now_ns, queue.begin_put(session, now_ns), 0, 99, 60, b"x")
+        self.site = site_of(self.server, HttpSettings(may_write=True))
+        self.site.startFactory()
+
+    def ask(
+        self, route: Route, tube: str = "own", authorization: str = "", seconds: float = 0.5
+    ) -> Reply:
+        """
+        Send a request, right in all but perhaps who asks.
+        """
+        path = route.path.replace("{tube}", tube).replace("{file}", "console.js")
+        path = path.replace("{job}", "1" if tube == "own" else "2")
+        body = json.dumps(BODIES.get(route.operation, {})).encode() if route.writes else b""
+        head = f"{route.method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+        if authorization:
+            head += f"Authorization: {authorization}\r\n"
+        if route.writes:
+            head += "X-Beanstalk-Request: 1\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+        browser = Browser(self.site, self.server.clock)
+        browser.send(head.encode() + body)
+        self.server.advance(seconds)
+        return parsed(browser.transport.value)
+
+
+def parsed(raw: bytes) -> Reply:
+    """
+    Read a reply; of a stream what has come.
+    """
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    pairs = [line.split(": ", 1) for line in lines]
+    headers = {name.lower(): value for name, value in pairs}
+    return Reply(int(first.split()[1]), headers, body)
+
+
+def may(route: Route, granted: Grant, tube: str) -> bool:
+    """
+    What docs/access.md says of a route.
+    """
+    if route.asks == OPEN:
+        return True
+    if route.asks == SOME:
+        return bool(granted.anywhere)
+    right, of = (LOOK, "every") if route.asks != COMMANDS else NEEDED[route.operation]
+    has = granted.everywhere if of == "every" else granted.rights_of(tube.encode())
+    return has & right == right
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
+def test_a_route_is_for_whom_the_table_says_and_for_nobody_else(route: Route) -> None:
+    for name, pattern in [(role, each) for role in ROLES for each in ("own", "*")]:
+        granted = Grant([Granted(name, pattern)])
+        for tube in ("own", "other") if "{" in route.path else ("own",):
+            anybody = Guarded(AccessRules([], granted))
+            somebody = Guarded(rules(it={name: pattern}))
+            case = route, granted.granted, tube
+            if may(route, granted, tube):
+                # Without a log there is none to tell of.
+                done = 404 if route.operation == "getLog" else 200
+                assert anybody.ask(route, tube).status == done, case
+                assert somebody.ask(route, tube, BEARER).status == done, case
+            else:
+                reply = anybody.ask(route, tube)
+                assert (reply.status, reply.headers["www-authenticate"]) == (401, CHALLENGE), case
+                assert somebody.ask(route, tube, BEARER).status == 403, case
+            if route.asks != OPEN:
+                assert somebody.ask(route, tube).status == 401, case
+                assert somebody.ask(route, tube, WRONG).status == 401, case
+
+
+def test_each_route_says_for_whom_it_is() -> None:
+    assert {route.asks for route in ROUTES} == {OPEN, SOME, EVERYTHING, METRICS, COMMANDS}
+    assert {route.operation for route in ROUTES if route.asks == COMMANDS} == set(NEEDED)
+    assert all(route.asks == COMMANDS for route in ROUTES if route.writes)
+    assert {route.operation for route in ROUTES if route.asks == OPEN} == {"healthz", "readyz"}
+
+
+def route_of(operation: str) -> Route:
+    """
+    Give the route of an operation.
+    """
+    return next(route for route in ROUTES if route.operation == operation)
+
+
+def basic(name: str, token: str) -> str:
+    """
+    Write a header Authorization.
+    """
+    return "Basic " + base64.b64encode(f"{name}:{token}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (BEARER, 200),
+        (basic("it", TOKEN.decode()), 200),
+        (basic("", TOKEN.decode()), 200),
+        (basic("other", TOKEN.decode()), 401),
+        (basic("it", "nonsense"), 401),
+        ("bearer " + TOKEN.decode(), 200),
+        ("Bearer", 401),
+        ("Basic", 401),
+        ("Basic !!!", 401),
+        ("Digest x", 401),
+        (TOKEN.decode(), 401),
+    ],
+)
+def test_a_token_is_shown_as_bearer_or_as_the_password(authorization: str, status: int) -> None:
+    site = Guarded(rules(it={"look": "*"}))
+    reply = site.ask(route_of("getServer"), authorization=authorization)
+    assert reply.status == status
+    assert TOKEN not in reply.body
+
+
+def test_metrics_may_be_opened_to_everybody() -> None:
+    for is_open in (False, True):
+        site = Guarded(AccessRules(has_open_metrics=is_open))
+        assert site.ask(route_of("metrics")).status == (200 if is_open else 401)
+        assert site.ask(route_of("getServer")).status == 401
+
+
+def test_a_wrong_token_has_the_next_one_wait_and_nobody_else() -> None:
+    site = Guarded(rules(it={"look": "*"}))
+    server = route_of("getServer")
+    assert site.ask(server, authorization=WRONG, seconds=0).status == 401
+    browser = Browser(site.site, site.server.clock)
+    browser.send(f"GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n"
+                 f"Authorization: {BEARER}\r\n\r\n".encode())  # fmt: skip
+    assert browser.transport.value == b""
+    assert site.ask(route_of("healthz"), seconds=0).status == 200
+    site.server.advance(FIRST_S)
+    assert parsed(browser.transport.value).status == 200
+
+
+def test_who_leaves_while_a_token_is_compared_is_not_answered() -> None:
+    hashing = HeldHashing()
+    site = Guarded(rules(it={"admin": "*"}), hashing)
+    browser = Browser(site.site, site.server.clock)
+    browser.send(f"POST /api/v1/server/drain HTTP/1.1\r\nHost: localhost\r\n"
+                 f"X-Beanstalk-Request: 1\r\nContent-Length: 2\r\n"
+                 f"Authorization: {BEARER}\r\n\r\n{{}}".encode())  # fmt: skip
+    browser.transport.abortConnection()
+    hashing.work()
+    site.server.advance(1)
+    assert not site.server.service.queue.puts.is_draining
+
+
+def test_a_stream_ends_when_the_file_is_read_again_and_who_comes_again_is_asked() -> None:
+    site = Guarded(rules(it={"look": "*"}))
+    browser = Browser(site.site, site.server.clock)
+    request = f"GET /live HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BEARER}\r\n\r\n".encode()
+    browser.send(request)
+    site.server.advance(TICK_S)
+    assert b"event: tick" in browser.transport.value
+    site.server.service.require_access(rules(), InlineHashing())
+    before = len(browser.transport.value)
+    site.server.advance(TICK_S)
+    assert b"event: tick" not in browser.transport.value[before:]
+    assert site.ask(route_of("live"), authorization=BEARER).status == 401
+
+
+def test_a_page_of_another_origin_is_refused_before_it_is_asked_who_it_is() -> None:
+    site = Guarded(rules(it={"admin": "*"}))
+    browser = Browser(site.site, site.server.clock)
+    reply = browser.send(
+        f"POST /api/v1/server/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+        f"Origin: http://evil.example\r\nAuthorization: {BEARER}\r\n\r\n{{}}".encode()
+    )
+    assert parsed(reply).status == 403
+    assert not site.server.service.queue.puts.is_draining
+
+
+@given(st.text() | st.text().map("Basic {}".format) | st.text().map("Bearer {}".format))
+def test_any_header_is_credentials_or_none(header: str) -> None:
+    found = credentials_of(header)
+    assert found is None or len(found.token) <= MAX_CREDENTIALS
+
+
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters=":"), max_size=20),
+    st.binary(max_size=50),
+)
+def test_a_name_and_a_token_are_read_as_they_were_written(name: str, token: bytes) -> None:
+    raw = base64.b64encode(name.encode() + b":" + token).decode()
+    assert credentials_of(f"Basic {raw}") == Credentials(token, name)
