@@ -13,7 +13,7 @@ from beanstalk_twisted.access.parsing import WAYS, parse_access
 from beanstalk_twisted.access.rules import Peer
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
 from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
-from beanstalk_twisted.web.routes import EVERYTHING, METRICS, OPEN, ROUTES, SOME
+from beanstalk_twisted.web.routes import EVERYTHING, MANAGED, METRICS, OPEN, ROUTES, SOME
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
@@ -94,8 +94,16 @@ def test_each_route_stands_in_the_row_of_whom_it_is_for() -> None:
     by_route = {
         name: whom for cell, whom in rows.items() for name in re.findall(r"`([^`]+)`", cell)
     }
-    begins = {OPEN: "everybody", SOME: "whoever", EVERYTHING: "who has", METRICS: "the same"}
+    begins = {
+        MANAGED: "who has `manage`",
+        OPEN: "everybody",
+        SOME: "whoever",
+        EVERYTHING: "who has",
+        METRICS: "the same",
+    }
     for route in ROUTES:
         path = "/" if route.path.startswith("/static/") else route.path
-        whom = by_route.get(path, rows["all others of `/api/v1/`"])
+        whom = by_route.get(f"{route.method} {path}") or by_route.get(
+            path, rows["all others of `/api/v1/`"]
+        )
         assert whom.startswith(begins.get(route.asks, "who may run the [commands]")), route

@@ -19,7 +19,16 @@ from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.guards import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
 from beanstalk_twisted.web.live import TICK_S
-from beanstalk_twisted.web.routes import COMMANDS, EVERYTHING, METRICS, OPEN, ROUTES, SOME, Route
+from beanstalk_twisted.web.routes import (
+    COMMANDS,
+    EVERYTHING,
+    MANAGED,
+    METRICS,
+    OPEN,
+    ROUTES,
+    SOME,
+    Route,
+)
 from beanstalk_twisted.web.site import HttpSettings
 from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT
 from tests.server.access.meeting import TOKEN, HeldHashing, guarded, rules
@@ -42,7 +51,12 @@ BODIES: dict[str, dict[str, Any]] = {
     "pauseTube": {"seconds": 0}, "kickTube": {}, "flushTube": {"state": "buried"},
     "setPolicy": {"max-jobs": 9}, "putJob": {"body": "x"}, "moveJob": {"tube": "own"},
     "editJob": {"priority": 1},
+    "beginRun": {"action": "delete", "count": 1, "tube": "own"},
 }  # fmt: skip
+
+
+NOT_THERE = ("getLog", "listSegments", "listReports", "report", "getRun", "stopRun")
+"""Operations on what this server has none of: a log, reports, runs."""
 
 
 class Guarded:
@@ -61,22 +75,26 @@ class Guarded:
         self.site.startFactory()
 
     def ask(
-        self, route: Route, tube: str = "own", authorization: str = "", seconds: float = 0.5
-    ) -> Reply:
+        self, route: Route, tube: str = "own", authorization: str = "", seconds: float = 0.5,
+        body: Any = None,
+    ) -> Reply:  # fmt: skip
         """
         Send a request, right in all but perhaps who asks.
         """
-        path = route.path.replace("{tube}", tube).replace("{file}", "console.js")
+        path = (
+            route.path.replace("{tube}", tube).replace("{file}", "console.js").replace("{run}", "1")
+        )
         path = path.replace("{job}", "1" if tube == "own" else "2")
-        body = json.dumps(BODIES.get(route.operation, {})).encode() if route.writes else b""
+        fields = body or BODIES.get(route.operation, {})
+        content = json.dumps(fields).encode() if route.writes else b""
         head = f"{route.method} {path} HTTP/1.1\r\nHost: localhost\r\n"
         if authorization:
             head += f"Authorization: {authorization}\r\n"
         if route.writes:
             head += "X-Beanstalk-Request: 1\r\nContent-Type: application/json\r\n"
-        head += f"Content-Length: {len(body)}\r\n\r\n"
+        head += f"Content-Length: {len(content)}\r\n\r\n"
         browser = Browser(self.site, self.server.clock)
-        browser.send(head.encode() + body)
+        browser.send(head.encode() + content)
         self.server.advance(seconds)
         return parsed(browser.transport.value)
 
@@ -100,6 +118,8 @@ def may(route: Route, granted: Grant, tube: str) -> bool:
         return True
     if route.asks == SOME:
         return bool(granted.anywhere)
+    if route.asks == MANAGED:
+        return bool(granted.everywhere & MANAGE)
     right, of = (LOOK, "every") if route.asks != COMMANDS else NEEDED[route.operation]
     has = granted.everywhere if of == "every" else granted.rights_of(tube.encode())
     return has & right == right
@@ -114,8 +134,7 @@ def test_a_route_is_for_whom_the_table_says_and_for_nobody_else(route: Route) ->
             somebody = Guarded(rules(it={name: pattern}))
             case = route, granted.granted, tube
             if may(route, granted, tube):
-                # Without a log there is none to tell of.
-                done = 404 if route.operation == "getLog" else 200
+                done = 404 if route.operation in NOT_THERE else 200
                 assert anybody.ask(route, tube).status == done, case
                 assert somebody.ask(route, tube, BEARER).status == done, case
             else:
@@ -128,9 +147,9 @@ def test_a_route_is_for_whom_the_table_says_and_for_nobody_else(route: Route) ->
 
 
 def test_each_route_says_for_whom_it_is() -> None:
-    assert {route.asks for route in ROUTES} == {OPEN, SOME, EVERYTHING, METRICS, COMMANDS}
+    assert {route.asks for route in ROUTES} == {OPEN, SOME, EVERYTHING, MANAGED, METRICS, COMMANDS}
     assert {route.operation for route in ROUTES if route.asks == COMMANDS} == set(NEEDED)
-    assert all(route.asks == COMMANDS for route in ROUTES if route.writes)
+    assert all(route.asks in (COMMANDS, MANAGED) for route in ROUTES if route.writes)
     assert {route.operation for route in ROUTES if route.asks == OPEN} == {"healthz", "readyz"}
 
 
@@ -139,6 +158,17 @@ def route_of(operation: str) -> Route:
     Give the route of an operation.
     """
     return next(route for route in ROUTES if route.operation == operation)
+
+
+def test_a_run_has_the_rights_of_who_began_it() -> None:
+    site = Guarded(rules(it={"manage": "*", "look": "*"}))
+    body = {"action": "move", "to": "target", "count": 2}
+    asked = site.ask(route_of("beginRun"), authorization=BEARER, body=body)
+    run = json.loads(site.ask(route_of("getRun"), authorization=BEARER).body)
+    assert asked.status == 200
+    assert (run["state"], run["done"], run["why"]) == (
+        "failed", 0, "the access file gives no right to this",
+    )  # fmt: skip
 
 
 def basic(name: str, token: str) -> str:

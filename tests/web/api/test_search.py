@@ -134,9 +134,7 @@ def test_fields_and_tags_are_compared(caller: Caller, where: str, found: list[in
 def test_dead_letters_are_told_by_why(caller: Caller) -> None:
     die(caller, b"mail", b"a")
     bury(caller, b"box", b"b")
-    assert (
-        ids(caller, where="dead-reason=max-reserves") == ids(caller, where="dead-from=mail") == [1]
-    )
+    assert ids(caller, where="dead-reason=release") == ids(caller, where="dead-from=mail") == [1]
     assert ids(caller, states="buried", where="dead-reason=") == [2]
 
 
@@ -297,7 +295,7 @@ def test_buried_jobs_are_grouped_by_why_they_are(caller: Caller) -> None:
         "body": {"size": 3, "truncated": False, "text": "one"},
     }  # fmt: skip
     assert (second["tube"], second["dead_from"], second["dead_reason"], second["jobs"]) == (
-        "box", "box", "max-reserves", 1,
+        "box", "box", "release", 1,
     )  # fmt: skip
 
 
