@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from beanstalk_twisted.wire import yaml
 from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request
-from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed
+from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed, tube_name
 
 MAX_LINE_BYTES: Final = 224
 """Of the line of a command, with its CR LF."""
@@ -219,6 +219,28 @@ class Extensions:
         """
         line = tube_request(b"tube-policy", tube).removesuffix(b"\r\n")
         self._ask(b" ".join([line, *(each.encode() for each in changes)]) + b"\r\n", b"POLICY")
+
+    def dead_letters(self, tube: bytes) -> Iterator[tuple[str, Stats]]:
+        """
+        Find those of a tube that are in it, or where its dead letters go now.
+
+        :return: for each the tube that it is in, and what `list-jobs` says of it; those of a tube
+            as they were buried.
+        """
+        name = tube.decode()
+        target, _ = self.policy(tube).get("dead-letter", (name, ""))
+        for place in dict.fromkeys((target, name)):
+            for job in self._buried(tube_name(place)):
+                if job.get("dead-from") == name:
+                    yield place, job
+
+    def _buried(self, tube: bytes) -> Iterator[Stats]:
+        try:
+            for page in self.pages(tube, "buried"):
+                yield from page
+        except Refused as refused:
+            if refused.reply != b"NOT_FOUND":  # A tube that is not there has none.
+                raise
 
     def kick_dead(self, tube: bytes, bound: int) -> int:
         """

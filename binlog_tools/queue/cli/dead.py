@@ -17,7 +17,6 @@ from binlog_tools.queue.cli.delete import ask
 from binlog_tools.queue.cli.exits import NOTHING, fail, warn
 from binlog_tools.queue.cli.flush import FLUSHED_PER_S
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.dead_letters import dead_letters
 from binlog_tools.queue.extensions import Extensions
 from binlog_tools.queue.server import Queue, Stats
 
@@ -58,7 +57,7 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
             _show(extensions, tube, is_json)
             return
         extensions.need("kick-dead", "it has no dead letters")
-        there = sum(1 for _ in dead_letters(extensions, tube))
+        there = sum(1 for _ in extensions.dead_letters(tube))
         _agree(min(there, bound), tube, yes)
         line.limit(LIMIT_S + there / FLUSHED_PER_S)
         kicked = extensions.kick_dead(tube, bound)
@@ -73,7 +72,7 @@ def _show(extensions: Extensions, tube: bytes, is_json: bool) -> None:
 
     def letters() -> Iterator[tuple[str, Stats]]:
         nonlocal found
-        for letter in dead_letters(extensions, tube):
+        for letter in extensions.dead_letters(tube):
             found += 1
             yield letter
 
