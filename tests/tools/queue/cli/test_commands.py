@@ -492,7 +492,9 @@ def test_every_command_has_json() -> None:
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
-        assert "--json" in [word for each in command.params for word in each.opts], name
+        ends = command.commands.values() if isinstance(command, click.Group) else [command]
+        for end in ends:
+            assert "--json" in [word for each in end.params for word in each.opts], name
 
 
 def filled(server: Server, tube: str) -> dict[str, list[str]]:
