@@ -97,12 +97,11 @@ compiler: # whether a wheel can be compiled here
 	             "only the pure wheel is in dist, which runs as well." if missing else 0)'
 
 # The Python is Debian's, whose version the package asks for; debhelper and python3-venv are needed.
-# Pure; BEANSTALK_TWISTED_COMPILED=1 compiles it, for which python3-dev and gcc are needed too.
 deb: .venv/serve.stamp ## build a Debian package into ./dist in half a minute, for this version of Debian
 	$(PIP) 'setuptools>=77'
 	rm -rf build/deb
 	mkdir -p build/deb/source dist
-	$(BIN)/python setup.py --quiet sdist --dist-dir build/deb
+	BEANSTALK_TWISTED_COMPILED= $(BIN)/python setup.py --quiet sdist --dist-dir build/deb
 	tar -xzf build/deb/*.tar.gz --strip-components=1 -C build/deb/source
 	cp -r build/deb/source/deploy/debian build/deb/source
 	cd build/deb/source && PATH=/usr/sbin:/usr/bin:/sbin:/bin dpkg-buildpackage --build=binary --no-sign

@@ -42,8 +42,8 @@ def debian(package: Path, tmp_path_factory: pytest.TempPathFactory) -> DebianRoo
     A Debian with what the package depends on, and with beanstalkd.
     """
     fields = done("dpkg-deb", "--field", package, "Depends")
-    depends = [field.split()[0] for field in fields.split(", ")]
-    assert set(depends) == {"libc6", "python3", "adduser"}
+    depends = {field.split()[0] for field in fields.split(", ")}
+    assert depends == {"libc6", "python3", "adduser"}
     return DebianRoot(tmp_path_factory.mktemp("debian") / "root", *depends, "beanstalkd")
 
 
