@@ -15,7 +15,7 @@ from typing import Final
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.server.bindings import LOOKS
-from beanstalk_twisted.server.execution_context import REFUSED, ExecutionContext, Observer
+from beanstalk_twisted.server.execution_context import REFUSED, ExecutionContext, Gate, Observer
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLine, LongLine
 from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
@@ -226,17 +226,8 @@ class Executor:
         if has_junk or end > len(data) or size > queue.max_job_bytes:
             return self._leave_or_refuse(line, start, parsed)
         self.line, self.at = line, end
-        queue.tally.commands["cmd-put"] += 1
-        gate, session = context.gate, self._session
-        # To call the gate for each put would be a percent of what it costs.
-        if (
-            gate is not None and session.using is not session.may_put_into
-            and gate.refuses_put(session)
-        ):  # fmt: skip
-            if observer is not None:
-                observer.command_received(session, line, parsed)
+        if context.gate is not None and self._is_refused(context.gate, line, parsed):
             return REFUSED
-        draft = queue.begin_put(self._session, now_ns)
         answer, body = None, b""
         try:
             if data[stop:end] == CRLF:
@@ -245,11 +236,27 @@ class Executor:
                 answer = self._miss_crlf(line)
         except MemoryError:
             answer = NO_ROOM
+        queue.tally.commands["cmd-put"] += 1
+        draft = queue.begin_put(self._session, now_ns)
         if observer is not None:
             answer = self._announce(observer, line, parsed, body, answer)
         if answer is not None:
             return answer
         return queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
+
+    def _is_refused(self, gate: Gate, line: bytes, parsed: Parsed) -> bool:
+        """
+        Whether a job may not be put into the tube in use; then it is counted and told.
+        """
+        session = self._session
+        # To call the gate for each put would be a percent of what it costs.
+        if session.using is session.may_put_into or not gate.refuses_put(session):
+            return False
+        self._context.queue.tally.commands["cmd-put"] += 1
+        observer = self._context.observer
+        if observer is not None:
+            observer.command_received(session, line, parsed)
+        return True
 
     def _put_whole(
         self, line: bytes, parsed: Parsed, data: bytes, start: int, now_ns: int

@@ -157,17 +157,20 @@ class BeanstalkProtocol(LineReceiver):
             self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
         try:
-            while self._input and (not self.paused or self._cancels()):
-                if not self.line_mode:
-                    data, self._input = self._input, b""
-                    self._count_bytes(len(data), now_ns)
-                    self.rawDataReceived(data)
-                elif not self._take_lines(now_ns):
-                    break
-                now_ns = self._context.now_ns()
+            self._take_input(now_ns)
         finally:
             self._is_executing = False
         self._end_chunk()
+
+    def _take_input(self, now_ns: int) -> None:
+        while self._input and (not self.paused or self._cancels()):
+            if not self.line_mode:
+                data, self._input = self._input, b""
+                self._count_bytes(len(data), now_ns)
+                self.rawDataReceived(data)
+            elif not self._take_lines(now_ns):
+                break
+            now_ns = self._context.now_ns()
 
     def lineReceived(self, line: bytes) -> None:
         """

@@ -107,8 +107,8 @@ def test_whoever_is_at_a_unix_socket_is_named_so_in_the_audit(tmp_path: Path) ->
     found = [line for line in lines(tmp_path / "bs.log") if line["event"] == "audit"]
     assert found[0]["message"] == "a UNIX socket: drain: DRAINING"
     assert found[0]["fields"] == {
-        "who": "a UNIX socket", "command": "drain", "words": "", "reply": "DRAINING", "jobs": 0,
-        "connection": 1,
+        "who": "a UNIX socket", "command": "drain", "words": "drain", "reply": "DRAINING",
+        "jobs": 0, "connection": 1,
     }  # fmt: skip
     assert [line["message"] for line in found[1:]] == ["SIGTERM: stop"]
 

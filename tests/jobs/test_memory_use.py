@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.sampling import one_in
+
 FILL = """
 import gc, os, sys
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -27,7 +29,7 @@ def resident():
 def put(number):
     body = os.urandom(size)
     if kind == "tubes":
-        queue.use(session, now, b"tube-%d" % number)
+        queue.watching.use(session, now, b"tube-%d" % number)
     if kind.startswith("tags-"):
         key = b"key-%015d" % number
         tags = PutTags(**{word: key for word in kind.split("-")[1:]})
@@ -61,7 +63,7 @@ KINDS = [
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
-@pytest.mark.parametrize(("kind", "count", "size"), KINDS, ids=[f"{k}-{s}" for k, _, s in KINDS])
+@pytest.mark.parametrize(("kind", "count", "size"), one_in(3, KINDS), ids=str)
 def test_what_is_counted_is_about_what_the_process_grows_by(
     kind: str, count: int, size: int
 ) -> None:

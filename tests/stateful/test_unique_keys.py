@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.sampling import share
 
 KEYS = st.sampled_from(["a", "b", "c", "d" * 200])
 TUBES = st.sampled_from(["default", "mail"])
@@ -118,5 +119,7 @@ class UniqueKeys(RuleBasedStateMachine):
         assert names <= set(self.ask("list-tubes").split()[4::2])
 
 
-UniqueKeys.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+UniqueKeys.TestCase.settings = settings(
+    max_examples=share(60, 3), stateful_step_count=40, deadline=None
+)
 TestUniqueKeys = UniqueKeys.TestCase

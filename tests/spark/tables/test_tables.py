@@ -106,6 +106,7 @@ def test_the_tables_are_what_the_log_says(
     events.unpersist()
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     from binlog_tools.spark.definitions.errors import TableError
     from binlog_tools.spark.tables.lifetimes import lifetimes
@@ -135,6 +136,7 @@ def _run(*words: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(word) for word in words])
 
 
+@pytest.mark.exhaustive
 def test_a_log_becomes_an_events_table_and_that_other_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -146,14 +146,14 @@ def test_no_command_is_left_out() -> None:
     assert {asked.split()[0] for asked in SHOWN} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("asked", one_in(3, SHOWN))
+@pytest.mark.parametrize("asked", one_in(8, SHOWN))
 def test_a_terminal_is_shown_it(asked: str, server: str, tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     logs.server = server
     look_at(logs, asked, MAIN)
 
 
-@pytest.mark.parametrize("asked", one_in(3, WITH_TABLES))
+@pytest.mark.parametrize("asked", one_in(8, WITH_TABLES))
 def test_a_terminal_is_shown_tables_without_rich(asked: str, tmp_path: Path) -> None:
     look_at(Logs(tmp_path), asked, WITHOUT_RICH)
 
