@@ -510,7 +510,9 @@ class BeanstalkProtocol(LineReceiver):
         Close a connection whose input has ended when all was answered.  Its jobs are given back
         before: whoever connects next finds them.
         """
-        if self._is_leaving or (self._is_half_closed and not self.paused):
+        # Whoever carries out what has come comes here again behind it.
+        is_done = self._is_half_closed and not (self.paused or self._is_executing)
+        if self._is_leaving or is_done:
             self._host.disconnected(self.session)
             self.replies.send()
             if not self.replies.is_holding:

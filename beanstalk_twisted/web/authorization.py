@@ -36,8 +36,8 @@ def known_by(access: AccessControl, transport: Any, header: str) -> "Deferred[Kn
     shown = credentials_of(header)
     if shown is None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, WHO)
-    told: Deferred[TokenHash | None] = Deferred()
-    access.authenticator.ask(host_of(transport), shown.token, told.callback)
+    told: Deferred[TokenHash | None] = Deferred(lambda _: withdraw())
+    withdraw = access.authenticator.ask(host_of(transport), shown.token, told.callback)
     return told.addCallback(lambda found: _known(access.rules, Known(peer, found), shown))
 
 

@@ -11,7 +11,7 @@ import hmac
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -30,7 +30,10 @@ MAX_REMEMBERED: Final = 1000
 """Right tokens that are remembered: digests of them, some 300 KB."""
 
 MAX_WAITING: Final = 10_000
-"""Tokens that wait to be compared, further ones are wrong: as many as there are connections."""
+"""
+Tokens that wait to be compared: as many as there are connections.  For one more, the newest of the
+address that has most of them is refused.
+"""
 
 KEY_BYTES: Final = 32
 
@@ -98,9 +101,21 @@ class InlineHashing:
         """
 
 
-class _Attempt(NamedTuple):
-    token: bytes
-    told: Told
+def nothing() -> None:
+    """
+    Do nothing.
+    """
+
+
+class _Attempt:
+    """
+    A token that waits to be compared, or is.
+    """
+
+    def __init__(self, token: bytes, told: Told) -> None:
+        self.token = token
+        self.told = told
+        self.is_running = False
 
 
 class Authenticator:
@@ -125,7 +140,7 @@ class Authenticator:
         self._guesses = Guesses()
         self._right: OrderedDict[bytes, TokenHash] = OrderedDict()
         # By address; of one that is there, one attempt runs, waits for its turn, or for its time.
-        self._waiting: dict[str, deque[_Attempt]] = {}
+        self._waiting: dict[str, dict[_Attempt, None]] = {}
         self._count = 0
         self._turns: deque[str] = deque()
         self._timers: dict[str, IDelayedCall] = {}
@@ -139,25 +154,27 @@ class Authenticator:
         self.rules = rules
         self._right.clear()
 
-    def ask(self, host: str, token: bytes, told: Told) -> None:
+    def ask(self, host: str, token: bytes, told: Told) -> Callable[[], None]:
         """
         :param host: the address that the token came from.
         :param told: called now or later, or never if the server stops before.
+        :return: to be called if nobody wants to know any more.
         """
         address = place_of(host)
         shown = self._remembered(token)
         if shown is not None:
             self.successes += 1
             told(shown)
-        elif len(token) > MAX_TOKEN_BYTES or self._count >= MAX_WAITING:
+            return nothing
+        if len(token) > MAX_TOKEN_BYTES:
             self._wrong(address)
             told(None)
-        else:
-            self._count += 1
-            is_first = address not in self._waiting
-            self._waiting.setdefault(address, deque()).append(_Attempt(token, told))
-            if is_first:
-                self._plan(address)
+            return nothing
+        if self._count >= MAX_WAITING:
+            self._refuse_one()
+        attempt = _Attempt(token, told)
+        self._add(address, attempt)
+        return partial(self._withdraw, address, attempt)
 
     def stop(self) -> None:
         """
@@ -171,8 +188,49 @@ class Authenticator:
         self._timers.clear()
         self._hashing.stop()
 
+    def _add(self, address: str, attempt: _Attempt) -> None:
+        self._count += 1
+        is_first = address not in self._waiting
+        self._waiting.setdefault(address, {})[attempt] = None
+        if is_first:
+            self._plan(address)
+
+    def _refuse_one(self) -> None:
+        """
+        Make room: whoever asks for most waits at the cost of none but itself.
+        """
+        address = max(self._waiting, key=lambda each: len(self._waiting[each]))
+        attempt = next(reversed(self._waiting[address]))
+        told = attempt.told
+        self._withdraw(address, attempt)
+        told(None)
+
+    def _withdraw(self, address: str, attempt: _Attempt) -> None:
+        attempts = self._waiting.get(address, {})
+        if attempt.is_running:
+            attempt.told = lambda shown: None
+        elif attempt in attempts:
+            del attempts[attempt]
+            self._count -= 1
+            if not attempts:
+                self._drop(address)
+
+    def _drop(self, address: str) -> None:
+        """
+        None of an address waits any more: neither does it for its turn, or its time.
+        """
+        del self._waiting[address]
+        timer = self._timers.pop(address, None)
+        if timer is None:
+            self._turns.remove(address)
+        else:
+            timer.cancel()
+
     def _remembered(self, token: bytes) -> TokenHash | None:
-        return self._right.get(self._mark(token))
+        mark = self._mark(token)
+        if mark in self._right:
+            self._right.move_to_end(mark)
+        return self._right.get(mark)
 
     def _mark(self, token: bytes) -> bytes:
         return hmac.new(self._key, token, hashlib.sha256).digest()
@@ -196,7 +254,8 @@ class Authenticator:
     def _begin(self) -> None:
         while self._turns and self._running < MAX_AT_ONCE:
             address = self._turns.popleft()
-            attempt = self._waiting[address][0]
+            attempt = next(iter(self._waiting[address]))
+            attempt.is_running = True
             expected = self.rules.hash_for(attempt.token)
             self._running += 1
             work = partial(expected.matches, attempt.token)
@@ -212,15 +271,15 @@ class Authenticator:
         else:
             self.successes += 1
             self._remember(attempt.token, shown)
-        done = [self._waiting[address].popleft()]
+        attempts, done = self._waiting[address], [attempt]
         if shown is not None:
             # The same token of others from there.
-            done += [each for each in self._waiting[address] if each.token == attempt.token]
+            done = [each for each in attempts if each.token == attempt.token]
             self.successes += len(done) - 1
-            rest = [each for each in self._waiting[address] if each.token != attempt.token]
-            self._waiting[address] = deque(rest)
+        for each in done:
+            del attempts[each]
         self._count -= len(done)
-        if self._waiting[address]:
+        if attempts:
             self._plan(address)
         else:
             del self._waiting[address]

@@ -11,7 +11,12 @@ from beanstalk_twisted.access.rules import AccessRules, Peer
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer, leave
-from beanstalk_twisted.server.access.authentication import KEY_BYTES, Authenticator, Hashing
+from beanstalk_twisted.server.access.authentication import (
+    KEY_BYTES,
+    Authenticator,
+    Hashing,
+    nothing,
+)
 from beanstalk_twisted.server.access.guard import Guard
 from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.execution_context import REFUSED, ExecutionContext
@@ -54,7 +59,9 @@ class AccessControl:
         self._queue = context.queue
         self._peers = peers
         self._answered = answered
-        self._is_asking = False
+        self._asking: Session | None = None
+        self._known: Answer | None = None
+        self._withdraw: dict[Session, Callable[[], None]] = {}
         self.guard = Guard(context.queue, rules, peers.known_peer)
         self.guard.tell = anomalies.note_refused
         self.authenticator = Authenticator(reactor, rules, hashing, os.urandom(KEY_BYTES))
@@ -90,6 +97,7 @@ class AccessControl:
         Its connection has ended.
         """
         self.guard.forget(session)
+        self._withdraw.pop(session, nothing)()
 
     def stop(self) -> None:
         """
@@ -103,17 +111,26 @@ class AccessControl:
         the connection wait for the answer.
         """
         session.is_busy = True
-        self._is_asking = True
-        self.authenticator.ask(self._peers.host(session), token, partial(self._told, session))
-        self._is_asking = False
-        return None
+        self._asking, self._known = session, None
+        ask = self.authenticator.ask
+        withdraw = ask(self._peers.host(session), token, partial(self._told, session))
+        self._asking = None
+        if session.is_busy:
+            self._withdraw[session] = withdraw
+        return self._known
 
     def _told(self, session: Session, shown: TokenHash | None) -> None:
         session.is_busy = False
+        self._withdraw.pop(session, None)
         if session.has_ended:
             return
         if shown is not None:
             self.guard.show(session, shown)
-        leave(self._queue.outbox, session, REFUSED if shown is None else (AUTHORIZED, 0))
-        if not self._is_asking:
+        answer = REFUSED if shown is None else (AUTHORIZED, 0)
+        if session is self._asking:
+            # An answer as any other: the commands behind it are being carried out already.
+            self._known = answer
+            return
+        leave(self._queue.outbox, session, answer)
+        if self._asking is None:
             self._answered()

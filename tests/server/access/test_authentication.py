@@ -145,17 +145,52 @@ def test_unknown_tokens_cost_as_much_as_wrong_ones() -> None:
     assert not found.stand_in.matches(b"")
 
 
-def test_a_token_that_is_too_long_or_one_too_many_is_nobodys_at_once() -> None:
+def test_a_token_that_is_too_long_is_nobodys_at_once() -> None:
     world = World()
     world.ask("1.1.1.1", b"x" * MAX_TOKEN_BYTES)
     assert world.told == []
     world.ask("2.2.2.2", b"x" * (MAX_TOKEN_BYTES + 1))
     assert world.told == [("2.2.2.2", None)]
-    for _ in range(MAX_WAITING - 1):
+
+
+def test_one_too_many_is_at_the_cost_of_whoever_asks_for_most() -> None:
+    world = World()
+    for _ in range(MAX_WAITING):
         world.ask("1.1.1.1")
-    assert len(world.told) == 1
-    world.ask("3.3.3.3")
-    assert len(world.told) == 2 and not world.hashing.waiting[1:]
+    assert world.told == []
+    world.ask("3.3.3.3", TOKEN)
+    assert world.told == [("1.1.1.1", None)]
+    world.work()
+    assert ("3.3.3.3", HASH) in world.told
+
+
+def test_what_nobody_wants_to_know_any_more_takes_no_place_and_no_turn() -> None:
+    world = World()
+    ask = world.authenticator.ask
+    withdrawn = [ask(host, WRONG, lambda shown: None) for host in ("1.1.1.1", "2.2.2.2") * 2]
+    withdrawn += [ask("4.4.4.4", WRONG, lambda shown: None)]
+    for withdraw in (*withdrawn, *withdrawn):
+        withdraw()
+    world.ask("3.3.3.3", TOKEN)
+    world.ask("1.1.1.1")
+    world.work()
+    assert world.told == [("3.3.3.3", HASH)]
+    world.clock.advance(FIRST_S)
+    world.work()
+    assert world.told[1:] == [("1.1.1.1", None)]
+    assert not world.clock.getDelayedCalls() and not world.authenticator._waiting
+
+
+def test_who_is_withdrawn_while_it_waits_for_its_time_leaves_no_timer() -> None:
+    world = World()
+    world.ask("1.1.1.1")
+    world.work()
+    world.authenticator.ask("1.1.1.1", WRONG, lambda shown: None)()
+    assert not world.clock.getDelayedCalls()
+    world.ask("1.1.1.1")
+    world.clock.advance(FIRST_S)
+    world.work()
+    assert len(world.told) == 2
 
 
 def test_remembered_tokens_are_bounded() -> None:

@@ -78,6 +78,28 @@ def test_auth_is_among_the_capabilities_and_needs_no_right_to_be_seen() -> None:
 # Pipelines behind a token.
 
 
+@pytest.mark.parametrize("again", [AUTH, b"auth " + b"x" * 201 + b"\r\n", WRONG])
+def test_a_half_closed_connection_carries_out_all_behind_a_token_before_it_ends(
+    again: bytes,
+) -> None:
+    hashing = HeldHashing()
+    server = guarded(rules(it={"worker": "*"}), hashing)
+    other, client = server.connect(), server.connect()
+    for each, words in ((other, b""), (client, b"watch p2\r\nreserve\r\n")):
+        each.send(AUTH + b"watch p1\r\n" + words)
+        hashing.work() if hashing.waiting else None
+        server.advance()
+    client.send(b"reserve-mode weighted\r\n" + again + b"ignore p1\r\nlist-tube-used\r\n")
+    client.half_close()
+    server.advance()
+    hashing.work() if hashing.waiting else None
+    server.advance()
+    answers = client.take()
+    assert answers.endswith(b"WATCHING 2\r\nUSING default\r\n"), answers
+    assert client.transport.disconnecting
+    assert not other.transport.disconnecting
+
+
 def test_what_is_sent_behind_a_token_waits_for_it_and_nobody_else_does() -> None:
     hashing = HeldHashing()
     server = guarded(rules(it={"put": "*"}, anonymous={"put": "open"}), hashing)
