@@ -12,11 +12,9 @@ from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.rules.statistics import REASONS
 from beanstalk_twisted.web.exchange import Refusal
+from beanstalk_twisted.web.routes import CRITERIA
 
 NS: Final = 1_000_000_000
-
-NAMES: Final = ("tube", "states", "text", "any_case", "where", "fingerprint")
-"""What criteria are made of, in a query or in a JSON object."""
 
 STATES: Final[Mapping[str, State]] = {
     "ready": State.READY, "reserved": State.RESERVED, "delayed": State.DELAYED,
@@ -123,7 +121,7 @@ class Criteria(NamedTuple):
 
 def criteria_of(given: Mapping[str, str]) -> Criteria:
     """
-    :param given: by `NAMES`; others are not looked at.
+    :param given: by `routes.CRITERIA`; others are not looked at.
     :raise Refusal: something is wrong.
     """
     text = _text_of(given.get("text", ""))
@@ -135,7 +133,7 @@ def criteria_of(given: Mapping[str, str]) -> Criteria:
     return Criteria(
         tube.encode("ascii", "replace") if tube else None, _states_of(given.get("states", "")),
         text.lower() if any_case else text, any_case, _conditions_of(given.get("where", "")), mark,
-        " ".join(f"{name}={given[name]}" for name in NAMES if given.get(name)),
+        " ".join(f"{name}={given[name]}" for name in CRITERIA if given.get(name)),
     )  # fmt: skip
 
 
