@@ -19,6 +19,9 @@ SOME: Final = "some"
 EVERYTHING: Final = "everything"
 """For who may look at all tubes, since all are in it."""
 
+LOGIN: Final = "login"
+"""As `EVERYTHING`, but whoever lacks it is asked for another token, also with one that is right."""
+
 MANAGED: Final = "managed"
 """For who may manage all tubes."""
 
@@ -74,6 +77,7 @@ ROUTES: Final = (
     Route("/metrics", "GET", "metrics", asks=METRICS),
     Route("/", "GET", "console", asks=SOME),
     Route("/static/{file}", "GET", "static", asks=SOME),
+    Route("/login", "GET", "login", asks=LOGIN),
     Route("/live", "GET", "live", asks=EVERYTHING),
     Route("/reports/{file}", "GET", "report", asks=EVERYTHING),
     Route("/api/v1/reports", "GET", "listReports", asks=EVERYTHING),
