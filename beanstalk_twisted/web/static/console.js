@@ -129,6 +129,6 @@ function showKeys() {
 }
 
 paint();
-addEventListener("hashchange", () => { go(); main.focus({ preventScroll: true }); });
+addEventListener("hashchange", () => { dialog.close(); go(); main.focus({ preventScroll: true }); });
 go();
 live.start();
