@@ -33,6 +33,9 @@ MAX_CONDITIONS: Final = 8
 LOOK_BODY_BYTES: Final = 256 << 10
 """Bytes of a body that are searched, its first: 0.3 ms."""
 
+MAX_SHOWN: Final = 100
+"""Characters of what is wrong that a refusal repeats: more than a condition of use has."""
+
 MAX_NUMBER_DIGITS: Final = 20
 """Digits of a number in a condition: those of 2**64."""
 
@@ -186,25 +189,30 @@ def _conditions_of(text: str) -> tuple[Condition, ...]:
 def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None:
-        raise Refusal(400, "where is such as timeouts>=3,age>3600,group=night")
+        shown = text.strip()[:MAX_SHOWN]
+        detail = f"where has {shown!r}, and is such as timeouts>=3,age>3600,group=night"
+        raise Refusal(400, detail)
     name, sign, value = found[1].replace("_", "-"), found[2], found[3]
     if name in NUMBERS:
         return _of_number(NUMBERS[name], sign, name, value)
     if name in WORDS:
         return _of_word(WORDS[name], sign, name, value)
-    raise Refusal(400, f"where compares {', '.join([*NUMBERS, *WORDS])}")
+    names = ", ".join([*NUMBERS, *WORDS])
+    raise Refusal(400, f"where has {name[:MAX_SHOWN]!r}, and compares only {names}")
 
 
 def _of_number(get: Callable[[Job, int], int], sign: str, name: str, value: str) -> Condition:
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_NUMBER_DIGITS):
-        raise Refusal(400, f"where compares {name} with a whole number")
+        raise Refusal(
+            400, f"where compares {name} with a whole number, not with {value[:MAX_SHOWN]!r}"
+        )
     compare, wanted = _COMPARED[sign], int(value)
     return lambda job, now_ns: compare(get(job, now_ns), wanted)
 
 
 def _of_word(get: Callable[[Job], str], sign: str, name: str, value: str) -> Condition:
     if sign not in ("=", "!="):
-        raise Refusal(400, f"where compares {name} by = or !=")
+        raise Refusal(400, f"where compares {name} by = or !=, not by {sign}")
     is_equal = sign == "="
     return lambda job, now_ns: (get(job) == value) is is_equal
 
