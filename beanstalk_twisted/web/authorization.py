@@ -14,12 +14,17 @@ from beanstalk_twisted.server.access.guard import Known
 from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.web.exchange import Refusal
 from beanstalk_twisted.web.guards import Credentials, credentials_of
-from beanstalk_twisted.web.routes import EVERYTHING, MANAGED, METRICS, SOME, Route
+from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, SOME, Route
 from beanstalk_twisted.wire.rights import LOOK, MANAGE
 
 WHO: str = (
     "say who you are: the header Authorization with Bearer and a token, or with Basic, the token "
     "as the password"
+)
+
+LOOKER: str = (
+    "log in with a token that may look at all tubes: it is the password, and the user's name is "
+    "left empty"
 )
 
 
@@ -52,8 +57,12 @@ def check_route(rules: AccessRules, known: Known, route: Route) -> None:
     """
     :raise Refusal: the route is not for them.
     """
-    if not _is_for(rules, known, route):
-        raise refusal_of(known)
+    if _is_for(rules, known, route):
+        return
+    if route.asks == LOGIN:
+        # A browser goes on to show a token that was right, until it is asked for another by a 401.
+        raise Refusal(HTTPStatus.UNAUTHORIZED, LOOKER)
+    raise refusal_of(known)
 
 
 def refusal_of(known: Known | None) -> Refusal:
@@ -69,7 +78,7 @@ def _is_for(rules: AccessRules, known: Known, route: Route) -> bool:
     grant = rules.identify(*known).grant
     if route.asks == METRICS and rules.has_open_metrics:
         return True
-    if route.asks in (EVERYTHING, METRICS):
+    if route.asks in (EVERYTHING, METRICS, LOGIN):
         return bool(grant.everywhere & LOOK)
     if route.asks == MANAGED:
         return bool(grant.everywhere & MANAGE)

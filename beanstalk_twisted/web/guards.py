@@ -26,8 +26,11 @@ HEADERS: Final = {
 }
 """Of every reply; an operation may replace them."""
 
-CHALLENGE: Final = 'Basic realm="beanstalk-twisted", charset="UTF-8", Bearer'
-"""Of a reply that asks who somebody is: a browser asks its reader then."""
+CHALLENGE: Final = 'Basic realm="beanstalk-twisted", charset="UTF-8"'
+"""
+Of a reply that asks who somebody is: a browser asks its reader then.  It does not name Bearer too:
+Chromium does not ask when one header has two schemes.
+"""
 
 MAX_CREDENTIALS: Final = 1024
 """Characters of a header Authorization that are looked at."""

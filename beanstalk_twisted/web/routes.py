@@ -4,7 +4,7 @@ The routes: which path and method is which operation.
 Dispatch, the test of the OpenAPI file and the documentation are derived from this table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -19,6 +19,9 @@ SOME: Final = "some"
 EVERYTHING: Final = "everything"
 """For who may look at all tubes, since all are in it."""
 
+LOGIN: Final = "login"
+"""As `EVERYTHING`, but whoever lacks it is asked for another token, also with one that is right."""
+
 MANAGED: Final = "managed"
 """For who may manage all tubes."""
 
@@ -27,6 +30,12 @@ METRICS: Final = "metrics"
 
 COMMANDS: Final = "commands"
 """The commands that it runs ask."""
+
+API: Final = "/api/"
+"""What paths begin with whose queries have no other fields than the route's."""
+
+CRITERIA: Final = ("tube", "states", "text", "any_case", "where", "fingerprint")
+"""Fields of a query that say which jobs are meant."""
 
 
 class Route(NamedTuple):
@@ -40,6 +49,7 @@ class Route(NamedTuple):
     :ivar operation: the id of its operation; no two rows have the same.
     :ivar writes: whether it changes something; then it needs ``--http-write``.
     :ivar asks: whom it is for, where rights are asked for (docs/access.md).
+    :ivar query: the fields that its query may have.
     """
 
     path: str
@@ -47,6 +57,18 @@ class Route(NamedTuple):
     operation: str
     writes: bool = False
     asks: str = COMMANDS
+    query: tuple[str, ...] = ()
+
+    def unknown_field(self, names: Iterable[str]) -> str | None:
+        """
+        Find a field of a query that the operation does not know, so that it would be ignored.
+
+        :return: the first; None if all are known, and of paths outside the API, whose clients may
+            have a reason of their own for a query, such as to get around a cache.
+        """
+        if not self.path.startswith(API):
+            return None
+        return next((name for name in names if name not in self.query), None)
 
 
 ROUTES: Final = (
@@ -55,6 +77,7 @@ ROUTES: Final = (
     Route("/metrics", "GET", "metrics", asks=METRICS),
     Route("/", "GET", "console", asks=SOME),
     Route("/static/{file}", "GET", "static", asks=SOME),
+    Route("/login", "GET", "login", asks=LOGIN),
     Route("/live", "GET", "live", asks=EVERYTHING),
     Route("/reports/{file}", "GET", "report", asks=EVERYTHING),
     Route("/api/v1/reports", "GET", "listReports", asks=EVERYTHING),
@@ -63,9 +86,11 @@ ROUTES: Final = (
     Route("/api/v1/server/drain", "POST", "drain", writes=True),
     Route("/api/v1/server/undrain", "POST", "undrain", writes=True),
     Route("/api/v1/log", "GET", "getLog", asks=EVERYTHING),
-    Route("/api/v1/log/segments", "GET", "listSegments", asks=EVERYTHING),
+    Route("/api/v1/log/segments", "GET", "listSegments", asks=EVERYTHING,
+          query=("after", "limit")),
     Route("/api/v1/connections", "GET", "listConnections"),
-    Route("/api/v1/tubes", "GET", "listTubes", asks=EVERYTHING),
+    Route("/api/v1/tubes", "GET", "listTubes", asks=EVERYTHING,
+          query=("limit", "offset", "sort", "search")),
     Route("/api/v1/tubes/{tube}", "GET", "getTube"),
     Route("/api/v1/tubes/{tube}/history", "GET", "getTubeHistory", asks=EVERYTHING),
     Route("/api/v1/tubes/{tube}/pause", "POST", "pauseTube", writes=True),
@@ -73,10 +98,13 @@ ROUTES: Final = (
     Route("/api/v1/tubes/{tube}/flush", "POST", "flushTube", writes=True),
     Route("/api/v1/tubes/{tube}/policy", "POST", "setPolicy", writes=True),
     Route("/api/v1/policy-keys", "GET", "listPolicyKeys", asks=SOME),
-    Route("/api/v1/tubes/{tube}/jobs", "GET", "listJobs"),
+    Route("/api/v1/tubes/{tube}/jobs", "GET", "listJobs",
+          query=("state", "limit", "cursor", "body_bytes")),
     Route("/api/v1/tubes/{tube}/jobs", "POST", "putJob", writes=True),
-    Route("/api/v1/search", "GET", "search", asks=EVERYTHING),
-    Route("/api/v1/groups", "GET", "listGroups", asks=EVERYTHING),
+    Route("/api/v1/search", "GET", "search", asks=EVERYTHING,
+          query=(*CRITERIA, "limit", "body_bytes", "cursor")),
+    Route("/api/v1/groups", "GET", "listGroups", asks=EVERYTHING,
+          query=(*CRITERIA, "by", "body_bytes", "cursor")),
     Route("/api/v1/runs", "GET", "listRuns", asks=EVERYTHING),
     Route("/api/v1/runs", "POST", "beginRun", writes=True, asks=MANAGED),
     Route("/api/v1/runs/{run}", "GET", "getRun", asks=EVERYTHING),

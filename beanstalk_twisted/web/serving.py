@@ -65,6 +65,7 @@ def make_site(
         "metrics": metrics.metrics,
         "console": static.index,
         "static": static.static,
+        "login": static.login,
         "live": live.stream,
         "report": reports.file,
         "listReports": reports.listed,

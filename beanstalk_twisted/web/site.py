@@ -52,6 +52,9 @@ UNIX_SOCKET: Final = "a UNIX socket"
 MAX_QUERY_FIELDS: Final = 32
 """Fields of a query: no operation knows more than a few."""
 
+MAX_SHOWN_NAME: Final = 100
+"""Characters of an unknown field's name that a refusal repeats: more than any known one has."""
+
 
 class HttpSettings(NamedTuple):
     """
@@ -130,7 +133,7 @@ class SiteRequest(BoundedRequest):
         if route.writes:
             _check_write(route, headers, site.settings.may_write)
         peer = "" if self._who == UNIX_SOCKET else self._who
-        call = Call(parameters, _fields(query), headers, self.content.getvalue(), peer)
+        call = Call(parameters, _fields(query, route), headers, self.content.getvalue(), peer)
         if route.writes and peer:
             site.begin(peer)
         access = site.access()
@@ -259,17 +262,26 @@ def _check_write(route: Route, headers: Mapping[str, str], may_write: bool) -> N
         raise Refusal(HTTPStatus.FORBIDDEN, detail + "origin than this server")
 
 
-def _fields(query: str) -> dict[str, str]:
+def _fields(query: str, route: Route) -> dict[str, str]:
     """
-    :raise Refusal: they are too many, or wrong.
+    :raise Refusal: they are too many, or wrong, or one is unknown.
     """
     try:
-        return dict(parse_qsl(
+        fields = dict(parse_qsl(
             query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS, errors="strict",
         ))  # fmt: skip
     except ValueError:
         detail = f"the query is not UTF-8, or has more than {MAX_QUERY_FIELDS} fields"
         raise Refusal(HTTPStatus.BAD_REQUEST, detail) from None
+    unknown = route.unknown_field(fields)
+    if unknown is not None:
+        detail = f"unknown field of the query: {unknown[:MAX_SHOWN_NAME]}; "
+        raise Refusal(HTTPStatus.BAD_REQUEST, detail + _known_fields(route))
+    return fields
+
+
+def _known_fields(route: Route) -> str:
+    return f"known are {', '.join(route.query)}" if route.query else "this path takes none"
 
 
 class Site(HTTPFactory):

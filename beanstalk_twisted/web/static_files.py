@@ -9,7 +9,7 @@ from http import HTTPStatus
 from importlib import resources
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.web.exchange import Call, Document, Refusal
+from beanstalk_twisted.web.exchange import TEXT, Call, Document, Refusal
 
 INDEX: Final = "index.html"
 
@@ -66,6 +66,12 @@ class StaticFiles:
         The page.
         """
         return self._sent(self._files[INDEX], call.headers)
+
+    def login(self, call: Call) -> Document:
+        """
+        The way back to the page, for whoever may look at all it shows.
+        """
+        return Document(b"", TEXT, HTTPStatus.SEE_OTHER, {"Location": "./"})
 
     def static(self, call: Call) -> Document:
         """

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.access.meeting import HASH, OTHER_HASH, OTHER_TOKEN, TOKEN
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
 FOLDER = Path(__file__).resolve().parent / "browser"
@@ -93,6 +94,15 @@ def bury(client: Connection) -> None:
 CLIENTS: list[Connection] = []
 
 
+def address_of(server: ServerProcess) -> str:
+    """
+    Where its console is.
+    """
+    server.wait_for(", HTTP")
+    (http,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
+    return f"http://127.0.0.1:{http}"
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """
@@ -108,14 +118,23 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "--port", 0, "--http", 0, "--http-write", "--binlog", folder / "log",
         "--http-report", reports,
     )  # fmt: skip
-    with ServerProcess(ours_at_once(*options), folder) as server:
-        server.wait_for(", HTTP")
-        port = server.port()
-        (http,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
-        job = fill(port)
-        command = [node, "check.mjs", chromium, f"http://127.0.0.1:{http}", pictures, str(job)]
+    access = folder / "access.toml"
+    access.write_text(
+        f'[identities.weak]\ntoken = "{HASH}"\nput = "mail"\n'
+        f'[identities.strong]\ntoken = "{OTHER_HASH}"\nviewer = "*"\n'
+    )
+    access.chmod(0o600)
+    guarded = ("--port", 0, "--http", 0, "--access", access)
+    with (
+        ServerProcess(ours_at_once(*options), folder) as server,
+        ServerProcess(ours_at_once(*guarded), folder) as other,
+    ):
+        addresses = [address_of(each) for each in (server, other)]
+        job = fill(server.port())
+        command = [node, "check.mjs", chromium, addresses[0], pictures, str(job)]
         done = subprocess.run(
-            [*command, LONG_TUBE.decode()], cwd=FOLDER, capture_output=True, text=True,
+            [*command, LONG_TUBE.decode(), addresses[1],
+             TOKEN.decode(), OTHER_TOKEN.decode()], cwd=FOLDER, capture_output=True, text=True,
             timeout=LIMIT_S,
         )  # fmt: skip
         CLIENTS.pop().close()
@@ -137,6 +156,30 @@ def test_no_page_is_wider_than_its_window(found: Any) -> None:
 
 def test_keys_lead_to_pages(found: Any) -> None:
     assert found["help"] == 9
+
+
+def test_a_dialog_closes_when_the_page_changes(found: Any) -> None:
+    assert found["dialog_after_back"] is False
+
+
+def test_who_may_not_look_is_told_so_and_can_log_in_with_another_token(found: Any) -> None:
+    told = "Not allowed: log in with a token that may look at all tubes."
+    assert found["denied"] == ["Not allowed", told, 401]
+    assert found["logged_in"] == "/"
+
+
+def test_nobody_is_connected(found: Any) -> None:
+    assert found["nobody"] == "Nobody is connected."
+
+
+def test_rates_below_one_are_told_apart(found: Any) -> None:
+    assert found["rates"] == ["0", "0.033", "0.2", "12.3", "1.5K", "0.01", "123"]
+
+
+def test_a_wrong_condition_is_told_with_its_field_and_in_place_of_what_is_found(found: Any) -> None:
+    told, is_invalid, is_hidden = found["wrong_search"]
+    assert told.startswith("where has 'color', and compares only id, priority")
+    assert (is_invalid, is_hidden) == ("true", True)
 
 
 def test_a_hidden_page_has_no_stream(found: Any) -> None:

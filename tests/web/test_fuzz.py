@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.guards import WRITE_HEADER
-from beanstalk_twisted.web.routes import ROUTES
+from beanstalk_twisted.web.routes import ROUTES, Route
 from tests.web.browsing import browse
 
 WORDS = st.sampled_from(["mail", "default", "1", "2", "99", "ready", "all", "-1", "0", "<script>",
@@ -34,6 +34,15 @@ ROUTE = st.sampled_from([route for route in ROUTES if route.operation != "live"]
 METHODS = st.sampled_from(["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"])
 
 
+def queries(route: Route) -> SearchStrategy[Any]:
+    """
+    Queries of fields that the route knows, and a few of any.
+    """
+    if not route.query:
+        return st.just({}) | VALUES
+    return st.dictionaries(st.sampled_from(route.query), SCALARS, max_size=4) | VALUES
+
+
 def path_of(pattern: str, segments: list[str]) -> str:
     """
     A path of a route, with these parameters.
@@ -47,7 +56,15 @@ def path_of(pattern: str, segments: list[str]) -> str:
 
 @given(
     st.lists(
-        st.tuples(ROUTE, METHODS, st.lists(SEGMENTS, min_size=2, max_size=2), VALUES, VALUES),
+        ROUTE.flatmap(
+            lambda route: st.tuples(
+                st.just(route),
+                METHODS,
+                st.lists(SEGMENTS, min_size=2, max_size=2),
+                queries(route),
+                VALUES,
+            )
+        ),
         max_size=8,
     )
 )

@@ -16,7 +16,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api import criteria, fields, log, reading, runs, tube_pages
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
 from beanstalk_twisted.web.guards import WRITE_HEADER
-from beanstalk_twisted.web.routes import ROUTES, Route
+from beanstalk_twisted.web.routes import CRITERIA, ROUTES, Route
 from tests.web.browsing import browse, site_of
 
 API = [route for route in ROUTES if route.path.startswith("/api/")]
@@ -61,6 +61,8 @@ def test_a_route_is_described_as_it_is(route: Route) -> None:
     assert set(parameters(route, "path")) == set(re.findall(r"{(\w+)}", route.path))
     headers = {name.lower() for name in parameters(route, "header")}
     assert headers == ({WRITE_HEADER} if route.writes else set())
+    assert set(parameters(route, "query")) == set(route.query)
+    assert len(route.query) == len(set(route.query))
     assert ("requestBody" in about) is route.writes
     assert ("403" in about["responses"]) is route.writes
     assert about["summary"]
@@ -86,11 +88,10 @@ def test_its_limits_are_those_of_the_code() -> None:
     assert search["body_bytes"]["maximum"] == MAX_SAMPLE_BYTES
     assert search["text"]["maxLength"] == criteria.MAX_TEXT_BYTES
     assert search["where"]["maxLength"] == criteria.MAX_WHERE
-    assert set(criteria.NAMES) < set(search)
     begun = operation(by_name["beginRun"])["requestBody"]["content"]["application/json"]["schema"]
     assert begun["properties"]["action"]["enum"] == list(runs.ACTIONS)
     assert begun["properties"]["ids"]["maxItems"] == runs.MAX_IDS
-    assert set(criteria.NAMES) < set(begun["properties"])
+    assert set(CRITERIA) < set(begun["properties"])
     told = search["where"], parameters(by_name["listGroups"], "query")["where"]
     assert told[0] == told[1]
     pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]

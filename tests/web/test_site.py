@@ -4,6 +4,8 @@ From a request to its operation, and who is not answered.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -11,7 +13,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 from beanstalk_twisted.web.guards import HEADERS, WRITE_HEADER
-from beanstalk_twisted.web.site import MAX_CONNECTIONS, MAX_QUERY_FIELDS
+from beanstalk_twisted.web.routes import ROUTES, Route
+from beanstalk_twisted.web.site import MAX_CONNECTIONS, MAX_QUERY_FIELDS, MAX_SHOWN_NAME
 from tests.web.browsing import Browser, browse, site_of
 
 WRITING = {WRITE_HEADER: "1"}
@@ -32,6 +35,34 @@ def test_what_was_asked_comes_to_the_operation() -> None:
         "peer": "127.0.0.1:4711",
     }
     assert b"<" not in reply.body
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "route", [route for route in ROUTES if route.path.startswith("/api/")], ids=str
+)
+def test_a_field_of_a_query_that_nobody_reads_is_refused_with_those_that_are(
+    route: Route, method: str
+) -> None:
+    path = re.sub(r"{\w+}", "1", route.path)
+    browser = browse(MemoryServer(), may_write=True)
+    asked = "POST" if route.writes else method
+    for name in ("nonsense", "", "Limit", "x" * 101):
+        reply = browser.ask(asked, f"{path}?{name}=1", headers=WRITING)
+        assert reply.status == 400, name
+        if asked != "HEAD":
+            known = ", ".join(route.query)
+            told = f"known are {known}" if known else "this path takes none"
+            detail = f"unknown field of the query: {name[:MAX_SHOWN_NAME]}; {told}"
+            assert reply.json["detail"] == detail
+    for name in route.query:
+        reply = browser.ask("GET", f"{path}?{name}=1")
+        assert "unknown" not in reply.json.get("detail", ""), name
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/static/console.js"])
+def test_a_query_outside_the_api_is_nobodys_concern(path: str) -> None:
+    assert browse(MemoryServer()).ask("GET", f"{path}?v=1").status == 200
 
 
 def test_each_reply_has_the_headers_that_bind_browsers_and_none_that_tells_of_us() -> None:

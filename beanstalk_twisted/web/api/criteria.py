@@ -12,11 +12,9 @@ from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.rules.statistics import REASONS
 from beanstalk_twisted.web.exchange import Refusal
+from beanstalk_twisted.web.routes import CRITERIA
 
 NS: Final = 1_000_000_000
-
-NAMES: Final = ("tube", "states", "text", "any_case", "where", "fingerprint")
-"""What criteria are made of, in a query or in a JSON object."""
 
 STATES: Final[Mapping[str, State]] = {
     "ready": State.READY, "reserved": State.RESERVED, "delayed": State.DELAYED,
@@ -34,6 +32,9 @@ MAX_CONDITIONS: Final = 8
 
 LOOK_BODY_BYTES: Final = 256 << 10
 """Bytes of a body that are searched, its first: 0.3 ms."""
+
+MAX_SHOWN: Final = 100
+"""Characters of what is wrong that a refusal repeats: more than a condition of use has."""
 
 MAX_NUMBER_DIGITS: Final = 20
 """Digits of a number in a condition: those of 2**64."""
@@ -123,7 +124,7 @@ class Criteria(NamedTuple):
 
 def criteria_of(given: Mapping[str, str]) -> Criteria:
     """
-    :param given: by `NAMES`; others are not looked at.
+    :param given: by `routes.CRITERIA`; others are not looked at.
     :raise Refusal: something is wrong.
     """
     text = _text_of(given.get("text", ""))
@@ -135,7 +136,7 @@ def criteria_of(given: Mapping[str, str]) -> Criteria:
     return Criteria(
         tube.encode("ascii", "replace") if tube else None, _states_of(given.get("states", "")),
         text.lower() if any_case else text, any_case, _conditions_of(given.get("where", "")), mark,
-        " ".join(f"{name}={given[name]}" for name in NAMES if given.get(name)),
+        " ".join(f"{name}={given[name]}" for name in CRITERIA if given.get(name)),
     )  # fmt: skip
 
 
@@ -188,25 +189,30 @@ def _conditions_of(text: str) -> tuple[Condition, ...]:
 def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None:
-        raise Refusal(400, "where is such as timeouts>=3,age>3600,group=night")
+        shown = text.strip()[:MAX_SHOWN]
+        detail = f"where has {shown!r}, and is such as timeouts>=3,age>3600,group=night"
+        raise Refusal(400, detail)
     name, sign, value = found[1].replace("_", "-"), found[2], found[3]
     if name in NUMBERS:
         return _of_number(NUMBERS[name], sign, name, value)
     if name in WORDS:
         return _of_word(WORDS[name], sign, name, value)
-    raise Refusal(400, f"where compares {', '.join([*NUMBERS, *WORDS])}")
+    names = ", ".join([*NUMBERS, *WORDS])
+    raise Refusal(400, f"where has {name[:MAX_SHOWN]!r}, and compares only {names}")
 
 
 def _of_number(get: Callable[[Job, int], int], sign: str, name: str, value: str) -> Condition:
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_NUMBER_DIGITS):
-        raise Refusal(400, f"where compares {name} with a whole number")
+        raise Refusal(
+            400, f"where compares {name} with a whole number, not with {value[:MAX_SHOWN]!r}"
+        )
     compare, wanted = _COMPARED[sign], int(value)
     return lambda job, now_ns: compare(get(job, now_ns), wanted)
 
 
 def _of_word(get: Callable[[Job], str], sign: str, name: str, value: str) -> Condition:
     if sign not in ("=", "!="):
-        raise Refusal(400, f"where compares {name} by = or !=")
+        raise Refusal(400, f"where compares {name} by = or !=, not by {sign}")
     is_equal = sign == "="
     return lambda job, now_ns: (get(job) == value) is is_equal
 

@@ -24,10 +24,11 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
-from beanstalk_twisted.web.api.criteria import NAMES, Criteria, criteria_of
+from beanstalk_twisted.web.api.criteria import Criteria, criteria_of
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.looking import SLICE_JOBS, Look
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
+from beanstalk_twisted.web.routes import CRITERIA
 from beanstalk_twisted.wire.grammar import is_tube_name
 
 ACTIONS: Final = ("kick", "kick-dead", "move", "delete")
@@ -411,7 +412,8 @@ def _task_of(body: bytes) -> Task:
     count = fields.number(given, "count", None, fields.MAX_U64)
     newest = fields.number(given, "newest_job", fields.MAX_U64, fields.MAX_U64)
     ids = _ids_of(given)
-    criteria = criteria_of({name: fields.text(given, name, "") for name in NAMES if name in given})
+    named = [name for name in CRITERIA if name in given]
+    criteria = criteria_of({name: fields.text(given, name, "") for name in named})
     fields.no_more(given)
     task = Task(action, to, criteria, min(count, len(ids)) if ids else count, newest, ids)
     _check(task)

@@ -28,13 +28,14 @@ const COLUMNS = [
 
 export function connectionsPage() {
   const table = new Table({
-    heading: "Connections", columns: COLUMNS, keyOf: (row) => row.connection, search: "Peer, role or tube", empty: "There is no such connection.",
+    heading: "Connections", columns: COLUMNS, keyOf: (row) => row.connection, search: "Peer, role or tube", empty: "",
     async load({ search, place }) {
       const { connections } = await get(path("connections"));
       const others = connections.filter((row) => !row.is_request);
       const found = others.filter(({ peer, role, using, connection }) => [peer, role, using, String(connection)].some((text) => text.includes(search)));
       const from = Number(place || 0);
       const end = from + PAGE_ROWS;
+      table.empty = others.length ? "There is no such connection." : "Nobody is connected.";
       return { rows: found.slice(from, end), next: end < found.length ? String(end) : "", note: `${count(found.length)} of ${count(others.length)}` };
     },
   });

@@ -56,14 +56,15 @@ function nowhere() {
 
 // The stream's state.
 
-const STATES = { connecting: "Connecting", live: "Live", lost: "Connection lost, retrying", paused: "Paused" };
+const STATES = { connecting: "Connecting", live: "Live", lost: "Connection lost, retrying", paused: "Paused", denied: "Not allowed" };
 
 live.addEventListener("state", () => {
-  const why = live.about.why_not_ready ?? "";
+  const [why, isDenied] = [live.about.why_not_ready ?? "", live.state === "denied"];
   setText(stateShown, live.state === "live" && why ? "Not ready" : STATES[live.state]);
-  stateShown.className = live.state === "live" && !why ? "live" : live.state === "lost" || why ? "bad" : "";
-  setText(trouble, why ? `Not ready: ${why}` : "");
-  trouble.hidden = !why;
+  stateShown.className = live.state === "live" && !why ? "live" : live.state === "lost" || isDenied || why ? "bad" : "";
+  if (isDenied) trouble.replaceChildren("Not allowed: ", h("a", { href: "login" }, "log in"), " with a token that may look at all tubes.");
+  else setText(trouble, why ? `Not ready: ${why}` : "");
+  trouble.hidden = !why && !isDenied;
   if (!live.about.host) return;
   if (!isKnown) { isKnown = true; view?.refresh?.(); }
   setText(document.getElementById("host"), live.about.host);
@@ -128,6 +129,6 @@ function showKeys() {
 }
 
 paint();
-addEventListener("hashchange", () => { go(); main.focus({ preventScroll: true }); });
+addEventListener("hashchange", () => { dialog.close(); go(); main.focus({ preventScroll: true }); });
 go();
 live.start();

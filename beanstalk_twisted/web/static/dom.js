@@ -22,15 +22,17 @@ export const inWords = (key) => key.replaceAll(/[_-]/g, " ").replace(/^./, (lett
 
 const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
 const tenths = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const small = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 2 });
 const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
 const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const second = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 export const count = (number) => whole.format(number);
-export const compact = (number) => (Math.abs(number) < 1000 ? tenths : short).format(number);
+const digits = (number, large) => (Math.abs(number) < 1 ? small : number < large ? tenths : whole).format(number);
+export const compact = (number) => (number < 1000 ? digits(number, 1000) : short.format(number));
 export const mean = (number) => tenths.format(number);
-export const rate = (number) => (number < 100 ? tenths : whole).format(number);
+export const rate = (number) => digits(number, 100);
 export const when = (ms) => moment.format(ms);
 export const clock = (ms, hasSeconds) => (hasSeconds ? second : minute).format(ms);
 

@@ -86,6 +86,7 @@ export function groupsCard({ live, tube = "", isLazy = false }) {
       const many = known.size >= MAX_GROUPS ? ", and no further: choose a tube, or group by reason" : "";
       return `${count(known.size)} ${known.size === 1 ? "group" : "groups"}${many}`;
     });
+    scroll.hidden = Boolean(looking.wrong) && !known.size;
     table.empty = wasWhole ? "No job is buried." : "None was found.";
     await table.refresh();
   }

@@ -1,13 +1,20 @@
 // The stream of figures: history first, then a row each second.
+import { get, path } from "./api.js";
 
 const RECENT_ROWS = 300;
 const LONG_MS = 30_000;
 const LONG_ROWS = 720;
 const RETRY_MS = 5000;
 
+/** Whether the server says that this is not for us; a stream does not tell why it ended. */
+async function isDenied() {
+  try { await get(path("server")); } catch ({ status }) { return status === 401 || status === 403; }
+  return false;
+}
+
 /**
  * Holds the rows and tells who listens.  Events: `rows` (there are new ones), `state` (connected,
- * lost, paused).  Closed while the page is hidden; then it goes on behind the last row it has.
+ * lost, paused, denied).  Closed while the page is hidden; then it goes on behind the last row it has.
  */
 export class Live extends EventTarget {
   fields = [];
@@ -31,8 +38,14 @@ export class Live extends EventTarget {
     this.#source = new EventSource(`live?after=${encodeURIComponent(this.#lastId)}`);
     this.#source.addEventListener("hello", (event) => this.#hello(event));
     this.#source.addEventListener("tick", (event) => this.#tick(event));
-    this.#source.onerror = () => {
+    this.#source.onerror = async () => {
+      const isRefused = this.#source.readyState === EventSource.CLOSED;
       this.#close("lost");
+      if (isRefused && await isDenied()) {
+        // A browser would ask its reader for a token each time.
+        if (!this.#source) this.#tell("denied");
+        return;
+      }
       this.#retry = setTimeout(() => document.hidden || this.#open(), RETRY_MS);
     };
   }

@@ -17,13 +17,14 @@ export class Looking {
 
   /**
    * take: given each reply, shows it, and gives what has been found, in words; "" ends it.
-   * Gives whether it came to the end.
+   * Gives whether it came to the end; `wrong` says why it could not.
    */
   async run(what, query, take) {
     const me = this.serial = {};
-    [this.looked, this.newest] = [0, null];
+    [this.looked, this.newest, this.wrong] = [0, null, ""];
     this.element.hidden = this.button.hidden = this.bar.hidden = false;
     setText(this.note, "Looking");
+    this.note.classList.remove("bad");
     let [cursor, told] = ["", ""];
     try {
       do {
@@ -41,7 +42,8 @@ export class Looking {
       return !cursor;
     } catch (error) {
       if (this.serial !== me) return false;
-      setText(this.note, error.message);
+      setText(this.note, this.wrong = error.message);
+      this.note.classList.add("bad");
       this.#ended();
       return false;
     }

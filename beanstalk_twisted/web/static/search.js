@@ -49,6 +49,7 @@ export function searchPage({ live, words: [text = ""] }) {
   delete given.begun;
   const [chosen, looking] = [new Set(), new Looking()];
   const runs = new Runs(() => search());
+  const form = formOf(given);
   let [found, rows, wasWhole] = [0, [], false];
   const tick = (job) => h("input", { type: "checkbox", "aria-label": `Job ${job.id}`, on: { change: (event) => { if (event.target.checked) chosen.add(job.id); else chosen.delete(job.id); offer(); } } });
   const table = new Table({
@@ -93,13 +94,15 @@ export function searchPage({ live, words: [text = ""] }) {
       return `${count(found)} found`;
     });
     offer();
+    table.element.hidden = Boolean(looking.wrong) && !found;
+    form.elements.namedItem(looking.wrong.split(" ", 1)[0])?.setAttribute?.("aria-invalid", "true");
     table.empty = wasWhole ? "No job is found." : "None was found.";
     await table.refresh();
   }
 
   table.element.hidden = true;
   return {
-    title: "Search", element: h("div", {}, h("h1", {}, "Search jobs"), formOf(given), runs.element, looking.element, tools, table.element),
+    title: "Search", element: h("div", {}, h("h1", {}, "Search jobs"), form, runs.element, looking.element, tools, table.element),
     async shown() { await Promise.all([runs.shown(), isBegun && search()]); },
     refresh() { offer(); if (!table.element.hidden && !table.element.querySelector("input")) table.refresh(); },
     remove() { looking.stop(); runs.remove(); },

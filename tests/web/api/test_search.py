@@ -13,6 +13,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.criteria import (
     LOOK_BODY_BYTES,
     MAX_CONDITIONS,
+    MAX_SHOWN,
     MAX_TEXT_BYTES,
     MAX_WHERE,
     criteria_of,
@@ -156,6 +157,22 @@ def test_dead_letters_are_told_by_why(caller: Caller) -> None:
 def test_a_wrong_search_is_refused(caller: Caller, query: dict[str, object]) -> None:
     caller.get(asked("/search", **query), 400)
     caller.get(asked("/groups", **{**query, "by": "x"}), 400)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("id>0, nothing ", "where has 'nothing', and is such as"),
+        ("color=red", "where has 'color', and compares only id, priority, age"),
+        ("priority=x", "where compares priority with a whole number, not with 'x'"),
+        ("group<x", "where compares group by = or !=, not by <"),
+        ("x" * (MAX_SHOWN + 1), f"where has '{'x' * MAX_SHOWN}', and"),
+        ("x" * (MAX_SHOWN + 1) + "=1", f"where has '{'x' * MAX_SHOWN}', and"),
+        ("id=" + "x" * (MAX_SHOWN + 1), f"not with '{'x' * MAX_SHOWN}'"),
+    ],
+)
+def test_a_wrong_condition_is_named(caller: Caller, where: str, told: str) -> None:
+    assert told in caller.get(asked("/search", where=where), 400)["detail"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 // Walks through the console in a real browser, and prints what it found as JSON.
 //
-// node check.mjs CHROMIUM ADDRESS PICTURES JOB TUBE
+// node check.mjs CHROMIUM ADDRESS PICTURES JOB TUBE GUARDED WEAK STRONG
+//
+// GUARDED is a console that asks for tokens; one that may look at all tubes is STRONG.
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
 
-const [executablePath, address, pictures, job, tube] = process.argv.slice(2);
+const [executablePath, address, pictures, job, tube, guarded, weak, strong] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
 const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", missing: "tubes/not-there" };
@@ -219,6 +221,40 @@ async function actOnMany() {
   await context.close();
 }
 
+/** A condition that is wrong. */
+async function mistake() {
+  const page = await browser.newPage({ viewport: SIZES.wide });
+  watch(page, /status of 400/);
+  await page.goto(`${address}/#/search/${encodeURIComponent("where=color%3Dred&begun=1")}`);
+  found.wrong_search = [await page.textContent(".note.bad"), await page.getAttribute("[name=where]", "aria-invalid"), await page.locator(".listing").isHidden()];
+  await page.screenshot({ path: `${pictures}/mistake.png` });
+  await page.close();
+}
+
+/** A token that may not look, and one that may; the browser shows it when it is asked. */
+async function logIn() {
+  const opened = async (password) => (await browser.newContext({ viewport: SIZES.wide, httpCredentials: { username: "", password } })).newPage();
+  const page = await opened(weak);
+  await page.goto(`${guarded}/`);
+  await page.waitForSelector("#trouble:not([hidden])");
+  found.denied = [await page.textContent("#state"), await page.textContent("#trouble")];
+  await page.screenshot({ path: `${pictures}/denied.png` });
+  const [reply] = await Promise.all([page.waitForResponse((each) => each.url().endsWith("/login")), page.click("#trouble a")]);
+  found.denied.push(reply.status());
+  await page.context().close();
+  const other = await opened(strong);
+  await other.goto(`${guarded}/login`);
+  await other.waitForSelector("#state.live");
+  found.logged_in = new URL(other.url()).pathname;
+  found.rates = await other.evaluate(async () => {
+    const { compact, rate } = await import("/static/dom.js");
+    return [...[0, 1 / 30, 0.2, 12.34, 1500].map(compact), ...[0.01, 123.4].map(rate)];
+  });
+  await other.goto(`${guarded}/#/connections`);
+  found.nobody = await other.textContent("td.empty");
+  await other.context().close();
+}
+
 /** Keys, and a stream that ends while nobody sees the page. */
 async function keys() {
   const page = await browser.newPage({ viewport: SIZES.wide });
@@ -235,6 +271,10 @@ async function keys() {
   await page.keyboard.press("?");
   found.help = await page.locator("#dialog dd").count();
   await page.keyboard.press("Escape");
+  await page.keyboard.press("?");
+  await page.goBack();
+  await page.waitForFunction(() => document.title.startsWith("Connections"));
+  found.dialog_after_back = await page.evaluate(() => document.getElementById("dialog").open);
   const hide = (isHidden) => page.evaluate((value) => {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => value });
     document.dispatchEvent(new Event("visibilitychange"));
@@ -249,6 +289,8 @@ async function keys() {
 mkdirSync(pictures, { recursive: true });
 await firstPlot();
 await keys();
+await mistake();
+await logIn();
 await act();
 await visit();
 await actOnMany();
