@@ -468,6 +468,9 @@ def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
     result = server.result("policy", "unruled", "max-jobs=1", "max-fun=1")
     assert (result.exit_code, result.stdout) == (4, "")
     assert "BAD_FORMAT: a key or a value is wrong, and nothing was changed" in result.stderr
+    assert "there is no key 'max-fun'; keys are max-reserves, dead-letter, " in result.stderr
+    result = server.result("policy", "unruled", "max-reserves=many")
+    assert "max-reserves is a whole number from 1 to 4294967295, not 'many'" in result.stderr
     assert server.run("policy", "unruled") == ""
     for words in ("max-jobs", "max-jobs=", "max-jobs=1\r\nquit"):
         result = server.result("policy", "unruled", words)
@@ -522,6 +525,19 @@ def test_a_tube_without_dead_letters_is_told(server: Server) -> None:
         assert "immortal has no dead letter, there or where they go now" in result.stderr
     assert server.run("dead", "immortal", "--kick", "--yes", code=1) == "0 jobs kicked\n"
     see_that_it_is_refused("dead immortal --yes", "--yes is for --kick")
+
+
+def test_of_a_tube_with_dead_letters_of_others_those_are_named(server: Server) -> None:
+    for tube, count in ("first-of-grave", 1), ("second-of-grave", 2):
+        server.run("policy", tube, "max-reserves=1", "dead-letter=one-grave")
+        dead_of(server, tube, count)
+    for words in (), ("--kick",):
+        result = server.result("dead", "one-grave", *words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert (
+            "one-grave has no dead letter, there or where they go now; it holds 2 of "
+            "second-of-grave, 1 of first-of-grave, see: beanstalk dead second-of-grave"
+        ) in result.stderr
 
 
 def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
