@@ -272,6 +272,39 @@ def test_a_server_is_drained_and_takes_jobs_again(server: Server) -> None:
 # put in batches
 
 
+def test_a_job_is_put_with_tags_and_at_a_moment(server: Server) -> None:
+    words = ("--unique", "order-7:60", "--concurrency", "shop:2", "--group", "night")
+    moment = int(time.time()) + 500
+    (job,) = server.documents("put", "-t", "tagged-put", *words, "--at", moment, "x")
+    facts = server.documents("stats", "--job", job["id"])[0]
+    assert (facts["idempotency-key"], facts["idempotency-ttl"]) == ("order-7", 60)
+    assert (facts["concurrency-key"], facts["concurrency-limit"]) == ("shop", 2)
+    assert (facts["group"], facts["state"]) == ("night", "delayed")
+    assert 480 <= facts["time-left"] <= 500
+    result = server.result("put", "-t", "tagged-put", "--unique", "order-7", "another")
+    assert (result.exit_code, result.stdout) == (0, f"{job['id']}\n")
+    assert f"nothing was put: job {job['id']} has, or had, that unique key" in result.stderr
+    again = server.documents("put", "-t", "tagged-put", "--unique", "order-7", "another")
+    assert again == [{"v": 1, "id": job["id"], "there": "delayed"}]
+    last = server.run("put", "-t", "tagged-put", "-l", "--after", "night", typed=b"a\nb\n")
+    assert [server.state(each) for each in last.split()] == ["delayed", "delayed"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("put x --unique a:b", "'idp:a:b' cannot be"),
+        ("put x --unique a:4294967296", "cannot be"),
+        ("put x --group a --after a", "'grp:a aft:a' cannot be"),
+        ("put -l --unique a", "leave out --lines"),
+        ("put x --at now --delay 5", "one of --at and --delay"),
+        ("put x --at never", "is no time"),
+    ],
+)
+def test_what_cannot_be_put_is_refused_before_a_server_is_asked(words: str, message: str) -> None:
+    see_that_it_is_refused(words, message)
+
+
 def test_lines_that_come_together_are_put_together(server: Server) -> None:
     count = 5000
     numbers = b"".join(b"%d\n" % number for number in range(count))
@@ -585,6 +618,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Lis
         ("policy mail max-jobs=1", "tube-policy; its tubes have no policies\n"),
         ("wait 5", "wait-job; `beanstalk stats --job 5` says, now and then, whether it is there\n"),
         ("connections", "list-connections; `beanstalk stats` says how many there are\n"),
+        ("put x --at now", "put-at; leave out --at, or give a --delay\n"),
+        ("put x --group a", "put grp:; leave out --group\n"),
         ("drain", "drain; SIGUSR1 to its process makes it refuse new jobs\n"),
         ("undrain --json", "undrain; it takes new jobs again when it was started anew\n"),
     ],
