@@ -19,6 +19,16 @@ WRONG_FILE: Final = 5
 """Exit code for a file that is wrong, as for a wrong option."""
 
 
+def read_access(path: str) -> AccessRules:
+    """
+    :raise BadAccessFile: the file cannot be used.
+    """
+    try:
+        return parse_access(read_text(path, MAX_FILE_BYTES))
+    except Unreadable as problem:
+        raise BadAccessFile(str(problem)) from None
+
+
 class AccessFile:
     """
     Has a server ask for the rights that a file gives, now and when it is told to read it again.
@@ -42,7 +52,7 @@ class AccessFile:
             whoever comes.
         """
         try:
-            self._service.require_access(self._read(), self._hashing)
+            self._service.require_access(read_access(self._path), self._hashing)
         except BadAccessFile as problem:
             raise Refused(f"--access {self._path}: {problem}", WRONG_FILE) from None
         self._warn_if_open()
@@ -52,7 +62,7 @@ class AccessFile:
         Read the file again; if it cannot be used, all stays as it was.
         """
         try:
-            rules = self._read()
+            rules = read_access(self._path)
         except BadAccessFile as problem:
             self.log.warn(
                 "--access {path}: {problem}. All may do what they could; mend it and send SIGHUP",
@@ -65,12 +75,6 @@ class AccessFile:
             path=self._path, identities=len(rules.identities),
         )  # fmt: skip
         self._warn_if_open()
-
-    def _read(self) -> AccessRules:
-        try:
-            return parse_access(read_text(self._path, MAX_FILE_BYTES))
-        except Unreadable as problem:
-            raise BadAccessFile(str(problem)) from None
 
     def _warn_if_open(self) -> None:
         """

@@ -56,6 +56,16 @@ def parse_tubes(text: str) -> DeclaredPolicies:
         raise BadTubesFile(str(problem)) from None
 
 
+def read_tubes(path: str) -> DeclaredPolicies:
+    """
+    :raise BadTubesFile: the file cannot be used.
+    """
+    try:
+        return parse_tubes(read_text(path, MAX_FILE_BYTES))
+    except Unreadable as problem:
+        raise BadTubesFile(str(problem)) from None
+
+
 def _rules(text: str, pattern: str, table: Any) -> Mapping[str, str]:
     """
     :raise BadTubesFile: no table, or one of its keys or values is wrong.
@@ -155,7 +165,7 @@ class TubesFile:
         :raise Refused: the file cannot be used.
         """
         try:
-            self._service.declare_policies(self._read())
+            self._service.declare_policies(read_tubes(self._path))
         except BadTubesFile as problem:
             raise Refused(f"--tubes {self._path}: {problem}", WRONG_FILE) from None
 
@@ -164,7 +174,7 @@ class TubesFile:
         Read the file again; if it cannot be used, all stays as it was.
         """
         try:
-            declared = self._read()
+            declared = read_tubes(self._path)
         except BadTubesFile as problem:
             self.log.warn(
                 "--tubes {path}: {problem}. The policies stay as they were", event="tubes-wrong",
@@ -173,9 +183,3 @@ class TubesFile:
             return
         self._service.declare_policies(declared)
         self.log.info("--tubes {path}: read again", event="tubes-read", path=self._path)
-
-    def _read(self) -> DeclaredPolicies:
-        try:
-            return parse_tubes(read_text(self._path, MAX_FILE_BYTES))
-        except Unreadable as problem:
-            raise BadTubesFile(str(problem)) from None

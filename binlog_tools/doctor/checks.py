@@ -4,7 +4,7 @@ What each check says of the facts that it is given.
 A check is a function of its facts alone: no file, clock or process is asked here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from binlog_tools.console.wording import told
@@ -34,6 +34,8 @@ class ServerOptions(NamedTuple):
     :ivar problem: why it refuses them; empty if it does not.
     :ivar binlog: the log's directory; empty without one.
     :ivar is_always: whether replies wait for a sync.
+    :ivar files: by the names of their options, why they cannot be used; empty if they can.
+    :ivar ports: why each cannot be listened on that cannot.
     """
 
     problem: str = ""
@@ -43,6 +45,8 @@ class ServerOptions(NamedTuple):
     segment_bytes: int = 0
     fsync_timeout_s: int = 0
     is_always: bool = True
+    files: Mapping[str, str] = {}
+    ports: Sequence[str] = ()
 
 
 class Folder(NamedTuple):
@@ -125,6 +129,31 @@ def options(found: ServerOptions) -> Iterator[Finding]:
         yield Finding("options", "warning", what, "name a directory: --binlog /var/lib/bs")
     elif not found.warnings:
         yield Finding("options", "ok", f"binlog {found.binlog}")
+
+
+def files(found: ServerOptions) -> Iterator[Finding]:
+    for name, problem in found.files.items():
+        if problem:
+            advice = f"mend it, or name another one by --{name}; no server starts with this one"
+            yield Finding(f"{name} file", "problem", problem, advice)
+        else:
+            yield Finding(f"{name} file", "ok", "it can be used")
+
+
+def ports(found: ServerOptions, has_server: bool) -> Iterator[Finding]:
+    """
+    :param has_server: whether a server runs on the log: then its ports are in use, as they should.
+    """
+    if found.problem:
+        return
+    if has_server and found.ports:
+        what = f"a server runs on this log; {'; '.join(found.ports)}"
+        yield Finding("ports", "ok", what)
+        return
+    for problem in found.ports:
+        yield Finding("ports", "problem", problem, "free it, or listen elsewhere")
+    if not found.ports:
+        yield Finding("ports", "ok", "none is in use")
 
 
 def python(version: tuple[int, int, int]) -> Finding:

@@ -29,9 +29,9 @@ def doctor(words: tuple[str, ...], is_json: bool) -> None:
     """
     Check whether a server with these OPTIONS would run well here, and say what to change.
 
-    Looks at the options, the directory and its disk (up to 200 syncs, 2 seconds), limits of file
-    descriptors and memory, the clock and versions.  Asks no server; one may run meanwhile.  Run it
-    as the server's user, with the server's limits.
+    Looks at the options, files and ports, the directory and its disk (up to 200 syncs, 2 seconds),
+    limits of file descriptors and memory, the clock and versions.  Asks no server; one may run
+    meanwhile.  Run it as the server's user, with the server's limits.
 
     Exit codes: 0 nothing to change, 1 something that costs, 4 something that keeps the server from
     starting, or from keeping jobs.
@@ -55,7 +55,10 @@ def _findings(words: tuple[str, ...]) -> Iterator[Finding]:
     version = facts.twisted_version()
     yield checks.twisted(version)
     told = facts.server_options(words) if version else ServerOptions()
-    yield from checks.options(told) if version else ()
+    if version:
+        yield from checks.options(told)
+        yield from checks.files(told)
+        yield from checks.ports(told, bool(told.binlog) and facts.has_server(told.binlog))
     yield checks.user(os.geteuid(), told)
     yield checks.descriptors(*facts.descriptors())
     yield checks.backlog(facts.somaxconn())

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from beanstalk_twisted.binlog.directory import holder_of
 from beanstalk_twisted.binlog.format import parse_segment_name
 from binlog_tools.doctor.checks import Folder, ServerOptions, Syncs
 
@@ -44,6 +45,7 @@ LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 
 ASK: Final = """
 import json, sys
+from beanstalk_twisted.daemon.obstacles import ports_in_use, wrong_files
 from beanstalk_twisted.tap import Options
 options = Options()
 options.command = "beanstalk-twisted"
@@ -52,6 +54,7 @@ print(json.dumps({
     "warnings": options["warnings"], "binlog": options["binlog"] or "",
     "user": options["user"] or "", "segment_bytes": options["segment_bytes"],
     "fsync_timeout_s": options["fsync_timeout_s"], "is_always": options["fsync"].is_always,
+    "files": wrong_files(options), "ports": ports_in_use(options),
 }))
 """
 """Twisted is the server's: these tools do without, so another process is asked."""
@@ -59,7 +62,7 @@ print(json.dumps({
 
 def server_options(words: Sequence[str]) -> ServerOptions:
     """
-    Let the server read its options; nothing is opened.
+    Let the server read its options and files, and listen on its ports for a moment.
     """
     try:
         done = subprocess.run(  # noqa: S603 - our own program; the words are its arguments.
@@ -72,6 +75,16 @@ def server_options(words: Sequence[str]) -> ServerOptions:
         said = (done.stderr or done.stdout).strip().splitlines()
         return ServerOptions(problem=said[-1] if said else f"exit code {done.returncode}")
     return ServerOptions(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def has_server(path: str) -> bool:
+    """
+    Say whether a process has the lock of the log in this directory.
+    """
+    try:
+        return holder_of(path) != 0
+    except OSError:
+        return False
 
 
 def twisted_version() -> str:

@@ -27,6 +27,9 @@ STDOUT: Final = "-"
 PART: Final = ".part"
 """Behind the name of what is being written."""
 
+MODE: Final = 0o600
+"""Of each file that is made, as of the server's: bodies are in it.  A umask only takes away."""
+
 _DESCRIPTORS: Final = re.compile(r"/proc/.*/fd|/dev/fd")
 """Folders whose files are what this process has open already."""
 
@@ -192,7 +195,7 @@ class NamingDirectory(RealDirectory):
         """
         path = os.path.join(self.path, name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return NamingFile(os.open(path, flags, 0o600), path)
+        return NamingFile(os.open(path, flags, MODE), path)
 
 
 @contextlib.contextmanager
@@ -254,7 +257,7 @@ def opened(path: str | None) -> Iterator[TextIO]:
 def new_file(path: str) -> Iterator[IO[bytes]]:
     """
     A file that is being written.  It has its name when the block ends without an error; else what
-    had that name before has it still.
+    had that name before has it still.  A new one has `MODE`, another one the rights of that before.
 
     :raise OSError: it cannot be written; it says which file.
     """
@@ -290,7 +293,7 @@ def growing_file(path: str) -> Iterator[IO[bytes]]:
     flags = os.O_WRONLY | os.O_CLOEXEC
     if _is_replaced(path):
         flags |= os.O_CREAT | os.O_EXCL
-    with NamedBuffer(os.open(path, flags, 0o666), path) as out:
+    with NamedBuffer(os.open(path, flags, MODE), path) as out:
         yield out
 
 
@@ -332,11 +335,13 @@ def _open_part(part: str) -> int:
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        fd = os.open(part, flags, 0o666)
+        fd = os.open(part, flags, MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(fd), os.stat(part)):
                 os.ftruncate(fd, 0)
+                # Of an earlier version's run others may be able to read it.
+                os.fchmod(fd, MODE)
                 return fd
         except BlockingIOError:
             os.close(fd)

@@ -6,6 +6,7 @@ Nothing that it has not announced is ever sent.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -233,6 +234,13 @@ class Extensions:
             for job in self._buried(tube_name(place)):
                 if job.get("dead-from") == name:
                     yield place, job
+
+    def dead_of_others(self, tube: bytes) -> Counter[str]:
+        """
+        Count the dead letters in a tube that are of other tubes, by those.
+        """
+        names = (job.get("dead-from") for job in self._buried(tube))
+        return Counter(name for name in names if name not in (None, tube.decode()))
 
     def _buried(self, tube: bytes) -> Iterator[Stats]:
         try:

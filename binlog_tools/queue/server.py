@@ -284,8 +284,15 @@ class Queue:
         return [parsed(reply) for reply in replies if reply.name == b"OK"]
 
 
-def put_request(body: bytes, priority: int, delay_s: int, ttr_s: int) -> bytes:
-    return b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
+def put_request(
+    body: bytes, priority: int, delay_s: int, ttr_s: int, tags: bytes = b"", word: bytes = b"put"
+) -> bytes:
+    """
+    :param tags: as they stand on the line; empty for none.
+    :param word: ``put-at`` if ``delay_s`` is a moment, in seconds since the epoch.
+    """
+    line = b"%b %d %d %d %d" % (word, priority, delay_s, ttr_s, len(body))
+    return b"%b%b\r\n%b\r\n" % (line, b" " + tags if tags else b"", body)
 
 
 def _listed(reply: Reply) -> list[bytes]:

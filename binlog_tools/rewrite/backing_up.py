@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, parse_segment_nam
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
 from binlog_tools.logs.new_directory import NewDirectory
-from binlog_tools.logs.outputs import naming, new_file
+from binlog_tools.logs.outputs import MODE, naming, new_file
 from binlog_tools.logs.sources import Source, open_source
 
 MANIFEST: Final = "backup.json"
@@ -317,7 +317,7 @@ def _created(folder: str, name: str) -> IO[bytes]:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        return open(os.open(os.path.join(folder, name), flags, 0o600), "wb")
+        return open(os.open(os.path.join(folder, name), flags, MODE), "wb")
     except FileExistsError:
         raise ValueError(f"{name} is there twice") from None
 

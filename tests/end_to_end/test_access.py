@@ -66,6 +66,9 @@ def test_tokens_users_and_the_file_that_is_read_again(tmp_path: Path) -> None:
         put = ("put", "-t", "mail")
         server_at = ("-s", f"127.0.0.1:{port}")
         assert call(*server_at, "--token-file", tmp_path / "token", *put).exit_code == 0
+        assert call(*put, *server_at, "--token-file", tmp_path / "token").exit_code == 0
+        behind = ("--token-file", tmp_path / "none", *put, "--token-file", tmp_path / "token")
+        assert call(*server_at, *behind).exit_code == 0
         assert call(*server_at, *put, BEANSTALK_TOKEN=TOKEN.decode()).exit_code == 0
         url = f"beanstalk://:{TOKEN.decode()}@127.0.0.1:{port}"
         assert call("-s", url, *put).exit_code == 0
@@ -77,7 +80,7 @@ def test_tokens_users_and_the_file_that_is_read_again(tmp_path: Path) -> None:
         (tmp_path / "access.toml").write_text("[")
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("All may do what they could")
-        assert connection.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 5\r\n"
+        assert connection.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 7\r\n"
         (tmp_path / "access.toml").write_text("")
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("read again, 0 identities")

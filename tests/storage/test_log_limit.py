@@ -7,6 +7,8 @@ from __future__ import annotations
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.server.settings import LEAST_LOG_SEGMENTS, Limits
+from beanstalk_twisted.storage.space import SPACE_RETRY_S
+from beanstalk_twisted.storage.store import SPACE_NEWS_S
 from tests.storage.test_full_disk import SEGMENT_BYTES, Bounded
 
 MOST_BYTES = 10 * SEGMENT_BYTES
@@ -63,6 +65,16 @@ def test_it_can_be_emptied_and_then_takes_as_many_jobs_again_by_itself() -> None
         assert limited.server.service.why_not_ready() == ""
         limited.check()
     assert min(counts) > 0.8 * max(counts)
+
+
+def test_that_there_is_room_again_is_logged_before_anybody_puts() -> None:
+    limited = Limited()
+    limited.fill()
+    limited.delete_all()
+    with capturedLogs() as events:
+        limited.server.advance(SPACE_RETRY_S + SPACE_NEWS_S)
+    assert limited.server.service.why_not_ready() == ""
+    assert "disk-space" in [each["event"] for each in events]
 
 
 def test_what_is_dead_is_compacted_before_a_job_is_refused() -> None:

@@ -24,7 +24,7 @@ from binlog_tools.inspect.dumping import (
     preview,
     tags_text,
 )
-from binlog_tools.inspect.listing import JobHistory, PastJobs, fields_of_job
+from binlog_tools.inspect.listing import Event, JobHistory, PastJobs, fields_of_job
 from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.outputs import STDOUT, opened
@@ -205,7 +205,7 @@ def _explain(output: Output, source: Source, job_id: int) -> None:
         _not_there(source, job_id)
     if output.is_json:
         for event in history.events:
-            output.document({**fields_of(event.entry), "what": event.what})
+            output.document({**_event_fields(event), "what": event.what})
     elif output.is_terminal:
         _tell(output, history)
     else:
@@ -213,8 +213,15 @@ def _explain(output: Output, source: Source, job_id: int) -> None:
     end_with_gaps(source, history.gaps)
 
 
-def _event_row(event: Any) -> tuple[object, ...]:
-    fields: Fields = fields_of(event.entry)
+def _event_fields(event: Event) -> Fields:
+    """
+    Those of its record; the time is when it happened, not when the job was put.
+    """
+    return {**fields_of(event.entry), "time": quantities.format_time_exactly(event.at_ns)}
+
+
+def _event_row(event: Event) -> tuple[object, ...]:
+    fields = _event_fields(event)
     return (
         fields["lsn"], fields["time"], fields["type"], fields.get("state"),
         fields.get("connection"), fields["segment"], fields["offset"], event.what,

@@ -14,7 +14,7 @@ from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.delete import ask
-from binlog_tools.queue.cli.exits import NOTHING, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, PROGRAM, fail, warn
 from binlog_tools.queue.cli.flush import FLUSHED_PER_S
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.extensions import Extensions
@@ -58,7 +58,7 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
             return
         extensions.need("kick-dead", "it has no dead letters")
         there = sum(1 for _ in extensions.dead_letters(tube))
-        _agree(min(there, bound), tube, yes)
+        _agree(extensions, min(there, bound), tube, yes)
         line.limit(LIMIT_S + there / FLUSHED_PER_S)
         kicked = extensions.kick_dead(tube, bound)
     options.show_count(kicked, "kicked", is_json)
@@ -82,7 +82,7 @@ def _show(extensions: Extensions, tube: bytes, is_json: bool) -> None:
     else:
         Output().table(COLUMNS, (_row(place, job) for place, job in letters()))
     if not found:
-        fail(NOTHING, _none_of(tube))
+        fail(NOTHING, _none_of(extensions, tube))
 
 
 def _row(place: str, job: Stats) -> list[object]:
@@ -101,7 +101,7 @@ def _moment(unix_s: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _agree(count: int, tube: bytes, is_agreed: bool) -> None:
+def _agree(extensions: Extensions, count: int, tube: bytes, is_agreed: bool) -> None:
     """
     Ask whether so many are to be kicked; end the command if not.
     """
@@ -111,8 +111,21 @@ def _agree(count: int, tube: bytes, is_agreed: bool) -> None:
     elif count:
         ask(what, "kick", "kicked")
     else:
-        fail(NOTHING, f"{_none_of(tube)}; --yes kicks what was moved elsewhere")
+        fail(NOTHING, f"{_none_of(extensions, tube)}; --yes kicks what was moved elsewhere")
 
 
-def _none_of(tube: bytes) -> str:
-    return f"{tube.decode()} has no dead letter, there or where they go now"
+def _none_of(extensions: Extensions, tube: bytes) -> str:
+    """
+    Say that there is none; and of which tubes those are that it holds, as who names where dead
+    letters go means the tube that they come from.
+    """
+    none = f"{tube.decode()} has no dead letter, there or where they go now"
+    others = extensions.dead_of_others(tube).most_common(MOST_OTHERS)
+    if not others:
+        return none
+    counts = ", ".join(f"{count} of {name}" for name, count in others)
+    return f"{none}; it holds {counts}, see: {PROGRAM} dead {others[0][0]}"
+
+
+MOST_OTHERS: Final = 3
+"""Tubes whose dead letters are told, those with most of them: a line is to be read."""

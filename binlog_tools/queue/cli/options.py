@@ -21,6 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SERVER: Final = "BEANSTALK_SERVER"
 SHOWN: Final = "BEANSTALK_TOKEN"
+BEHIND: Final = "beanstalk.token-file"
+"""Where click keeps the file of the token that is named behind a subcommand."""
 MAX_TOKEN: Final = 1024
 """Characters of a file that are looked at for a token."""
 MAX_U32: Final = (1 << 32) - 1
@@ -81,9 +83,10 @@ class _ServerOption(click.Option):
 
 def _token(ctx: click.Context) -> str | None:
     """
-    Give the token of ``--token-file``, else of the environment; None if there is none.
+    Give the token of ``--token-file``, else of the environment; None if there is none.  Of two
+    files the one behind the subcommand counts.
     """
-    path = ctx.find_root().params.get("token_file")
+    path = ctx.meta.get(BEHIND) or ctx.find_root().params.get("token_file")
     if path is None:
         return os.environ.get(SHOWN) or None
     try:
@@ -93,11 +96,29 @@ def _token(ctx: click.Context) -> str | None:
         raise click.UsageError(f"--token-file {path}: {problem.strerror}") from None
 
 
-server: Final = click.option(
+def _note_token_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    ctx.meta[BEHIND] = path
+
+
+_server: Final = click.option(
     "-s", "--server", "address", cls=_ServerOption, type=ADDRESS, envvar=SERVER,
     default="127.0.0.1:11300", show_default=True, show_envvar=True, metavar="SERVER",
     help=f"{FORMS}.",
 )  # fmt: skip
+
+# The address takes the token in, so the file is looked at before.
+_token_file: Final = click.option(
+    "--token-file", type=click.Path(), metavar="FILE", is_eager=True, expose_value=False,
+    callback=_note_token_file, help="Show the server the token in this file first.",
+)  # fmt: skip
+
+
+def server(function: F) -> F:
+    """
+    ``--server`` and ``--token-file``; both may stand before the subcommand instead.
+    """
+    return _server(_token_file(function))
+
 
 as_json: Final = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 

@@ -3,15 +3,20 @@
 """
 
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import click
 
+from beanstalk_twisted.wire.grammar import ParseError
+from beanstalk_twisted.wire.tags import parse_tags
 from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
 from binlog_tools.console.output import Output
+from binlog_tools.console.parameters import Parsed
 from binlog_tools.console.wording import told
+from binlog_tools.logs.quantities import NS, parse_time
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, fail, reason, warn
@@ -35,6 +40,12 @@ ANSWERS_S: Final = 5.0
 
 BATCHES: Final = 4
 """Of lines, on their way at once: the server has always one to do, and few are in doubt."""
+
+
+TAGS: Final[Mapping[str, str]] = {
+    "unique": "idp:", "concurrency": "con:", "group": "grp:", "after": "aft:",
+}  # fmt: skip
+"""Options of the command, and the tags that they are (docs/extensions.md)."""
 
 
 class Request(NamedTuple):
@@ -201,11 +212,24 @@ class Putter:
     metavar="S",
     help="Seconds that a worker has for it.",
 )
+@click.option(
+    "--at", type=Parsed("time", lambda text: -(-parse_time(text, time.time_ns()) // NS)),
+    help="Not before this moment: 2026-01-31T12:00:00Z, or seconds since 1970.",
+)  # fmt: skip
+@click.option(
+    "--unique", metavar="KEY[:S]",
+    help="Put nothing if a job of the tube has the key, or one deleted within S seconds had it.",
+)  # fmt: skip
+@click.option(
+    "--concurrency", metavar="KEY[:N]", help="At most N (1) with the key are reserved at once."
+)
+@click.option("--group", metavar="NAME", help="It is one of this group.")
+@click.option("--after", metavar="NAME", help="It waits until all jobs of this group are deleted.")
 @options.may_be_empty
 @options.as_json
 def put(
     body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
-    ttr: int, may_be_empty: bool, is_json: bool,
+    ttr: int, at: int | None, may_be_empty: bool, is_json: bool, **tagged: str | None,
 ) -> None:  # fmt: skip
     """
     Put a job: BODY, or without it the input, or with --lines each line of the input.
@@ -221,27 +245,40 @@ def put(
       beanstalk put -t mail '{"to": "ada@example.org"}'
       beanstalk put -t images < cat.jpg
       seq 100000 | beanstalk put -t numbers --lines
+      beanstalk put -t mail --unique order-7:3600 --at 2026-01-31T12:00:00Z hello
     """
     if body is not None and lines:
         raise click.UsageError("--lines reads the input; leave out BODY")
+    if lines and tagged["unique"]:
+        raise click.UsageError("--unique is for one job; leave out --lines")
+    if at is not None and delay:
+        raise click.UsageError("one of --at and --delay, not both")
+    tags = _tags(tagged)
     output = Output(is_json)
 
     def show(reply: Reply) -> None:
         is_one = reply.name == b"INSERTED"
         for job in [reply.number] if is_one else inserted_ids(reply, reply.number):
+            state = _state_of_first(reply) if is_one else None
             if is_json:
-                output.document({"id": job})
+                output.document({"id": job} if state is None else {"id": job, "there": state})
             else:
                 output.line(str(job))
+            if state is not None:
+                warn(f"nothing was put: job {job} has, or had, that unique key, and is {state}")
 
     with address.connect() as line:
         queue = Queue(line)
+        has_extra = bool(tags) or at is not None
+        if has_extra:
+            _need(Extensions(queue), tagged, at)
         queue.use(tube)
-        if lines and Extensions(queue).has("put-batch"):
+        if lines and not has_extra and Extensions(queue).has("put-batch"):
             largest = queue.stats().number("max-job-size")
             putter = Putter(queue, Batches(priority, delay, ttr, largest), lines, show, BATCHES)
         else:
-            requests = one_by_one(lambda each: put_request(each, priority, delay, ttr))
+            word, when = (b"put", delay) if at is None else (b"put-at", at)
+            requests = one_by_one(lambda each: put_request(each, priority, when, ttr, tags, word))
             putter = Putter(queue, requests, lines, show)
         with deferred_signal(lines) as stop:
             putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
@@ -251,6 +288,39 @@ def put(
             warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
     if putter.refused:
         raise SystemExit(REFUSED)
+
+
+def _tags(tagged: Mapping[str, str | None]) -> bytes:
+    """
+    :return: the tags of the options that were given, as on the line; empty for none.
+    """
+    words = [TAGS[name] + value for name, value in tagged.items() if value is not None]
+    text = " ".join(words).encode("utf-8", "surrogateescape")
+    try:
+        if text:
+            parse_tags(b" " + text)
+    except (ParseError, ValueError):
+        why = "keys and groups are made as names of tubes are, of up to 200 bytes and without ':'"
+        raise click.UsageError(f"{' '.join(words)!r} cannot be: {why}") from None
+    return text
+
+
+def _need(extensions: Extensions, tagged: Mapping[str, str | None], at: int | None) -> None:
+    """
+    :raise Missing: the server lacks what an option needs.
+    """
+    if at is not None:
+        extensions.need("put-at", "leave out --at, or give a --delay")
+    for name, value in tagged.items():
+        if value is not None:
+            extensions.need(f"put {TAGS[name]}", f"leave out --{name}")
+
+
+def _state_of_first(reply: Reply) -> str | None:
+    """
+    :return: the state of the job that has the unique key already; None if ours was put.
+    """
+    return reply.words[2].decode("ascii", "replace").lower() if reply.words[2:] else None
 
 
 def deferred_signal(lines: bool) -> DeferredSignal:

@@ -13,8 +13,9 @@ from binlog_tools.console.output import Output, columns
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import REFUSED, fail
 from binlog_tools.queue.extensions import Extensions, Policy
-from binlog_tools.queue.server import Stats
+from binlog_tools.queue.server import Refused, Stats
 
 TITLES = columns(
     "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",
@@ -182,13 +183,43 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
         extensions = Extensions(queue)
         extensions.need("tube-policy", "its tubes have no policies")
         if changes:
-            extensions.set_policy(tube, changes)
+            _change_policy(extensions, tube, changes)
         found = extensions.policy(tube)
     if is_json:
         Output(True).document({"tube": tube.decode(), **_document(found)})
     else:
         rows = ([key, value, source] for key, (value, source) in found.items())
         Output().table(columns("key", "~value", "from"), rows)
+
+
+def _change_policy(extensions: Extensions, tube: bytes, changes: Sequence[str]) -> None:
+    """
+    End the command if the server refuses; say which key is wrong, as far as is known here: it may
+    be a newer server, so it is asked first.
+    """
+    try:
+        extensions.set_policy(tube, changes)
+    except Refused as refused:
+        why = _wrong_rule(changes) if refused.reply == b"BAD_FORMAT" else ""
+        if not why:
+            raise
+        fail(REFUSED, f"{refused}: {why}")
+
+
+def _wrong_rule(changes: Sequence[str]) -> str:
+    """
+    :return: what is wrong with the first one that is; empty if all are right.
+    """
+    # It takes long to import, and is for mistakes only.
+    from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
+
+    for change in changes:
+        key, _, value = change.partition("=")
+        try:
+            check_rule(key, value)
+        except BadRule as wrong:
+            return str(wrong)
+    return ""
 
 
 def _document(found: Policy) -> dict[str, object]:

@@ -108,6 +108,17 @@ def test_the_story_of_a_job_is_told_with_moves_and_keys() -> None:
     )
 
 
+def test_each_event_has_its_time_in_a_pipe_in_json_and_on_a_terminal() -> None:
+    of_records = {each["lsn"]: each for each in documents(run("dump", "--json", EXTENSIONS))}
+    found = documents(run("jobs", "--json", EXTENSIONS, "--explain", "7"))
+    story = rows(run("jobs", EXTENSIONS, "--explain", "7"))
+    assert [row[1] for row in story] == [each["time"] for each in found]
+    (dead,) = (each for each in found if each["type"] == "move")
+    assert dead["time"] == of_records[dead["lsn"]]["logged"] != of_records[dead["lsn"]]["time"]
+    shown = on_a_terminal("jobs", EXTENSIONS, "--explain", "7")
+    assert all(each["time"][:19] in shown for each in found)
+
+
 def test_a_job_that_waits_is_said_to(path: Path) -> None:
     shown = on_a_terminal("jobs", path, "--explain", "3")
     assert "until group import ends" in shown

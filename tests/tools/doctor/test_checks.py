@@ -14,7 +14,7 @@ from beanstalk_twisted.tap import BACKLOG
 from binlog_tools.doctor import checks, facts
 from binlog_tools.doctor.checks import Finding, Folder, ServerOptions, Syncs
 from tests.test_docs import table
-from tests.tools.doctor.test_command import OF_A_LOG, OF_EVERY_MACHINE
+from tests.tools.doctor.test_command import OF_A_LOG, OF_EVERY_MACHINE, OF_FILES
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,6 +61,20 @@ def test_options() -> None:
     assert levels(*checks.options(good._replace(warnings=["a", "b"]))) == ["warning", "warning"]
     assert levels(*checks.options(ServerOptions())) == ["warning"]
     assert levels(*checks.options(ServerOptions(warnings=["a"]))) == ["warning", "warning"]
+
+
+def test_files() -> None:
+    told = ServerOptions(files={"access": "", "tubes": "tubes.toml: line 2: no key"})
+    assert levels(*checks.files(told)) == ["ok", "problem"]
+    assert levels(*checks.files(ServerOptions())) == []
+
+
+def test_ports_of_a_server_that_runs_on_the_log_are_in_use_rightly() -> None:
+    told = ServerOptions(ports=["cannot listen on *:1", "cannot listen on *:2"])
+    assert levels(*checks.ports(told, has_server=False)) == ["problem", "problem"]
+    assert levels(*checks.ports(told, has_server=True)) == ["ok"]
+    assert levels(*checks.ports(ServerOptions(), has_server=False)) == ["ok"]
+    assert levels(*checks.ports(ServerOptions(problem="port 99999"), has_server=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +182,8 @@ def test_the_page_names_the_checks_and_their_limits() -> None:
     page = ROOT / "docs" / "cli.md"
     rows = dict(zip((row[0] for row in table(page, "doctor")), table(page, "doctor"), strict=True))
     names = [name for row in rows for name in re.findall(r"`([\w ]+)`", row)]
-    assert names == [*OF_EVERY_MACHINE, *OF_A_LOG]
+    place = OF_EVERY_MACHINE.index("options") + 1
+    assert names == [*OF_EVERY_MACHINE[:place], *OF_FILES, *OF_EVERY_MACHINE[place:], *OF_A_LOG]
     told = {name: rows[f"`{name}`"][1] for name in names if f"`{name}`" in rows}
     assert f"fewer than {checks.LEAST_DESCRIPTORS} file" in told["descriptors"]
     assert f"below {checks.LEAST_BACKLOG}" in told["backlog"]

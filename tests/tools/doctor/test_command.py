@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from click.testing import CliRunner, Result
 from binlog_tools.doctor.command import CODES
 from binlog_tools.queue.cli.commands import cli
 
-OF_EVERY_MACHINE = ["python", "twisted", "options", "user", "descriptors", "backlog", "memory"]
+OF_EVERY_MACHINE = [
+    "python", "twisted", "options", "ports", "user", "descriptors", "backlog", "memory",
+]  # fmt: skip
+OF_FILES = ["access file", "tubes file"]
 OF_A_LOG = ["clock", "directory", "file system", "space", "disk"]
 
 
@@ -29,7 +33,7 @@ def doctor(*words: object) -> Result:
 def test_all_checks_are_made_and_the_worst_is_the_exit_code(tmp_path: Path) -> None:
     # Only root may become somebody else.
     user = () if os.getuid() else ("--user", "nobody")
-    result = doctor("--json", "--", "--binlog", tmp_path / "bs", *user)
+    result = doctor("--json", "--", "--binlog", tmp_path / "bs", "--port", "0", *user)
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [each["check"] for each in found] == [*OF_EVERY_MACHINE, *OF_A_LOG]
     assert all(each.keys() == {"v", "check", "level", "what", "advice"} for each in found)
@@ -54,9 +58,26 @@ def test_what_keeps_a_server_from_starting_is_a_problem(tmp_path: Path) -> None:
         assert "\tproblem\t" in result.stdout
 
 
+def test_files_and_ports_that_refuse_a_start_are_problems(tmp_path: Path) -> None:
+    (tmp_path / "tubes.toml").write_text("[mail]\nmax-fun = 1\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = doctor(
+            "--json", "--", "--binlog", tmp_path / "bs", "--access", tmp_path / "none.toml",
+            "--tubes", tmp_path / "tubes.toml", "--port", port, "--http", 0,
+        )  # fmt: skip
+    found = {each["check"]: each for each in map(json.loads, result.stdout.splitlines())}
+    problems = [name for name in (*OF_FILES, "ports") if found[name]["level"] == "problem"]
+    assert problems == [*OF_FILES, "ports"]
+    assert "none.toml: it cannot be read" in found["access file"]["what"]
+    assert "line 2" in found["tubes file"]["what"]
+    assert f"cannot listen on 127.0.0.1:{port}" in found["ports"]["what"]
+    assert result.exit_code == 4
+
+
 @pytest.mark.exhaustive
 def test_without_a_log_no_disk_is_measured() -> None:
-    result = doctor()
+    result = doctor("--", "--port", "0")
     assert result.exit_code == 1
     assert "jobs are in memory only" in result.stdout
     assert "\ndisk" not in result.stdout

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -28,6 +30,29 @@ def test_the_server_is_asked_what_it_makes_of_its_options(tmp_path: Path) -> Non
 def test_wrong_options_are_told_in_the_servers_words() -> None:
     told = facts.server_options(["--no-such-option"])
     assert told.problem.startswith("beanstalk-twisted: option --no-such-option")
+
+
+HOLDS_LOCK = """
+import fcntl
+file = open("lock", "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+input()
+"""
+
+
+def test_a_log_whose_lock_another_process_has_has_a_server(tmp_path: Path) -> None:
+    assert not facts.has_server(str(tmp_path))
+    (tmp_path / "lock").touch()
+    assert not facts.has_server(str(tmp_path))
+    command = [sys.executable, "-c", HOLDS_LOCK]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert facts.has_server(str(tmp_path))
+        process.communicate(b"\n")
+    assert not facts.has_server(str(tmp_path))
 
 
 def test_a_directory_is_looked_at_and_left_as_it_was(tmp_path: Path) -> None:

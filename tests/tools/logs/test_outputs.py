@@ -178,6 +178,15 @@ def test_rights_and_links_of_what_was_there_stay(tmp_path: Path) -> None:
     assert (tmp_path / "old").stat().st_mode & 0o777 == 0o640
 
 
+def test_what_a_killed_run_left_open_to_others_is_so_no_longer(tmp_path: Path) -> None:
+    (tmp_path / "new.part").touch()
+    (tmp_path / "new.part").chmod(0o666)
+    with new_file(str(tmp_path / "new")) as out:
+        out.write(b"new")
+        assert (tmp_path / "new.part").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
+
+
 def test_what_a_run_that_was_killed_has_left_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "new.part").write_text("a long rest of something")
     with new_file(str(tmp_path / "new")) as out:

@@ -272,6 +272,39 @@ def test_a_server_is_drained_and_takes_jobs_again(server: Server) -> None:
 # put in batches
 
 
+def test_a_job_is_put_with_tags_and_at_a_moment(server: Server) -> None:
+    words = ("--unique", "order-7:60", "--concurrency", "shop:2", "--group", "night")
+    moment = int(time.time()) + 500
+    (job,) = server.documents("put", "-t", "tagged-put", *words, "--at", moment, "x")
+    facts = server.documents("stats", "--job", job["id"])[0]
+    assert (facts["idempotency-key"], facts["idempotency-ttl"]) == ("order-7", 60)
+    assert (facts["concurrency-key"], facts["concurrency-limit"]) == ("shop", 2)
+    assert (facts["group"], facts["state"]) == ("night", "delayed")
+    assert 480 <= facts["time-left"] <= 500
+    result = server.result("put", "-t", "tagged-put", "--unique", "order-7", "another")
+    assert (result.exit_code, result.stdout) == (0, f"{job['id']}\n")
+    assert f"nothing was put: job {job['id']} has, or had, that unique key" in result.stderr
+    again = server.documents("put", "-t", "tagged-put", "--unique", "order-7", "another")
+    assert again == [{"v": 1, "id": job["id"], "there": "delayed"}]
+    last = server.run("put", "-t", "tagged-put", "-l", "--after", "night", typed=b"a\nb\n")
+    assert [server.state(each) for each in last.split()] == ["delayed", "delayed"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("put x --unique a:b", "'idp:a:b' cannot be"),
+        ("put x --unique a:4294967296", "cannot be"),
+        ("put x --group a --after a", "'grp:a aft:a' cannot be"),
+        ("put -l --unique a", "leave out --lines"),
+        ("put x --at now --delay 5", "one of --at and --delay"),
+        ("put x --at never", "is no time"),
+    ],
+)
+def test_what_cannot_be_put_is_refused_before_a_server_is_asked(words: str, message: str) -> None:
+    see_that_it_is_refused(words, message)
+
+
 def test_lines_that_come_together_are_put_together(server: Server) -> None:
     count = 5000
     numbers = b"".join(b"%d\n" % number for number in range(count))
@@ -468,6 +501,9 @@ def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
     result = server.result("policy", "unruled", "max-jobs=1", "max-fun=1")
     assert (result.exit_code, result.stdout) == (4, "")
     assert "BAD_FORMAT: a key or a value is wrong, and nothing was changed" in result.stderr
+    assert "there is no key 'max-fun'; keys are max-reserves, dead-letter, " in result.stderr
+    result = server.result("policy", "unruled", "max-reserves=many")
+    assert "max-reserves is a whole number from 1 to 4294967295, not 'many'" in result.stderr
     assert server.run("policy", "unruled") == ""
     for words in ("max-jobs", "max-jobs=", "max-jobs=1\r\nquit"):
         result = server.result("policy", "unruled", words)
@@ -524,6 +560,19 @@ def test_a_tube_without_dead_letters_is_told(server: Server) -> None:
     see_that_it_is_refused("dead immortal --yes", "--yes is for --kick")
 
 
+def test_of_a_tube_with_dead_letters_of_others_those_are_named(server: Server) -> None:
+    for tube, count in ("first-of-grave", 1), ("second-of-grave", 2):
+        server.run("policy", tube, "max-reserves=1", "dead-letter=one-grave")
+        dead_of(server, tube, count)
+    for words in (), ("--kick",):
+        result = server.result("dead", "one-grave", *words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert (
+            "one-grave has no dead letter, there or where they go now; it holds 2 of "
+            "second-of-grave, 1 of first-of-grave, see: beanstalk dead second-of-grave"
+        ) in result.stderr
+
+
 def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
     server.run("policy", "asked-dead", "max-reserves=1")
     (job,) = dead_of(server, "asked-dead", 1)
@@ -569,6 +618,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Lis
         ("policy mail max-jobs=1", "tube-policy; its tubes have no policies\n"),
         ("wait 5", "wait-job; `beanstalk stats --job 5` says, now and then, whether it is there\n"),
         ("connections", "list-connections; `beanstalk stats` says how many there are\n"),
+        ("put x --at now", "put-at; leave out --at, or give a --delay\n"),
+        ("put x --group a", "put grp:; leave out --group\n"),
         ("drain", "drain; SIGUSR1 to its process makes it refuse new jobs\n"),
         ("undrain --json", "undrain; it takes new jobs again when it was started anew\n"),
     ],
