@@ -100,7 +100,7 @@ class WorkQueue:
         self.batches = Batches(self.state, self._changes, self._reservations, self._timekeeping)
         self.flushes = Flushes(self.state, self._changes, self._timekeeping)
         self.listing = Listing(self.state, self._changes)
-        self.looks = Looks(self.state, self._changes)
+        self.looks = Looks(self.state, self._changes, self._timekeeping)
         self.watching = Watching(self.state, self.tally, self._timekeeping)
         self.moves = Moves(self.state, self._changes, self._timekeeping)
         self.connections = Connections(self.state, self._changes, self._timekeeping)
