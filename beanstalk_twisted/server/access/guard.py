@@ -136,7 +136,7 @@ class Guard:
     def change_rules(self, rules: AccessRules) -> None:
         """
         Let other rules hold: for each connection from its next command on, and one that waits for a
-        job that it may not have any more is answered, slice by slice.
+        job that it may not have any more is answered: slice by slice, and before it is given one.
         """
         self.rules = rules
         self._admissions.clear()
@@ -150,7 +150,8 @@ class Guard:
         """
         admission = self.admission(session)
         if session.is_waiting:
-            may = self._of_watched(admission, session, RESERVE, None)
+            may = session.may_reserve or self._of_watched(admission, session, RESERVE, None)
+            session.may_reserve = may
         else:
             may = self._of_job(admission, session, LOOK, session.awaited_id)
         if not may:
