@@ -2,7 +2,7 @@
 What one identity may do: rights by patterns of tube names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.wire.rights import ALL_RIGHTS, LOOK, PUT, RESERVE, RIGHTS
@@ -23,12 +23,17 @@ SETS: Final = RIGHTS | ROLES
 """What a file may grant, by name."""
 
 MAX_PATTERNS: Final = 100
-"""Patterns of an identity: each new tube is compared with all, in 30 us."""
+"""
+Patterns of an identity: a tube is compared with all in 1 us if they are as `mail.*`; in 30 us at
+worst, if all have several stars and begin and end alike.
+"""
 
 MAX_REMEMBERED: Final = 1000
 """Tubes whose rights an identity remembers: some 300 KB with the longest names."""
 
 EVERYTHING: Final = "*"
+
+STAR: Final = b"*"
 
 
 class Granted(NamedTuple):
@@ -44,6 +49,10 @@ class Granted(NamedTuple):
     @property
     def rights(self) -> int:
         return SETS[self.name]
+
+
+_Starred = tuple[Sequence[bytes], int]
+"""The parts of a pattern between its stars, and the rights that it gives."""
 
 
 class Grant:
@@ -63,29 +72,49 @@ class Grant:
         if len(self.granted) > MAX_PATTERNS:
             raise BadPattern(f"there are more than {MAX_PATTERNS} patterns")
         self.anywhere = self.everywhere = 0
-        self._patterns = []
+        self._names: dict[bytes, int] = {}
+        self._tables: dict[tuple[int, int], dict[bytes, list[_Starred]]] = {}
         for each in self.granted:
             check_pattern(each.pattern)
             self.anywhere |= each.rights
             if each.pattern == EVERYTHING:
                 self.everywhere |= each.rights
             else:
-                self._patterns.append((each.pattern.encode().split(b"*"), each.rights))
+                self._add(each.pattern.encode().split(STAR), each.rights)
         self._remembered: dict[bytes, int] = {}
+
+    def _add(self, parts: Sequence[bytes], rights: int) -> None:
+        if len(parts) == 1:
+            self._names[parts[0]] = self._names.get(parts[0], 0) | rights
+            return
+        # What comes before the first star and behind the last one is looked up.
+        first, last = parts[0], parts[-1]
+        table = self._tables.setdefault((len(first), len(last)), {})
+        table.setdefault(first + STAR + last, []).append((parts, rights))
 
     def rights_of(self, tube: bytes) -> int:
         """
+        The rights that it has of a tube, remembered if it was asked of late.
+
         :param tube: its name.
         """
         rights = self._remembered.get(tube)
         if rights is None:
-            rights = self.everywhere
-            for parts, given in self._patterns:
-                if parts == [tube] or (len(parts) > 1 and parts_match(tube, parts)):
-                    rights |= given
+            rights = self.compared(tube)
             if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
+                del self._remembered[next(iter(self._remembered))]
             self._remembered[tube] = rights
+        return rights
+
+    def compared(self, tube: bytes) -> int:
+        """
+        The same, and nothing is remembered: for who walks over many tubes.
+        """
+        rights, size = self.everywhere | self._names.get(tube, 0), len(tube)
+        for (first, last), table in self._tables.items():
+            for parts, given in table.get(tube[:first] + STAR + tube[size - last :], ()):
+                if size >= first + last and (len(parts) == 2 or parts_match(tube, parts)):
+                    rights |= given
         return rights
 
 

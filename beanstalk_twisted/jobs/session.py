@@ -36,7 +36,8 @@ class Session:
     :ivar waits_from_ns: when its newest wait for a job, or for the end of one, began.
     :ivar may_put_into: where rights are asked for, the tube that it was last allowed to put into.
     :ivar may_reserve: likewise, whether it was allowed to reserve from all that it watches.
-    :ivar is_doubtful: likewise, whether its rights have changed while it held jobs.
+    :ivar is_doubtful: likewise, whether its rights have changed while it held jobs or waited for
+        one.
     :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
     :ivar wait_serial: tells this wait from earlier ones.
     """

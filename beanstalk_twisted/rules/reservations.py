@@ -58,6 +58,8 @@ class Reservations:
     :ivar times: measures how long jobs wait, if somebody wants to know.
     :ivar has_limiters: whether any tube has had a limiter.
     :ivar arm_tube: called with a tube that is closed until its rate lets it give the next job.
+    :ivar ends_wait: called with a doubtful session that waits, before it is given a job: ends its
+        wait and says so if it may not have one any more.
     """
 
     def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
@@ -70,6 +72,7 @@ class Reservations:
         self.has_limiters = False
         self.times: JobTimes | None = None
         self.arm_tube: Callable[[Tube], None] = lambda tube: None
+        self.ends_wait: Callable[[Session], bool] = lambda session: False
 
     def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
         """
@@ -139,6 +142,8 @@ class Reservations:
                 return
             job = self._state.jobs.get(key & ID_MASK)
             assert job is not None
+            if session.is_doubtful and self.ends_wait(session):
+                continue
             wanted = session.wanted
             self.stop_waiting(session)
             answer = self.hand_out(session, job, now_ns)

@@ -100,7 +100,7 @@ class WorkQueue:
         self.batches = Batches(self.state, self._changes, self._reservations, self._timekeeping)
         self.flushes = Flushes(self.state, self._changes, self._timekeeping)
         self.listing = Listing(self.state, self._changes)
-        self.looks = Looks(self.state, self._changes)
+        self.looks = Looks(self.state, self._changes, self._timekeeping)
         self.watching = Watching(self.state, self.tally, self._timekeeping)
         self.moves = Moves(self.state, self._changes, self._timekeeping)
         self.connections = Connections(self.state, self._changes, self._timekeeping)
@@ -196,12 +196,21 @@ class WorkQueue:
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
         """
-        End the waits of sessions, for a job or for the end of one, slice by slice.
+        End the waits of sessions, for a job or for the end of one, slice by slice; that of one that
+        is doubtful before it is given a job.
 
         :param is_to_end: asked of each session that waits.
         :param reply: what they are told.
         """
-        self._timekeeping.work_in_slices(self._end_waits(is_to_end, reply))
+
+        def ends(session: Session) -> bool:
+            if not is_to_end(session) or self.cancel_wait(session) is None:
+                return False
+            leave(self.outbox, session, (reply, 0))
+            return True
+
+        self._reservations.ends_wait = ends
+        self._timekeeping.work_in_slices(self._end_waits(ends))
 
     def count(self, counter: str | None) -> None:
         """
@@ -473,16 +482,14 @@ class WorkQueue:
 
     # Work in slices.
 
-    def _end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> Slices:
+    def _end_waits(self, ends: Callable[[Session], bool]) -> Slices:
         """
         Slices of the ends of waits.
         """
         for at, number in enumerate(list(self.state.sessions), start=1):
             session = self.state.sessions.get(number)
-            if session is None or not (session.is_waiting or session.awaited_id):
-                pass
-            elif is_to_end(session) and self.cancel_wait(session) is not None:
-                leave(self.outbox, session, (reply, 0))
+            if session is not None and (session.is_waiting or session.awaited_id):
+                ends(session)
             if not at % SLICE_WAITS:
                 yield None
 

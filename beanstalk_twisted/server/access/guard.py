@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from beanstalk_twisted.access.rules import NOBODY, AccessRules, Identity, Peer
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.policy_keys import ABSENT
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -49,12 +50,15 @@ class Known(NamedTuple):
 class Admission:
     """
     Who a connection's peer is.
+
+    :ivar lacks: a tube that it was last refused to reserve from, while it watched it.
     """
 
-    __slots__ = ("identity", "rights_of")
+    __slots__ = ("identity", "lacks", "rights_of")
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
+        self.lacks: Tube | None = None
         self.rights_of = identity.grant.rights_of
 
 
@@ -132,7 +136,7 @@ class Guard:
     def change_rules(self, rules: AccessRules) -> None:
         """
         Let other rules hold: for each connection from its next command on, and one that waits for a
-        job that it may not have any more is answered, slice by slice.
+        job that it may not have any more is answered: slice by slice, and before it is given one.
         """
         self.rules = rules
         self._admissions.clear()
@@ -146,7 +150,8 @@ class Guard:
         """
         admission = self.admission(session)
         if session.is_waiting:
-            may = self._of_watched(admission, session, RESERVE, None)
+            may = session.may_reserve or self._of_watched(admission, session, RESERVE, None)
+            session.may_reserve = may
         else:
             may = self._of_job(admission, session, LOOK, session.awaited_id)
         if not may:
@@ -170,7 +175,7 @@ class Guard:
         if row.operation == "capabilities":
             return self._capabilities(method)
         if of == rights.NOTHING:
-            return self._changes_watched(row, method) if row.operation == "ignore" else method
+            return method
         if row.operation in ("watch", "watch-weighted"):
             return self._watch(row, method)
         if of == rights.WATCHED:
@@ -230,46 +235,48 @@ class Guard:
     def _watch(self, row: Command, method: Method) -> Method:
         """
         With the first tube that it may watch, a connection stops watching those that it may not:
-        `default`, which it has not chosen, and those whose right was taken from it.
+        `default`, which it has not chosen, and those whose right was taken from it.  Once it may
+        reserve from all, only the tube that is added is asked about.
         """
-        ignore = self._queue.watching.ignore
-        change = self._changes_watched(row, method)
 
         def run(session: Session, now_ns: int, name: bytes, *args: Any) -> Answer | None:
             admission = self.admission(session)
             if not admission.rights_of(name) & RESERVE:
                 return self._refuse(session, admission, row)
-            answer = change(session, now_ns, name, *args)
-            for tube in list(session.watching):
-                if not admission.rights_of(tube.name) & RESERVE:
-                    answer = ignore(session, now_ns, tube.name)
-            return answer
+            answer = method(session, now_ns, name, *args)
+            if session.may_reserve or self._state.tubes.find(name) not in session.watching:
+                return answer
+            return self._ignore_others(admission, session, now_ns) or answer
 
         return run
 
-    def _changes_watched(self, row: Command, method: Method) -> Method:
-        def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
-            session.may_reserve = False
-            return method(session, now_ns, *args)
+    def _ignore_others(self, admission: Admission, session: Session, now_ns: int) -> Answer | None:
+        """
+        Let a session watch no tube that it may not reserve from; there is one that it may.
 
-        return run
+        :return: the answer to the last `ignore`, if there was one.
+        """
+        answer = None
+        for tube in list(session.watching):
+            if not admission.rights_of(tube.name) & RESERVE:
+                answer = self._queue.watching.ignore(session, now_ns, tube.name)
+        session.may_reserve = True
+        return answer
 
     def _list_tubes(self, row: Command, method: Method) -> Method:
         """
         Only what the identity may look at is named.
         """
+        looks = self._queue.looks
 
         def run(session: Session, now_ns: int) -> Answer | None:
             admission = self.admission(session)
             grant = admission.identity.grant
             if not grant.anywhere & LOOK:
                 return self._refuse(session, admission, row)
-            answer = method(session, now_ns)
-            if answer is None or grant.everywhere & LOOK:
-                return answer
-            tubes = [tube.name for tube in self._state.tubes.in_order]
-            shown = [name for name in tubes if grant.rights_of(name) & LOOK]
-            return replies.names(shown), answer[1]
+            if grant.everywhere & LOOK:
+                return method(session, now_ns)
+            return looks.list_tubes_that(session, lambda name: grant.compared(name) & LOOK)
 
         return run
 
@@ -316,8 +323,12 @@ class Guard:
         return bool(admission.rights_of(session.using.name) & right)
 
     def _of_watched(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
+        if admission.lacks in session.watching:
+            return False
         rights_of = admission.rights_of
-        return all([rights_of(tube.name) & right for tube in session.watching])
+        lacking = (tube for tube in session.watching if not rights_of(tube.name) & right)
+        admission.lacks = next(lacking, None)
+        return admission.lacks is None
 
     def _of_named(self, admission: Admission, session: Session, right: int, name: bytes) -> bool:
         return bool(admission.rights_of(name) & right)

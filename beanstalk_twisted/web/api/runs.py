@@ -6,10 +6,11 @@ client's commands, on a connection of its own: a job that another connection has
 touched, and a slice begins when what the last one did is durable.
 
 It touches at most as many jobs as the one who began it has seen and confirmed, and none that was
-put since.  A job that is not as it was meant any more is left alone, and counted as skipped.
+put since (`kick-dead`: those that died first, whatever their ids).  A job that is not as it was
+meant any more is left alone, and counted as skipped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -286,7 +287,7 @@ class Steps:
 
 class KickDead(Steps):
     """
-    Kicks the dead letters of a tube, those that died first.
+    Kicks the dead letters of a tube, those that died first; the command for it knows no largest id.
     """
 
     def __init__(self, task: Task) -> None:
@@ -337,11 +338,11 @@ class Named(Steps):
     def __init__(self, service: BeanstalkService, task: Task) -> None:
         self._service = service
         self._task = task
-        self._parts = _parts(task.ids)
         self.total = len(task.ids)
 
     async def step(self, to: Connection, most: int) -> Outcome:
-        ids = next(self._parts)
+        at = self.looked
+        ids = self._task.ids[at : at + min(most, SLICE_COMMANDS)]
         now_ns, state = self._service.now_ns(), self._service.queue.state
         found = [job for job in map(state.jobs.look, ids) if job is not None]
         meant = [job for job in found if self._means(job, now_ns)]
@@ -353,11 +354,8 @@ class Named(Steps):
     def _means(self, job: Job, now_ns: int) -> bool:
         criteria = self._task.criteria
         tube = self._service.queue.state.tubes.by_id(job.tube_id)
-        return criteria.tube in (None, tube.name) and criteria.mean(job, now_ns)
-
-
-def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (ids[at : at + SLICE_COMMANDS] for at in range(0, len(ids), SLICE_COMMANDS))
+        is_in_tube = criteria.tube in (None, tube.name)
+        return is_in_tube and job.job_id <= self._task.newest and criteria.mean(job, now_ns)
 
 
 async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:

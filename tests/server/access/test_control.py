@@ -257,6 +257,29 @@ def test_very_many_waits_end_slice_by_slice() -> None:
     assert [client.take() for client in clients] == [REFUSED] * len(clients)
 
 
+@pytest.mark.parametrize("wait", [b"reserve", b"reserve-with-timeout 9", b"reserve-batch 5 9"])
+def test_who_waits_without_right_is_given_no_job_before_its_slice_has_come(wait: bytes) -> None:
+    server = guarded(rules(it={"admin": "*"}, anonymous={"worker": "*"}))
+    admin, *clients = [server.connect() for _ in range(SLICE_WAITS + 1)]
+    for client in clients:
+        client.ask(b"reserve\r\n")
+    late, keeps = server.connect(), server.connect()
+    late.ask(b"watch mail\r\n" + wait + b"\r\n")
+    keeps.ask(AUTH + b"watch mail\r\nreserve\r\n")
+    admin.ask(AUTH + b"use mail\r\n")
+    server.service.require_access(rules(it={"admin": "*"}), HeldHashing())
+    late_session, keeps_session = list(server.service.queue.state.sessions.values())[-2:]
+    assert late_session.is_waiting
+    admin.send(PUT_X)
+    assert not late_session.is_waiting and not late_session.reserved
+    assert list(keeps_session.reserved) == [1]
+    server.advance(1)
+    assert late.take() == REFUSED
+    assert keeps.take() == b"RESERVED 1 1\r\nx\r\n"
+    access = server.service.access
+    assert access is not None and access.guard.refused == SLICE_WAITS + 1
+
+
 # What the log says, and what it never does.
 
 

@@ -8,6 +8,9 @@ import pytest
 
 from beanstalk_twisted.access.grants import ROLES, Grant, Granted
 from beanstalk_twisted.access.rules import AccessRules, Identity
+from beanstalk_twisted.rules.looks import SLICE_NAMES
+from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
+from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.access.guard import Known
 from beanstalk_twisted.server.bindings import methods_of
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
@@ -218,7 +221,7 @@ def test_each_method_is_wrapped_but_those_that_need_nothing() -> None:
     for row in WITH_TUBES:
         method = server.service.context.methods[row.operation]
         is_bare = method.__name__ == bare[row.operation].__name__
-        needs_no_gate = not row.needs.right and row.operation not in ("ignore", "capabilities")
+        needs_no_gate = not row.needs.right and row.operation != "capabilities"
         assert is_bare == needs_no_gate or row.needs.manages, row
 
 
@@ -273,6 +276,69 @@ def test_only_tubes_that_may_be_looked_at_are_listed() -> None:
     assert client.ask(b"list-tubes\r\n") == b"OK 22\r\n---\n- mail.a\n- mail.b\n\r\n"
     assert b"news" in admin.ask(b"list-tubes\r\n")
     assert client.ask(b"list-connections\r\n") == REFUSED
+
+
+@pytest.mark.parametrize("more", [0, 1, SLICE_NAMES])
+def test_very_many_tubes_are_listed_slice_by_slice(more: int) -> None:
+    server = guarded(rules(anonymous={"reserve": "*", "look": "*2"}))
+    client, other = server.connect(), server.connect()
+    names = [b"t%d" % number for number in range(SLICE_NAMES - 1 + more)]
+    client.ask(b"".join(b"watch %s\r\n" % name for name in names))
+    shown = b"".join(b"- %s\n" % name for name in names if name.endswith(b"2"))
+    expected = b"OK %d\r\n---\n%s\r\n" % (len(shown) + 4, shown)
+    client.send(b"list-tubes\r\nlist-tube-used\r\n")
+    assert other.ask(b"use other\r\n") == b"USING other\r\n"
+    server.advance(1)
+    assert client.take() == expected + b"USING default\r\n"
+
+
+class CountedGrant(Grant):
+    """
+    Counts how often it is asked.
+    """
+
+    asked = 0
+
+    def rights_of(self, tube: bytes) -> int:
+        self.asked += 1
+        return super().rights_of(tube)
+
+
+def test_a_watch_asks_for_the_tube_named_and_only_once_for_all() -> None:
+    grant = CountedGrant([Granted("reserve", "t*")])
+    client = guarded(AccessRules([], grant)).connect()
+    assert client.ask(b"watch t0\r\n") == b"WATCHING 1\r\n"
+    assert grant.asked == 3
+    for number in range(1, 51):
+        assert client.ask(b"watch t%d\r\n" % number) == b"WATCHING %d\r\n" % (number + 1)
+    assert client.ask(b"watch default\r\nignore t7\r\n") == REFUSED + b"WATCHING 50\r\n"
+    assert client.ask(b"reserve-with-timeout 0\r\n" * 2) == b"TIMED_OUT\r\n" * 2
+    assert grant.asked == 3 + 50 + 1
+
+
+def test_a_reserve_without_right_asks_once_for_what_is_watched() -> None:
+    first = CountedGrant([Granted("reserve", "t*")])
+    server = guarded(AccessRules([], first))
+    client = server.connect()
+    client.ask(b"".join(b"watch t%d\r\n" % number for number in range(50)))
+    second = CountedGrant([Granted("reserve", f"t{number}") for number in range(49)])
+    server.service.require_access(AccessRules([], second), InlineHashing())
+    assert client.ask(b"reserve-with-timeout 0\r\n" * 9) == REFUSED * 9
+    assert second.asked == 50
+    assert client.ask(b"ignore t49\r\nreserve-with-timeout 0\r\n") == (
+        b"WATCHING 49\r\nTIMED_OUT\r\n"
+    )
+
+
+def test_a_watch_beyond_the_limit_takes_no_other_tube_away() -> None:
+    server = guarded(rules(anonymous={"reserve": "new"}))
+    client, queue = server.connect(), server.service.queue
+    [session] = queue.state.sessions.values()
+    for number in range(1, MAX_WATCHED_TUBES):
+        queue.watching.watch(session, 0, b"t%d" % number)
+    assert client.ask(b"watch new\r\n") == b"BAD_FORMAT\r\n"
+    assert len(session.watching) == MAX_WATCHED_TUBES
+    assert client.ask(b"ignore t1\r\nwatch new\r\n") == b"WATCHING 9999\r\nWATCHING 1\r\n"
 
 
 def test_a_job_that_is_not_there_is_not_found_by_who_could_have_found_it() -> None:

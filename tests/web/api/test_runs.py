@@ -167,6 +167,33 @@ def test_jobs_that_were_put_since_are_left_alone(caller: Caller) -> None:
     assert ids(caller) == [3]
 
 
+@pytest.mark.parametrize("action", ["delete", "move"])
+@pytest.mark.parametrize(
+    "count", [1, SLICE_COMMANDS - 1, SLICE_COMMANDS, SLICE_COMMANDS + 1, 3 * SLICE_COMMANDS - 1]
+)
+def test_of_those_that_are_named_no_more_are_changed_than_were_confirmed(
+    caller: Caller, action: str, count: int
+) -> None:
+    put_many(caller, b"mail", 3 * SLICE_COMMANDS)
+    to = {"to": "box"} if action == "move" else {}
+    named = list(range(1, 3 * SLICE_COMMANDS + 1))
+    assert counts(run(caller, action, count, ids=named, **to)) == ("done", count, 0)
+    assert ids(caller, tube="mail", limit=200) == named[count:]
+
+
+def test_a_named_job_that_was_not_changed_counts_as_one_of_those_confirmed(caller: Caller) -> None:
+    caller.put(b"mail", b"a", b"b")
+    assert counts(run(caller, "delete", 1, ids=[9, 1, 2])) == ("done", 0, 1)
+    assert counts(run(caller, "delete", 2, ids=[9, 1, 2])) == ("done", 1, 1)
+    assert ids(caller) == [2]
+
+
+def test_named_jobs_that_were_put_since_are_left_alone(caller: Caller) -> None:
+    caller.put(b"mail", b"a", b"b", b"c")
+    assert counts(run(caller, "delete", 3, ids=[1, 2, 3], newest_job=2)) == ("done", 2, 1)
+    assert ids(caller) == [3]
+
+
 def test_jobs_that_are_not_as_they_were_meant_are_skipped(caller: Caller) -> None:
     caller.put(b"mail", b"a", b"b", b"c", b"d")
     caller.ask(b"delete 1\r\nreserve-job 2\r\n")
