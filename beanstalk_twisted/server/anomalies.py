@@ -48,6 +48,15 @@ class Refused(NamedTuple):
     command: str
 
 
+class TokenWait(NamedTuple):
+    """
+    How long tokens of an address wait; compares by that.
+    """
+
+    wait_s: float
+    address: str
+
+
 class SlowCommand(NamedTuple):
     """
     A command that took long; compares by how long.
@@ -110,6 +119,7 @@ class Anomalies:
         self._clock = clock
         self._refused: dict[str, Repeats[Refused]] = {}
         self._guessed: Repeats[str] = Repeats(clock, self._tell_of_guess)
+        self._token_waits: Repeats[TokenWait] = Repeats(clock, self._tell_of_token_wait, max)
         self._stalled: Repeats[Stalled] = Repeats(clock, self._tell_of_stalled)
         self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
         self._fullness = Trouble(clock, self._tell_of_fullness, self._tell_of_room)
@@ -120,6 +130,7 @@ class Anomalies:
         """
         self._wrong.stop()
         self._guessed.stop()
+        self._token_waits.stop()
         for refused in self._refused.values():
             refused.stop()
         self._slow.stop()
@@ -160,6 +171,12 @@ class Anomalies:
         A token came from an address that is nobody's.
         """
         self._guessed.note(address)
+
+    def note_token_wait(self, address: str, wait_s: float) -> None:
+        """
+        A token of an address waits for so long, since another one from there was nobody's.
+        """
+        self._token_waits.note(TokenWait(wait_s, address))
 
     def note_slow(self, session: Session, command: str, took_ns: int) -> None:
         """
@@ -204,6 +221,13 @@ class Anomalies:
         self.log.warn(
             "{address}: a token that is nobody's{times}", event="token-wrong", address=address,
             times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_token_wait(self, count: int, wait: TokenWait) -> None:
+        self.log.warn(
+            "{address}: tokens from there wait for {wait_s} s, since others were nobody's; those "
+            "that were right before do not{times}", event="token-waits", address=wait.address,
+            wait_s=round(wait.wait_s, 2), times=times(count, "longest"), count=count,
         )  # fmt: skip
 
     def _tell_of_slow(self, count: int, slow: SlowCommand) -> None:

@@ -278,3 +278,18 @@ def test_tokens_are_in_no_line_of_the_log_whatever_is_wrong_with_their_lines() -
     assert secret.decode() not in text and "x" * 32 not in text
     assert "auth (hidden)" in text
     assert said(events, "token-wrong")[0] == "127.0.0.1: a token that is nobody's"
+
+
+def test_an_address_whose_tokens_wait_is_told_once_a_minute_with_the_longest_wait() -> None:
+    server = guarded(rules(it={"put": "*"}))
+    with capturedLogs() as events:
+        for _ in range(3):
+            server.connect().send(WRONG)
+        server.advance(TELL_S)
+        server.advance(TELL_S)
+    assert said(events, "token-waits") == [
+        "127.0.0.1: tokens from there wait for 0.25 s, since others were nobody's; those that were "
+        "right before do not",
+        "127.0.0.1: tokens from there wait for 0.5 s, since others were nobody's; those that were "
+        "right before do not",
+    ]
