@@ -46,6 +46,7 @@ class Refused(NamedTuple):
 
     peer: str
     command: str
+    tube: str
 
 
 class TokenWait(NamedTuple):
@@ -151,17 +152,20 @@ class Anomalies:
             # The line is answered all the same; to have failed would end the server.
             return
 
-    def note_refused(self, session: Session, identity: str, command: str) -> None:
+    def note_refused(self, session: Session, identity: str, command: str, tube: bytes) -> None:
         """
         A command was refused, since an identity has no right to it; told for each identity.
 
         :param identity: its name: of a file, which bounds how many there are.
+        :param tube: of which it lacks the right; empty if that is no single one.
         """
         try:
             if identity not in self._refused:
                 tell = partial(self._tell_of_refused, identity)
                 self._refused[identity] = Repeats(self._clock, tell)
-            self._refused[identity].note(Refused(self._peer_of(session), command))
+            self._refused[identity].note(
+                Refused(self._peer_of(session), command, tube.decode("ascii", "backslashreplace"))
+            )
         except MemoryError:
             # It is refused all the same.
             return
@@ -212,8 +216,9 @@ class Anomalies:
 
     def _tell_of_refused(self, identity: str, count: int, refused: Refused) -> None:
         self.log.warn(
-            "{identity} ({peer}) has no right to {command}: UNAUTHORIZED{times}",
+            "{identity} ({peer}) has no right to {command}{of}: UNAUTHORIZED{times}",
             event="unauthorized", identity=identity, peer=refused.peer, command=refused.command,
+            tube=refused.tube, of=f" (tube {refused.tube})" if refused.tube else "",
             times=times(count), count=count,
         )  # fmt: skip
 

@@ -66,7 +66,9 @@ def test_a_client_whose_token_is_nobodys_sends_nothing_else_and_says_so_without_
             put = client.put(b"x")
             assert is_waiting(put)
             world.advance(MOST_S)
-            assert error(put, errors.Unauthorized).command == "auth"
+            assert "auth: UNAUTHORIZED: the token is nobody's" in str(
+                error(put, errors.Unauthorized)
+            )
     text = "\n".join(f"{formatEvent(event)} {event}" for event in events)
     told = [event for event in events if event["log_namespace"] == SERVER_LOG]
     assert len(told) == 1 and "UNAUTHORIZED" in str(formatEvent(told[0])) and WRONG not in text
