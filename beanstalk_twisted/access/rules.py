@@ -108,6 +108,14 @@ class AccessRules:
         """
         return self._hashes.get(id_of(token) or "", self.stand_in)
 
+    @property
+    def gives_nothing(self) -> bool:
+        """
+        Whether nobody has any right.
+        """
+        everybody = (self.anonymous, *self.identities.values())
+        return not any(each.grant.anywhere for each in everybody)
+
     def has(self, shown: TokenHash) -> bool:
         """
         Whether it is a token's of these rules.

@@ -3,12 +3,16 @@ The file of ``--access``: has a server hold what it says of who may do what (doc
 """
 
 import os
-import stat
 from typing import Final
 
 from twisted.logger import Logger
 
-from beanstalk_twisted.access.parsing import MAX_FILE_BYTES, BadAccessFile, parse_access
+from beanstalk_twisted.access.parsing import (
+    MAX_FILE_BYTES,
+    OTHERS_MAY_WRITE,
+    BadAccessFile,
+    parse_access,
+)
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.daemon.launching import Refused
 from beanstalk_twisted.daemon.small_files import Unreadable, read_text
@@ -80,7 +84,7 @@ class AccessFile:
             mode = os.stat(self._path).st_mode
         except OSError:
             return
-        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if mode & OTHERS_MAY_WRITE:
             self.log.warn(
                 "--access {path}: others than its owner may write it, and so give themselves any "
                 "right. Run chmod go-w {path}", event="access-open", path=self._path,
