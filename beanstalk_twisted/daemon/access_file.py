@@ -49,7 +49,7 @@ class AccessFile:
             self._service.require_access(self._read(), self._hashing)
         except BadAccessFile as problem:
             raise Refused(f"--access {self._path}: {problem}", WRONG_FILE) from None
-        self._warn_if_open()
+        self._tell("read")
 
     def reload(self) -> None:
         """
@@ -64,17 +64,21 @@ class AccessFile:
             )  # fmt: skip
             return
         self._service.require_access(rules, self._hashing)
-        self.log.info(
-            "--access {path}: read again, {identities} identities", event="access-read",
-            path=self._path, identities=len(rules.identities),
-        )  # fmt: skip
-        self._warn_if_open()
+        self._tell("read again")
 
     def _read(self) -> AccessRules:
         try:
             return parse_access(read_text(self._path, MAX_FILE_BYTES))
         except Unreadable as problem:
             raise BadAccessFile(str(problem)) from None
+
+    def _tell(self, what: str) -> None:
+        access = self._service.access
+        self.log.info(
+            "--access {path}: {what}, {identities} identities", event="access-read",
+            path=self._path, what=what, identities=len(access.rules.identities) if access else 0,
+        )  # fmt: skip
+        self._warn_if_open()
 
     def _warn_if_open(self) -> None:
         """

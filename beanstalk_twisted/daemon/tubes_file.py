@@ -158,6 +158,7 @@ class TubesFile:
             self._service.declare_policies(self._read())
         except BadTubesFile as problem:
             raise Refused(f"--tubes {self._path}: {problem}", WRONG_FILE) from None
+        self.log.info("--tubes {path}: read", event="tubes-read", path=self._path)
 
     def reload(self) -> None:
         """
