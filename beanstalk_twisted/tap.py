@@ -595,8 +595,9 @@ def _http_ports(options: Options, service: BeanstalkService, reactor: Any) -> Po
         frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
         options["has_messagebird"], options["http-report"] or "",
     )  # fmt: skip
+    may_write = "changes allowed" if options["http_write"] else "read-only"
     site = make_site(service, settings, reactor, partial(IoThread, reactor))
-    return Ports(options["endpoints_http"], cast(Any, site), "--http", ", HTTP")
+    return Ports(options["endpoints_http"], cast(Any, site), "--http", f", HTTP, {may_write}")
 
 
 def _max_connections(options: Options) -> int:

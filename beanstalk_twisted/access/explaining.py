@@ -8,7 +8,7 @@ from beanstalk_twisted.access.grants import EVERYTHING, Grant
 from beanstalk_twisted.access.rules import ANONYMOUS, AccessRules, Identity
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import GUARDED
-from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME
+from beanstalk_twisted.wire.grammar import is_tube_name
 from beanstalk_twisted.wire.rights import (
     EVERY,
     HELD,
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
 
 class NoSuch(ValueError):
     """
-    There is no such identity or command, or it is about a tube and none was named.
+    There is no such identity, command or tube's name, or it is about a tube and none was named.
     """
 
 
@@ -51,8 +51,10 @@ def explain(rules: AccessRules, name: str, command: str, tube: str = "") -> Verd
         return Verdict(True, f"{command} needs no right: it is about the connection alone")
     if of in WITHOUT_TUBE:
         return _of_server(identity, row)
-    if not tube or len(tube) > MAX_TUBE_NAME:
+    if not tube:
         raise NoSuch(f"{command} is about a tube: say which behind it")
+    if not is_tube_name(tube.encode()):
+        raise NoSuch(f"{tube} is not the name of a tube; say one that a pattern of the file means")
     has = identity.grant.rights_of(tube.encode())
     verdict = _verdict(identity, f"{command} of {tube}", right, has, tube)
     return Verdict(verdict.may, verdict.why + _notes(of))

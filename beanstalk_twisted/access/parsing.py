@@ -24,6 +24,9 @@ T = TypeVar("T")
 MAX_FILE_BYTES: Final = 128 << 10
 """Of the file: it is read in some 40 ms, while clients wait; room for some 600 identities."""
 
+OTHERS_MAY_WRITE: Final = 0o022
+"""Bits of a file's mode by which others than its owner could give themselves any right."""
+
 MAX_DOTS: Final = 500
 """In a line: the time to read a key of many parts grows with their square."""
 

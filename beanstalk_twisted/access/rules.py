@@ -108,11 +108,25 @@ class AccessRules:
         """
         return self._hashes.get(id_of(token) or "", self.stand_in)
 
+    @property
+    def gives_nothing(self) -> bool:
+        """
+        Whether nobody has any right.
+        """
+        everybody = (self.anonymous, *self.identities.values())
+        return not any(each.grant.anywhere for each in everybody)
+
+    def has(self, shown: TokenHash) -> bool:
+        """
+        Whether it is a token's of these rules.
+        """
+        return self._hashes.get(shown.token_id) == shown
+
     def identify(self, peer: Peer, shown: TokenHash | None = None) -> Identity:
         """
         :param shown: the hash of the token that the peer has shown, if it has shown one.
         """
-        if shown is not None and self._hashes.get(shown.token_id) == shown:
+        if shown is not None and self.has(shown):
             return self._by["token", shown.token_id]
         facts: list[tuple[str, object]] = [("certificate", each) for each in peer.certificate]
         facts += [("uid", peer.uid), ("gid", peer.gid)]

@@ -34,7 +34,7 @@ class ErrorReply(ClientError):
     """
 
     word: ClassVar[bytes]
-    meaning: ClassVar[str]
+    meaning: str
 
     def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
         subject = _subject(command, job_id) if tube is None else f"{command} (tube {tube})"
@@ -139,7 +139,12 @@ class UnknownCommand(ErrorReply):
 
 class Unauthorized(ErrorReply):
     word = b"UNAUTHORIZED"
-    meaning = "the token is nobody's, or the server gives us no right to this; nothing was changed"
+    meaning = "the server's access file gives us no right to this; nothing was changed"
+
+    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
+        if command == "auth":
+            self.meaning = "the token is nobody's; all is as it was"
+        super().__init__(command, job_id, tube)
 
 
 BY_WORD: Final = {kind.word: kind for kind in ErrorReply.__subclasses__()}

@@ -58,6 +58,13 @@ class Backoff:
         """
         self._next_s, self._before_s = self._first_s, self._next_s
 
+    def turned_away(self) -> None:
+        """
+        The server has refused our token, or a tube: wait as long as ever.  No restart mends that,
+        and each try has the next token from our address wait longer.
+        """
+        self._next_s = self._most_s
+
     def disappointed(self) -> None:
         """
         What was there was no server of our protocol: go on where `succeeded` came too early.

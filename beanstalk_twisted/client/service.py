@@ -21,7 +21,7 @@ from random import random as any_random
 from typing import Any, NamedTuple
 
 from twisted.application.internet import ClientService
-from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
@@ -124,6 +124,9 @@ class Client(ClientService, ExtensionCommands):
         self._probes = probes and not self._is_v1
         self._ready: Connection | None = None
         self._newest: Connection | None = None
+        # With a token: the connection whose server has taken it, and who waits for one.
+        self._authorized: Connection | None = None
+        self._until_authorized: list[Deferred[Connection]] = []
         self._has_stopped = False
         self._when_ended: Deferred[None] | None = None
         self._tubes = TubeChoice()
@@ -220,10 +223,39 @@ class Client(ClientService, ExtensionCommands):
 
     def whenConnected(self, failAfterFailures: int | None = None) -> Deferred[Any]:
         """
-        Wait for a connection; whoever is told may stop the client at once.
+        Wait for a connection, with a token for one whose server has taken it; whoever is told may
+        stop the client at once.
+
+        :param failAfterFailures: a token that was refused is a failure too.
+        :raise Unauthorized: through the Deferred: the last failure was that.
         """
         connected: Deferred[Any] = super().whenConnected(failAfterFailures)
-        return connected if connected.called else connected.addBoth(self._in_another_turn)
+        if not connected.called:
+            connected.addBoth(self._in_another_turn)
+        if self._token is not None:
+            connected.addCallback(self._when_authorized, failAfterFailures)
+        return connected
+
+    def _when_authorized(
+        self, connection: Connection, failures: int | None
+    ) -> Connection | Deferred[Any]:
+        if connection is self._authorized:
+            return connection
+        waiter: Deferred[Connection] = Deferred()
+        self._until_authorized.append(waiter)
+
+        def again(failure: Failure) -> Failure | Deferred[Any]:
+            is_last = failures is not None and failures <= 1
+            if is_last or failure.check(CancelledError):
+                return failure
+            return self.whenConnected(None if failures is None else failures - 1)
+
+        return waiter.addBoth(self._in_another_turn).addErrback(again)
+
+    def _tell_authorized(self, outcome: Connection | Failure) -> None:
+        waiters, self._until_authorized = self._until_authorized, []
+        for waiter in waiters:
+            waiter.callback(outcome)
 
     def _in_another_turn(self, outcome: Any) -> Deferred[Any]:
         """
@@ -251,8 +283,16 @@ class Client(ClientService, ExtensionCommands):
             self._restore(connection)
         else:
             shown = gatherResults([connection.auth(self._token)], consumeErrors=True)
-            shown.addCallback(lambda _: self._restore(connection))
+            shown.addCallback(lambda _: self._admitted(connection))
             shown.addErrback(self._refused, connection)
+
+    def _admitted(self, connection: Connection) -> None:
+        """
+        The server has taken the token.
+        """
+        self._authorized = connection
+        self._restore(connection)
+        self._tell_authorized(connection)
 
     def _restore(self, connection: Connection) -> None:
         commands = [] if self._is_v1 else self._tubes.commands()
@@ -268,11 +308,27 @@ class Client(ClientService, ExtensionCommands):
         This server cannot be used; another try will follow.
         """
         error = first_error(failure)
-        if isinstance(error, errors.ClientError) and not isinstance(
+        if isinstance(error, errors.Unauthorized):
+            connection.abort(error)  # With which its end is told.
+            self._turned_away(error)
+        elif isinstance(error, errors.ClientError) and not isinstance(
             error, errors.Unanswered | errors.NotCarriedOut
         ):
             self._log.warn("cannot use the connection: {error}", error=error)
             connection.abort(error)
+
+    def _turned_away(self, error: errors.Unauthorized) -> None:
+        """
+        The server knows us and does not want us.  That may be mended there, so the next try follows
+        late; nobody is to wait for it.
+        """
+        self._backoff.turned_away()
+        waiting, self._waiting = self._waiting, OrderedDict()
+        self._waiting_bytes = 0
+        for request in waiting:
+            if not request.is_forgotten:
+                request.fail(errors.Unauthorized(error.command, error.job_id, error.tube))
+        self._flow.close(error)
 
     def _begin(self, connection: Connection) -> None:
         if not connection.is_open:
@@ -292,6 +348,9 @@ class Client(ClientService, ExtensionCommands):
 
     def _end(self, ended: Ended) -> None:
         was_ready, self._ready, self._newest = self._ready, None, None
+        self._authorized = None
+        stopped = CancelledError() if self._has_stopped else None
+        self._tell_authorized(Failure(stopped or ended.reason))
         if was_ready is not None:
             self._tubes = ended.tubes
         if was_ready is None and not self._has_stopped:

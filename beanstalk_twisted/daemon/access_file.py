@@ -3,12 +3,16 @@ The file of ``--access``: has a server hold what it says of who may do what (doc
 """
 
 import os
-import stat
 from typing import Final
 
 from twisted.logger import Logger
 
-from beanstalk_twisted.access.parsing import MAX_FILE_BYTES, BadAccessFile, parse_access
+from beanstalk_twisted.access.parsing import (
+    MAX_FILE_BYTES,
+    OTHERS_MAY_WRITE,
+    BadAccessFile,
+    parse_access,
+)
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.daemon.launching import Refused
 from beanstalk_twisted.daemon.small_files import Unreadable, read_text
@@ -55,7 +59,7 @@ class AccessFile:
             self._service.require_access(read_access(self._path), self._hashing)
         except BadAccessFile as problem:
             raise Refused(f"--access {self._path}: {problem}", WRONG_FILE) from None
-        self._warn_if_open()
+        self._tell("read")
 
     def reload(self) -> None:
         """
@@ -70,9 +74,13 @@ class AccessFile:
             )  # fmt: skip
             return
         self._service.require_access(rules, self._hashing)
+        self._tell("read again")
+
+    def _tell(self, what: str) -> None:
+        access = self._service.access
         self.log.info(
-            "--access {path}: read again, {identities} identities", event="access-read",
-            path=self._path, identities=len(rules.identities),
+            "--access {path}: {what}, {identities} identities", event="access-read",
+            path=self._path, what=what, identities=len(access.rules.identities) if access else 0,
         )  # fmt: skip
         self._warn_if_open()
 
@@ -84,7 +92,7 @@ class AccessFile:
             mode = os.stat(self._path).st_mode
         except OSError:
             return
-        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if mode & OTHERS_MAY_WRITE:
             self.log.warn(
                 "--access {path}: others than its owner may write it, and so give themselves any "
                 "right. Run chmod go-w {path}", event="access-open", path=self._path,

@@ -168,6 +168,7 @@ class TubesFile:
             self._service.declare_policies(read_tubes(self._path))
         except BadTubesFile as problem:
             raise Refused(f"--tubes {self._path}: {problem}", WRONG_FILE) from None
+        self.log.info("--tubes {path}: read", event="tubes-read", path=self._path)
 
     def reload(self) -> None:
         """

@@ -46,6 +46,16 @@ class Refused(NamedTuple):
 
     peer: str
     command: str
+    tube: str
+
+
+class TokenWait(NamedTuple):
+    """
+    How long tokens of an address wait; compares by that.
+    """
+
+    wait_s: float
+    address: str
 
 
 class SlowCommand(NamedTuple):
@@ -110,6 +120,7 @@ class Anomalies:
         self._clock = clock
         self._refused: dict[str, Repeats[Refused]] = {}
         self._guessed: Repeats[str] = Repeats(clock, self._tell_of_guess)
+        self._token_waits: Repeats[TokenWait] = Repeats(clock, self._tell_of_token_wait, max)
         self._stalled: Repeats[Stalled] = Repeats(clock, self._tell_of_stalled)
         self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
         self._fullness = Trouble(clock, self._tell_of_fullness, self._tell_of_room)
@@ -120,6 +131,7 @@ class Anomalies:
         """
         self._wrong.stop()
         self._guessed.stop()
+        self._token_waits.stop()
         for refused in self._refused.values():
             refused.stop()
         self._slow.stop()
@@ -140,17 +152,20 @@ class Anomalies:
             # The line is answered all the same; to have failed would end the server.
             return
 
-    def note_refused(self, session: Session, identity: str, command: str) -> None:
+    def note_refused(self, session: Session, identity: str, command: str, tube: bytes) -> None:
         """
         A command was refused, since an identity has no right to it; told for each identity.
 
         :param identity: its name: of a file, which bounds how many there are.
+        :param tube: of which it lacks the right; empty if that is no single one.
         """
         try:
             if identity not in self._refused:
                 tell = partial(self._tell_of_refused, identity)
                 self._refused[identity] = Repeats(self._clock, tell)
-            self._refused[identity].note(Refused(self._peer_of(session), command))
+            self._refused[identity].note(
+                Refused(self._peer_of(session), command, tube.decode("ascii", "backslashreplace"))
+            )
         except MemoryError:
             # It is refused all the same.
             return
@@ -160,6 +175,12 @@ class Anomalies:
         A token came from an address that is nobody's.
         """
         self._guessed.note(address)
+
+    def note_token_wait(self, address: str, wait_s: float) -> None:
+        """
+        A token of an address waits for so long, since another one from there was nobody's.
+        """
+        self._token_waits.note(TokenWait(wait_s, address))
 
     def note_slow(self, session: Session, command: str, took_ns: int) -> None:
         """
@@ -195,8 +216,9 @@ class Anomalies:
 
     def _tell_of_refused(self, identity: str, count: int, refused: Refused) -> None:
         self.log.warn(
-            "{identity} ({peer}) has no right to {command}: UNAUTHORIZED{times}",
+            "{identity} ({peer}) has no right to {command}{of}: UNAUTHORIZED{times}",
             event="unauthorized", identity=identity, peer=refused.peer, command=refused.command,
+            tube=refused.tube, of=f" (tube {refused.tube})" if refused.tube else "",
             times=times(count), count=count,
         )  # fmt: skip
 
@@ -204,6 +226,13 @@ class Anomalies:
         self.log.warn(
             "{address}: a token that is nobody's{times}", event="token-wrong", address=address,
             times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_token_wait(self, count: int, wait: TokenWait) -> None:
+        self.log.warn(
+            "{address}: tokens from there wait for {wait_s} s, since others were nobody's; those "
+            "that were right before do not{times}", event="token-waits", address=wait.address,
+            wait_s=round(wait.wait_s, 2), times=times(count, "longest"), count=count,
         )  # fmt: skip
 
     def _tell_of_slow(self, count: int, slow: SlowCommand) -> None:

@@ -57,6 +57,22 @@ class Limits(NamedTuple):
     stalled_s: int = DEFAULT_STALLED_S
     log_bytes: int = 0
 
+    def in_words(self) -> str:
+        """
+        Say those that are not the default, but the memory's, each behind a comma.
+        """
+        connections = self.connections
+        stalled = f"stalled timeout {self.stalled_s} s"
+        words = {
+            "connections": f"connections up to {connections}" if connections else "any connections",
+            "connections_per_address": f"up to {self.connections_per_address} of one address",
+            "stalled_s": stalled if self.stalled_s else "no stalled timeout",
+            "log_bytes": f"log up to {self.log_bytes} bytes",
+        }
+        usual = Limits()
+        told = [words[name] for name in words if getattr(self, name) != getattr(usual, name)]
+        return "".join(f", {each}" for each in told)
+
 
 class Settings(NamedTuple):
     """
@@ -129,7 +145,8 @@ class Settings(NamedTuple):
         hub = "on" if has_hub else "off"
         memory = self.limits.memory_bytes
         jobs = f"memory of jobs up to {memory} bytes" if memory else "memory of jobs not limited"
-        return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes, {jobs}"
+        most = f"max job size {self.max_job_bytes} bytes"
+        return f"{kept}, hub {hub}, {most}, {jobs}{self.limits.in_words()}"
 
     @property
     def _fsync_in_words(self) -> str:

@@ -10,13 +10,18 @@ from pathlib import Path
 import click
 
 from beanstalk_twisted.access.explaining import NoSuch, explain
-from beanstalk_twisted.access.parsing import MAX_FILE_BYTES, BadAccessFile, parse_access
+from beanstalk_twisted.access.parsing import (
+    MAX_FILE_BYTES,
+    OTHERS_MAY_WRITE,
+    BadAccessFile,
+    parse_access,
+)
 from beanstalk_twisted.access.rules import ANONYMOUS, AccessRules
 from beanstalk_twisted.access.tokens import BadHash, hash_of, new_token
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, USAGE, fail
+from binlog_tools.queue.cli.exits import NOTHING, USAGE, fail, warn
 
 
 @click.command("token")
@@ -76,6 +81,7 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
     identity, or there is no such command.
     """
     rules = _read(path)
+    _warn(path, rules)
     if not command:
         names = list(rules.identities)
         if is_json:
@@ -94,6 +100,19 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
         Output().line(verdict.why)
     if not verdict.may:
         raise SystemExit(NOTHING)
+
+
+def _warn(path: Path, rules: AccessRules) -> None:
+    """
+    Tell of what is right and can hardly be meant.
+    """
+    if rules.gives_nothing:
+        warn(f'{path}: nobody may do anything: give an identity a right, such as worker = "*"')
+    if path.stat().st_mode & OTHERS_MAY_WRITE:
+        warn(
+            f"{path}: others than its owner may write it, and so give themselves any right. "
+            f"Run chmod go-w {path}"
+        )
 
 
 def _read(path: Path) -> AccessRules:

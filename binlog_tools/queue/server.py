@@ -28,6 +28,17 @@ STATES: Final = ("ready", "delayed", "buried")
 """The states of a job that nobody has reserved."""
 
 
+OF_TUBE_IN_USE: Final = (
+    "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
+)  # fmt: skip
+OF_TUBE_NAMED: Final = (
+    "watch", "list-jobs", "stats-tube", "flush-tube", "truncate", "kick-dead", "pause-tube",
+    "tube-policy",
+)  # fmt: skip
+OF_NO_TUBE: Final = ("stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain")
+"""Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
+
+
 class Refused(Exception):
     """
     The server has answered, and the answer is no.
@@ -35,8 +46,14 @@ class Refused(Exception):
     :ivar reply: its first word.
     """
 
-    def __init__(self, what: str, reply: Reply) -> None:
-        super().__init__(f"{what}: the server says {reply}{_meaning(what, reply)}")
+    def __init__(self, what: str, reply: Reply, tube: bytes = b"") -> None:
+        """
+        :param tube: the one in use.
+        """
+        meaning = _meaning(what, reply)
+        if reply.name == b"UNAUTHORIZED":
+            meaning = _unauthorized(what, tube)
+        super().__init__(f"{what}: the server says {reply}{meaning}")
         self.reply = reply.name
 
 
@@ -57,6 +74,23 @@ def _meaning(what: str, reply: Reply) -> str:
     if command in ("peek", "stats-job"):
         return f": there is no job {first}"
     return f": there is no job {first}, or not in a state for that"
+
+
+def _unauthorized(what: str, tube: bytes) -> str:
+    """
+    What a refusal for lack of a right means, and how to find out which.
+    """
+    command, *about = what.split()
+    if command == "auth":
+        return ": the token is nobody's"
+    asked = command
+    if command in OF_TUBE_IN_USE and tube:
+        asked += f" {tube.decode()}"
+    elif command in OF_TUBE_NAMED and about:
+        asked += f" {about[0]}"
+    elif command not in OF_NO_TUBE:
+        asked += " TUBE"
+    return f": no right to {asked}; ask: beanstalk access check FILE --as NAME {asked}"
 
 
 class Job(NamedTuple):
@@ -107,6 +141,7 @@ class Queue:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._watched = {b"default"}
+        self._used = b"default"
 
     def ask(self, request: bytes, *good: bytes, what: str = "") -> Reply:
         """
@@ -115,7 +150,7 @@ class Queue:
         self._line.send(request)
         reply = self._line.reply()
         if reply.name not in good:
-            raise Refused(what or request.split(b"\r\n")[0].decode(), reply)
+            raise Refused(what or request.split(b"\r\n")[0].decode(), reply, self._used)
         return reply
 
     def ask_many(
@@ -167,6 +202,7 @@ class Queue:
         Put into, kick in and peek into this tube.
         """
         self.ask(tube_request(b"use", tube), b"USING")
+        self._used = tube
 
     def watch_only(self, tubes: Iterable[bytes]) -> None:
         """

@@ -4,15 +4,17 @@ Tokens: shown on each connection before anything else, and never told to anybody
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import without_token
 from beanstalk_twisted.client.connection import Connection, connect
 from beanstalk_twisted.client.pool.pool import Pool
-from beanstalk_twisted.client.reconnecting import MOST_S
+from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.wire.v1 import NAME as V1
@@ -20,6 +22,7 @@ from tests.client.world import Line, World, error, is_waiting, result
 from tests.server.access.meeting import OTHER_TOKEN, TOKEN, rules
 
 SECRET = TOKEN.decode()
+WRONG = SECRET[:-1] + "x"
 
 
 def guarded(world: World) -> None:
@@ -54,14 +57,122 @@ def test_a_job_waits_for_the_answer_to_the_token() -> None:
 def test_a_client_whose_token_is_nobodys_sends_nothing_else_and_says_so_without_it() -> None:
     world = World()
     guarded(world)
-    wrong = SECRET[:-1] + "x"
-    client = world.client(token=wrong)
+    client = world.client(token=WRONG, starts=False)
     with capturedLogs() as events:
-        put = client.put(b"x")
-        world.advance(MOST_S)
-    assert is_waiting(put) and not world.server.service.queue.state.jobs
+        client.startService()
+        world.settle()
+        assert not world.server.service.queue.state.jobs
+        for _ in range(3):
+            put = client.put(b"x")
+            assert is_waiting(put)
+            world.advance(MOST_S)
+            assert "auth: UNAUTHORIZED: the token is nobody's" in str(
+                error(put, errors.Unauthorized)
+            )
     text = "\n".join(f"{formatEvent(event)} {event}" for event in events)
-    assert "UNAUTHORIZED" in text and wrong not in text
+    told = [event for event in events if event["log_namespace"] == SERVER_LOG]
+    assert len(told) == 1 and "UNAUTHORIZED" in str(formatEvent(told[0])) and WRONG not in text
+
+
+def test_whoever_waits_when_the_token_is_refused_is_told_so_at_once() -> None:
+    world = World()
+    guarded(world)
+    client = world.client(token=WRONG, starts=False)
+    again: list[Deferred[int]] = []
+    puts: list[Deferred[Any]] = [
+        client.put(b"x"),
+        client.put(b"y"),
+        client.reserve(),
+        client.use("t"),
+    ]
+    puts[1].addErrback(lambda _: again.append(client.put(b"z")))
+    room = client.room()
+    client.startService()
+    world.settle()
+    for each in (puts[0], puts[2], puts[3], room):
+        error(each, errors.Unauthorized)
+    assert is_waiting(again[0])
+    world.result(client.stopService())
+    error(again[0], errors.NotCarriedOut)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_wrong_token_is_a_failure_to_connect(failures: int) -> None:
+    world = World()
+    guarded(world)
+    client = world.client(token=WRONG, starts=False)
+    told: list[object] = []
+    connected = client.whenConnected(failAfterFailures=failures).addErrback(told.append)
+    client.startService()
+    world.settle()
+    assert len(told) == (failures == 1)
+    world.advance(MOST_S)
+    world.settle()
+    assert connected.called and "UNAUTHORIZED" in str(told)
+    stopped = client.stopService()
+    world.settle()
+    assert result(stopped) is None
+
+
+def test_whoever_waits_for_a_connection_waits_for_the_token_to_be_taken() -> None:
+    world = World()
+    guarded(world)
+    client = world.client(token=WRONG, starts=False)
+    told: list[object] = []
+    connected = client.whenConnected().addBoth(told.append)
+    client.startService()
+    world.settle()
+    assert not told
+    client._token = SECRET
+    world.advance(MOST_S)
+    world.settle()
+    assert result(connected) is None
+    assert told == [client._ready] == [world.result(client.whenConnected(1))]
+    assert world.result(client.put(b"x")) == 1
+
+
+def test_a_client_that_is_stopped_has_nobody_wait_for_the_answer_to_its_token() -> None:
+    world = World()
+    client = world.client(token=WRONG, starts=False)
+    connected = client.whenConnected()
+    client.startService()
+    stopped = client.stopService()
+    world.settle()
+    error(connected, CancelledError)
+    assert result(stopped) is None
+
+
+def test_a_connection_that_ends_before_the_answer_to_the_token_is_a_failure() -> None:
+    world = World()
+    client = world.client(token=SECRET, starts=False)
+    client.startService()
+    connected = client.whenConnected(failAfterFailures=1)
+    world.link.transport.end(ConnectionResetError())
+    world.settle()
+    error(connected, ConnectionResetError)
+    put = client.put(b"x")
+    world.advance(MOST_S)
+    assert result(put) == 1
+
+
+def test_a_token_that_is_taken_again_has_the_client_go_on() -> None:
+    world = World()
+    guarded(world)
+    client = world.client(token=SECRET)
+    assert world.result(client.put(b"x")) == 1
+    access = world.server.service.access
+    assert access is not None
+    access.change_rules(rules(other={}))
+    world.link.transport.end(ConnectionResetError())
+    world.settle()
+    lost = client.put(b"y")
+    world.advance(MOST_S)
+    error(lost, errors.Unauthorized)
+    access.change_rules(rules(it={"admin": "*"}))
+    put = client.put(b"z")
+    world.advance(MOST_S)
+    world.advance(MOST_S)
+    assert result(put) == 2
 
 
 def test_what_it_has_no_right_to_is_an_error_of_its_own() -> None:

@@ -33,6 +33,14 @@ def test_it_begins_anew_when_a_server_has_answered() -> None:
     assert backoff(1) == FIRST_S
 
 
+def test_who_was_turned_away_waits_as_long_as_ever_until_an_answer() -> None:
+    backoff = Backoff(lambda: 1.0)
+    backoff.turned_away()
+    assert backoff(1) == MOST_S
+    backoff.succeeded()
+    assert backoff(1) == FIRST_S
+
+
 def test_what_was_no_server_after_all_is_waited_for_longer_and_longer() -> None:
     backoff = Backoff(lambda: 1.0)
     waits = []

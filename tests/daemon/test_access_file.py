@@ -31,7 +31,9 @@ def file_of(path: Path, server: MemoryServer, text: str = OPEN) -> AccessFile:
 def test_a_broken_file_keeps_what_held_and_says_so(tmp_path: Path) -> None:
     server, path = MemoryServer(), tmp_path / "access.toml"
     file = file_of(path, server)
-    file.load()
+    with capturedLogs() as events:
+        file.load()
+    assert [formatEvent(event) for event in events] == [f"--access {path}: read, 0 identities"]
     client = server.connect()
     assert client.ask(PUT_X) == b"INSERTED 1\r\n"
     path.write_text("[anonymous]\nput = 'a b'\n")
@@ -79,4 +81,5 @@ def test_a_file_that_others_may_write_is_warned_of(tmp_path: Path) -> None:
         path.chmod(mode)
         with capturedLogs() as events:
             file.load()
-        assert [event["event"] for event in events] == ["access-open"] * count
+        opened = ["access-open"] * count
+        assert [event["event"] for event in events] == ["access-read", *opened]

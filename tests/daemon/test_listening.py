@@ -244,6 +244,15 @@ def test_what_a_server_was_told_is_said_in_one_line() -> None:
         "binlog /x, fsync within 20 ms, no fsync timeout, hub on, max job size 9 bytes, "
         "memory of jobs up to 7 bytes"
     )
+    limits = Limits(connections=9, connections_per_address=3, stalled_s=0, log_bytes=5000)
+    assert (
+        always._replace(limits=limits)
+        .in_words("", has_hub=True)
+        .endswith(
+            "memory of jobs not limited, connections up to 9, up to 3 of one address, no stalled "
+            "timeout, log up to 5000 bytes"
+        )
+    )
     never = always._replace(fsync=NEVER).in_words("/x", has_hub=True)
     assert never.startswith("binlog /x, fsync never, ")
 

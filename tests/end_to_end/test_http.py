@@ -12,6 +12,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from beanstalk_twisted.web.channel import MAX_BODY_BYTES
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from beanstalk_twisted.web.site import MAX_CONNECTIONS
@@ -156,3 +158,23 @@ def test_hostile_requests_are_refused_and_others_served_all_the_while(tmp_path: 
         assert cross_site[0] == 403
         assert http.ask("/readyz") == (200, b"ready\n")
         assert not any("Traceback" in line for line in http.server.said())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [((), "read-only"), (("--http-write",), "changes allowed")]
+)
+def test_a_start_tells_of_limits_files_and_who_may_change_what(
+    tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    access, tubes = tmp_path / "access.toml", tmp_path / "tubes.toml"
+    access.write_text("[identities.it]\nuid = 1\n")
+    tubes.write_text("")
+    files = (f"--access={access}", f"--tubes={tubes}")
+    http = HttpServer(tmp_path, "--max-connections=99", *files, *options)
+    with http.server:
+        said = "\n".join(http.server.said())
+    for line in (
+        ", connections up to 99", f"--access {access}: read, 1 identities",
+        f"--tubes {tubes}: read", f"127.0.0.1:{http.port}, HTTP, {words}",
+    ):  # fmt: skip
+        assert re.search(re.escape(line) + "$", said, re.MULTILINE)

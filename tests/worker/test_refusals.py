@@ -7,13 +7,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.logger import capturedLogs, formatEvent
 
+from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
+from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.verdicts import Bury, Release
-from tests.worker.world import Noted
+from tests.server.access.meeting import TOKEN, rules
+from tests.worker.world import TUBE, Noted, Shop
 
 MOST = 60
 """`reserve`s in ten seconds, at most: four a second, and some around a burst."""
@@ -99,3 +104,21 @@ def test_and_given_back_if_that_is_in_vain(beanstalk: Beanstalk) -> None:
     beanstalk.advance(2)
     assert seen == [b"x"]
     beanstalk.assert_no_jobs()
+
+
+def test_a_worker_whose_token_is_nobodys_says_so_once_and_works_when_the_server_knows_it() -> None:
+    shop = Shop()
+    done: list[bytes] = []
+    shop.world.server.service.require_access(AccessRules(), InlineHashing())
+    with capturedLogs() as events:
+        shop.worker(lambda attempt: done.append(attempt.body), token=TOKEN.decode())
+        for _ in range(3):
+            shop.world.advance(MOST_S)
+        told = [event for event in events if event["log_namespace"] == SERVER_LOG]
+        assert len(told) == 1 and "UNAUTHORIZED" in str(formatEvent(told[0]))
+    shop.world.server.service.require_access(rules(it={"admin": "*"}), InlineHashing())
+    shop.world.advance(MOST_S)
+    producer = shop.world.client(token=TOKEN.decode())
+    shop.world.result(producer.put(b"x", tube=TUBE))
+    shop.world.advance(MOST_S)
+    assert done == [b"x"]

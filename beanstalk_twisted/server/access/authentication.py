@@ -125,6 +125,8 @@ class Authenticator:
     :ivar rules: what they are compared with.
     :ivar failures: how many were nobody's; ``successes`` how many were somebody's.
     :ivar tell: called with the address of each that was nobody's.
+    :ivar tell_wait: called with an address whose tokens wait since one was wrong, and the seconds
+        until the next one is compared.
     """
 
     def __init__(self, reactor: Reactor, rules: AccessRules, hashing: Hashing, key: bytes) -> None:
@@ -134,6 +136,7 @@ class Authenticator:
         self.rules = rules
         self.failures = self.successes = 0
         self.tell: Callable[[str], None] = lambda address: None
+        self.tell_wait: Callable[[str, float], None] = lambda address, wait_s: None
         self._reactor = reactor
         self._hashing = hashing
         self._key = key
@@ -149,10 +152,12 @@ class Authenticator:
 
     def change_rules(self, rules: AccessRules) -> None:
         """
-        Compare tokens with these from now on.
+        Compare tokens with these from now on.  Of the right ones those stay remembered whose hash
+        the new rules have, too.
         """
         self.rules = rules
-        self._right.clear()
+        kept = [(mark, shown) for mark, shown in self._right.items() if rules.has(shown)]
+        self._right = OrderedDict(kept)
 
     def ask(self, host: str, token: bytes, told: Told) -> Callable[[], None]:
         """
@@ -241,6 +246,7 @@ class Authenticator:
         """
         wait_s = self._guesses.wait_s(address, self._reactor.seconds())
         if wait_s > 0:
+            self.tell_wait(address, wait_s)
             self._timers[address] = self._reactor.callLater(wait_s, self._due, address)
         else:
             self._turns.append(address)
@@ -288,7 +294,7 @@ class Authenticator:
         self._begin()
 
     def _remember(self, token: bytes, shown: TokenHash) -> None:
-        if self.rules.hash_for(token) != shown:
+        if not self.rules.has(shown):
             # The file was read again meanwhile.
             return
         self._right[self._mark(token)] = shown

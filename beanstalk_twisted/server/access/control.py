@@ -66,6 +66,7 @@ class AccessControl:
         self.guard.tell = anomalies.note_refused
         self.authenticator = Authenticator(reactor, rules, hashing, os.urandom(KEY_BYTES))
         self.authenticator.tell = anomalies.note_guess
+        self.authenticator.tell_wait = anomalies.note_token_wait
         self._context = context
 
     @property

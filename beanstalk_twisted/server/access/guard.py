@@ -28,12 +28,16 @@ from beanstalk_twisted.wire import replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.extensions import AUTH, CAPABILITIES, UNAUTHORIZED
-from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT, RESERVE
+from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT, RESERVE, Needs
 
 Method = Callable[..., Answer | None]
 
 DEAD_LETTER: Final = "dead-letter"
 """The key of a policy that sends jobs into another tube."""
+
+
+OF_A_JOB: Final = (rights.JOB, rights.HELD, rights.MOVED)
+"""Where the tube is a job's."""
 
 
 class Known(NamedTuple):
@@ -68,7 +72,8 @@ class Guard:
 
     :ivar rules: who may do what, now.
     :ivar refused: how many commands were refused.
-    :ivar tell: called with a session, its identity's name and the command that was refused.
+    :ivar tell: called with a session, its identity's name, the command that was refused, and the
+        name of the tube of which the right is missing; empty if that is no single one.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Guard:
         """
         self.rules = rules
         self.refused = 0
-        self.tell: Callable[[Session, str, str], None] = lambda session, name, command: None
+        self.tell: Callable[[Session, str, str, bytes], None] = lambda *refused: None
         self._queue = queue
         self._state = queue.state
         self._peer_of = peer_of
@@ -149,13 +154,15 @@ class Guard:
         Whether a session waits for what it may not have any more.
         """
         admission = self.admission(session)
+        command, needs = "wait-job", Needs(LOOK, rights.JOB)
         if session.is_waiting:
+            command, needs = "reserve", Needs(RESERVE, rights.WATCHED)
             may = session.may_reserve or self._of_watched(admission, session, RESERVE, None)
             session.may_reserve = may
         else:
             may = self._of_job(admission, session, LOOK, session.awaited_id)
         if not may:
-            self._note(session, admission, "reserve" if session.is_waiting else "wait-job")
+            self._note(session, admission, command, needs, session.awaited_id)
         return not may
 
     # Commands.
@@ -188,10 +195,10 @@ class Guard:
         allows, right, value_of = self._allows[row.needs.of], row.needs.right, _value_of(row)
 
         def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
-            admission = self.admission(session)
-            if allows(admission, session, right, value_of(args)):
+            admission, value = self.admission(session), value_of(args)
+            if allows(admission, session, right, value):
                 return method(session, now_ns, *args)
-            return self._refuse(session, admission, row)
+            return self._refuse(session, admission, row, value)
 
         return run
 
@@ -242,7 +249,7 @@ class Guard:
         def run(session: Session, now_ns: int, name: bytes, *args: Any) -> Answer | None:
             admission = self.admission(session)
             if not admission.rights_of(name) & RESERVE:
-                return self._refuse(session, admission, row)
+                return self._refuse(session, admission, row, name)
             answer = method(session, now_ns, name, *args)
             if session.may_reserve or self._state.tubes.find(name) not in session.watching:
                 return answer
@@ -294,7 +301,7 @@ class Guard:
         if admission.rights_of(session.using.name) & PUT:
             session.may_put_into = session.using
             return False
-        self._note(session, admission, "put")
+        self._note(session, admission, "put", Needs(PUT, rights.USED))
         return True
 
     def refuses(self, session: Session, parsed: Parsed) -> bool:
@@ -303,19 +310,45 @@ class Guard:
         """
         row, args, _ = parsed
         admission = self.admission(session)
-        allows = self._allows[row.needs.of]
-        if allows(admission, session, row.needs.right, _value_of(row)(args)):
+        allows, value = self._allows[row.needs.of], _value_of(row)(args)
+        if allows(admission, session, row.needs.right, value):
             return False
-        self._note(session, admission, row.name)
+        self._note(session, admission, row.name, row.needs, value)
         return True
 
-    def _refuse(self, session: Session, admission: Admission, row: Command) -> Answer:
-        self._note(session, admission, row.name)
+    def _refuse(
+        self, session: Session, admission: Admission, row: Command, value: Any = None
+    ) -> Answer:
+        self._note(session, admission, row.name, row.needs, value)
         return REFUSED
 
-    def _note(self, session: Session, admission: Admission, command: str) -> None:
+    def _note(
+        self, session: Session, admission: Admission, command: str, needs: Needs, value: Any = None
+    ) -> None:
         self.refused += 1
-        self.tell(session, admission.identity.name, command)
+        tube = self._missed(session, admission, needs, value)
+        self.tell(session, admission.identity.name, command, tube)
+
+    def _missed(
+        self, session: Session, admission: Admission, needs: Needs, value: Any
+    ) -> bytes:  # fmt: skip
+        """
+        Name the tube of which a right is missing; nothing if that is no single one.
+        """
+        right, of = needs
+        if of == rights.USED:
+            return session.using.name
+        if of == rights.WATCHED:
+            watched = [tube.name for tube in session.watching]
+            return next(name for name in watched if not admission.rights_of(name) & right)
+        if of in (rights.NAMED, rights.POLICY):
+            return bytes(value if of == rights.NAMED else value[0])
+        if of == rights.MOVED:
+            value, name = value
+            if not admission.rights_of(name) & PUT:
+                return bytes(name)
+        job = self._state.jobs.look(value) if of in OF_A_JOB else None
+        return b"" if job is None else self._state.tubes.by_id(job.tube_id).name
 
     # Of which tubes a right is needed: see `wire.rights`.
 

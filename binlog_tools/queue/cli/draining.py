@@ -11,10 +11,13 @@ from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.server import STATES, Queue
+from binlog_tools.queue.server import STATES, Queue, Refused
 
 HEALTHY_S: Final = 5.0
 """Seconds that a server may take for an answer; a slice of its longest work takes some ms."""
+
+WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a right to look (access)"
+"""Of a server whose access file gives us none, or that does not know our token."""
 
 
 @click.command("drain")
@@ -56,10 +59,17 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     """
     Ask the server how it is: 0 if it answers in time, 4 if not.
 
-    A server that drains is well; so is one with a full disk, where workers go on.
+    A server that drains is well; so is one with a full disk, where workers go on, and one whose
+    access file gives us no right to more.
     """
-    with address.connect(timeout) as line:
-        stats = Queue(line).stats()
+    try:
+        with address.connect(timeout) as line:
+            stats = Queue(line).stats()
+    except Refused as problem:
+        if problem.reply != b"UNAUTHORIZED":
+            raise
+        _show_without_right(is_json)
+        return
     jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
     is_draining = stats.get("draining") == "true"
     if is_json:
@@ -67,6 +77,13 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     else:
         draining = ", draining" if is_draining else ""
         Output().line(f"well: {told(jobs, 'job')}{draining}")
+
+
+def _show_without_right(is_json: bool) -> None:
+    if is_json:
+        Output(True).document({"is_healthy": True, "jobs": None, "draining": None})
+    else:
+        Output().line(WITHOUT_RIGHT)
 
 
 def _show(is_draining: bool, is_json: bool) -> None:

@@ -119,7 +119,35 @@ def test_a_token_of_a_thousand_connections_is_hashed_once() -> None:
     assert world.authenticator.successes == 1000 and world.authenticator.failures == 0
 
 
-def test_what_was_right_is_forgotten_when_the_file_is_read_again() -> None:
+def test_what_was_right_and_is_in_the_file_that_is_read_again_costs_nothing_and_never_waits() -> (
+    None
+):
+    world = World()
+    waits = []
+    world.authenticator.tell_wait = lambda address, wait_s: waits.append((address, wait_s))
+    world.ask("1.1.1.1", TOKEN)
+    world.ask("1.1.1.1")
+    world.work()
+    world.ask("1.1.1.1", name="guess")
+    assert waits == [("1.1.1.1", FIRST_S)]
+    world.authenticator.change_rules(rules(it={"look": "*"}))
+    world.ask("1.1.1.1", TOKEN, "again")
+    assert world.told[-1] == ("again", HASH) and not world.hashing.waiting
+
+
+def test_a_token_that_has_another_hash_now_is_compared_with_that() -> None:
+    world = World()
+    world.ask("1.1.1.1", TOKEN)
+    world.work()
+    identity = rules(it={}).identities["it"]
+    changed = identity._replace(tokens=[HASH._replace(digest=bytes(32))])
+    world.authenticator.change_rules(AccessRules([changed]))
+    world.ask("1.1.1.1", TOKEN)
+    world.work()
+    assert [shown for _, shown in world.told] == [HASH, None]
+
+
+def test_what_was_right_is_forgotten_when_the_file_has_it_no_more() -> None:
     world = World()
     world.ask("1.1.1.1", TOKEN)
     world.work()

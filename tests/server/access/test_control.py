@@ -297,12 +297,41 @@ def test_what_is_refused_is_told_once_a_minute_for_each_identity() -> None:
             server.connect().ask(auth + b"reserve\r\n" * 3)
         server.advance(TELL_S)
     assert said(events, "unauthorized") == [
-        "it (127.0.0.1:1) has no right to reserve: UNAUTHORIZED",
-        "other (127.0.0.1:1) has no right to reserve: UNAUTHORIZED",
-        "it (127.0.0.1:1) has no right to reserve: UNAUTHORIZED; the newest of 2 since the last "
-        "such line",
-        "other (127.0.0.1:1) has no right to reserve: UNAUTHORIZED; the newest of 2 since the last "
-        "such line",
+        "it (127.0.0.1:1) has no right to reserve (tube default): UNAUTHORIZED",
+        "other (127.0.0.1:1) has no right to reserve (tube default): UNAUTHORIZED",
+        "it (127.0.0.1:1) has no right to reserve (tube default): UNAUTHORIZED; the newest of 2 "
+        "since the last such line",
+        "other (127.0.0.1:1) has no right to reserve (tube default): UNAUTHORIZED; the newest of 2 "
+        "since the last such line",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b"use t\r\nput 0 0 9 1\r\nx\r\n", "put (tube t)"),
+        (b"use t\r\nput-batch 1\r\n0 0 9 1\r\nx\r\n", "put-batch (tube t)"),
+        (b"use t\r\npeek-ready\r\n", "peek-ready (tube t)"),
+        (b"watch t\r\n", "watch (tube t)"),
+        (b"stats-tube t\r\n", "stats-tube (tube t)"),
+        (b"tube-policy t max-jobs=9\r\n", "tube-policy (tube t)"),
+        (b"delete 1\r\n", "delete (tube held)"),
+        (b"move-job 1 t\r\n", "move-job (tube t)"),
+        (b"move-job 1 a\r\n", "move-job (tube held)"),
+        (b"stats-job 1\r\n", "stats-job (tube held)"),
+        (b"stats-job 9\r\n", "stats-job"),
+        (b"delete-batch 1 1\r\n", "delete-batch"),
+        (b"drain\r\n", "drain"),
+    ],
+)
+def test_what_is_refused_is_told_with_the_tube(line: bytes, what: str) -> None:
+    server = guarded(rules(it={"put": "a"}, other={"admin": "*"}))
+    other = server.connect()
+    other.ask(b"auth " + OTHER_TOKEN + b"\r\nuse held\r\nput 0 0 9 1\r\nx\r\n")
+    with capturedLogs() as events:
+        assert server.connect().ask(AUTH + line).endswith(REFUSED)
+    assert said(events, "unauthorized") == [
+        f"it (127.0.0.1:1) has no right to {what}: UNAUTHORIZED"
     ]
 
 
@@ -323,3 +352,18 @@ def test_tokens_are_in_no_line_of_the_log_whatever_is_wrong_with_their_lines() -
     assert secret.decode() not in text and "x" * 32 not in text
     assert "auth (hidden)" in text
     assert said(events, "token-wrong")[0] == "127.0.0.1: a token that is nobody's"
+
+
+def test_an_address_whose_tokens_wait_is_told_once_a_minute_with_the_longest_wait() -> None:
+    server = guarded(rules(it={"put": "*"}))
+    with capturedLogs() as events:
+        for _ in range(3):
+            server.connect().send(WRONG)
+        server.advance(TELL_S)
+        server.advance(TELL_S)
+    assert said(events, "token-waits") == [
+        "127.0.0.1: tokens from there wait for 0.25 s, since others were nobody's; those that were "
+        "right before do not",
+        "127.0.0.1: tokens from there wait for 0.5 s, since others were nobody's; those that were "
+        "right before do not",
+    ]

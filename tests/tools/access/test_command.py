@@ -61,6 +61,7 @@ def file_of(tmp_path: Path, text: str) -> Path:
         (("--as", "worker-1", "reserve", "mail"), 1, "worker-1 may not: reserve of mail needs"),
         (("put", "mail"), 1, "anonymous may not: put of mail needs put; it has no right"),
         (("--as", "x", "put", "mail"), 2, "the file has no identity x; it has worker-1, anonym"),
+        (("--as", "worker-1", "put", "mail.*"), 2, "mail.* is not the name of a tube"),
         (("--as", "worker-1", "put"), 2, "put is about a tube: say which behind it"),
     ],
 )
@@ -72,6 +73,27 @@ def test_a_file_is_asked(tmp_path: Path, words: tuple[str, ...], code: int, said
     if code < 2:
         shown = json.loads(call("access", "check", "--json", path, *words).stdout)
         assert shown.get("may", True) is (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("", 0o600, ["nobody may do anything"]),
+        ("[identities.it]\nuid = 1\n", 0o600, ["nobody may do anything"]),
+        ("[anonymous]\nput = 'a'\n", 0o644, []),
+        ("[identities.it]\nuid = 1\nput = 'a'\n", 0o620, ["Run chmod go-w"]),
+        ("", 0o602, ["nobody may do anything", "Run chmod go-w"]),
+    ],
+)
+def test_what_can_hardly_be_meant_is_told(
+    tmp_path: Path, text: str, mode: int, said: list[str]
+) -> None:
+    path = file_of(tmp_path, text)
+    path.chmod(mode)
+    result = call("access", "check", path)
+    lines = result.stderr.splitlines()
+    assert result.exit_code == 0 and len(lines) == len(said)
+    assert all(words in line for words, line in zip(said, lines, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.client import Lost, Reply
 from binlog_tools.queue.addresses import Address, Tls
-from binlog_tools.queue.server import PATIENCE_S, Queue, tube_name
+from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, tube_name
+from tests.server.access.meeting import guarded, rules
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.queue.lines import MemoryLine
 
@@ -141,3 +142,28 @@ def test_a_unix_socket_works_too(tmp_path: Path) -> None:
         server.wait_for("listening on")
         with address.connect() as line:
             assert Queue(line).put(b"x", 0, 0, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "meaning"),
+    [
+        ("auth", "the token is nobody's"),
+        ("stats-tube a", "no right to stats-tube a; ask: beanstalk access check FILE --as NAME "
+                         "stats-tube a"),
+        ("peek-ready", "no right to peek-ready in_use; ask: beanstalk access check FILE --as NAME "
+                       "peek-ready in_use"),
+        ("delete 5", "no right to delete TUBE; ask: beanstalk access check FILE --as NAME delete "
+                     "TUBE"),
+        ("drain", "no right to drain; ask: beanstalk access check FILE --as NAME drain"),
+    ],
+)  # fmt: skip
+def test_a_refusal_for_lack_of_a_right_says_how_to_find_out_which(what: str, meaning: str) -> None:
+    refused = Refused(what, Reply((b"UNAUTHORIZED",)), b"in_use")
+    assert str(refused) == f"{what}: the server says UNAUTHORIZED: {meaning}"
+
+
+def test_a_put_that_is_refused_names_its_tube() -> None:
+    queue = Queue(MemoryLine(guarded(rules(it={}))))
+    queue.use(b"secret")
+    with pytest.raises(Refused, match=r"check FILE --as NAME put secret$"):
+        queue.put(b"x", 0, 0, 9)

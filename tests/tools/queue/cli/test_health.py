@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
+from binlog_tools.queue.cli.draining import WITHOUT_RIGHT
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
 
@@ -42,6 +43,19 @@ def test_a_server_that_answers_is_well_also_when_it_drains(server_port: int) -> 
     assert health(server_port).stdout == "well: 1 job, draining\n"
     result = health(server_port, "--json")
     assert json.loads(result.stdout) == {"v": 1, "is_healthy": True, "jobs": 1, "draining": True}
+
+
+@pytest.mark.parametrize("token", ["", "nonsense"])
+def test_one_that_answers_that_we_have_no_right_is_well(tmp_path: Path, token: str) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text("")
+    with ServerProcess(ours_at_once("-p", 0, "--access", path), tmp_path) as server:
+        words = ["-s", f"beanstalk://{f':{token}@' if token else ''}127.0.0.1:{server.port()}"]
+        result = CliRunner().invoke(cli, [*words, "health"])
+        assert (result.exit_code, result.stdout) == (0, f"{WITHOUT_RIGHT}\n")
+        if not token:
+            shown = json.loads(CliRunner().invoke(cli, [*words, "health", "--json"]).stdout)
+            assert shown == {"v": 1, "is_healthy": True, "jobs": None, "draining": None}
 
 
 def test_one_that_does_not_answer_in_time_is_not() -> None:
