@@ -17,8 +17,8 @@ from beanstalk_twisted.wire.extensions import CAPABILITIES
 
 SLICE_NAMES: Final = 100
 """
-Tubes that one slice of a list is asked about: 0.2 ms, or 5 ms with patterns of the worst kind (see
-`Grant`).
+Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 patterns of the worst kind
+(see `MAX_PATTERNS`).
 """
 
 

@@ -57,7 +57,10 @@ from beanstalk_twisted.wire.extensions import CANCELLED
 NS: Final = 1_000_000_000
 
 SLICE_WAITS: Final = 500
-"""Sessions that one slice of the end of waits asks about: some 3 ms if all wait."""
+"""
+Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches many
+tubes counts for as many.
+"""
 
 CLIENT: Final = Reason.CLIENT
 
@@ -486,12 +489,16 @@ class WorkQueue:
         """
         Slices of the ends of waits.
         """
-        for at, number in enumerate(list(self.state.sessions), start=1):
+        left = SLICE_WAITS
+        for number in list(self.state.sessions):
             session = self.state.sessions.get(number)
+            left -= 1
             if session is not None and (session.is_waiting or session.awaited_id):
                 ends(session)
-            if not at % SLICE_WAITS:
+                left -= len(session.watching) - 1
+            if left <= 0:
                 yield None
+                left = SLICE_WAITS
 
     def _release_all(self, session: Session, now_ns: int) -> Slices:
         """

@@ -257,6 +257,20 @@ def test_very_many_waits_end_slice_by_slice() -> None:
     assert [client.take() for client in clients] == [REFUSED] * len(clients)
 
 
+@pytest.mark.parametrize("tubes", [SLICE_WAITS - 1, SLICE_WAITS])
+def test_one_that_watches_many_tubes_counts_for_as_many(tubes: int) -> None:
+    server = guarded(rules(anonymous={"worker": "*"}))
+    first, second = server.connect(), server.connect()
+    for number in range(1, tubes):
+        first.ask(b"watch t%d\r\n" % number)
+    assert first.ask(b"reserve\r\n") == second.ask(b"reserve\r\n") == b""
+    sessions = list(server.service.queue.state.sessions.values())
+    server.service.require_access(rules(), HeldHashing())
+    assert [each.is_waiting for each in sessions] == [False, tubes == SLICE_WAITS]
+    server.advance(1)
+    assert [first.take(), second.take()] == [REFUSED] * 2
+
+
 @pytest.mark.parametrize("wait", [b"reserve", b"reserve-with-timeout 9", b"reserve-batch 5 9"])
 def test_who_waits_without_right_is_given_no_job_before_its_slice_has_come(wait: bytes) -> None:
     server = guarded(rules(it={"admin": "*"}, anonymous={"worker": "*"}))
