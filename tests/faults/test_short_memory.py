@@ -157,6 +157,10 @@ def put_until_full(client: Connection, body_bytes: int, delay_s: int, last_id: i
     return last_id
 
 
+TUBES_OF_EACH = 9500
+"""Tubes that a connection watches, of the 10,000 that it may."""
+
+
 @pytest.mark.exhaustive
 def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says_so(
     tmp_path: Path,
@@ -168,18 +172,22 @@ def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says
     with limited(tmp_path, 24) as server:
         control = server.connect()
         assert control.ask(put(7)) == b"INSERTED 1\r\n"
-        greedy = Connection(server.port())
+        greedy: list[Connection] = []
         watched = 0
         while watched < 400_000 and server.process.poll() is None:
             names = range(watched, watched + 500)
             try:
-                greedy.send(b"".join(b"watch tube-%d\r\n" % name for name in names))
-                if not all(greedy.reply() for _ in names):
+                if not watched % TUBES_OF_EACH:
+                    greedy.append(Connection(server.port()))
+                greedy[-1].send(b"".join(b"watch tube-%d\r\n" % name for name in names))
+                if not all(greedy[-1].reply() for _ in names):
                     break
             except OSError:
                 break
             watched += 500
         assert watched < 400_000
+        for connection in greedy:
+            connection.close()
         jobs = {1: 7}
         if server.says("while serving a connection"):
             server.wait_for("MemoryError")
@@ -190,7 +198,9 @@ def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says
         else:
             status, said = server.ended()
             assert status == 74
-            assert re.search(r"the server ends: MemoryError in \S+, line \d+ \(.*\); .* LSN", said)
+            # Where there is no memory for a traceback either, no place can be named.
+            place = r"( in \S+, line \d+ \(.*\))?"
+            assert re.search(rf"the server ends: MemoryError{place}; .* LSN", said), said
     with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "log"), tmp_path) as server:
         check(server.connect(), jobs)
 
