@@ -17,7 +17,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from beanstalk_twisted.binlog.directory import holder_of
 from beanstalk_twisted.binlog.format import parse_segment_name
 from binlog_tools.doctor.checks import Folder, ServerOptions, Syncs
 
@@ -81,6 +80,9 @@ def has_server(path: str) -> bool:
     """
     Say whether a process has the lock of the log in this directory.
     """
+    # Imported with it: `beanstalk` knows no more of the log than names, but for this.
+    from beanstalk_twisted.binlog.directory import holder_of
+
     try:
         return holder_of(path) != 0
     except OSError:

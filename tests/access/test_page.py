@@ -13,7 +13,7 @@ from beanstalk_twisted.access.parsing import WAYS, parse_access
 from beanstalk_twisted.access.rules import Peer
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
 from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
-from beanstalk_twisted.web.routes import EVERYTHING, MANAGED, METRICS, OPEN, ROUTES, SOME
+from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
@@ -99,6 +99,7 @@ def test_each_route_stands_in_the_row_of_whom_it_is_for() -> None:
         OPEN: "everybody",
         SOME: "whoever",
         EVERYTHING: "who has",
+        LOGIN: "who has",
         METRICS: "the same",
     }
     for route in ROUTES:

@@ -335,12 +335,11 @@ class Guard:
         """
         Name the tube of which a right is missing; nothing if that is no single one.
         """
-        right, of = needs
+        of = needs.of
         if of == rights.USED:
             return session.using.name
         if of == rights.WATCHED:
-            watched = [tube.name for tube in session.watching]
-            return next(name for name in watched if not admission.rights_of(name) & right)
+            return b"" if admission.lacks is None else admission.lacks.name
         if of in (rights.NAMED, rights.POLICY):
             return bytes(value if of == rights.NAMED else value[0])
         if of == rights.MOVED:
