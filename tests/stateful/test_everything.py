@@ -10,7 +10,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.stateful.everything import Everything
 
-EXAMPLES = 3 * settings().max_examples
+EXAMPLES = 60
+"""With ``--all`` too: each history has fifty steps, scenes, and crashes within commands."""
+
 STEPS = 50
 
 
