@@ -24,7 +24,8 @@ from beanstalk_twisted.jobs.tube import NO_JOBS
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.testing.views import look
 
-EXAMPLES = 4 * settings().max_examples
+EXAMPLES = 80
+"""With ``--all`` too."""
 STEPS = 60
 CLIENTS = 3
 TUBES = ("default", "a")
