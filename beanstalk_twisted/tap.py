@@ -22,7 +22,6 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import IReactorUNIX
 from twisted.python import usage
 
-from beanstalk_twisted.binlog.archive import RealArchive
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
     MAX_PACE_MS,
@@ -70,6 +69,7 @@ from beanstalk_twisted.daemon.signals import (
 )
 from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
+from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.access.authentication import HashingThreads
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
@@ -88,6 +88,7 @@ from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.io_thread import IoThread
+from beanstalk_twisted.storage.object_archive import archive_at
 from beanstalk_twisted.storage.opening import refuse_beanstalkd
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
@@ -413,7 +414,7 @@ class Options(usage.Options):
                 raise usage.UsageError("--binlog-archive needs the name of a directory")
             if self["binlog"] is None:
                 raise usage.UsageError("--binlog-archive needs --binlog (-b), a log to archive")
-            self["binlog-archive"] = os.path.abspath(archive)
+            self["binlog-archive"] = _archive_place(archive)
         elif age is not None:
             raise usage.UsageError("--binlog-archive-age needs --binlog-archive")
         self["binlog-archive-age"] = str(DEFAULT_AGE_S) if age is None else age
@@ -483,6 +484,20 @@ def _with_backlog(text: str) -> str:
     return f"{text}:backlog={BACKLOG}" if has_one else text
 
 
+def _archive_place(given: str) -> str:
+    """
+    The path of a directory, absolute, since twistd changes to another; or a URL.
+    """
+    if not is_url(given):
+        return os.path.abspath(given)
+    try:
+        parse_url(given)
+    except BadUrl as problem:
+        # What was given may have a secret in it.
+        raise usage.UsageError(f"--binlog-archive, a URL: {problem}") from problem
+    return given
+
+
 def _look_up(user: str) -> tuple[int, int]:
     """
     Differs from beanstalkd: the launcher gives up the supplementary groups of whoever starts it.
@@ -522,7 +537,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
-    archive = RealArchive(options["binlog-archive"]) if options["binlog-archive"] else None
+    archive = archive_at(options["binlog-archive"]) if options["binlog-archive"] else None
 
     def io() -> IoThread:
         return IoThread(reactor)

@@ -22,7 +22,7 @@ OURS = "beanstalk_twisted"
 # Each floor may import those before it, and no other one of its own.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("exports", "printable", "version"),
-    ("binlog", "wire"),
+    ("binlog", "object_storage", "wire"),
     ("access", "binlog.reading", "jobs", "client"),
     ("rules",),
     ("storage",),

@@ -3,8 +3,9 @@ The door to an archive: what is asked of it, and the real one.
 
 An archive keeps the finished segments of stores, each in a folder of its own; what lies there, and
 what may be relied on, is in docs/binlog-format.md, "The archive".  What is delivered there, and in
-which steps, is in `delivery`.  The simulated one is `memory.MemoryArchive`; both pass the same
-contract tests (tests/binlog/test_archive.py).
+which steps, is in `delivery`.  The simulated one is `memory.MemoryArchive`; one in object
+storage is `storage.object_archive.ObjectArchive`.  All pass the same contract tests
+(tests/binlog/test_archive.py).
 
 Nothing here maps a file: the archive may be on a network that hangs, and a thread that waits for a
 mapped page keeps all others waiting.
@@ -15,7 +16,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from beanstalk_twisted.binlog.directory import Directory, sync_directory
 from beanstalk_twisted.binlog.errors import CannotUse
@@ -29,9 +30,19 @@ class Archive(Protocol):
     A place for the finished segments of a store.  All methods raise OSError.
 
     :ivar path: of the folder of the store, once it is open.
+    :ivar is_remote: whether it may be away without anybody's mistake: a server then starts and ends
+        without it.
     """
 
     path: str
+    is_remote: ClassVar[bool] = False
+
+    def refuse_unusable(self) -> None:
+        """
+        See at a start what nobody will mend meanwhile.
+
+        :raise CannotUse: it can never be used as it is named.
+        """
 
     def open(self, store_uuid: bytes) -> None:
         """

@@ -9,7 +9,7 @@ cut it, and a hard link would be cut with it.
 
 import contextlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.archive import Archive
@@ -85,15 +85,20 @@ def deliver(archive: Archive, directory: Directory, seq: int, durable_lsn: int) 
         ) from problem
 
 
-def deliver_rest(archive: Archive, directory: Directory, first: int) -> None:
+def deliver_rest(
+    archive: Archive, directory: Directory, first: int, goes_on: Callable[[], bool] = lambda: True
+) -> None:
     """
     Deliver all segments from ``first`` on.  The log has ended in order, so the newest one is
     finished too.
 
+    :param goes_on: asked before each; the rest is left when it says no.
     :raise CannotArchive: one could not be put there.
     """
     found = [seq for name in directory.names() if (seq := parse_segment_name(name)) is not None]
     for seq in found:
+        if not goes_on():
+            break
         if seq >= first and not deliver(archive, directory, seq, durable_lsn=1 << 64):
             _deliver_newest(archive, directory, seq)
 
@@ -123,6 +128,9 @@ def _deliver(archive: Archive, directory: Directory, seq: int, prev_end: int) ->
     if archive.has(new):
         if not archive.holds(new, directory, name, size):
             raise _differs(archive, directory, name, new)
+        if archive.has(new + PART):
+            # A crash in the middle of a rename that is a copy.
+            archive.remove(new + PART)
         archive.sync()
     else:
         _put(archive, directory, name, size, new, may_link=size == file_bytes)

@@ -366,6 +366,11 @@ class MemoryArchive(Archive):
         self.folders: dict[str, MemoryDirectory] = {}
         self.files = MemoryDirectory()
 
+    def refuse_unusable(self) -> None:
+        """
+        It is always there.
+        """
+
     def open(self, store_uuid: bytes) -> None:
         self.fault("open", store_uuid.hex())
         self.path = f"(archive)/{store_uuid.hex()}"

@@ -99,7 +99,7 @@ GROUPS: Final = (
     )),
     Group("Archive", (
         Option("binlog-archive", "", "DIR", "Keep every finished file of the log in this "
-               "directory too, for ever. It must be there."),
+               "directory too, which must be there, or at this URL, for ever."),
         Option("binlog-archive-age", "", "S", "Seconds that a change of a job waits for the "
                "archive at most; 0: until the file is full.", str(DEFAULT_AGE_S)),
     )),

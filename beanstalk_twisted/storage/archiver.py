@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.delivery import Gap, deliver, deliver_rest, gap, store_uuid
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
 from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.group_commit import GroupCommit
@@ -39,8 +40,19 @@ MAX_AGE_S: Final = 604_800
 
 RETRY_S: Final = 10.0
 """
-Seconds from a failure to the next attempt: soon enough after somebody has made room, and no load on
-a disk or network that is in trouble.
+Seconds from the first failure to the next attempt; each further wait is twice as long.
+"""
+
+MAX_RETRY_S: Final = 60.0
+"""
+Seconds between attempts at most: soon enough after somebody has made room, and no load on a disk or
+network that is in trouble.
+"""
+
+REMOTE_REST_S: Final = 20.0
+"""
+Seconds after an ordered stop in which the delivery of a further segment to a remote archive is
+begun: the next start delivers the others, and who stops a server waits 90 s at most.
 """
 
 
@@ -76,31 +88,51 @@ class Archiver:
         self._io.watch(_look_nowhere, self._fail_stop)
         self._committer = committer
         self._clock = environment.reactor
+        self._now_ns = environment.clock.now_ns
         self._archived = log.oldest - 1
         self._timer: IDelayedCall | None = None
         self._aging = 0
         self._trouble = ""
-        self._is_busy = self._is_stopped = False
+        self._retry_s = RETRY_S
+        self._is_busy = self._is_open = self._is_stopped = False
 
     def start(self) -> None:
         """
         Deliver what is finished already: the last server may have been killed before it could.
 
-        :raise CannotUse: nothing can be put into the archive.
+        :raise CannotUse: nothing can be put into the archive, and it is not remote.
         """
+        if self._archive.is_remote:
+            self._run(self._open, self._was_opened)
+            return
         try:
-            self._archive.open(store_uuid(self._directory, self._log.oldest))
+            self._open()
         except OSError as problem:
             raise CannotUse(
                 f"archive directory {self._archive.path} cannot be used: {problem.strerror}; "
                 f"nothing was lost. Look at its permissions and its space, then start again."
             ) from problem
+        self._was_opened(None)
+
+    def _open(self) -> None:
+        self._archive.open(store_uuid(self._directory, self._log.oldest))
+        self._is_open = True
+
+    def _was_opened(self, _: None) -> None:
         self.log.info(
             "archive {path}: keeps every finished segment", event="archive-opened",
             path=self._archive.path,
         )  # fmt: skip
         oldest = self._log.oldest
         self._run(lambda: gap(self._archive.names(), oldest), self._note_gap)
+
+    @property
+    def lacks(self) -> tuple[int, int]:
+        """
+        :return: how many finished segments are not known to be in the archive, and their bytes.
+        """
+        sizes = [size for seq, size in self._log.ends.items() if not self.has(seq)]
+        return len(sizes), sum(sizes)
 
     def has(self, seq: int) -> bool:
         """
@@ -136,10 +168,18 @@ class Archiver:
 
         :return: fires when that is done, or has failed, which is left to the next start.
         """
-        first = self._archived + 1
-        ended = self._io.run(partial(deliver_rest, self._archive, self._directory, first))
+        ended = self._io.run(self._deliver_rest)
         self._io.stop()
         return ended.addErrback(self._report, "It is archived at the next start.")
+
+    def _deliver_rest(self) -> None:
+        last_ns = self._now_ns() + int(REMOTE_REST_S * NS)
+        if not self._is_open:
+            self._open()
+        deliver_rest(
+            self._archive, self._directory, self._archived + 1,
+            lambda: not self._archive.is_remote or self._now_ns() < last_ns,
+        )  # fmt: skip
 
     # One thing at a time, until it is done.
 
@@ -151,6 +191,7 @@ class Archiver:
 
     def _has_worked(self, result: T, done: Callable[[T], None]) -> None:
         self._is_busy = False
+        self._retry_s = RETRY_S
         if self._trouble:
             self._trouble = ""
             self.log.warn(
@@ -167,10 +208,11 @@ class Archiver:
         if trouble != self._trouble:
             self._trouble = trouble
             self._report(failure, "Until it is archived no segment is deleted; it is tried again "
-                         f"every {RETRY_S:g} seconds.")  # fmt: skip
+                         f"at least every {MAX_RETRY_S:g} seconds.")  # fmt: skip
         self._cancel_timer()
         if not self._is_stopped:
-            self._timer = self._clock.callLater(RETRY_S, self._retry, again)
+            self._timer = self._clock.callLater(self._retry_s, self._retry, again)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
     @fail_stop
     def _retry(self, again: Callable[[], None]) -> None:
@@ -238,6 +280,10 @@ def _said(failure: Failure) -> str:
     """
     What it says, never nothing: a MemoryError has no words.
     """
+    problem = failure.value
+    if isinstance(problem, OSError) and problem.strerror:
+        where = f"{problem.filename}: " if problem.filename else ""
+        return f"archive {where}{problem.strerror}; the log keeps all, so nothing is lost."
     return str(failure.value) or type(failure.value).__name__
 
 

@@ -83,6 +83,7 @@ class LogFigures(NamedTuple):
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
     :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
         ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
+    :ivar unarchived: finished segments that the archive lacks, and their bytes; None without one.
     """
 
     total_bytes: int
@@ -101,6 +102,7 @@ class LogFigures(NamedTuple):
     commits: CommitFigures
     allocated_bytes: int = 0
     most_bytes: int = 0
+    unarchived: tuple[int, int] | None = None
 
 
 class LogStore:
@@ -178,6 +180,7 @@ class LogStore:
             *self._queue.state.live.of(log.oldest), self._compactor.kept, self.is_full,
             committer.figures,
             log.allocated_bytes, log.most_bytes,
+            None if self._archiver is None else self._archiver.lacks,
         )  # fmt: skip
 
     async def segments(self, after: int, most: int) -> list[SegmentFacts]:

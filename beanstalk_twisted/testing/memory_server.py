@@ -21,7 +21,8 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
+from beanstalk_twisted.binlog.archive import Archive
+from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
@@ -252,7 +253,7 @@ class MemoryServer:
         self, *, directory: MemoryDirectory | None = None, io: Callable[[], WatchableIo] = InlineIo,
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
         is_started: bool = True,
-        archive: MemoryArchive | None = None, archive_age_s: int = 0,
+        archive: Archive | None = None, archive_age_s: int = 0,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.directory = directory

@@ -340,6 +340,11 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
         out.single(f"beanstalkd_binlog_{name}", "gauge", text, value)
     if free is not None:
         out.single("beanstalkd_binlog_disk_free_bytes", "gauge", "Bytes left on its disk", free)
+    if figures.unarchived is not None:
+        segments, size = figures.unarchived
+        name = "beanstalkd_binlog_unarchived"
+        out.single(f"{name}_files", "gauge", "Finished segments that the archive lacks", segments)
+        out.single(f"{name}_bytes", "gauge", "Their bytes", size)
     out.head("beanstalkd_binlog_state", "gauge", "1 for the state that it is in")
     for state in ("ok", "full"):
         is_so = figures.is_full is (state == "full")

@@ -4,6 +4,7 @@ What is asked of an archive: the same of the real one and of the simulated one.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from beanstalk_twisted.binlog.archive import CHUNK_BYTES, Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
+from beanstalk_twisted.object_storage.memory import MemoryStore
+from beanstalk_twisted.storage.object_archive import ObjectArchive, archive_at
 from tests.binlog.scribe import UUID
 from tests.binlog.test_directory import exit_code_without_rights
 
@@ -48,6 +51,8 @@ class Place:
         """
         if isinstance(self.archive, MemoryArchive):
             return bytes(self.archive.files.read(name))
+        if isinstance(self.archive, ObjectArchive):
+            return objects_of(self.archive).objects[f"{UUID.hex()}/{name}"]
         return Path(self.archive.path, name).read_bytes()
 
 
@@ -57,15 +62,36 @@ def place(kind: str, path: Path) -> Place:
     """
     if kind == "memory":
         return Place(MemoryArchive(), MemoryDirectory())
+    if kind == "objects":
+        return Place(ObjectArchive("memory://objects", MemoryStore), MemoryDirectory())
     for folder in ("log", "archive"):
         (path / folder).mkdir()
     return Place(RealArchive(str(path / "archive")), RealDirectory(str(path / "log")))
 
 
-@pytest.fixture(params=["real", "memory"])
+def objects_of(archive: ObjectArchive) -> MemoryStore:
+    """
+    The simulated store of an archive.
+    """
+    store = archive._there
+    assert isinstance(store, MemoryStore)
+    return store
+
+
+@pytest.fixture(params=["real", "memory", "objects"])
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """
     A place with one file of the log, ``a``.
+    """
+    made = place(request.param, tmp_path)
+    made.write("a", b"abcdef")
+    return made
+
+
+@pytest.fixture(params=["real", "memory"])
+def linking(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """
+    The same, where files can be linked.
     """
     made = place(request.param, tmp_path)
     made.write("a", b"abcdef")
@@ -81,7 +107,7 @@ def test_a_new_archive_is_empty(there: Place) -> None:
 
 
 def test_each_store_has_a_folder_of_its_own(there: Place) -> None:
-    there.archive.link("x", there.directory, "a")
+    there.archive.copy("x", there.directory, "a", 6)
     assert there.archive.path.endswith("/000102030405060708090a0b0c0d0e0f")
     there.archive.open(OTHER_UUID)
     assert there.archive.path.endswith("/101112131415161718191a1b1c1d1e1f")
@@ -90,21 +116,21 @@ def test_each_store_has_a_folder_of_its_own(there: Place) -> None:
     assert there.archive.names() == ["x"]
 
 
-def test_a_linked_file_is_the_same_under_a_second_name(there: Place) -> None:
-    there.archive.link("x", there.directory, "a")
-    assert (there.archive.names(), there.archived("x")) == (["x"], b"abcdef")
-    assert there.archive.has("x")
-    there.directory.remove("a")
-    assert there.archived("x") == b"abcdef"
+def test_a_linked_file_is_the_same_under_a_second_name(linking: Place) -> None:
+    linking.archive.link("x", linking.directory, "a")
+    assert (linking.archive.names(), linking.archived("x")) == (["x"], b"abcdef")
+    assert linking.archive.has("x")
+    linking.directory.remove("a")
+    assert linking.archived("x") == b"abcdef"
 
 
-def test_a_link_never_replaces_a_file(there: Place) -> None:
-    there.write("b", b"other")
-    there.archive.link("x", there.directory, "a")
+def test_a_link_never_replaces_a_file(linking: Place) -> None:
+    linking.write("b", b"other")
+    linking.archive.link("x", linking.directory, "a")
     for source in ("a", "b"):
         with pytest.raises(FileExistsError):
-            there.archive.link("x", there.directory, source)
-    assert there.archived("x") == b"abcdef"
+            linking.archive.link("x", linking.directory, source)
+    assert linking.archived("x") == b"abcdef"
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 6])
@@ -152,10 +178,10 @@ def test_a_file_holds_as_many_first_bytes_of_another_or_it_does_not(
     assert there.archive.holds("x", there.directory, "a", size) is expected
 
 
-def test_a_linked_file_holds_what_it_is_linked_to(there: Place) -> None:
-    there.archive.link("x", there.directory, "a")
-    assert there.archive.holds("x", there.directory, "a", 6)
-    assert not there.archive.holds("x", there.directory, "a", 5), "it is longer"
+def test_a_linked_file_holds_what_it_is_linked_to(linking: Place) -> None:
+    linking.archive.link("x", linking.directory, "a")
+    assert linking.archive.holds("x", linking.directory, "a", 6)
+    assert not linking.archive.holds("x", linking.directory, "a", 5), "it is longer"
 
 
 @pytest.mark.parametrize("differs_at", [None, 0, CHUNK_BYTES, 2 * CHUNK_BYTES + 9])
@@ -188,7 +214,7 @@ def test_a_rename_never_replaces_a_file(there: Place) -> None:
 
 
 def test_a_removed_file_is_gone_and_its_source_is_not(there: Place) -> None:
-    there.archive.link("x", there.directory, "a")
+    there.archive.copy("x", there.directory, "a", 6)
     there.archive.remove("x")
     there.archive.sync()
     assert there.archive.names() == []
@@ -201,17 +227,21 @@ Action = Callable[[Place], object]
 @pytest.mark.parametrize(
     "action",
     [
-        lambda there: there.archive.link("x", there.directory, "none"),
         lambda there: there.archive.copy("x", there.directory, "none", 1),
         lambda there: there.archive.holds("none", there.directory, "a", 1),
         lambda there: there.archive.rename("none", "x"),
         lambda there: there.archive.remove("none"),
     ],
-    ids=["link", "copy", "holds", "rename", "remove"],
+    ids=["copy", "holds", "rename", "remove"],
 )
 def test_a_file_that_is_not_there_is_an_error(there: Place, action: Action) -> None:
     with pytest.raises(FileNotFoundError):
         action(there)
+
+
+def test_a_link_to_what_is_not_there_is_an_error(linking: Place) -> None:
+    with pytest.raises(FileNotFoundError):
+        linking.archive.link("x", linking.directory, "none")
 
 
 # The simulated one.
@@ -255,6 +285,47 @@ def test_there_are_no_links_between_file_systems() -> None:
     with pytest.raises(OSError, match="cross-device"):
         there.archive.link("x", there.directory, "a")
     assert there.archive.names() == []
+
+
+# In object storage.
+
+
+def test_no_link_is_made_into_object_storage(tmp_path: Path) -> None:
+    there = place("objects", tmp_path)
+    there.write("a", b"abcdef")
+    with pytest.raises(OSError, match="an object is no file of the log"):
+        there.archive.link("x", there.directory, "a")
+    assert there.archive.names() == []
+
+
+def test_what_reads_back_as_other_bytes_was_not_copied(tmp_path: Path) -> None:
+    there = place("objects", tmp_path)
+    there.write("a", b"abcdef")
+    assert isinstance(there.archive, ObjectArchive)
+    store = objects_of(there.archive)
+
+    def spoil(operation: str, name: str) -> None:
+        if operation == "size":
+            store.objects[name] = b"abcdeX"
+
+    store.fault = spoil
+    with pytest.raises(OSError, match="reads back as other bytes"):
+        there.archive.copy("x", there.directory, "a", 6)
+
+
+def test_a_store_to_which_there_is_no_way_is_refused() -> None:
+    def connect() -> MemoryStore:
+        raise OSError(errno.ENOPKG, "needs an extra", "s3://b")
+
+    with pytest.raises(CannotUse, match="archive s3://b: needs an extra; nothing was changed"):
+        ObjectArchive("s3://b", connect).refuse_unusable()
+
+
+def test_a_url_and_a_path_name_archives() -> None:
+    archive = archive_at("s3a://b/x/?region=eu")
+    assert isinstance(archive, ObjectArchive)
+    assert (archive.path, archive.is_remote) == ("s3://b/x", True)
+    assert isinstance(archive_at("/var/lib/archive"), RealArchive)
 
 
 # The real one.

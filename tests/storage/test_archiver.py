@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -19,9 +20,11 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.storage.archiver import RETRY_S
+from beanstalk_twisted.object_storage.memory import MemoryStore
+from beanstalk_twisted.storage.archiver import MAX_RETRY_S, REMOTE_REST_S, RETRY_S
 from beanstalk_twisted.storage.group_commit import ALWAYS, IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
+from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.independent_reader import Fields
@@ -322,7 +325,7 @@ def test_a_failing_archive_is_told_once_with_its_reason_and_when_it_works_again(
     assert lines == [
         f"archiving (memory)/{segment_name(1)} in {path} failed: No space left on device; the log "
         f"keeps it, so nothing is lost. Until it is archived no segment is deleted; it is tried "
-        f"again every 10 seconds.",
+        f"again at least every 60 seconds.",
         f"archive {path} works again",
     ]
 
@@ -339,7 +342,7 @@ def test_another_reason_is_told_too() -> None:
     ]  # fmt: skip
 
 
-def test_the_next_attempt_comes_after_ten_seconds_and_not_before() -> None:
+def test_attempts_come_after_ten_seconds_and_then_ever_later_up_to_a_minute() -> None:
     run = Archived()
     attempts: list[float] = []
 
@@ -354,8 +357,10 @@ def test_the_next_attempt_comes_after_ten_seconds_and_not_before() -> None:
     assert len(attempts) == 1
     run.server.advance(0.001)
     assert len(attempts) == 2
-    run.server.advance(100 * RETRY_S)
-    assert len(attempts) == 102
+    run.server.advance(3600)
+    waits = [later - one for one, later in pairwise(attempts)]
+    assert [round(wait, 6) for wait in waits] == [10, 20, 40, *[MAX_RETRY_S] * (len(waits) - 3)]
+    assert len(waits) > 55
 
 
 def test_other_bytes_in_the_archive_stop_it_until_they_are_moved_away() -> None:
@@ -368,7 +373,7 @@ def test_other_bytes_in_the_archive_stop_it_until_they_are_moved_away() -> None:
         assert run.archived() == {name: b"of another history"}
         assert segments_of(run.directory)[0] == segment_name(1)
         run.archive.files.remove(name)
-        run.server.advance(RETRY_S + 5)
+        run.server.advance(MAX_RETRY_S + 5)
     assert len(lines) == 2 and "is not overwritten" in lines[0]
     assert run.archived_seqs() == list(range(1, run.newest()))
     run.check()
@@ -388,7 +393,7 @@ def test_a_fault_that_nobody_has_thought_of_is_told_and_does_not_end_the_archive
     assert [failure.type for failure in clean_reactor] == [ZeroDivisionError]
     clean_reactor.clear()
     run.archive.fault = works
-    run.server.advance(RETRY_S)
+    run.server.advance(MAX_RETRY_S)
     assert run.archived_seqs() == list(range(1, run.newest()))
 
 
@@ -750,3 +755,135 @@ def kill_both(run: Archived) -> None:
     run.server.archive = run.archive
     run.server.start()
     run.client = run.server.connect()
+
+
+# In object storage.
+
+
+AWAY = OSError(errno.EIO, "AWS Error NETWORK_CONNECTION", "s3://b")
+
+
+class Remote:
+    """
+    A server whose archive is in a simulated store.
+    """
+
+    def __init__(self, is_away: bool = False, io: Callable[[], WatchableIo] = InlineIo) -> None:
+        self.store = MemoryStore("s3://b")
+        if is_away:
+            self.store.fault = self.away
+        self.archive = ObjectArchive("s3://b", lambda: self.store)
+        self.server = MemoryServer(
+            directory=MemoryDirectory(), segment_bytes=SEGMENT_BYTES, archive=self.archive, io=io,
+        )  # fmt: skip
+        self.client: Client = self.server.connect()
+
+    def away(self, operation: str, name: str) -> None:
+        raise AWAY
+
+    def pass_through(self, count: int) -> None:
+        """
+        So many jobs are put and deleted.
+        """
+        for _ in range(count):
+            self.client.send(b"put 1 0 60 500\r\n%s\r\n" % (b"x" * 500))
+            self.server.advance(0.001)
+            job_id = int(self.client.take().split()[1])
+            self.client.send(b"delete %d\r\n" % job_id)
+            self.server.advance(0.001)
+            assert self.client.take() == b"DELETED\r\n"
+
+    @property
+    def lacks(self) -> tuple[int, int] | None:
+        """
+        What `/metrics` says.
+        """
+        figures = self.server.service.log_figures()
+        assert figures is not None
+        return figures.unarchived
+
+    def check_archive(self) -> None:
+        """
+        Each object is complete, and they are all that there is.
+        """
+        files = {name.partition("/")[2]: body for name, body in self.store.objects.items()}
+        assert self.server.directory is not None
+        check_archive(files, files_of(self.server.directory))
+
+
+def test_every_finished_segment_gets_into_object_storage() -> None:
+    run = Remote()
+    run.pass_through(100)
+    assert run.lacks == (0, 0)
+    run.server.stop()
+    names = sorted(run.store.objects)
+    assert len(names) > 5 and all(name.endswith(".tql") for name in names)
+    run.check_archive()
+
+
+def test_a_server_starts_without_its_store_and_catches_up_when_it_is_there_again() -> None:
+    with said() as lines:
+        run = Remote(is_away=True)
+        run.pass_through(100)
+        run.server.advance(3600)
+        assert run.store.objects == {}
+        count, size = run.lacks or (0, 0)
+        assert count > 5 and size > 5 * SEGMENT_BYTES // 2
+        run.store.fault = works
+        run.server.advance(MAX_RETRY_S)
+    assert run.lacks == (0, 0)
+    assert lines == [
+        "archive s3://b: AWS Error NETWORK_CONNECTION; the log keeps all, so nothing is lost. "
+        "Until it is archived no segment is deleted; it is tried again at least every 60 seconds.",
+        f"archive {run.archive.path} works again",
+        f"archive {run.archive.path}: keeps every finished segment",
+    ]
+    run.server.stop()
+    run.check_archive()
+
+
+def test_a_server_stops_without_its_store_and_the_next_one_delivers() -> None:
+    run = Remote(is_away=True)
+    run.pass_through(100)
+    run.server.stop()
+    assert run.store.objects == {}
+    run.store.fault = works
+    again = MemoryServer(
+        directory=run.server.directory, segment_bytes=SEGMENT_BYTES, archive=run.archive
+    )
+    again.stop()
+    assert len(run.store.objects) > 5
+    run.check_archive()
+
+
+@pytest.mark.parametrize("nth", range(1, 14))
+def test_whatever_fails_in_a_store_no_part_of_a_segment_has_a_final_name(nth: int) -> None:
+    run = Remote()
+    seen = 0
+
+    def fault(operation: str, name: str) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == nth:
+            raise AWAY
+
+    run.store.fault = fault
+    run.pass_through(60)
+    assert seen >= nth
+    run.server.advance(MAX_RETRY_S)
+    run.server.stop()
+    run.check_archive()
+
+
+def test_an_ordered_stop_gives_a_slow_store_its_time_and_no_more() -> None:
+    run = Remote(is_away=True)
+    run.pass_through(100)
+
+    def slow(operation: str, name: str) -> None:
+        if operation == "write":
+            run.server.clock.rightNow += REMOTE_REST_S / 3
+
+    run.store.fault = slow
+    run.server.stop()
+    assert len(run.store.objects) == 3
+    run.check_archive()

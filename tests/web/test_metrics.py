@@ -12,7 +12,7 @@ import pytest
 
 from beanstalk_twisted.access.grants import Grant, Granted
 from beanstalk_twisted.access.rules import AccessRules
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
@@ -78,7 +78,7 @@ def busy() -> Scraper:
     """
     A server on which something of each kind has happened.
     """
-    scraper = with_log()
+    scraper = with_log(archive=MemoryArchive())
     scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\nput 2000 0 60 1\r\nb\r\nput 1 99 60 1\r\nc\r\n")
     scraper.server.advance(2)
     scraper.ask(b"watch mail\r\nreserve\r\n")

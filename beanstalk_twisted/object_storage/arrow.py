@@ -1,0 +1,178 @@
+"""
+The real stores, through pyarrow's file systems.
+
+pyarrow is one library for all of them, with native readers of ranges; the pipeline needs it anyway.
+It is imported when a URL is opened: it takes 50 MB and 0.1 s.
+"""
+
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_twisted.object_storage.store import (
+    BadUrl,
+    Entry,
+    Store,
+    join,
+    missing,
+    parse_url,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+CONNECT_TIMEOUT_S: Final = 5
+"""Seconds that S3 may take to accept a connection: far more than within one region."""
+
+REQUEST_TIMEOUT_S: Final = 20
+"""Seconds that S3 may be silent in a request: what ends a hanging one; Arrow tries thrice."""
+
+
+class ArrowStore(Store):
+    """
+    A `Store` of one of pyarrow's file systems.
+    """
+
+    def __init__(self, files: "FileSystem", root: str, url: str) -> None:
+        """
+        :param root: path of the URL in the file system, without a slash at its end.
+        """
+        self.url = url
+        self._files = files
+        self._root = root
+        self._has_directories = files.type_name in ("hdfs", "local")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def check(self) -> None:
+        """
+        In a bucket there are no directories, only names, so it is the bucket that is looked for.
+        """
+        container = self._root if self._has_directories else self._root.split("/")[0]
+        with self._told(""):
+            found = self._files.get_file_info(container)
+        if found.is_file or not found.type.value:
+            raise FileNotFoundError(errno.ENOENT, f"there is no {container}", self.url)
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        found = self._listed(folder)
+        return sorted(Entry(each.base_name, each.size) for each in found if each.is_file)
+
+    def folders(self) -> list[str]:
+        return sorted(each.base_name for each in self._listed("") if not each.is_file)
+
+    def _listed(self, folder: str) -> "list[FileInfo]":
+        from pyarrow.fs import FileSelector
+
+        with self._told(folder):
+            found = self._files.get_file_info(
+                FileSelector(self._path(folder), allow_not_found=True)
+            )
+        return list(found)
+
+    def size(self, name: str) -> int:
+        with self._told(name):
+            found = self._files.get_file_info(self._path(name))
+        if not found.is_file:
+            raise missing(name, self.url)
+        return int(found.size)
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        with self._told(name), self._files.open_input_file(self._path(name)) as file:
+            size = min(end, file.size()) - start
+            return bytes(file.read_at(size, start)) if size > 0 else b""
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        path = self._path(name)
+        with self._told(name):
+            if self._has_directories:
+                self._files.create_dir(path.rpartition("/")[0], recursive=True)
+            file = self._files.open_output_stream(path)
+        try:
+            # What the chunks themselves raise is not the store's.
+            for chunk in chunks:
+                with self._told(name):
+                    file.write(chunk)
+        finally:
+            with self._told(name):
+                file.close()
+
+    def move(self, old: str, new: str) -> None:
+        """
+        HDFS has a rename, and no copy of its own; buckets have a copy, and no rename.
+        """
+        self.size(old)
+        with self._told(old):
+            if self._has_directories:
+                self._files.move(self._path(old), self._path(new))
+            else:
+                self._files.copy_file(self._path(old), self._path(new))
+                self._files.delete_file(self._path(old))
+
+    def remove(self, name: str) -> None:
+        with self._told(name):
+            self._files.delete_file(self._path(name))
+
+    @contextlib.contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """
+        Arrow's errors as OSError of one line each: most of its own have no ``strerror``.
+        """
+        from pyarrow import ArrowException
+
+        where = join(self.url, name) if name else self.url
+        try:
+            yield
+        except FileNotFoundError as problem:
+            raise missing(name, self.url) from problem
+        except (OSError, ArrowException) as problem:
+            number = getattr(problem, "errno", None) or errno.EIO
+            raise OSError(number, _line(problem), where) from problem
+
+
+def _line(problem: BaseException) -> str:
+    said = problem.args[0] if len(problem.args) == 1 else getattr(problem, "strerror", problem)
+    return " ".join(str(said).split()) or type(problem).__name__
+
+
+def open_store(url: str) -> Store:
+    """
+    The store that a URL names.  Nothing is asked of it yet.
+
+    :raise BadUrl: it names none.
+    :raise OSError: pyarrow is not installed, or has no file system for it here.
+    """
+    split, options = parse_url(url)
+    where = shown(url)
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.fs import FileSystem
+    except ImportError as problem:
+        message = "object storage needs the extra archive: pip install 'beanstalk-twisted[archive]'"
+        raise OSError(errno.ENOPKG, message, where) from problem
+    if split.scheme == "s3":
+        return ArrowStore(_s3(options), (split.netloc + split.path).rstrip("/"), where)
+    try:
+        files, root = FileSystem.from_uri(where)
+    except ArrowException as problem:
+        raise BadUrl(_line(problem)) from problem
+    except OSError as problem:
+        raise OSError(problem.errno or errno.EIO, _line(problem), where) from problem
+    return ArrowStore(files, root.rstrip("/"), where)
+
+
+def _s3(options: dict[str, str]) -> "FileSystem":
+    """
+    Without background writes an error is met where it happens, and no more than a part is in
+    memory.
+    """
+    from pyarrow.fs import S3FileSystem
+
+    given: dict[str, Any] = options
+    return S3FileSystem(
+        connect_timeout=CONNECT_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S,
+        background_writes=False, **given,
+    )  # fmt: skip

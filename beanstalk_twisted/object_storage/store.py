@@ -1,0 +1,148 @@
+"""
+The door to object storage: what is asked of it, and what a URL names.
+
+The real one is `arrow.ArrowStore`, the simulated one `memory.MemoryStore`; both pass the same
+contract tests (tests/object_storage/test_store.py).  Credentials come from the environment and the
+files that each store's own tools read; none stands in a URL, so a URL may be logged.
+"""
+
+import errno
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+SCHEMES: Final = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs")
+"""What `open_store` can open.  Spark's ``s3a`` means ``s3``."""
+
+S3_OPTIONS: Final = ("region", "endpoint_override", "scheme")
+"""What may follow the ``?`` of an S3 URL; Arrow's names."""
+
+
+class Entry(NamedTuple):
+    """
+    An object in a listing.
+    """
+
+    name: str
+    size: int
+
+
+class Store(Protocol):
+    """
+    The objects below a URL.  Names are relative to it, their parts parted by slashes.  All methods
+    raise OSError, whose ``strerror`` is one line, and FileNotFoundError for what is not there.
+
+    :ivar url: as it may be shown.
+    """
+
+    url: str
+
+    def check(self) -> None:
+        """
+        Return if objects could be here: the bucket, the container or the directory is there.
+        """
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        """
+        The objects directly in a folder, sorted; none if there is no such folder.
+        """
+
+    def folders(self) -> list[str]:
+        """
+        The names of the folders directly below the URL, sorted.
+        """
+
+    def size(self, name: str) -> int:
+        """
+        The length of an object, in bytes.
+        """
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """
+        Bytes of an object; fewer if it ends before ``end``.
+        """
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """
+        Make an object, or put another in its place, durably.  If this raises, or the process ends
+        meanwhile, there may be an object of the first bytes.
+        """
+
+    def move(self, old: str, new: str) -> None:
+        """
+        Give an object another name.  What has the new name is complete at any moment; after a crash
+        both may be there.
+        """
+
+    def remove(self, name: str) -> None:
+        """
+        Delete an object.
+        """
+
+
+class BadUrl(ValueError):
+    """
+    A URL that names no store; it says why.
+    """
+
+
+def is_url(path: str) -> bool:
+    """
+    Whether this names object storage and not a file: no file's path begins with such a scheme.
+    """
+    scheme, mark, _ = path.partition("://")
+    return bool(mark) and scheme.lower() in SCHEMES
+
+
+def join(folder: str, name: str) -> str:
+    """
+    The name of an object in a folder; the empty folder is the URL itself.
+    """
+    return f"{folder}/{name}" if folder else name
+
+
+def parse_url(url: str) -> tuple[SplitResult, dict[str, str]]:
+    """
+    :return: the URL without options, its scheme in lower case and as Arrow knows it; its options.
+    :raise BadUrl: it cannot name a store.
+    """
+    try:
+        split = urlsplit(url)
+        _ = split.port if split.scheme == "hdfs" else None
+    except ValueError as problem:
+        raise BadUrl(str(problem)) from None
+    scheme = split.scheme.removesuffix("a") if split.scheme == "s3a" else split.scheme
+    if scheme not in SCHEMES:
+        raise BadUrl(f"its scheme is none of {', '.join(SCHEMES)}")
+    if not split.netloc:
+        raise BadUrl(f"a {_CONTAINER.get(scheme, 'container')} follows {scheme}://")
+    if split.password is not None or (scheme == "s3" and split.username is not None):
+        raise BadUrl("it has a secret in it; credentials belong in the environment")
+    if split.fragment:
+        raise BadUrl("it has a # in it")
+    options = dict(parse_qsl(split.query, keep_blank_values=True))
+    if scheme != "s3" and options:
+        raise BadUrl("only S3 URLs have options")
+    for name in options:
+        if name not in S3_OPTIONS:
+            raise BadUrl(f"{name} is none of the options {', '.join(S3_OPTIONS)}")
+    return split._replace(scheme=scheme, query=""), options
+
+
+def shown(url: str) -> str:
+    """
+    A URL as it is shown: without its options.
+
+    :raise BadUrl: it cannot name a store.
+    """
+    return parse_url(url)[0].geturl().rstrip("/")
+
+
+_CONTAINER: Final = {"s3": "bucket", "gs": "bucket", "hdfs": "host"}
+
+
+def missing(name: str, url: str) -> FileNotFoundError:
+    """
+    What is raised for an object that is not there.
+    """
+    return FileNotFoundError(errno.ENOENT, "there is no such object", f"{url}/{name}")

@@ -1,0 +1,258 @@
+"""
+What is asked of object storage: the same of the simulated one, of pyarrow's, and of an S3 server.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.object_storage.arrow import ArrowStore, open_store
+from beanstalk_twisted.object_storage.memory import MemoryStore
+from beanstalk_twisted.object_storage.store import BadUrl, Entry, Store, is_url, parse_url
+from tests.object_storage.s3_server import S3Server
+
+KINDS = ["memory", "directory", pytest.param("s3", marks=pytest.mark.exhaustive)]
+
+
+def store_of(kind: str, request: pytest.FixtureRequest, path: Path) -> Store:
+    """
+    An empty one of a kind.
+    """
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        return open_store(server.url(f"{os.urandom(8).hex()}/deep"))
+    fs = pytest.importorskip("pyarrow.fs")
+    return ArrowStore(fs.LocalFileSystem(), str(path), f"file://{path}")
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return store_of(request.param, request, tmp_path)
+
+
+# The contract.
+
+
+def test_a_new_store_is_usable_and_empty(store: Store) -> None:
+    store.check()
+    assert (store.entries(), store.entries("a"), store.folders()) == ([], [], [])
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes(range(256)) * 100])
+def test_what_was_written_is_read(store: Store, content: bytes) -> None:
+    store.write("a/x", [content])
+    assert store.size("a/x") == len(content)
+    assert store.read("a/x", 0, len(content)) == content
+
+
+def test_an_object_is_its_chunks_one_behind_the_other(store: Store) -> None:
+    store.write("x", iter([b"ab", b"", b"cde"]))
+    assert store.read("x", 0, 5) == b"abcde"
+
+
+def test_an_object_of_several_parts_of_an_upload(store: Store) -> None:
+    parts = [os.urandom(1 << 20) for _ in range(11)]
+    store.write("large", parts)
+    assert store.size("large") == 11 << 20
+    assert store.read("large", (5 << 20) - 3, (6 << 20) + 3) == (
+        parts[4][-3:] + parts[5] + parts[6][:3]
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(0, 6, b"abcdef"), (2, 4, b"cd"), (5, 6, b"f"), (4, 99, b"ef"), (6, 9, b""), (7, 9, b""),
+     (3, 3, b"")],
+)  # fmt: skip
+def test_a_range_is_read_to_the_end_at_most(
+    store: Store, start: int, end: int, expected: bytes
+) -> None:
+    store.write("x", [b"abcdef"])
+    assert store.read("x", start, end) == expected
+
+
+def test_a_second_write_takes_the_place_of_the_first(store: Store) -> None:
+    store.write("x", [b"a long one"])
+    store.write("x", [b"short"])
+    assert (store.size("x"), store.read("x", 0, 99)) == (5, b"short")
+
+
+def test_a_folder_lists_its_objects_and_not_those_of_folders_in_it(store: Store) -> None:
+    for name in ("b/2", "a", "b/1", "b/c/3", "d/4"):
+        store.write(name, [name.encode()])
+    assert store.entries() == [Entry("a", 1)]
+    assert store.entries("b") == [Entry("1", 3), Entry("2", 3)]
+    assert store.entries("none") == []
+    assert store.folders() == ["b", "d"]
+
+
+def test_a_moved_object_has_its_new_name_alone(store: Store) -> None:
+    store.write("a/x.part", [b"abc"])
+    store.move("a/x.part", "a/x")
+    assert store.entries("a") == [Entry("x", 3)]
+    assert store.read("a/x", 0, 3) == b"abc"
+
+
+def test_a_removed_object_is_gone(store: Store) -> None:
+    store.write("a/x", [b"abc"])
+    store.write("a/y", [b"abc"])
+    store.remove("a/x")
+    assert store.entries("a") == [Entry("y", 3)]
+
+
+Action = Callable[[Store], object]
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda store: store.size("none"),
+        lambda store: store.read("none", 0, 1),
+        lambda store: store.move("none", "x"),
+        lambda store: store.remove("none"),
+    ],
+    ids=["size", "read", "move", "remove"],
+)
+def test_what_is_not_there_is_an_error_that_names_it(store: Store, action: Action) -> None:
+    store.write("other", [b"x"])
+    with pytest.raises(FileNotFoundError) as caught:
+        action(store)
+    problem = caught.value
+    assert (problem.errno, problem.strerror) == (errno.ENOENT, "there is no such object")
+    assert problem.filename == f"{store.url}/none"
+    assert store.entries() == [Entry("other", 1)]
+
+
+def test_what_the_chunks_raise_is_told_as_theirs(store: Store) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        raise FileNotFoundError(errno.ENOENT, "of the log", "segment")
+
+    with pytest.raises(FileNotFoundError, match="of the log: 'segment'"):
+        store.write("x", broken())
+
+
+# The simulated one.
+
+
+def test_each_operation_can_fail_and_a_write_in_the_middle() -> None:
+    store = MemoryStore()
+    seen: list[tuple[str, str]] = []
+    store.fault = lambda operation, name: seen.append((operation, name))
+    store.check()
+    store.write("x", [b"a", b"b"])
+    store.move("x", "y")
+    _ = store.size("y"), store.read("y", 0, 1), store.entries(), store.folders()
+    store.remove("y")
+    assert seen == [
+        ("check", ""), ("write", "x"), ("written", "x"), ("written", "x"), ("copy", "x"),
+        ("remove", "x"), ("size", "y"), ("read", "y"), ("entries", ""), ("folders", ""),
+        ("remove", "y"),
+    ]  # fmt: skip
+
+    def full(operation: str, name: str) -> None:
+        if operation == "written":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store.fault = full
+    with pytest.raises(OSError, match="No space"):
+        store.write("x", [b"a", b"b"])
+    assert store.objects == {"x": b"a"}
+
+
+# URLs.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("s3://b/x", True), ("S3://b", True), ("s3a://b", True), ("hdfs://h:9000/x", True),
+     ("/var/lib/bs", False), ("s3:/b", False), ("bs", False), ("http://x/y", False),
+     ("./s3://b", False)],
+)  # fmt: skip
+def test_a_url_is_told_from_a_path(text: str, expected: bool) -> None:
+    assert is_url(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "options"),
+    [
+        ("s3://b/x/y", "s3://b/x/y", {}),
+        ("s3a://b/x", "s3://b/x", {}),
+        ("S3://b/X?region=eu-central-1&scheme=http", "s3://b/X",
+         {"region": "eu-central-1", "scheme": "http"}),
+        ("gs://anonymous@b/x", "gs://anonymous@b/x", {}),
+        ("abfs://c@account.dfs.core.windows.net/x", "abfs://c@account.dfs.core.windows.net/x", {}),
+        ("hdfs://host:8020/x", "hdfs://host:8020/x", {}),
+    ],
+)  # fmt: skip
+def test_what_a_url_says(url: str, shown: str, options: dict[str, str]) -> None:
+    split, found = parse_url(url)
+    assert (split.geturl(), found) == (shown, options)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://h/x", "its scheme is none of s3, s3a, gs, abfs, abfss, hdfs"),
+        ("s3://", "a bucket follows s3://"),
+        ("abfs:///x", "a container follows abfs://"),
+        ("s3://key:secret@b/x", "it has a secret in it; credentials belong in the environment"),
+        ("s3://key@b/x", "it has a secret in it; credentials belong in the environment"),
+        ("s3://b/x#y", "it has a # in it"),
+        ("s3://b/x?access_key=y", "access_key is none of the options region, endpoint_override"),
+        ("gs://b/x?project_id=y", "only S3 URLs have options"),
+        ("hdfs://h:port/x", "Port could not be cast to integer value"),
+        ("s3://[b/x", "Invalid IPv6 URL"),
+    ],
+)
+def test_a_url_that_names_no_store_is_refused_with_its_reason(url: str, why: str) -> None:
+    with pytest.raises(BadUrl) as caught:
+        parse_url(url)
+    assert str(caught.value).startswith(why)
+
+
+# An S3 server.
+
+
+@pytest.fixture
+def there(s3: S3Server) -> Iterator[S3Server]:
+    yield s3
+    s3.refused = 0
+
+
+@pytest.mark.exhaustive
+def test_a_bucket_that_is_not_there_is_told_in_one_line(there: S3Server) -> None:
+    store = open_store(there.url("x").replace("queue-archive", "another-bucket"))
+    with pytest.raises(FileNotFoundError, match="there is no another-bucket"):
+        store.check()
+    with pytest.raises(OSError, match="NO_SUCH_BUCKET") as caught:
+        store.write("x", [b"x"])
+    assert "\n" not in str(caught.value.strerror)
+    assert caught.value.filename == "s3://another-bucket/x/x"
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_refuses_for_a_moment_is_asked_again(there: S3Server) -> None:
+    store = open_store(there.url("again"))
+    there.refused = 1
+    store.write("x", [b"abc"])
+    there.refused = 1
+    assert store.read("x", 0, 3) == b"abc"
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_is_away_is_an_error_that_says_so() -> None:
+    store = open_store(
+        "s3://queue-archive/x?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1"
+    )
+    with pytest.raises(OSError, match="NETWORK_CONNECTION") as caught:
+        store.check()
+    assert caught.value.errno == errno.EIO
+    assert "\n" not in str(caught.value.strerror)
