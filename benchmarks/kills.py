@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import JOB_KINDS, Flag
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, raw_records, segments
-from binlog_tools.logs.sources import open_source
 
 LIMIT_S: Final = 180.0
 """How long a driver may take to its first batch, or to its end, seconds."""

@@ -26,7 +26,7 @@ from beanstalk_twisted.binlog.framing import SegmentIndex, encode_trailer
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, Seal, State, TubeDef
 from benchmarks.spark_tables import cpu_s
 from binlog_tools.logs.loading import load
-from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.opening import open_source
 from binlog_tools.rewrite.rewriting import rewrite
 from binlog_tools.spark.rebuilding import Wish, rebuild
 from binlog_tools.spark.session import session

@@ -78,7 +78,7 @@ def cli() -> None:
 
     Logs are opened read only; the server may be running.  Only filter and salvage, told --in-place,
     change a log, and keep the original.  LOG is a server's directory, an archive or the folder of
-    one store (log) in it, or segment files.
+    one store (log) in it, a URL of such (s3://bucket/queues), or segment files.
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written,
     130 interrupted.

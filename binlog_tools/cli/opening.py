@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.format import segment_name
 from binlog_tools.cli.exits import DAMAGED, TORN, warn
 from binlog_tools.console.output import progress
 from binlog_tools.inspect.dumping import Gap
-from binlog_tools.logs import loading, sources
+from binlog_tools.logs import loading, opening
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.sources import Source, parse_archived_name
 
@@ -23,7 +23,7 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
     """
     The logs that these arguments name.
     """
-    found = sources.open_sources(paths)
+    found = opening.open_sources(paths)
     for source in found:
         _tell_left_out(source)
     return found
@@ -33,7 +33,7 @@ def open_source(path: str) -> Source:
     """
     The one log that an argument names.
     """
-    found = sources.open_source(path)
+    found = opening.open_source(path)
     _tell_left_out(found)
     return found
 

@@ -14,6 +14,7 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
+from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.parameters import Parsed as Parsed
@@ -41,12 +42,31 @@ LSNS: Final = Parsed("a..b", quantities.parse_lsns)
 TAG: Final = Parsed("tag", parse_tag)
 TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"))
 
-LOG: Final = click.Path(exists=True)
-LOG_DIRECTORY: Final = click.Path(exists=True, file_okay=False)
+
+class LogPath(click.Path):
+    """
+    A path that is there, or a URL of object storage.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not is_url(value):
+            return super().convert(value, param, ctx)
+        try:
+            parse_url(value)
+        except BadUrl as problem:
+            self.fail(f"a URL that names no store: {problem}", param, ctx)
+        return value
+
+
+LOG: Final = LogPath(exists=True)
+LOG_DIRECTORY: Final = LogPath(exists=True, file_okay=False)
+BACKUP_FILE: Final = click.Path(exists=True)
+V7_DIRECTORY: Final = click.Path(exists=True, file_okay=False)
 NEW_DIRECTORY: Final = click.Path(dir_okay=True, file_okay=False)
 OUTPUT_FILE: Final = click.Path(dir_okay=False)
 
-_READ: Final = (LOG, LOG_DIRECTORY)
+READ: Final = (LOG, LOG_DIRECTORY, BACKUP_FILE, V7_DIRECTORY)
+"""The types of arguments that a command reads."""
 _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
 
@@ -60,7 +80,7 @@ class Command(click.Command):
         try:
             for output in self._values(ctx, _WRITTEN):
                 if output != STDOUT:
-                    outputs.refuse_inside_sources(output, self._values(ctx, _READ))
+                    outputs.refuse_inside_sources(output, self._values(ctx, READ))
             for output in self._values(ctx, (OUTPUT_FILE,)):
                 if output != STDOUT:
                     outputs.refuse_inside_new(output, self._values(ctx, (NEW_DIRECTORY,)))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.directory import Readable, RealDirectory
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -18,6 +18,8 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.reading.segment import is_sealed
+from beanstalk_twisted.object_storage.store import is_url
+from binlog_tools.logs.objects import folders_at
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import pieces
 from binlog_tools.logs.sources import ArchivedName, NoLog, parse_archived_name
@@ -85,20 +87,23 @@ def lsn_range(first: int, last: int | None) -> str:
     return f"LSN {first} and later" if last is None else f"LSN {Span(first, last)}"
 
 
-def stores_of(path: str) -> list[str]:
+def stores_of(path: str) -> list[Readable]:
     """
     The folders of the stores in an archive; the folder itself, if it is one.
 
+    :param path: of a directory, or a URL of object storage.
     :raise NoLog: there is none.
     """
+    if is_url(path):
+        return folders_at(path)
 
     def is_store(folder: str) -> bool:
         return any(parse_archived_name(name) for name in os.listdir(folder))
 
     if is_store(path):
-        return [path]
+        return [RealDirectory(path)]
     folders = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
-    found = list(filter(is_store, folders))
+    found: list[Readable] = [RealDirectory(folder) for folder in filter(is_store, folders)]
     if not found:
         if any(parse_segment_name(name) is not None for name in os.listdir(path)):
             raise NoLog(
@@ -110,35 +115,35 @@ def stores_of(path: str) -> list[str]:
     return found
 
 
-def verify(path: str) -> Verdict:
+def verify(store: Readable) -> Verdict:
     """
     Look at every byte of a store in an archive.
 
     :raise OSError: it cannot be read.
     """
     flaws: list[Flaw] = []
-    names = _one_of_each(path, flaws)
+    names = _one_of_each(store, flaws)
     found: list[Stored] = []
     for at, name in enumerate(names):
         following = names[at + 1] if at + 1 < len(names) else None
-        stored = _look(path, name, following, flaws)
+        stored = _look(store, name, following, flaws)
         if stored is not None:
             found.append(stored)
     flaws += _chain(found)
     records = sum(each.next_lsn - each.first_lsn for each in found)
-    return Verdict(path, len(found), records, _spans(found, flaws), flaws)
+    return Verdict(store.path, len(found), records, _spans(found, flaws), flaws)
 
 
-def _one_of_each(path: str, flaws: list[Flaw]) -> list[str]:
+def _one_of_each(store: Readable, flaws: list[Flaw]) -> list[str]:
     """
     The names of the segments in order; of each, one file: the rightly named one, if there is one.
     """
-    flaws += (_stray(name) for name in sorted(os.listdir(path)) if not parse_archived_name(name))
+    flaws += (_stray(name) for name in store.names() if not parse_archived_name(name))
     by_seq: dict[int, str] = {}
-    for claim in sorted(_claims(path)):
+    for claim in sorted(_claims(store)):
         other = by_seq.setdefault(claim.seq, claim.name)
         if other != claim.name:
-            flaws.append(_duplicate(path, claim, other))
+            flaws.append(_duplicate(store, claim, other))
     return list(by_seq.values())
 
 
@@ -153,11 +158,11 @@ class _Claim(NamedTuple):
     name: str
 
 
-def _claims(path: str) -> Iterator[_Claim]:
-    for name in os.listdir(path):
+def _claims(store: Readable) -> Iterator[_Claim]:
+    for name in store.names():
         said = parse_archived_name(name)
         if said is not None:
-            header = _header(path, name)
+            header = _header(store, name)
             # A spoilt header says nothing.
             true = said if isinstance(header, str) else (header.seq, header.first_lsn)
             yield _Claim(true[0], true != said, said, name)
@@ -172,58 +177,56 @@ def _stray(name: str) -> Flaw:
     return Flaw("stray", name, None, None, what)
 
 
-def _duplicate(path: str, claim: _Claim, other: str) -> Flaw:
-    header = _header(path, claim.name)
+def _duplicate(store: Readable, claim: _Claim, other: str) -> Flaw:
+    header = _header(store, claim.name)
     first, last = claim.said.first_lsn, None
     if isinstance(header, SegmentHeader):
-        held = _walk(path, claim.name, header, None, [])
+        held = _walk(store, claim.name, header, None, [])
         first, last = held.first_lsn, max(held.first_lsn, held.next_lsn - 1)
-    same = _crc(path, claim.name) == _crc(path, other)
+    same = _crc(store, claim.name) == _crc(store, other)
     what = f"segment {claim.seq} is there twice, also as {other}, "
     what += "with the same bytes" if same else "with other bytes"
     return Flaw("duplicate", claim.name, first, last, what)
 
 
-def _crc(path: str, name: str) -> tuple[int, int]:
+def _crc(store: Readable, name: str) -> tuple[int, int]:
     crc = size = 0
-    with open(os.path.join(path, name), "rb") as file:
-        while chunk := file.read(CRC_BYTES):
-            crc, size = zlib.crc32(chunk, crc), size + len(chunk)
+    while chunk := store.read_part(name, size, size + CRC_BYTES):
+        crc, size = zlib.crc32(chunk, crc), size + len(chunk)
     return size, crc
 
 
-def _header(path: str, name: str) -> SegmentHeader | str:
-    with open(os.path.join(path, name), "rb") as file:
-        found = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+def _header(store: Readable, name: str) -> SegmentHeader | str:
+    found = decode_segment_header(bytes(store.read_part(name, 0, SEGMENT_HEADER_BYTES)))
     return found if isinstance(found, SegmentHeader) else found.why
 
 
-def _look(path: str, name: str, following: str | None, flaws: list[Flaw]) -> Stored | None:
+def _look(store: Readable, name: str, following: str | None, flaws: list[Flaw]) -> Stored | None:
     said = parse_archived_name(name)
     assert said is not None
-    header = _header(path, name)
+    header = _header(store, name)
     if isinstance(header, str):
         flaws.append(Flaw("damaged", name, said.first_lsn, None, header))
         return None
-    store = os.path.basename(os.path.abspath(path)).replace("-", "")
-    if len(store) == 32 and header.store_uuid.hex() != store:
+    folder = os.path.basename(os.path.abspath(store.path)).replace("-", "")
+    if len(folder) == 32 and header.store_uuid.hex() != folder:
         what = f"it belongs to another store ({header.store_uuid.hex()})"
         flaws.append(Flaw("foreign", name, None, None, what))
         return None
     if (header.seq, header.first_lsn) != said:
         what = f"its header says segment {header.seq}, LSN {header.first_lsn}"
         flaws.append(Flaw("misnamed", name, None, None, what))
-    successor = _header(path, following) if following else None
+    successor = _header(store, following) if following else None
     end = None
     if isinstance(successor, SegmentHeader) and successor.seq == header.seq + 1:
         end = successor.prev_end
-    return _walk(path, name, header, end, flaws)
+    return _walk(store, name, header, end, flaws)
 
 
 def _walk(
-    path: str, name: str, header: SegmentHeader, end: int | None, flaws: list[Flaw]
+    store: Readable, name: str, header: SegmentHeader, end: int | None, flaws: list[Flaw]
 ) -> Stored:
-    buffer = RealDirectory(path).read(name)
+    buffer = store.read(name)
     next_lsn = header.first_lsn
     last: Frame | None = None
     is_sound = True

@@ -38,9 +38,10 @@ from beanstalk_twisted.binlog.records import (
     State,
 )
 from beanstalk_twisted.binlog.tags import BadTags, split_tags
+from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import Broken, Hole, OpenSegment, pieces, raw_records, segments
-from binlog_tools.logs.sources import NoLog, Source, holds_something, parse_archived_name
+from binlog_tools.logs.sources import NoLog, Source, parse_archived_name
 from binlog_tools.logs.trailers import Remark, has_seal, remarks
 
 SOUND, TORN, DAMAGED = 0, 1, 3

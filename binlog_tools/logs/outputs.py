@@ -85,6 +85,7 @@ def refuse_inside_new(output: str, directories: Iterable[str]) -> None:
 def _is_inside(output: str, source: str) -> bool:
     real = os.path.realpath(output)
     if not os.path.exists(source):
+        # A URL, or what was removed meanwhile.
         return False
     if os.path.isdir(source):
         if any(_is_below(real, folder) for folder in _folders_of(source)):

@@ -21,8 +21,9 @@ from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, parse_segment_nam
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
 from binlog_tools.logs.new_directory import NewDirectory
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.outputs import MODE, naming, new_file
-from binlog_tools.logs.sources import Source, open_source
+from binlog_tools.logs.sources import Source
 
 MANIFEST: Final = "backup.json"
 

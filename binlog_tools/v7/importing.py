@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, IMPORTED
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
-from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.v7.records import NS
 from binlog_tools.v7.survivors import Job, Survivors

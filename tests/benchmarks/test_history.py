@@ -17,8 +17,8 @@ from beanstalk_twisted.binlog.frames import Frame, kinds_and_ids
 from beanstalk_twisted.binlog.records import CleanStop, Kind, Start
 from benchmarks.history import LIMIT_S, Made, Plan, main, make
 from binlog_tools.inspect.archives import stores_of, verify
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, segments
-from binlog_tools.logs.sources import open_source
 
 PLAN = Plan(jobs=1200, restarts=2, segment_bytes=1 << 15, fsync="never")
 

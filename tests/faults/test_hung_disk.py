@@ -18,8 +18,8 @@ import pytest
 
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.storage.inline_sync import LESSONS
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, segments
-from binlog_tools.logs.sources import open_source
 from tests.faults.disk import FaultyDisk, Rule
 from tests.faults.mounting import run, small_ext4
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once

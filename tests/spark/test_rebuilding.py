@@ -27,7 +27,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.history import Made
 from binlog_tools.inspect.archives import stores_of
 from binlog_tools.logs.live_set import Point
-from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import (
     StoredJob,
     StoredPause,
@@ -289,7 +289,7 @@ def test_what_a_server_left_behind_is_loaded_alike_from_its_log_and_its_archive(
     now_ns = newest_time(history.log)
     expected = loaded(history.log, now_ns)
     assert expected[0]
-    (store,) = stores_of(history.archive)
+    (store,) = (each.path for each in stores_of(history.archive))
     for number, paths in enumerate(((history.log,), (store, history.log), (store,))):
         new = tmp_path / str(number)
         made = rebuilt(*paths, to=new, segment_bytes=1 << 16, now_ns=now_ns)

@@ -28,7 +28,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.history import Made
 from binlog_tools.client import parse_stats
 from binlog_tools.logs.live_set import live_at
-from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.opening import open_source
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.errors import explain_error
 from binlog_tools.spark.session import PATIENCE_S

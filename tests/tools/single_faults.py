@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.survey import Survey
 from binlog_tools.inspect.checking import check
-from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.opening import open_source
 from tests.binlog import independent_reader
 from tests.binlog.scribe import Files, files_of, flipped, quiet
 from tests.storage.test_opening import Started

@@ -21,7 +21,8 @@ def command(path: str, is_json: bool) -> None:
     """
     Prove that an archive is whole: every LSN there, once, and sound.
 
-    DIR has a folder for each store, with segments called SEQ-FIRSTLSN.tql; or it is such a folder.
+    DIR, or a URL of object storage, has a folder for each store, with segments called
+    SEQ-FIRSTLSN.tql; or it is such a folder.
     Holes, overlaps, duplicates, damage and names that lie are told one by one.  An archive may
     begin with any segment.
 
@@ -32,6 +33,7 @@ def command(path: str, is_json: bool) -> None:
     \b
     Example:
       binlog-inspect archive-verify /backup/bs-archive
+      binlog-inspect archive-verify s3://bucket/queues
     """
     output = Output(is_json)
     is_whole = True

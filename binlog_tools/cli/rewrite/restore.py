@@ -11,7 +11,7 @@ from binlog_tools.rewrite.backing_up import restore
 
 
 @click.command("restore", cls=options.Command)
-@click.argument("path", metavar="FILE", type=options.LOG)
+@click.argument("path", metavar="FILE", type=options.BACKUP_FILE)
 @options.output_directory(required=True)
 @options.as_json
 def command(path: str, output: str, is_json: bool) -> None:

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, import_command
-from binlog_tools.logs.sources import open_sources, parse_archived_name
+from binlog_tools.logs.opening import open_sources
+from binlog_tools.logs.sources import parse_archived_name
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import (
     BrokenFile,

@@ -53,7 +53,7 @@ def test_every_command_is_one_whose_outputs_are_looked_at(name: str) -> None:
         assert each.type in (options.NEW_DIRECTORY, options.OUTPUT_FILE), each.name
     for each in command.params:
         if isinstance(each, click.Argument) and isinstance(each.type, click.Path):
-            assert each.type in (options.LOG, options.LOG_DIRECTORY)
+            assert each.type in options.READ
 
 
 CALLS = [

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records import Seal
-from binlog_tools.inspect.archives import Flaw, Verdict, stores_of, verify
+from binlog_tools.inspect import archives
+from binlog_tools.inspect.archives import Flaw, Verdict
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.sources import NoLog
 from tests.binlog import independent_reader
@@ -16,6 +18,20 @@ from tests.binlog.make_golden import STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, T0, UUID, Files, Scribe, flipped, put
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents
+
+
+def verify(path: str) -> Verdict:
+    """
+    A store in a directory.
+    """
+    return archives.verify(RealDirectory(path))
+
+
+def stores_of(path: Path) -> list[str]:
+    """
+    The paths of the stores of an archive in a directory.
+    """
+    return [store.path for store in archives.stores_of(str(path))]
 
 
 def five_segments() -> Files:
@@ -192,14 +208,14 @@ def test_what_lies_about_is_named_but_does_not_count(tmp_path: Path) -> None:
 def test_the_stores_of_an_archive_are_found(tmp_path: Path) -> None:
     root = archived(tmp_path / "archive", five_segments())
     (root / "notes").mkdir()
-    assert stores_of(str(root)) == [str(root / UUID.hex())]
-    assert stores_of(str(root / UUID.hex())) == [str(root / UUID.hex())]
+    assert stores_of(root) == [str(root / UUID.hex())]
+    assert stores_of(root / UUID.hex()) == [str(root / UUID.hex())]
     with pytest.raises(NoLog, match="there is no archive here"):
-        stores_of(str(root / "notes"))
+        stores_of(root / "notes")
     for name, raw in five_segments().items():
         (root / "notes" / name).write_bytes(raw)
     with pytest.raises(NoLog, match=r"this is a server's log, no archive; .* binlog-inspect check"):
-        stores_of(str(root / "notes"))
+        stores_of(root / "notes")
 
 
 def test_a_single_lsn_that_is_missing_between_two_segments_is_a_hole(tmp_path: Path) -> None:

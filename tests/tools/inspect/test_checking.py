@@ -22,7 +22,8 @@ from binlog_tools.inspect.checking import (
     Trouble,
     check,
 )
-from binlog_tools.logs.sources import NoLog, open_source
+from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.sources import NoLog
 from binlog_tools.salvage.salvaging import Salvage
 from tests.binlog.forging import rechecked
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden

@@ -18,9 +18,9 @@ from binlog_tools.inspect.comparing import (
     compare_logs,
 )
 from binlog_tools.logs.loading import Loaded, load
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.sources import open_source
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.rewrite.rewriting import rewrite
 from tests.binlog.scribe import NS, T0, files_of

@@ -5,8 +5,8 @@ One frame, byte by byte.
 from pathlib import Path
 
 from binlog_tools.inspect.frame_view import BYTES_PER_LINE, MAX_HEAP_BYTES, hex_lines, view_of
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, segments
-from binlog_tools.logs.sources import open_source
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import GOLDEN, read_golden
 from tests.binlog.scribe import Scribe, put

@@ -20,8 +20,8 @@ from binlog_tools.inspect.measuring import (
     chart,
     measure,
 )
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.selection import TYPE_NAMES
-from binlog_tools.logs.sources import open_source
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, NS, Files, Scribe, delete, image, put

@@ -11,14 +11,13 @@ from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC,
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.writer import spare_name
+from binlog_tools.logs.opening import open_source, open_sources
 from binlog_tools.logs.sources import (
     COPY_BYTES,
     HELD_SEGMENTS,
     ArchivedName,
     NoLog,
     Source,
-    open_source,
-    open_sources,
     parse_archived_name,
 )
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden

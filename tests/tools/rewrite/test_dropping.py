@@ -15,9 +15,10 @@ from beanstalk_twisted.binlog.reading.replay import read
 from beanstalk_twisted.binlog.records import Kind, Reason
 from binlog_tools.inspect.checking import SOUND, check
 from binlog_tools.inspect.dumping import Entry, entries
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection, types_named
-from binlog_tools.logs.sources import NoLog, open_source
+from binlog_tools.logs.sources import NoLog
 from binlog_tools.rewrite.dropping import append_deletions, drop_in_place
 from binlog_tools.rewrite.rewriting import ANY_AGE, Choice
 from tests.binlog.make_golden import read_golden

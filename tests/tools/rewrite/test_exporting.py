@@ -13,9 +13,9 @@ import pytest
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.logs.loading import load
 from binlog_tools.logs.new_log import Written
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.sources import open_source
 from binlog_tools.logs.stored import StoredPause
 from binlog_tools.rewrite.exporting import (
     MAX_IGNORED,

@@ -14,9 +14,9 @@ from beanstalk_twisted.binlog.records import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.new_log import NewLog, Origin, SharedKey
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.sources import open_source
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
 from binlog_tools.rewrite.dropping import drop_in_place
 from binlog_tools.rewrite.exporting import export, import_lines

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.records import Kind, State
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.sources import open_source
 from binlog_tools.rewrite.undeleting import (
     Deleted,
     find_deleted,

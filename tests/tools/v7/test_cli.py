@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.logs.new_log import NewLog, Origin
-from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs
 from binlog_tools.v7.filemaker import MAX_FILE_BYTES, MIN_FILE_BYTES
 from tests.binlog.make_golden import GOLDEN

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.logs.new_log import NewLog, Origin
-from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.v7.exporting import Exported, Tally, export_jobs
 from binlog_tools.v7.filemaker import DEFAULT_MAX_BODY_SIZE, MIN_FILE_BYTES, SPOOL

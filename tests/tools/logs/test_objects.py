@@ -1,0 +1,146 @@
+"""
+Logs in object storage: the same tools find in them what they find in a directory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.object_storage.memory import MemoryStore
+from binlog_tools.inspect import archives
+from binlog_tools.inspect.dumping import entries
+from binlog_tools.logs.loading import load
+from binlog_tools.logs.objects import ObjectFolder, ObjectSource, sources_in
+from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import NoLog, Source
+from tests.binlog.scribe import Files, flipped
+from tests.object_storage import s3_server
+from tests.tools.cli.running import run
+from tests.tools.conversation import Conversation, Spoken
+from tests.tools.folders import archived
+
+
+def spoken() -> Spoken:
+    return Conversation(7, with_compaction=True).say(60)
+
+
+def stored(folder: Path) -> MemoryStore:
+    """
+    What is in a directory, as objects.
+    """
+    store = MemoryStore("s3://b/x")
+    for path in sorted(folder.rglob("*.tql")):
+        store.objects[str(path.relative_to(folder))] = path.read_bytes()
+    return store
+
+
+def in_a_directory(path: Path, files: Files) -> Path:
+    path.mkdir()
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+    return path
+
+
+def same(one: Source, other: Source) -> None:
+    """
+    Both have the same jobs and the same records.
+    """
+    jobs = [load(each, wall_ns=1 << 60).jobs() for each in (one, other)]
+    assert list(jobs[0]) == list(jobs[1])
+    assert list(entries(one, Selection())) == list(entries(other, Selection()))
+
+
+def test_an_archive_is_read_as_from_a_directory(tmp_path: Path) -> None:
+    folder = archived(tmp_path, spoken().archive)
+    (source,) = sources_in(stored(folder))
+    (store,) = folder.iterdir()
+    assert (source.path, source.is_archive) == (f"s3://b/x/{store.name}", True)
+    same(source, open_source(str(folder)))
+
+
+def test_a_log_that_was_copied_is_read_as_from_a_directory(tmp_path: Path) -> None:
+    folder = in_a_directory(tmp_path / "log", spoken().files)
+    (source,) = sources_in(stored(folder))
+    assert not source.is_partial
+    same(source, open_source(str(folder)))
+
+
+@pytest.mark.parametrize("at", [5, 50, 5000])
+def test_an_archive_is_verified_as_in_a_directory(tmp_path: Path, at: int) -> None:
+    (folder,) = archived(tmp_path, spoken().archive).iterdir()
+    spoilt = sorted(folder.iterdir())[1]
+    spoilt.write_bytes(flipped(spoilt.read_bytes(), at % spoilt.stat().st_size))
+    (folder / "notes.tql").write_bytes(b"x")
+    store = stored(folder.parent)
+    here = archives.verify(RealDirectory(str(folder)))
+    there = archives.verify(ObjectFolder(store, folder.name))
+    assert there == here._replace(path=f"s3://b/x/{folder.name}")
+    assert not there.is_whole
+
+
+def test_a_header_is_read_without_its_segment(tmp_path: Path) -> None:
+    store = stored(archived(tmp_path, spoken().archive))
+    (source,) = sources_in(store)
+    read: list[tuple[str, int, int]] = []
+    plain = store.read
+
+    def noted(name: str, start: int, end: int) -> bytes:
+        read.append((name, start, end))
+        return plain(name, start, end)
+
+    store.read = noted  # type: ignore[method-assign]
+    for name in source.names():
+        source.header(name)
+    assert len(read) > 3
+    assert {(start, end) for _, start, end in read} == {(0, SEGMENT_HEADER_BYTES)}
+
+
+def test_a_descriptor_has_the_bytes_of_the_object(tmp_path: Path) -> None:
+    store = stored(archived(tmp_path, spoken().archive))
+    (source,) = sources_in(store)
+    assert isinstance(source, ObjectSource)
+    name = source.names()[0]
+    fd = source.open(name)
+    try:
+        assert os.pread(fd, 1 << 20, 0) == bytes(source.read(name))
+    finally:
+        os.close(fd)
+
+
+def test_where_there_are_no_segments_there_is_no_log() -> None:
+    store = MemoryStore("s3://b/x")
+    store.objects["notes/readme.txt"] = b"x"
+    with pytest.raises(NoLog, match="there is no log here: 's3://b/x'"):
+        sources_in(store)
+
+
+def test_a_wrong_url_is_wrong_usage() -> None:
+    refused = run("check", "s3://key:word@b")
+    assert refused.exit_code == 2
+    assert "credentials belong in the environment" in refused.output
+
+
+@pytest.mark.exhaustive
+def test_commands_read_urls(tmp_path: Path) -> None:
+    folder = archived(tmp_path, spoken().archive)
+    with s3_server.running() as server:
+        from beanstalk_twisted.object_storage.arrow import open_store
+
+        store = open_store(server.url("x"))
+        for name, content in stored(folder).objects.items():
+            store.write(name, [content])
+        for command in (["archive-verify"], ["stats", "--json"], ["dump"], ["check"]):
+            here = run(*command, folder)
+            there = run(*command, server.url("x"))
+            assert there.exit_code == here.exit_code
+            told = there.stdout.replace("s3://queue-archive/x", str(folder))
+            assert told == here.stdout
+        missing = run("jobs", server.url("nothing"))
+        assert missing.exit_code == 4
+        assert "there is no log here" in missing.stderr
