@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import ssl
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -263,6 +264,44 @@ def test_a_start_with_wrong_files_ends_with_one_sentence(
     why = f"--listen {text}: {certificates.expired}: the certificate has expired at 20"
     assert f"the server does not start: {why}" in said
     assert "Traceback" not in said
+
+
+WITHOUT_EXECUTABLE_DATA = """
+import ctypes, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("no prctl")
+from beanstalk_twisted.__main__ import main
+main()
+"""
+"""A server under what systemd calls MemoryDenyWriteExecute=yes (PR_SET_MDWE, Linux 6.3)."""
+
+
+def test_it_works_where_memory_cannot_be_written_and_executed(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    def serve(folder: Path) -> ServerProcess:
+        text = f"mtls:0:{folder}:ca={certificates.ca}:crl={certificates.revocations}"
+        words = ["--listen", f"{text}:interface=127.0.0.1"]
+        return ServerProcess([sys.executable, "-c", WITHOUT_EXECUTABLE_DATA, *words], tmp_path)
+
+    with serve(certificates.server.parent) as process:
+        if not process.says("listening on"):
+            assert process.ended()[1].strip() == "no prctl"
+            pytest.skip("this kernel has no PR_SET_MDWE")
+        port = process.port_of(MUTUAL)
+        client = TlsConnection(port, client_context(certificates.ca, certificates.client))
+        assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        client.close()
+        revoked = client_context(certificates.ca, certificates.revoked_client)
+        with pytest.raises(ssl.SSLError, match="revoked"):
+            TlsConnection(port, revoked).ask(b"stats\r\n")
+        process.wait_for("the client's certificate was revoked")
+    certificates.authority.server(["a.example.org"]).write(tmp_path / "two" / "a.pem")
+    certificates.authority.server(["b.example.org"]).write(tmp_path / "two" / "b.pem")
+    with serve(tmp_path / "two") as process:
+        status, said = process.ended()
+    assert status == 5
+    assert "b.pem: only one certificate can be used where memory cannot be written" in said
 
 
 @pytest.mark.exhaustive

@@ -6,12 +6,10 @@ and no cache: a session that is resumed would not have its client's certificate 
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
-from cryptography import x509
 from OpenSSL import SSL, crypto
+from OpenSSL._util import lib
 
 from beanstalk_twisted.daemon.tls.pem_files import BadTls, Credential, Trust
 
@@ -25,41 +23,24 @@ OPTIONS: Final = (
 
 VERIFY: Final = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT | SSL.VERIFY_CLIENT_ONCE
 
-MAX_SHOWN_NAME: Final = 80
-"""Characters of a client's name that the log shows."""
+NO_CALLBACK: Final = (
+    "only one certificate can be used where memory cannot be written and executed: leave one, or "
+    "set MemoryDenyWriteExecute=no in the unit"
+)
 
 
-class Rejection(NamedTuple):
-    """
-    A certificate of a client that is not trusted.
-
-    :ivar error: OpenSSL's number of the reason (X509_V_ERR…).
-    :ivar name: the common name that it claims.
-    """
-
-    error: int
-    name: str
-
-
-Rejections = WeakKeyDictionary[SSL.Connection, Rejection]
-"""By connection, while it is there; the application data of a connection are Twisted's."""
-
-
-def make_context(
-    credentials: Sequence[Credential], trust: Trust | None, rejections: Rejections
-) -> SSL.Context:
+def make_context(credentials: Sequence[Credential], trust: Trust | None) -> SSL.Context:
     """
     Make the context of the first certificate, which chooses that of another by the name that a
     client wishes for.
 
     :param trust: None if clients are not asked for certificates.
-    :param rejections: gets clients whose certificates are not trusted.
     :raise BadTls: OpenSSL does not take them.
     """
     first, *others = credentials
-    context = _context(first, trust, rejections)
+    context = _context(first, trust)
     by_name: dict[str, SSL.Context] = {}
-    others_made = [(each, _context(each, trust, rejections)) for each in others]
+    others_made = [(each, _context(each, trust)) for each in others]
     for credential, made in [(first, context), *others_made]:
         for name in credential.names:
             by_name.setdefault(name, made)
@@ -70,7 +51,10 @@ def make_context(
             connection.set_context(chosen)
 
     if others:
-        context.set_tlsext_servername_callback(choose)
+        try:
+            context.set_tlsext_servername_callback(choose)
+        except MemoryError:
+            raise BadTls(f"{others[0].path}: {NO_CALLBACK}") from None
     return context
 
 
@@ -83,7 +67,7 @@ def _wished(by_name: Mapping[str, SSL.Context], wish: bytes | None) -> SSL.Conte
     return by_name.get(name) or by_name.get(f"*{dot}{parent}")
 
 
-def _context(credential: Credential, trust: Trust | None, rejections: Rejections) -> SSL.Context:
+def _context(credential: Credential, trust: Trust | None) -> SSL.Context:
     try:
         context = SSL.Context(SSL.TLS_METHOD)
         context.set_min_proto_version(SSL.TLS1_2_VERSION)
@@ -96,14 +80,14 @@ def _context(credential: Credential, trust: Trust | None, rejections: Rejections
             context.add_extra_chain_cert(each)
         context.check_privatekey()
         if trust is not None:
-            _verify(context, trust, rejections)
+            _verify(context, trust)
         context.set_cipher_list(CIPHERS)
     except (SSL.Error, crypto.Error, TypeError) as problem:
         raise BadTls(f"{credential.path}: OpenSSL does not take it: {words_of(problem)}") from None
     return context
 
 
-def _verify(context: SSL.Context, trust: Trust, rejections: Rejections) -> None:
+def _verify(context: SSL.Context, trust: Trust) -> None:
     store = context.get_cert_store()
     assert store is not None
     for authority in trust.authorities:
@@ -118,29 +102,20 @@ def _verify(context: SSL.Context, trust: Trust, rejections: Rejections) -> None:
     store.set_flags(flags)
     # A session belongs to clients that were asked for a certificate.
     context.set_session_id(b"mtls")
-    context.set_verify(VERIFY, partial(_note, rejections))
+    context.set_verify(VERIFY)
 
 
-def _note(
-    rejections: Rejections, connection: SSL.Connection, certificate: crypto.X509, error: int,
-    depth: int, is_right: int,
-) -> bool:  # fmt: skip
+def verify_result(connection: SSL.Connection) -> int:
     """
-    What OpenSSL calls with each certificate of a client's chain.
+    What OpenSSL has found of the peer's certificate.  pyOpenSSL tells it to a callback alone, and
+    none can be made where memory cannot be written and executed, as in our systemd unit.
+
+    :return: its number (X509_V_ERR…), 0 if nothing is wrong, or no certificate came; -1 if this
+        pyOpenSSL does not know.
     """
-    if not is_right:
-        rejections[connection] = Rejection(error, _common_name(certificate))
-    return bool(is_right)
-
-
-def _common_name(certificate: crypto.X509) -> str:
-    try:
-        subject = certificate.to_cryptography().subject
-        names = subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-        return str(names[0].value)[:MAX_SHOWN_NAME] if names else ""
-    except ValueError:
-        # It may be anything: it is not trusted.
-        return ""
+    ask = getattr(lib, "SSL_get_verify_result", None)
+    handle = getattr(connection, "_ssl", None)
+    return -1 if ask is None or handle is None else int(ask(handle))
 
 
 def words_of(problem: BaseException) -> str:

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from beanstalk_twisted.daemon.launching import Refused
-from beanstalk_twisted.daemon.tls.contexts import Rejections, make_context
+from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import BadTls, Credential, read_folder, read_trust
 from beanstalk_twisted.server.access.handshakes import Expiry, Handshakes
@@ -103,7 +103,7 @@ class Loaded(NamedTuple):
     credentials: Sequence[Credential]
 
 
-def read_all(what: Described, rejections: Rejections, now: datetime) -> Loaded:
+def read_all(what: Described, now: datetime) -> Loaded:
     """
     :raise BadTls: one of the files cannot be used.
     """
@@ -111,7 +111,7 @@ def read_all(what: Described, rejections: Rejections, now: datetime) -> Loaded:
     trust = read_trust(what.ca, what.crl, now) if what.ca else None
     expiries = [each.expiry for each in credentials]
     expiries += [] if trust is None else trust.expiries
-    return Loaded(make_context(credentials, trust, rejections), expiries, credentials)
+    return Loaded(make_context(credentials, trust), expiries, credentials)
 
 
 def warnings_of(loaded: Loaded, now: datetime) -> Iterator[tuple[str, str]]:
@@ -173,7 +173,6 @@ class TlsEndpoint:
         self._handshakes = Handshakes(reactor, 0)
         self._now = now
         self._loaded: Loaded | None = None
-        self._rejections = Rejections()
 
     def tell(self, handshakes: Handshakes) -> None:
         """
@@ -189,7 +188,7 @@ class TlsEndpoint:
         return () if self._loaded is None else self._loaded.expiries
 
     def listen(self, protocolFactory: IProtocolFactory) -> "Deferred[IListeningPort]":
-        factory = TlsFactory(self._newest, protocolFactory, self._handshakes, self._rejections)
+        factory = TlsFactory(self._newest, protocolFactory, self._handshakes)
         listening: Deferred[IListeningPort] = self._tcp.listen(factory)
         return listening
 
@@ -205,7 +204,7 @@ class TlsEndpoint:
         :raise BadTls: one cannot be used.
         """
         now = self._now()
-        return [said for _, said in warnings_of(read_all(self.what, self._rejections, now), now)]
+        return [said for _, said in warnings_of(read_all(self.what, now), now)]
 
     def load(self) -> None:
         """
@@ -214,7 +213,7 @@ class TlsEndpoint:
         :raise Refused: one cannot be used.
         """
         try:
-            self._loaded = read_all(self.what, self._rejections, self._now())
+            self._loaded = read_all(self.what, self._now())
         except BadTls as problem:
             raise Refused(f"{self.name}: {problem}", WRONG_FILE) from None
         self._tell("read")
@@ -225,7 +224,7 @@ class TlsEndpoint:
         was.
         """
         try:
-            self._loaded = read_all(self.what, self._rejections, self._now())
+            self._loaded = read_all(self.what, self._now())
         except BadTls as problem:
             self.log.warn(
                 "{name}: {problem}. What was read before holds; mend it and send SIGHUP",

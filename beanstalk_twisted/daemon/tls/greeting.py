@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.daemon.addresses import in_words
-from beanstalk_twisted.daemon.tls.contexts import Rejections
+from beanstalk_twisted.daemon.tls.contexts import verify_result
 from beanstalk_twisted.daemon.tls.reasons import outcome_of
 from beanstalk_twisted.server.access.handshakes import STALLED, Handshakes
 
@@ -50,16 +50,13 @@ class TlsFactory(TLSMemoryBIOFactory):
     wrappedFactory: Any
 
     def __init__(
-        self, newest: Callable[[], SSL.Context], served: IProtocolFactory, handshakes: Handshakes,
-        rejections: Rejections,
-    ) -> None:  # fmt: skip
+        self, newest: Callable[[], SSL.Context], served: IProtocolFactory, handshakes: Handshakes
+    ) -> None:
         """
         :param newest: gives the context of the next handshake.
-        :param rejections: where contexts note whose certificates are not trusted.
         """
         super().__init__(ConnectionCreator(newest), False, served)
         self._handshakes = handshakes
-        self._rejections = rejections
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """
@@ -69,7 +66,7 @@ class TlsFactory(TLSMemoryBIOFactory):
         if served is None:
             return None
         make: Any = self.protocol
-        return make(self, Greeting(served, self._handshakes, self._rejections))
+        return make(self, Greeting(served, self._handshakes))
 
 
 @implementer(IHandshakeListener)
@@ -80,10 +77,9 @@ class Greeting(Protocol):
 
     transport: Any
 
-    def __init__(self, served: Any, handshakes: Handshakes, rejections: Rejections) -> None:
+    def __init__(self, served: Any, handshakes: Handshakes) -> None:
         self._served = served
         self._handshakes = handshakes
-        self._rejections = rejections
         self._timer: IDelayedCall | None = None
         self._has_stalled = False
 
@@ -116,8 +112,8 @@ class Greeting(Protocol):
             self._fail(STALLED, f"it was not over within {limit_s} s")
         elif not reason.check(ConnectionAborted):
             assert reason.value is not None
-            rejection = self._rejections.get(self.transport.getHandle())
-            self._fail(*outcome_of(reason.value, rejection))
+            verified = verify_result(self.transport.getHandle())
+            self._fail(*outcome_of(reason.value, verified))
         self._served.connectionLost(reason)
 
     def _fail(self, outcome: str, why: str) -> None:

@@ -6,8 +6,7 @@ from typing import Final
 
 from OpenSSL import SSL
 
-from beanstalk_twisted.daemon.tls.contexts import Rejection, words_of
-from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.daemon.tls.contexts import words_of
 from beanstalk_twisted.server.access.handshakes import LEFT
 
 _ISSUERS: Final = dict.fromkeys(
@@ -43,31 +42,27 @@ _REASONS: Final = {
 }
 """By what OpenSSL says, in small letters."""
 
+NOT_VERIFIED: Final = "certificate verify failed"
+
 ALERT: Final = " alert "
 """Of what it says of a message in which the client ends the handshake."""
 
 
-def outcome_of(problem: BaseException, rejection: Rejection | None) -> tuple[str, str]:
+def outcome_of(problem: BaseException, verified: int) -> tuple[str, str]:
     """
     :param problem: what has ended the connection.
-    :param rejection: of the client's certificate, if that is why.
+    :param verified: what `verify_result` says of it.
     :return: one of `OUTCOMES`, and a sentence's end.
     """
-    if rejection is not None:
-        return _rejected(rejection)
     if not isinstance(problem, SSL.Error):
         return LEFT, "the client has gone"
     said = words_of(problem).lower()
+    if said == NOT_VERIFIED:
+        fallback = "untrusted", f"the client's certificate is not trusted, X509_V_ERR {verified}"
+        return _REJECTIONS.get(verified, fallback)
     if said in _REASONS:
         return _REASONS[said]
     if ALERT in said:
         why = said.partition(ALERT)[2]
         return "refused", f"the client refuses the server's certificate, or what it offers: {why}"
     return "broken", said or "OpenSSL does not say why"
-
-
-def _rejected(rejection: Rejection) -> tuple[str, str]:
-    fallback = "untrusted", f"the client's certificate is not trusted, X509_V_ERR {rejection.error}"
-    outcome, why = _REJECTIONS.get(rejection.error, fallback)
-    name = escape_all(rejection.name.encode())
-    return outcome, f"{why} (CN={name})" if name else why

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.daemon.tls.contexts import Rejections, make_context
+from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import read_folder, read_trust
 from beanstalk_twisted.server.access.handshakes import Handshakes
@@ -116,11 +116,8 @@ class Port:
         self.clock = Clock()
         self.handshakes = Handshakes(self.clock, LIMIT_S)
         self.served = ServedFactory()
-        self._rejections = Rejections()
         self.read(folder, ca, crl)
-        self.factory = TlsFactory(
-            lambda: self.context, self.served, self.handshakes, self._rejections
-        )
+        self.factory = TlsFactory(lambda: self.context, self.served, self.handshakes)
 
     def read(self, folder: Path, ca: Path | None = None, crl: Path | None = None) -> None:
         """
@@ -128,7 +125,7 @@ class Port:
         """
         now = datetime.now(UTC)
         trust = None if ca is None else read_trust(str(ca), "" if crl is None else str(crl), now)
-        self.context = make_context(read_folder(str(folder), now), trust, self._rejections)
+        self.context = make_context(read_folder(str(folder), now), trust)
 
     def accept(self) -> Socket:
         """

@@ -55,13 +55,10 @@ def test_what_comes_behind_a_handshake_is_served(
     ("shown", "outcome", "said"),
     [
         ("client", "completed", ""),
-        ("expired_client", "expired", "the client's certificate has expired (CN=worker-1)"),
-        ("revoked_client", "revoked", "the client's certificate was revoked (CN=worker-1)"),
-        (
-            "stranger", "unknown-authority",
-            "no authority in ca= has issued the client's certificate (CN=worker-1)",
-        ),
-        ("server", "untrusted", "is not trusted, X509_V_ERR 26 (CN=localhost)"),
+        ("expired_client", "expired", "the client's certificate has expired"),
+        ("revoked_client", "revoked", "the client's certificate was revoked"),
+        ("stranger", "unknown-authority", "has issued the client's certificate"),
+        ("server", "untrusted", "is not trusted, X509_V_ERR 26"),
         ("", "no-certificate", "the client has shown no certificate"),
     ],
 )  # fmt: skip
@@ -98,6 +95,7 @@ def test_names_of_a_client_are_those_of_its_certificate(certificates: Certificat
     assert peer_of(port.served.made[0].transport).certificate == WORKER
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 def test_old_versions_are_refused(certificates: Certificates, version: ssl.TLSVersion) -> None:
     port = Port(certificates.server.parent)
