@@ -17,7 +17,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import pytest_twisted
@@ -27,6 +27,9 @@ from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
 from tests import sampling
+
+if TYPE_CHECKING:
+    from tests.certificates import Certificates
 
 LIMIT_SECONDS = 60.0
 """How long a coroutine test may take: some take a second, and ten on a machine that is busy."""
@@ -196,6 +199,17 @@ def collect_garbage() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """
+    Make certificates, once; skip the test where the extra tls is not installed.
+    """
+    pytest.importorskip("OpenSSL", reason="the extra tls is not installed")
+    from tests.certificates import Certificates
+
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def note_failure(failures: list[Failure], event: LogEvent) -> None:
