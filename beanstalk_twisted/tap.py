@@ -59,6 +59,7 @@ from beanstalk_twisted.daemon.options import (
     explained,
     http_endpoint,
     port_number,
+    tls_endpoints,
     whole_number,
 )
 from beanstalk_twisted.daemon.service_manager import asked_for
@@ -98,6 +99,9 @@ BACKLOG: Final = 1024
 
 KNOCKED_AT: Final = ("tcp:", "tcp6:", "ssl:", "unix:")
 """Kinds of endpoints that take a ``backlog``; Twisted's own 50 makes others wait for a second."""
+
+ENCRYPTED: Final = ("tls:", "mtls:")
+"""Endpoints of ours; Twisted's own ``tls:`` does not ask for certificates, nor count failures."""
 
 RESERVED_DESCRIPTORS: Final = 32
 """File descriptors kept for the log, ports, reactor and logger: they need about a dozen."""
@@ -463,7 +467,12 @@ def _endpoint(option: str, text: str) -> Any:
     is_unix = text.lower().startswith("unix:")
     listener: Any = UnixListener(cast(IReactorUNIX, reactor)) if is_unix else reactor
     try:
-        endpoint = endpoints.serverFromString(listener, _with_backlog(text))
+        if text.startswith(ENCRYPTED):
+            from beanstalk_twisted.daemon.tls.endpoint import TlsEndpoint
+
+            endpoint: Any = TlsEndpoint(reactor, option, text, BACKLOG)
+        else:
+            endpoint = endpoints.serverFromString(listener, _with_backlog(text))
         check_port(endpoint)
         if isinstance(endpoint, endpoints.AdoptedStreamServerEndpoint):
             return InheritedSocket(reactor, endpoint.fileno)
@@ -531,11 +540,15 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     archiver = partial(Archiver, archive, age_s, io) if archive is not None else None
     service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
 
-    files: list[TubesFile | AccessFile] = []
+    files: list[Any] = []
     if options["tubes"]:
         files.append(TubesFile(options["tubes"], service))
     if options["access"]:
         files.append(AccessFile(options["access"], service, HashingThreads(reactor)))
+
+    for each in tls_endpoints(options):
+        each.tell(service.handshakes)
+        files.append(each)
 
     accept_errors = AcceptErrors(reactor)
     log = ServerLog(told, options["log_format"], options["log_level"])

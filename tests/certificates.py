@@ -72,15 +72,21 @@ class Authority:
     Issues certificates, and takes them back.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, issuer: Authority | None = None, ends: timedelta = 365 * DAY
+    ) -> None:
+        """
+        :param issuer: who has issued its certificate; itself if None.
+        """
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = common_name(name)
+        above = self if issuer is None else issuer
         made = (
-            dated(self._name, self._name, self._key, -DAY, 365 * DAY)
+            dated(self._name, above._name, self._key, -DAY, ends)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(signing_only(), critical=True)
         )
-        self.certificate = made.sign(self._key, hashes.SHA256())
+        self.certificate = made.sign(above._key, hashes.SHA256())
 
     @property
     def pem(self) -> bytes:
@@ -160,7 +166,8 @@ class Certificates:
     :ivar roots: a folder with ``ca``, the certificate of ``authority``; ``other_roots`` likewise.
     :ivar server: for `LOCAL`, in a folder of its own, ``server.parent``, as are ``expired``,
         ``wrong_name`` for another host, and ``other_server`` of the other authority.
-    :ivar client: of `WORKER`; ``expired_client``, ``revoked_client``, and ``stranger`` are alike.
+    :ivar client: of `WORKER`, as issued ``client_issued``; ``expired_client``, ``revoked_client``,
+        and ``stranger`` are alike.
     :ivar revocations: the list that has ``revoked_client``.
     """
 
@@ -177,7 +184,8 @@ class Certificates:
         wrong = ours.server(["elsewhere.example.org"])
         self.wrong_name = wrong.write(folder / "wrong-name" / "server.pem")
         self.other_server = theirs.server().write(folder / "other" / "server.pem")
-        self.client = ours.client().write(folder / "client.pem")
+        self.client_issued = ours.client()
+        self.client = self.client_issued.write(folder / "client.pem")
         self.expired_client = ours.client(WORKER, *over).write(folder / "expired-client.pem")
         self.stranger = theirs.client().write(folder / "stranger.pem")
         revoked = ours.client()

@@ -219,6 +219,13 @@ class ServerProcess:
         """
         return int(self._search(_LISTENING_V1)[1])
 
+    def port_of(self, words: str) -> int:
+        """
+        Wait until it tells where it listens for what these words say, as its log does.
+        """
+        told = rf"listening on 127\.0\.0\.1:(\d+), {re.escape(words)}$"
+        return int(self._search(re.compile(told, re.MULTILINE))[1])
+
     def wait_for(self, text: str) -> None:
         """
         Wait until it says that.

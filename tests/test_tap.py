@@ -596,6 +596,22 @@ def test_an_endpoint_excludes_address_and_port(
     assert "--listen excludes" in refused(capsys, *words, "--listen=tcp:0")
 
 
+@pytest.mark.parametrize(
+    ("option", "place", "interface"),
+    [
+        ("--listen", "endpoints", ""),
+        ("--listen-v1", "endpoints_v1", ""),
+        ("--http", "endpoints_http", ":interface=127.0.0.1"),
+    ],
+)
+def test_endpoints_for_tls_are_ours(option: str, place: str, interface: str) -> None:
+    pytest.importorskip("OpenSSL", reason="the extra tls is not installed")
+    for text in ("tls:7:/keys", "mtls:7:/keys:ca=/ca.pem"):
+        (endpoint,) = parsed(option, text)[place]
+        assert (endpoint.name, endpoint._port) == (f"{option} {text}{interface}", 7)
+        assert endpoint.what.tcp == f"tcp:7{interface}:backlog={BACKLOG}"
+
+
 @pytest.mark.parametrize("option", ["--listen", "--listen-v1"])
 @pytest.mark.parametrize("kind", ["tcp:0", "tcp6:0", "unix:/x"])
 def test_as_many_may_knock_at_an_endpoint_as_at_the_usual_port(option: str, kind: str) -> None:
@@ -667,6 +683,9 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--listen", "nonesuch:1"], "nonesuch"),
         (["--listen", "tcp:1:nonesuch=1"], "it takes no argument 'nonesuch'; endpoints are"),
         (["--listen", "unix:/x:mode=z"], "--listen unix:/x:mode=z"),
+        (["--listen", "tls:7"], "--listen tls:7: it is not tls:PORT:FOLDER; endpoints are"),
+        (["--listen", "mtls:7:/x"], "mtls:7:/x: it is not mtls:PORT:FOLDER:ca=FILE[:crl=FILE]"),
+        (["--listen", "tls:65536:/x"], "--listen tls:65536:/x: port 65536 is larger than 65535"),
         (["--listen-v1"], "--listen-v1"),
         (["--listen-v1", "11301"], "--listen-v1 11301"),
         (["--listen-v1", "tcp:65536"], "--listen-v1 tcp:65536: port 65536"),

@@ -4,7 +4,6 @@ The whole server as one service: the queue first, then its ports, and down in th
 Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in order.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -179,9 +178,11 @@ class ListeningService(Service):
         return [words for group in self._groups for words in self._open_all(group)]
 
     def _open_all(self, group: Ports) -> list[str]:
-        opened = [self._open(each, group.factory, group.option) for each in group.endpoints]
-        ports = itertools.chain(*opened)
-        return [f"{in_words(port.getHost())}{group.words}" for port in ports]
+        return [
+            f"{in_words(port.getHost())}{getattr(each, 'words', '')}{group.words}"
+            for each in group.endpoints
+            for port in self._open(each, group.factory, group.option)
+        ]
 
     def _open(
         self, endpoint: IStreamServerEndpoint, factory: Factory, option: str

@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.access.parsing import BadAccessFile
 from beanstalk_twisted.daemon.access_file import read_access
 from beanstalk_twisted.daemon.addresses import why_not
+from beanstalk_twisted.daemon.options import tls_endpoints
 from beanstalk_twisted.daemon.tubes_file import BadTubesFile, read_tubes
 
 
@@ -31,6 +32,21 @@ def wrong_files(options: Mapping[str, Any]) -> dict[str, str]:
                 found[name] = ""
             except (BadAccessFile, BadTubesFile) as problem:
                 found[name] = f"{options[name]}: {problem}"
+    return found
+
+
+def tls_files(options: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
+    """
+    :param options: those of the server, checked.
+    :return: of each endpoint for TLS its name, why its files cannot be used, empty if they can, and
+        what is to be warned of.
+    """
+    found = []
+    for endpoint in tls_endpoints(options):
+        try:
+            found.append((endpoint.name, "", endpoint.check()))
+        except ValueError as problem:
+            found.append((endpoint.name, str(problem), []))
     return found
 
 
@@ -54,7 +70,7 @@ def ports_in_use(options: Mapping[str, Any]) -> list[str]:
 
 def _refused(option: str, group: Iterable[IStreamServerEndpoint]) -> Iterator[str]:
     for endpoint in group:
-        # As `check_port`: of Twisted's endpoints those of TCP and TLS have one.
+        # As `check_port`: of the endpoints those of TCP and TLS have one.
         if not isinstance(getattr(endpoint, "_port", None), int):
             continue
         opening: Deferred[IListeningPort] = maybeDeferred(endpoint.listen, Factory())

@@ -8,8 +8,8 @@ import math
 import re
 import socket
 import textwrap
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from twisted.internet.endpoints import quoteStringArgument
 from twisted.python import usage
@@ -274,8 +274,8 @@ def check_port(endpoint: object) -> None:
 
 _BARE_PORT: Final = re.compile(r"[0-9]+")
 _HOST_AND_PORT: Final = re.compile(r"(\[[^\]]+\]|[^:\[\]]+):([0-9]+)")
-_KINDS: Final = ("tcp", "tcp6", "ssl", "tls", "unix", "systemd", "haproxy", "fd", "stdio")
-_LOOPBACK: Final = {"tcp": ADDRESS, "ssl": ADDRESS, "tcp6": "::1"}
+_KINDS: Final = ("tcp", "tcp6", "ssl", "tls", "mtls", "unix", "systemd", "haproxy", "fd", "stdio")
+_LOOPBACK: Final = {**dict.fromkeys(("tcp", "ssl", "tls", "mtls"), ADDRESS), "tcp6": "::1"}
 
 
 def http_endpoint(text: str) -> str:
@@ -295,6 +295,17 @@ def http_endpoint(text: str) -> str:
     if kind in _LOOPBACK and ":interface=" not in text:
         return f"{text}:interface={quoteStringArgument(_LOOPBACK[kind])}"
     return text
+
+
+def tls_endpoints(options: Mapping[str, Any]) -> list[Any]:
+    """
+    :param options: those of the server, checked.
+    :return: each `TlsEndpoint` among them; its module is imported where there is one only.
+    """
+    groups = ("endpoints", "endpoints_v1", "endpoints_http")
+    return [
+        each for group in groups for each in options[group] if getattr(each, "is_encrypted", False)
+    ]
 
 
 def endpoint_problem(error: Exception) -> str:

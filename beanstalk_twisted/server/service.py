@@ -31,6 +31,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.accepting import ConnectionLimits
 from beanstalk_twisted.server.access.authentication import Hashing
 from beanstalk_twisted.server.access.control import AccessControl
+from beanstalk_twisted.server.access.handshakes import Handshakes
 from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.audit import Audit
@@ -83,6 +84,7 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar access: asks for rights; None where everybody has all.
+    :ivar handshakes: what became of those of TLS.
     :ivar connections_stalled: how many were closed since what they had begun did not go on.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
@@ -151,6 +153,7 @@ class BeanstalkService(Service):
             reactor, self.now_ns, settings.limits.stalled_s, self._close_stalled
         )
         self.context.enough_bytes = LEAST_RATE * settings.limits.stalled_s
+        self.handshakes = Handshakes(reactor, settings.limits.stalled_s)
         self._directory = directory
         self._io = io
         self._make_archiver = make_archiver
@@ -267,6 +270,7 @@ class BeanstalkService(Service):
         self._connection_limits.stop()
         self._stalled.stop()
         self._anomalies.stop()
+        self.handshakes.stop()
         if self.access is not None:
             self.access.stop()
         self.turns.stop()

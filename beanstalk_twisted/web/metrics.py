@@ -4,6 +4,7 @@
 docs/monitoring.md lists them; a test compares it with what is served.
 """
 
+import math
 import os
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.jobs.job_times import BOUNDS_NS, TubeTimes
 from beanstalk_twisted.rules.statistics import Pairs
 from beanstalk_twisted.server.access.control import AccessControl
+from beanstalk_twisted.server.access.handshakes import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.commit_figures import SYNC_BOUNDS_NS
@@ -203,6 +205,7 @@ class Metrics:
         name = "beanstalkd_connections_stalled_total"
         text = "Connections closed that had begun a command and did not go on"
         out.single(name, "counter", text, self._service.connections_stalled)
+        _write_handshakes(out, self._service.handshakes)
         connections, refused, requests = self._http()
         out.head("beanstalkd_connections_rejected_total", "counter", "Connections refused")
         for protocol, count in (
@@ -234,6 +237,26 @@ def _write_access(out: Writer, access: AccessControl) -> None:
     out.head("beanstalkd_tokens_total", "counter", "Tokens that were shown")
     for outcome, count in (("right", tokens.successes), ("wrong", tokens.failures)):
         out.sample("beanstalkd_tokens_total", labelled({"outcome": outcome}), count)
+
+
+def _write_handshakes(out: Writer, handshakes: Handshakes) -> None:
+    """
+    Nothing where nobody speaks TLS.
+    """
+    if not handshakes.expiries:
+        return
+    name = "beanstalkd_tls_handshakes_total"
+    out.head(name, "counter", "Handshakes of TLS, by what became of them")
+    for outcome, count in handshakes.counts.items():
+        out.sample(name, labelled({"outcome": outcome}), count)
+    name = "beanstalkd_tls_expires_timestamp_seconds"
+    out.head(name, "gauge", "When the first certificate or revocation list of a kind ends")
+    ends: dict[str, float] = {}
+    for expiries in handshakes.expiries.values():
+        for each in expiries():
+            ends[each.kind] = min(ends.get(each.kind, math.inf), each.ends.timestamp())
+    for kind, moment in ends.items():
+        out.sample(name, labelled({"kind": kind}), moment)
 
 
 WAIT: Final = "From the end of a job's delay to its first reservation"

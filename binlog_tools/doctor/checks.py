@@ -35,6 +35,7 @@ class ServerOptions(NamedTuple):
     :ivar binlog: the log's directory; empty without one.
     :ivar is_always: whether replies wait for a sync.
     :ivar files: by the names of their options, why they cannot be used; empty if they can.
+    :ivar tls: of each endpoint for TLS its name, why its files cannot be used, and warnings.
     :ivar ports: why each cannot be listened on that cannot.
     """
 
@@ -46,6 +47,7 @@ class ServerOptions(NamedTuple):
     fsync_timeout_s: int = 0
     is_always: bool = True
     files: Mapping[str, str] = {}
+    tls: Sequence[tuple[str, str, Sequence[str]]] = ()
     ports: Sequence[str] = ()
 
 
@@ -138,6 +140,18 @@ def files(found: ServerOptions) -> Iterator[Finding]:
             yield Finding(f"{name} file", "problem", problem, advice)
         else:
             yield Finding(f"{name} file", "ok", "it can be used")
+
+
+def tls(found: ServerOptions) -> Iterator[Finding]:
+    for endpoint, problem, warnings in found.tls:
+        if problem:
+            advice = "mend or renew it; no server starts with this one"
+            yield Finding("tls files", "problem", f"{endpoint}: {problem}", advice)
+        for warning in warnings:
+            advice = "renew it, send SIGHUP to the server" if "ends at" in warning else "chmod o="
+            yield Finding("tls files", "warning", f"{endpoint}: {warning}", advice)
+        if not problem and not warnings:
+            yield Finding("tls files", "ok", f"{endpoint}: they can be used")
 
 
 def ports(found: ServerOptions, has_server: bool) -> Iterator[Finding]:

@@ -58,6 +58,7 @@ def _findings(words: tuple[str, ...]) -> Iterator[Finding]:
     if version:
         yield from checks.options(told)
         yield from checks.files(told)
+        yield from checks.tls(told)
         yield from checks.ports(told, bool(told.binlog) and facts.has_server(told.binlog))
     yield checks.user(os.geteuid(), told)
     yield checks.descriptors(*facts.descriptors())

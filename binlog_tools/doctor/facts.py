@@ -44,7 +44,7 @@ LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 
 ASK: Final = """
 import json, sys
-from beanstalk_twisted.daemon.obstacles import ports_in_use, wrong_files
+from beanstalk_twisted.daemon.obstacles import ports_in_use, tls_files, wrong_files
 from beanstalk_twisted.tap import Options
 options = Options()
 options.command = "beanstalk-twisted"
@@ -53,7 +53,7 @@ print(json.dumps({
     "warnings": options["warnings"], "binlog": options["binlog"] or "",
     "user": options["user"] or "", "segment_bytes": options["segment_bytes"],
     "fsync_timeout_s": options["fsync_timeout_s"], "is_always": options["fsync"].is_always,
-    "files": wrong_files(options), "ports": ports_in_use(options),
+    "files": wrong_files(options), "tls": tls_files(options), "ports": ports_in_use(options),
 }))
 """
 """Twisted is the server's: these tools do without, so another process is asked."""

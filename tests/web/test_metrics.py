@@ -5,6 +5,7 @@ What is served at /metrics, read by Prometheus's own parsers.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from beanstalk_twisted.access.grants import Grant, Granted
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.access.authentication import InlineHashing
+from beanstalk_twisted.server.access.handshakes import OUTCOMES, Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -374,6 +376,19 @@ def test_the_names_of_messagebird_are_there_if_asked_for() -> None:
     assert ("current_jobs_ready", ()) not in Scraper(MemoryServer()).samples()
 
 
+def speak_tls(server: MemoryServer) -> None:
+    """
+    Have two ports for TLS, as far as the metrics know.
+    """
+    ends = {second: datetime.fromtimestamp(second, UTC) for second in (1000, 3000, 4000)}
+    expiries = server.service.handshakes.expiries
+    expiries["--listen"] = lambda: [
+        Expiry("certificate", "a.pem", ends[4000]),
+        Expiry("revocations", "crl.pem", ends[1000]),
+    ]
+    expiries["--http"] = lambda: [Expiry("certificate", "b.pem", ends[3000])]
+
+
 def test_http_is_told_too() -> None:
     scraper = Scraper(MemoryServer())
     scraper.text()
@@ -388,6 +403,28 @@ def test_drain_is_told() -> None:
     assert scraper.value("beanstalkd_draining") == 1
 
 
+def test_handshakes_are_told_where_there_is_tls() -> None:
+    scraper = Scraper(MemoryServer())
+    assert not [name for name, _ in scraper.samples() if "_tls_" in name]
+    speak_tls(scraper.server)
+    handshakes = scraper.server.service.handshakes
+    handshakes.completed()
+    handshakes.failed("revoked", "10.0.0.7:1", "it was revoked")
+    handshakes.failed("left", "10.0.0.7:1", "the client has gone")
+    values = {
+        each: scraper.value("beanstalkd_tls_handshakes_total", outcome=each) for each in OUTCOMES
+    }
+    assert {each: count for each, count in values.items() if count} == {
+        "completed": 1, "revoked": 1, "left": 1,
+    }  # fmt: skip
+    ends = {
+        kind: scraper.value("beanstalkd_tls_expires_timestamp_seconds", kind=kind)
+        for kind in ("certificate", "revocations")
+    }
+    assert ends == {"certificate": 3000, "revocations": 1000}
+    handshakes.stop()
+
+
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "monitoring.md"
 
 
@@ -398,6 +435,7 @@ def test_the_page_has_every_metric_and_no_other() -> None:
     scraper = busy()
     anybody = AccessRules((), Grant([Granted("admin", "*")]))
     scraper.server.service.require_access(anybody, InlineHashing())
+    speak_tls(scraper.server)
     scraper.text()
     served = set(re.findall(r"^# TYPE (\S+)", scraper.text(), re.MULTILINE))
     assert written == served

@@ -9,12 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.access.handshakes import Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.web.browsing import Browser, site_of
@@ -40,6 +42,8 @@ def served() -> dict[str, set[str]]:
     client = server.connect()
     client.ask(b"use mail\r\n" * SAMPLED_COMMANDS)
     client.ask(b"watch mail\r\nuse mail\r\nput 1 0 60 1\r\nx\r\nreserve\r\ndelete 1\r\n")
+    ends = datetime.now(UTC)
+    server.service.handshakes.expiries["--listen"] = lambda: [Expiry("certificate", "a.pem", ends)]
     browser.ask("GET", "/metrics")
     labels: dict[str, set[str]] = {}
     for family in read_prometheus(browser.ask("GET", "/metrics").body.decode()):
@@ -201,6 +205,12 @@ CASES: Final = {
         {'beanstalkd_connections_rejected_total{protocol="http"}': "0x3 1x9"},
         {'beanstalkd_connections_rejected_total{protocol="http"}': "7x9"}, 4,
         "s refuses connections", {"protocol": "http"},
+    ),
+    "BeanstalkdCertificateExpires": Case(
+        {'beanstalkd_tls_expires_timestamp_seconds{kind="certificate"}': "1209720x50"},
+        {'beanstalkd_tls_expires_timestamp_seconds{kind="certificate"}': "1213200x50",
+         'beanstalkd_tls_expires_timestamp_seconds{kind="revocations"}': "90000x50"}, 8,
+        "TLS of s stops in 13d 23h 54m 0s: certificate", {"kind": "certificate"},
     ),
     "BeanstalkdRefusesJobs": Case(
         {'beanstalkd_errors_total{reply="OUT_OF_MEMORY"}': "0x3 1+1x20"},

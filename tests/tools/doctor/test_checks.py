@@ -69,6 +69,20 @@ def test_files() -> None:
     assert levels(*checks.files(ServerOptions())) == []
 
 
+def test_files_of_tls() -> None:
+    key, end = (
+        "a.pem: others may read this private key",
+        "b.pem: the certificate ends at 2026-11-22",
+    )
+    told = ServerOptions(
+        tls=[("tls:1:a", "", []), ("tls:2:b", "none", []), ("tls:3:c", "", [key, end])]
+    )
+    found = list(checks.tls(told))
+    assert levels(*found) == ["ok", "problem", "warning", "warning"]
+    assert found[2].advice == "chmod o=" and "SIGHUP" in found[3].advice
+    assert levels(*checks.tls(ServerOptions())) == []
+
+
 def test_ports_of_a_server_that_runs_on_the_log_are_in_use_rightly() -> None:
     told = ServerOptions(ports=["cannot listen on *:1", "cannot listen on *:2"])
     assert levels(*checks.ports(told, has_server=False)) == ["problem", "problem"]

@@ -18,7 +18,7 @@ from binlog_tools.queue.cli.commands import cli
 OF_EVERY_MACHINE = [
     "python", "twisted", "options", "ports", "user", "descriptors", "backlog", "memory",
 ]  # fmt: skip
-OF_FILES = ["access file", "tubes file"]
+OF_FILES = ["access file", "tubes file", "tls files"]
 OF_A_LOG = ["clock", "directory", "file system", "space", "disk"]
 
 
@@ -64,13 +64,15 @@ def test_files_and_ports_that_refuse_a_start_are_problems(tmp_path: Path) -> Non
         port = taken.getsockname()[1]
         result = doctor(
             "--json", "--", "--binlog", tmp_path / "bs", "--access", tmp_path / "none.toml",
-            "--tubes", tmp_path / "tubes.toml", "--port", port, "--http", 0,
+            "--tubes", tmp_path / "tubes.toml", "--port", port,
+            "--http", f"tls:0:{tmp_path}/none",
         )  # fmt: skip
     found = {each["check"]: each for each in map(json.loads, result.stdout.splitlines())}
     problems = [name for name in (*OF_FILES, "ports") if found[name]["level"] == "problem"]
     assert problems == [*OF_FILES, "ports"]
     assert "none.toml: it cannot be read" in found["access file"]["what"]
     assert "line 2" in found["tubes file"]["what"]
+    assert f"{tmp_path}/none: it cannot be read" in found["tls files"]["what"]
     assert f"cannot listen on 127.0.0.1:{port}" in found["ports"]["what"]
     assert result.exit_code == 4
 

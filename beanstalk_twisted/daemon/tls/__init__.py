@@ -1,0 +1,3 @@
+"""
+The endpoints ``tls:`` and ``mtls:`` (docs/tls.md); imported where one is named only.
+"""

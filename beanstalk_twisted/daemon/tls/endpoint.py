@@ -1,0 +1,251 @@
+"""
+``tls:PORT:FOLDER`` and ``mtls:PORT:FOLDER:ca=FILE``: a port whose connections are encrypted with
+certificates that can be read again.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from OpenSSL import SSL
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import quoteStringArgument, serverFromString
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.tls.contexts import make_context
+from beanstalk_twisted.daemon.tls.greeting import TlsFactory
+from beanstalk_twisted.daemon.tls.pem_files import BadTls, Credential, read_folder, read_trust
+from beanstalk_twisted.server.access.handshakes import Expiry, Handshakes
+
+WRONG_FILE: Final = 5
+"""Exit code for files that are wrong, as for a wrong option."""
+
+WARN_BEFORE: Final = {
+    "certificate": timedelta(days=14),
+    "authority": timedelta(days=14),
+    "revocations": timedelta(days=1),
+}
+"""How long before it ends something is warned of: lists of a week or a day are renewed each day."""
+
+FORMS: Final = {"tls": "tls:PORT:FOLDER", "mtls": "mtls:PORT:FOLDER:ca=FILE[:crl=FILE]"}
+
+_COLON: Final = re.compile(r"(?<!\\):")
+_NAMED: Final = re.compile(r"([A-Za-z]\w*)=(.*)", re.DOTALL)
+
+
+class Described(NamedTuple):
+    """
+    What an endpoint's text says.
+
+    :ivar tcp: the endpoint of Twisted below.
+    :ivar ca: a file, empty if clients show no certificates; ``crl`` another one, or empty.
+    """
+
+    tcp: str
+    folder: str
+    ca: str
+    crl: str
+
+
+def described(text: str, backlog: int) -> Described:
+    """
+    Read an endpoint's text.
+
+    :raise ValueError: it is none.
+    """
+    kind, *parts = _COLON.split(text)
+    options = {"interface": "", "backlog": str(backlog)}
+    if kind == "mtls":
+        options |= {"ca": "", "crl": ""}
+    places = []
+    for part in map(_unquoted, parts):
+        named = _NAMED.fullmatch(part)
+        if named is None:
+            places.append(part)
+        elif named[1] not in options:
+            raise ValueError(f"{kind}: takes no {named[1]}=; write {FORMS[kind]}")
+        else:
+            options[named[1]] = named[2]
+    port, folder = places if len(places) == 2 else ("", "")
+    if not (port.isascii() and port.isdigit() and folder) or (kind == "mtls" and not options["ca"]):
+        raise ValueError(f"it is not {FORMS[kind]}")
+    ca, crl = (_absolute(options.get(name, "")) for name in ("ca", "crl"))
+    return Described(_tcp(port, options), os.path.abspath(folder), ca, crl)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path) if path else ""
+
+
+def _unquoted(part: str) -> str:
+    return part.replace("\\:", ":").replace("\\\\", "\\")
+
+
+def _tcp(port: str, options: dict[str, str]) -> str:
+    interface = options["interface"]
+    kind = "tcp6" if ":" in interface else "tcp"
+    at = f":interface={quoteStringArgument(interface)}" if interface else ""
+    return f"{kind}:{port}{at}:backlog={options['backlog']}"
+
+
+class Loaded(NamedTuple):
+    """
+    What was read.
+    """
+
+    context: SSL.Context
+    expiries: Sequence[Expiry]
+    credentials: Sequence[Credential]
+
+
+def read_all(what: Described, now: datetime) -> Loaded:
+    """
+    :raise BadTls: one of the files cannot be used.
+    """
+    credentials = read_folder(what.folder, now)
+    trust = read_trust(what.ca, what.crl, now) if what.ca else None
+    expiries = [each.expiry for each in credentials]
+    expiries += [] if trust is None else trust.expiries
+    return Loaded(make_context(credentials, trust), expiries, credentials)
+
+
+def warnings_of(loaded: Loaded, now: datetime) -> Iterator[tuple[str, str]]:
+    """
+    :return: events of the log, and what it says of files that can be used today.
+    """
+    for each in loaded.expiries:
+        if each.ends - now < WARN_BEFORE[each.kind]:
+            yield "tls-expires", f"{each.path}: {NOUNS[each.kind]} ends at {shown(each.ends)}"
+    for path in dict.fromkeys(each.key_path for each in loaded.credentials if each.has_open_key):
+        yield "tls-open", f"{path}: others may read this private key. Run chmod o= {path}"
+
+
+NOUNS: Final = {
+    "certificate": "the certificate",
+    "authority": "the certificate of the authority",
+    "revocations": "the revocation list",
+}
+
+
+def shown(moment: datetime) -> str:
+    """
+    Write a moment as the log does.
+    """
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@implementer(IStreamServerEndpoint)
+class TlsEndpoint:
+    """
+    A port for TLS.
+
+    :ivar name: as it was given, with its option.
+    :ivar words: what the log says behind its address.
+    :cvar is_encrypted: tells it from endpoints of Twisted's.
+    """
+
+    is_encrypted: Final = True
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: Any, option: str, text: str, backlog: int,
+        now: Callable[[], datetime] = _now,
+    ) -> None:  # fmt: skip
+        """
+        :param backlog: connections that the kernel may keep, unless the text says it.
+        :raise ValueError: it is none; Twisted's parser may raise others.
+        """
+        self.name = f"{option} {text}"
+        self.what = described(text, backlog)
+        self.words = ", TLS with client certificates" if self.what.ca else ", TLS"
+        self._tcp: Any = serverFromString(reactor, self.what.tcp)
+        self._port: int = self._tcp._port  # As Twisted's endpoints: see `options.check_port`.
+        self._handshakes = Handshakes(reactor, 0)
+        self._now = now
+        self._loaded: Loaded | None = None
+
+    def tell(self, handshakes: Handshakes) -> None:
+        """
+        Have handshakes counted there, and what the metrics show of the files.
+        """
+        self._handshakes = handshakes
+        handshakes.expiries[self.name] = self.expiries
+
+    def expiries(self) -> Sequence[Expiry]:
+        """
+        When the files end that are in use.
+        """
+        return () if self._loaded is None else self._loaded.expiries
+
+    def listen(self, protocolFactory: IProtocolFactory) -> "Deferred[IListeningPort]":
+        factory = TlsFactory(self._newest, protocolFactory, self._handshakes)
+        listening: Deferred[IListeningPort] = self._tcp.listen(factory)
+        return listening
+
+    def _newest(self) -> SSL.Context:
+        assert self._loaded is not None, "nothing was read"
+        return self._loaded.context
+
+    def check(self) -> list[str]:
+        """
+        Read the files, and use nothing of them.
+
+        :return: what the log would warn of.
+        :raise BadTls: one cannot be used.
+        """
+        now = self._now()
+        return [said for _, said in warnings_of(read_all(self.what, now), now)]
+
+    def load(self) -> None:
+        """
+        Read the files, before the server starts.
+
+        :raise Refused: one cannot be used.
+        """
+        try:
+            self._loaded = read_all(self.what, self._now())
+        except BadTls as problem:
+            raise Refused(f"{self.name}: {problem}", WRONG_FILE) from None
+        self._tell("read")
+
+    def reload(self) -> None:
+        """
+        Read the files again, for handshakes from now on; if one cannot be used, all stays as it
+        was.
+        """
+        try:
+            self._loaded = read_all(self.what, self._now())
+        except BadTls as problem:
+            self.log.warn(
+                "{name}: {problem}. What was read before holds; mend it and send SIGHUP",
+                event="tls-wrong", name=self.name, problem=str(problem),
+            )  # fmt: skip
+            return
+        self._tell("read again")
+
+    def _tell(self, how: str) -> None:
+        assert self._loaded is not None
+        first = min(self._loaded.expiries, key=lambda each: each.ends)
+        self.log.info(
+            "{name}: {how}, certificates: {certificates}; {path} is the first to end, at {ends}",
+            event="tls-read", name=self.name, how=how, certificates=len(self._loaded.credentials),
+            path=first.path, ends=shown(first.ends),
+        )  # fmt: skip
+        for event, said in warnings_of(self._loaded, self._now()):
+            self._warn(event, said)
+
+    def _warn(self, event: str, said: str) -> None:
+        if event == "tls-open":
+            self.log.warn("{name}: {said}", event="tls-open", name=self.name, said=said)
+        else:
+            self.log.warn("{name}: {said}", event="tls-expires", name=self.name, said=said)

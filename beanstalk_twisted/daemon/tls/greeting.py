@@ -1,0 +1,130 @@
+"""
+Handshakes of connections to a port: bounded in time, counted, and told when they fail.
+
+The protocol that is served is there from the first packet on, so its connections count before they
+are encrypted.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet.error import ConnectionAborted
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IHandshakeListener,
+    IOpenSSLServerConnectionCreator,
+    IProtocolFactory,
+    ITransport,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from beanstalk_twisted.daemon.addresses import in_words
+from beanstalk_twisted.daemon.tls.contexts import verify_result
+from beanstalk_twisted.daemon.tls.reasons import outcome_of
+from beanstalk_twisted.server.access.handshakes import STALLED, Handshakes
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class ConnectionCreator:
+    """
+    Begins each connection with the newest context.
+    """
+
+    def __init__(self, newest: Callable[[], SSL.Context]) -> None:
+        self._newest = newest
+
+    def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
+        return SSL.Connection(self._newest(), None)
+
+
+class TlsFactory(TLSMemoryBIOFactory):
+    """
+    Puts TLS between connections and what another factory makes for them.
+    """
+
+    wrappedFactory: Any
+
+    def __init__(
+        self, newest: Callable[[], SSL.Context], served: IProtocolFactory, handshakes: Handshakes
+    ) -> None:
+        """
+        :param newest: gives the context of the next handshake.
+        """
+        super().__init__(ConnectionCreator(newest), False, served)
+        self._handshakes = handshakes
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """
+        :return: None if the other factory takes no more.
+        """
+        served = self.wrappedFactory.buildProtocol(addr)
+        if served is None:
+            return None
+        make: Any = self.protocol
+        return make(self, Greeting(served, self._handshakes))
+
+
+@implementer(IHandshakeListener)
+class Greeting(Protocol):
+    """
+    Stands before the protocol that is served while the handshake lasts, and then leaves.
+    """
+
+    transport: Any
+
+    def __init__(self, served: Any, handshakes: Handshakes) -> None:
+        self._served = served
+        self._handshakes = handshakes
+        self._timer: IDelayedCall | None = None
+        self._has_stalled = False
+
+    def makeConnection(self, transport: ITransport) -> None:
+        self.transport = transport
+        lower: Any = getattr(transport, "transport", None)
+        # What TLS says of a transport's interfaces is the last of them alone.
+        getattr(lower, "setTcpNoDelay", lambda on: None)(True)
+        getattr(lower, "setTcpKeepAlive", lambda on: None)(True)
+        limit_s = self._handshakes.limit_s
+        if limit_s:
+            self._timer = self._handshakes.clock.callLater(limit_s, self._stalled)
+        self._served.makeConnection(transport)
+
+    def handshakeCompleted(self) -> None:
+        """
+        Leave: what comes is for the protocol that is served.
+        """
+        self._stop_timer()
+        self._handshakes.completed()
+        self.transport.wrappedProtocol = self._served
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        The handshake has failed.
+        """
+        self._stop_timer()
+        limit_s = self._handshakes.limit_s
+        if self._has_stalled:
+            self._fail(STALLED, f"it was not over within {limit_s} s")
+        elif not reason.check(ConnectionAborted):
+            assert reason.value is not None
+            verified = verify_result(self.transport.getHandle())
+            self._fail(*outcome_of(reason.value, verified))
+        self._served.connectionLost(reason)
+
+    def _fail(self, outcome: str, why: str) -> None:
+        self._handshakes.failed(outcome, in_words(self.transport.getPeer()), why)
+
+    def _stalled(self) -> None:
+        self._timer = None
+        self._has_stalled = True
+        self.transport.abortConnection()
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()

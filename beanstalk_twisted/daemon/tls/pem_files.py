@@ -1,0 +1,281 @@
+"""
+Certificates with their keys, authorities, and revocation lists, read from PEM files.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtensionOID, NameOID
+
+from beanstalk_twisted.daemon.small_files import Unreadable, read_text
+from beanstalk_twisted.server.access.handshakes import Expiry
+
+T = TypeVar("T")
+
+SUFFIXES: Final = (".pem", ".crt", ".cer", ".key")
+"""Of the files that are read in a folder."""
+
+MAX_FILES: Final = 200
+"""With these suffixes in a folder: a hundred certificates with their keys; all take 50 ms."""
+
+MAX_FILE_BYTES: Final = 1 << 20
+"""All authorities of a browser are 200 KB; a list of 20,000 revoked certificates fits."""
+
+MAX_CHAIN: Final = 10
+"""Certificates above the server's: more no client follows."""
+
+OTHERS_MAY_READ: Final = 0o004
+
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n.*?-----END \1-----", re.DOTALL)
+
+
+class BadTls(ValueError):
+    """
+    Files that TLS cannot be spoken with; says which, and why.
+    """
+
+
+class Credential(NamedTuple):
+    """
+    A certificate of the server.
+
+    :ivar names: the hosts that it is for, in lower case.
+    :ivar chain: the certificates of those who have issued it, its own issuer's first.
+    :ivar key_path: the file of its key.
+    """
+
+    path: str
+    key_path: str
+    names: frozenset[str]
+    certificate: x509.Certificate
+    key: Any
+    chain: tuple[x509.Certificate, ...]
+
+    @property
+    def has_open_key(self) -> bool:
+        """
+        Whether others than its owner and group may read its key.
+        """
+        try:
+            return bool(os.stat(self.key_path).st_mode & OTHERS_MAY_READ)
+        except OSError:
+            return False
+
+    @property
+    def expiry(self) -> Expiry:
+        return Expiry("certificate", self.path, self.certificate.not_valid_after_utc)
+
+
+class Trust(NamedTuple):
+    """
+    Whose certificates clients may show.
+
+    :ivar revocations: lists of those that were taken back; None where nobody asks for them.
+    """
+
+    authorities: Sequence[x509.Certificate]
+    revocations: Sequence[x509.CertificateRevocationList] | None
+    expiries: Sequence[Expiry]
+
+
+class _Found(NamedTuple):
+    """
+    What is in a folder, each once, with the path of the first file that has it.
+
+    :ivar keys: by their public part.
+    """
+
+    certificates: dict[x509.Certificate, str]
+    keys: dict[bytes, tuple[str, Any]]
+
+
+def read_folder(folder: str, now: datetime) -> list[Credential]:
+    """
+    Read a server's certificates and their keys.
+
+    :return: the first by name of file first; of several for the same names one that is valid.
+    :raise BadTls: there is none, or one is wrong or not valid now.
+    """
+    found = _find(folder)
+    by_key: dict[bytes, dict[x509.Certificate, str]] = {}
+    for certificate, path in found.certificates.items():
+        by_key.setdefault(_public(certificate), {})[certificate] = path
+    by_subject = {each.subject: each for each in found.certificates}
+    credentials = []
+    for path, key in found.keys.values():
+        ours = by_key.get(_public(key))
+        if not ours:
+            raise BadTls(f"{path}: no certificate in {folder} is for this private key")
+        for certificate, where in ours.items():
+            chain = tuple(_chain(certificate, by_subject))
+            names = frozenset(_names(certificate))
+            credentials.append(Credential(where, path, names, certificate, key, chain))
+    if not credentials:
+        what = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+        raise BadTls(f"{folder}: there is no private key in it ({what})")
+    chosen = list(_newest(credentials, now))
+    for credential in chosen:
+        _check_dates(credential.path, credential.certificate, now)
+    return chosen
+
+
+def read_trust(ca: str, crl: str, now: datetime) -> Trust:
+    """
+    Read who may issue certificates to clients, and what was taken back of them.
+
+    :param crl: empty if nobody asks.
+    :raise BadTls: there is no authority, or one of the files is wrong or has ended.
+    """
+    authorities = _parsed(ca, "CERTIFICATE", _read(ca), x509.load_pem_x509_certificate)
+    if not authorities:
+        raise BadTls(f"{ca}: there is no certificate in it")
+    valid = [each for each in authorities if each.not_valid_after_utc > now]
+    for each in authorities if not valid else ():
+        _check_dates(ca, each, now)
+    expiries = [Expiry("authority", ca, min(each.not_valid_after_utc for each in valid))]
+    if not crl:
+        return Trust(authorities, None, expiries)
+    lists = _parsed(crl, "X509 CRL", _read(crl), x509.load_pem_x509_crl)
+    if not lists:
+        raise BadTls(f"{crl}: there is no revocation list in it")
+    for each_list in lists:
+        expiries += _list_expiry(crl, each_list, authorities, now)
+    return Trust(authorities, lists, expiries)
+
+
+def _find(folder: str) -> _Found:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as problem:
+        raise BadTls(f"{folder}: it cannot be read: {problem.strerror}") from None
+    paths = [os.path.join(folder, name) for name in names if _is_read(name)]
+    if len(paths) > MAX_FILES:
+        raise BadTls(f"{folder}: it has more than {MAX_FILES} files of keys and certificates")
+    found = _Found({}, {})
+    for path in paths:
+        text = _read(path)
+        if not _BLOCK.search(text):
+            raise BadTls(f"{path}: it is no PEM: it has no '-----BEGIN …-----'")
+        for each in _parsed(path, "CERTIFICATE", text, x509.load_pem_x509_certificate):
+            found.certificates.setdefault(each, path)
+        for key in _parsed(path, "PRIVATE KEY", text, _load_key):
+            found.keys.setdefault(_public(key), (path, key))
+    return found
+
+
+def _is_read(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _read(path: str) -> str:
+    try:
+        return read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
+    except Unreadable as problem:
+        raise BadTls(f"{path}: {problem}") from None
+
+
+def _load_key(block: bytes) -> Any:
+    return load_pem_private_key(block, None)
+
+
+def _parsed(path: str, kind: str, text: str, load: Callable[[bytes], T]) -> list[T]:
+    """
+    :param kind: how the names of its blocks end.
+    """
+    parsed = []
+    for block in _BLOCK.finditer(text):
+        if block[1].endswith(kind):
+            try:
+                parsed.append(load(block[0].encode()))
+            except TypeError:
+                raise BadTls(f"{path}: the private key has a passphrase; remove it") from None
+            except (ValueError, UnsupportedAlgorithm):
+                what = block[1].lower()
+                raise BadTls(f"{path}: it has a {what} that cannot be understood") from None
+    return parsed
+
+
+def _public(owner: Any) -> bytes:
+    """
+    :param owner: a certificate, or a private key.
+    """
+    public: Any = owner.public_key()
+    return bytes(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+
+
+def _chain(
+    certificate: x509.Certificate, by_subject: Mapping[x509.Name, x509.Certificate]
+) -> Iterator[x509.Certificate]:
+    """
+    A certificate that has issued itself is no part of it: who trusts it has it.
+    """
+    for _ in range(MAX_CHAIN):
+        issuer = by_subject.get(certificate.issuer)
+        if issuer is None or issuer.issuer == issuer.subject:
+            return
+        yield issuer
+        certificate = issuer
+
+
+def _names(certificate: x509.Certificate) -> Iterator[str]:
+    """
+    :return: host names; the common name where there are no alternative names.
+    """
+    try:
+        extension: Any = certificate.extensions.get_extension_for_oid(
+            ExtensionOID.SUBJECT_ALTERNATIVE_NAME
+        )
+    except x509.ExtensionNotFound:
+        for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME):
+            yield str(attribute.value).lower()
+        return
+    for name in extension.value.get_values_for_type(x509.DNSName):
+        yield name.lower()
+
+
+def _newest(credentials: Sequence[Credential], now: datetime) -> Iterator[Credential]:
+    """
+    :return: of those for the same names the one that is valid now, and is so for longest.
+    """
+
+    def worth(credential: Credential) -> tuple[bool, datetime]:
+        shown = credential.certificate
+        return shown.not_valid_before_utc <= now, shown.not_valid_after_utc
+
+    by_names: dict[frozenset[str], list[Credential]] = {}
+    for credential in sorted(credentials, key=lambda each: each.path):
+        by_names.setdefault(credential.names, []).append(credential)
+    for same in by_names.values():
+        yield max(same, key=worth)
+
+
+def _check_dates(path: str, certificate: x509.Certificate, now: datetime) -> None:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if ends <= now:
+        raise BadTls(f"{path}: the certificate has expired at {ends:%Y-%m-%dT%H:%M:%SZ}")
+    if begins > now:
+        raise BadTls(f"{path}: the certificate is not valid before {begins:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def _list_expiry(
+    path: str, found: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate],
+    now: datetime,
+) -> Iterator[Expiry]:  # fmt: skip
+    issuers = [each for each in authorities if each.subject == found.issuer]
+    if not any(found.is_signature_valid(each.public_key()) for each in issuers):  # type: ignore[arg-type]
+        raise BadTls(f"{path}: no authority in ca= has signed this revocation list")
+    ends = found.next_update_utc
+    if ends is not None:
+        if ends <= now:
+            raise BadTls(f"{path}: the revocation list has ended at {ends:%Y-%m-%dT%H:%M:%SZ}")
+        yield Expiry("revocations", path, ends)

@@ -1,0 +1,326 @@
+"""
+The server as a process that speaks TLS: who comes in, files that are swapped under load, handshakes
+that do not go on, the console.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import socket
+import ssl
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Thread
+from urllib.error import HTTPError
+
+import pytest
+
+from tests.certificates import Certificates
+from tests.daemon.tls.talking import client_context
+from tests.sampling import share
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+
+MUTUAL = "TLS with client certificates"
+ACCESS = """
+[identities.worker]
+certificate = "CN=worker-1"
+admin = "mail"
+"""
+
+
+class TlsConnection(Connection):
+    """
+    A client that waits for each reply, over TLS.
+    """
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        plain = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+        try:
+            tls = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        except BaseException:
+            plain.close()
+            raise
+        self._socket = self.tls = tls
+        self._replies = tls.makefile("rb")
+
+
+class TlsServer:
+    """
+    A server of ours with a folder of its own, whose files can be exchanged.
+    """
+
+    def __init__(self, certificates: Certificates, folder: Path, *options: object) -> None:
+        self.certificates = certificates
+        self.folder = folder / "keys"
+        self.folder.mkdir()
+        self.ca, self.crl = folder / "ca.pem", folder / "crl.pem"
+        self.install(certificates.server)
+        shutil.copy(certificates.ca, self.ca)
+        shutil.copy(certificates.revocations, self.crl)
+        at = "interface=127.0.0.1"
+        self.process = ServerProcess(
+            ours_at_once(
+                "--listen", f"tls:0:{self.folder}:{at}",
+                "--listen", f"mtls:0:{self.folder}:ca={self.ca}:crl={self.crl}:{at}",
+                "--http", f"tls:0:{self.folder}", "--http-write", *options,
+            ), folder,
+        )  # fmt: skip
+
+    def install(self, pem: Path) -> None:
+        """
+        Have this key and certificate in the folder.
+        """
+        shutil.copy(pem, self.folder / "server.pem")
+
+    def reload(self, told: str) -> None:
+        """
+        Have the files read again.
+        """
+        self.process.process.send_signal(signal.SIGHUP)
+        self.process.wait_for(told)
+
+    def connect(
+        self, certificate: Path | None = None, words: str = "TLS", roots: Path | None = None
+    ) -> TlsConnection:
+        """
+        Connect to the port that the log tells of with these words.
+        """
+        context = client_context(roots or self.certificates.ca, certificate)
+        return TlsConnection(self.process.port_of(words), context)
+
+    def ask_http(self, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
+        """
+        Ask the console's port.
+        """
+        port = self.process.port_of("TLS, HTTP, changes allowed")
+        content = None if body is None else json.dumps(body).encode()
+        url = f"https://127.0.0.1:{port}{path}"
+        request = urllib.request.Request(url, content, headers)
+        context = client_context(self.certificates.ca)
+        try:
+            with urllib.request.urlopen(request, timeout=LIMIT_S, context=context) as reply:
+                return reply.status, reply.read()
+        except HTTPError as problem:
+            with problem:
+                return problem.code, problem.read()
+
+
+@contextmanager
+def serving(certificates: Certificates, folder: Path, *options: object) -> Iterator[TlsServer]:
+    """
+    Run one, and see that it has said nothing that it should not.
+    """
+    server = TlsServer(certificates, folder, *options)
+    with server.process:
+        yield server
+        assert server.process.terminate() in (0, -signal.SIGTERM)
+    said = "".join(server.process.said())
+    assert "Traceback" not in said, said
+
+
+def count_connections(connection: Connection) -> int:
+    """
+    Ask how many there are.
+    """
+    (line,) = (
+        line for line in connection.ask(b"stats\r\n").splitlines() if b"current-connections" in line
+    )
+    return int(line.split()[1])
+
+
+def test_who_comes_in_and_what_they_may(certificates: Certificates, tmp_path: Path) -> None:
+    (tmp_path / "access.toml").write_text(ACCESS)
+    with serving(certificates, tmp_path, "--access", tmp_path / "access.toml") as server:
+        worker = server.connect(certificates.client, MUTUAL)
+        assert worker.ask(b"use mail\r\n") == b"USING mail\r\n"
+        assert worker.ask(b"put 0 0 60 5\r\nhello\r\n") == b"INSERTED 1\r\n"
+        assert worker.ask(b"watch mail\r\n") == b"WATCHING 1\r\n"
+        assert worker.ask(b"reserve-with-timeout 9\r\n") == b"RESERVED 1 5\r\nhello\r\n"
+        anybody = server.connect()
+        assert anybody.ask(b"put 0 0 60 5\r\nhello\r\n") == b"UNAUTHORIZED\r\n"
+        for name in ("expired_client", "revoked_client", "stranger"):
+            with pytest.raises(ssl.SSLError, match="alert"):
+                server.connect(getattr(certificates, name), MUTUAL).ask(b"stats\r\n")
+        with pytest.raises(ssl.SSLError, match="alert"):
+            server.connect(None, MUTUAL).ask(b"stats\r\n")
+        plain = Connection(server.process.port_of("TLS"))
+        plain.send(b"stats\r\n")
+        server.process.wait_for("plain text came, no TLS")
+        plain.close()
+        # A connection is left alone when its certificate is revoked, and is no more let in.
+        revoked = certificates.authority.revocation_list([certificates.client_issued])
+        server.crl.write_bytes(revoked)
+        server.reload("read again, certificates: 1")
+        assert worker.ask(b"delete 1\r\n") == b"DELETED\r\n"
+        with pytest.raises(ssl.SSLError, match="alert"):
+            server.connect(certificates.client, MUTUAL).ask(b"stats\r\n")
+        for each in (worker, anybody):
+            each.close()
+
+
+def test_certificates_are_swapped_while_clients_work(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    with serving(certificates, tmp_path) as server:
+        before = server.connect()
+        shown = before.tls.getpeercert(binary_form=True)
+        rounds: list[int] = []
+        clients = [server.connect(certificates.client, MUTUAL) for _ in range(20)]
+        are_swapped = [False]
+
+        def work(client: TlsConnection) -> None:
+            more = 3
+            while more:
+                more -= are_swapped[0]
+                assert client.ask(b"put 0 0 60 5\r\nhello\r\n").startswith(b"INSERTED")
+                reply = client.ask(b"reserve-with-timeout 9\r\n").split()
+                assert client.ask(b"delete %s\r\n" % reply[1]) == b"DELETED\r\n"
+            rounds.append(1)
+
+        threads = [Thread(target=work, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        server.install(certificates.expired)
+        server.reload("What was read before holds; mend it and send SIGHUP")
+        still = server.connect()
+        assert still.tls.getpeercert(binary_form=True) == shown
+        server.install(certificates.other_server)
+        server.reload("read again")
+        after = server.connect(roots=certificates.other_ca)
+        assert after.tls.getpeercert(binary_form=True) != shown
+        are_swapped[0] = True
+        for thread in threads:
+            thread.join(LIMIT_S)
+        assert len(rounds) == len(clients)
+        assert before.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        for each in (before, still, after, *clients):
+            each.close()
+
+
+def test_handshakes_that_do_not_go_on_are_ended_and_others_are_served(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    number = share(1000, of=10)
+    with serving(certificates, tmp_path, "--stalled-timeout", 2) as server, ExitStack() as stack:
+        control = server.connect()
+        stack.callback(control.close)
+        port = server.process.port_of(MUTUAL)
+        half = []
+        for count in range(number):
+            half.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
+            # A third says nothing, others the beginning of a record.
+            half[-1].sendall((b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00")[count % 3])
+            if count % 20 == 0:
+                assert control.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        give_up = time.monotonic() + LIMIT_S
+        while count_connections(control) > 1:
+            assert time.monotonic() < give_up
+            time.sleep(0.1)
+        status, text = server.ask_http("/metrics")
+        line = f'beanstalkd_tls_handshakes_total{{outcome="stalled"}} {number}'
+        assert (status, line in text.decode()) == (200, True)
+
+
+def test_handshakes_count_as_connections(certificates: Certificates, tmp_path: Path) -> None:
+    with serving(certificates, tmp_path, "--max-connections", 3) as server, ExitStack() as stack:
+        control = server.connect()
+        port = server.process.port_of(MUTUAL)
+        for _ in range(2):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        while count_connections(control) < 3:
+            time.sleep(0.01)
+        with pytest.raises(OSError):
+            server.connect()
+        assert control.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        control.close()
+
+
+def test_the_console_is_served_over_tls(certificates: Certificates, tmp_path: Path) -> None:
+    with serving(certificates, tmp_path) as server:
+        assert server.ask_http("/healthz") == (200, b"ok\n")
+        assert b"<html" in server.ask_http("/")[1]
+        port = server.process.port_of("TLS, HTTP, changes allowed")
+        put = ("/api/v1/tubes/mail/jobs", {"body": "hello"})
+        ours = {"x-beanstalk-request": "1", "Origin": f"https://127.0.0.1:{port}"}
+        assert server.ask_http(*put, **ours)[0] == 200
+        for wrong in ({"Origin": "https://elsewhere.example.org"}, {"Host": "elsewhere"}):
+            assert server.ask_http(*put, **{**ours, **wrong})[0] in (403, 421)
+
+
+def test_a_start_with_wrong_files_ends_with_one_sentence(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    text = f"tls:0:{certificates.expired.parent}"
+    with ServerProcess(ours_at_once("--listen", text), tmp_path) as process:
+        status, said = process.ended()
+    assert status == 5
+    why = f"--listen {text}: {certificates.expired}: the certificate has expired at 20"
+    assert f"the server does not start: {why}" in said
+    assert "Traceback" not in said
+
+
+WITHOUT_EXECUTABLE_DATA = """
+import ctypes, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("no prctl")
+from beanstalk_twisted.__main__ import main
+main()
+"""
+"""A server under what systemd calls MemoryDenyWriteExecute=yes (PR_SET_MDWE, Linux 6.3)."""
+
+
+def test_it_works_where_memory_cannot_be_written_and_executed(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    def serve(folder: Path) -> ServerProcess:
+        text = f"mtls:0:{folder}:ca={certificates.ca}:crl={certificates.revocations}"
+        words = ["--listen", f"{text}:interface=127.0.0.1"]
+        return ServerProcess([sys.executable, "-c", WITHOUT_EXECUTABLE_DATA, *words], tmp_path)
+
+    with serve(certificates.server.parent) as process:
+        if not process.says("listening on"):
+            assert process.ended()[1].strip() == "no prctl"
+            pytest.skip("this kernel has no PR_SET_MDWE")
+        port = process.port_of(MUTUAL)
+        client = TlsConnection(port, client_context(certificates.ca, certificates.client))
+        assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        client.close()
+        revoked = client_context(certificates.ca, certificates.revoked_client)
+        with pytest.raises(ssl.SSLError, match="revoked"):
+            TlsConnection(port, revoked).ask(b"stats\r\n")
+        process.wait_for("the client's certificate was revoked")
+    certificates.authority.server(["a.example.org"]).write(tmp_path / "two" / "a.pem")
+    certificates.authority.server(["b.example.org"]).write(tmp_path / "two" / "b.pem")
+    with serve(tmp_path / "two") as process:
+        status, said = process.ended()
+    assert status == 5
+    assert "b.pem: only one certificate can be used where memory cannot be written" in said
+
+
+@pytest.mark.exhaustive
+def test_a_thousand_clients_work_over_tls(certificates: Certificates, tmp_path: Path) -> None:
+    number = 1000
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * number)), hard))
+    with serving(certificates, tmp_path) as server:
+        clients = [server.connect(certificates.client, MUTUAL) for _ in range(number)]
+        for _ in range(3):
+            for client in clients:
+                client.send(b"put 0 0 60 5\r\nhello\r\nreserve-with-timeout 9\r\n")
+            for client in clients:
+                assert client.reply().startswith(b"INSERTED")
+                reply = client.reply()
+                assert reply.startswith(b"RESERVED")
+                client.send(b"delete %s\r\n" % reply.split()[1])
+            for client in clients:
+                assert client.reply() == b"DELETED\r\n"
+        assert count_connections(clients[0]) == number
+        for client in clients:
+            client.close()
