@@ -230,22 +230,6 @@ class Connection(Line):
         self.close()
 
 
-def parse_address(text: str, default_port: int = 11300) -> tuple[str, int]:
-    """
-    ``HOST:PORT``, ``HOST`` or ``[::1]:PORT``.
-
-    :raise ValueError: it is none.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or (":" in host and not host.endswith("]")) or port.endswith("]"):
-        host, port = text, str(default_port)
-    if not host or not port.isascii() or not port.isdigit():
-        raise ValueError(f"{text!r} is no address: write HOST:PORT")
-    if not 0 < int(port) < 65_536:
-        raise ValueError(f"{text!r} is no address: write HOST:PORT; ports are 1 to 65535")
-    return host.strip("[]"), int(port)
-
-
 def announced(line: Line) -> list[str]:
     """
     Ask a server which commands and tags it has beside those of beanstalkd; this is safe with any.

@@ -37,7 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
     ("tube_names", "console"),
     ("client", "logs"),
-    ("inspect",),
+    ("connections", "inspect"),
     ("rewrite", "v7"),
     ("salvage",),
     ("cli",),
@@ -55,8 +55,8 @@ PURE_MODULES = (
     "server.bindings", "server.execution_context", "server.executor", "server.incoming",
     "server.incoming_jobs", "server.reply_queue", "server.access.guard",
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
-    "client.announcement", "client.extension_specs", "client.outbox", "client.reading",
-    "client.stats", "client.tubes", "client.pool.hashing",
+    "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
+    "client.reading", "client.stats", "client.tls.faults", "client.tubes", "client.pool.hashing",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 

@@ -1,133 +1,196 @@
 """
-Where a server is, as text: an endpoint of Twisted's, or HOST:PORT.
+Where a server is, as text, for the client, the worker and all tools:
+
+- ``HOST:PORT``, ``HOST``, ``[::1]:PORT``, ``tcp:HOST:PORT``: TCP;
+- ``unix:PATH``: a UNIX socket;
+- ``tls://[TOKEN@]HOST[:PORT][?ca=FILE&cert=FILE&key=FILE&name=NAME]``: TLS;
+- ``tls:HOST:PORT``, with ``:trustRoots=FOLDER``, ``:certificate=FILE`` and ``:privateKey=FILE``
+  behind it if need be: the same as Twisted writes it;
+- ``beanstalk://[TOKEN@]HOST[:PORT]``: TCP, with a token.
+
+In those with ``://``, ``%`` and two hexadecimal digits stand for any byte.
 """
 
 import re
-from ipaddress import ip_address
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 from urllib.parse import unquote
-
-from twisted.internet.endpoints import clientFromString
-from twisted.internet.interfaces import IStreamClientEndpoint
 
 DEFAULT_PORT: Final = 11300
 """beanstalkd's."""
 
-ENDPOINTS: Final = ("tcp:", "unix:", "tls:", "ssl:")
-"""What begins so is an endpoint of Twisted's already, of a kind that we know."""
-
-URL: Final = "beanstalk://"
-"""What an address begins with that may have a token in it."""
-
 PORTS: Final = range(1, 65_536)
 """TCP's."""
 
-_OTHER_ENDPOINT: Final = re.compile(r"[A-Za-z]\w*:[^:]*:")
-"""A kind of endpoint that a plug-in may bring, and its parts; a plain HOST:PORT has one colon."""
+PLAIN_URL: Final = "beanstalk://"
+TLS_URL: Final = "tls://"
+URLS: Final = (PLAIN_URL, TLS_URL)
+"""What an address begins with that may have a token in it."""
+
+FORMS: Final = f"HOST:PORT, {TLS_URL}HOST:PORT or unix:PATH"
+"""How an address is written, for people."""
+
+URL_FORMS: Final = (
+    f"{PLAIN_URL}[TOKEN@]HOST:PORT or {TLS_URL}[TOKEN@]HOST:PORT?ca=FILE&cert=FILE&key=FILE"
+    "&name=NAME"
+)
+"""The same of those that may have a token."""
+
+SHOWN_VARIABLE: Final = "BEANSTALK_TOKEN"
+"""The variable of the environment from which commands take the token that they show."""
+
+MAX_TOKEN_LINE: Final = 1024
+"""Characters of a file that are looked at for a token; a token has 200 at most."""
 
 
-def without_token(text: str) -> tuple[str, str | None]:
+class Tls(NamedTuple):
     """
-    Part ``beanstalk://:TOKEN@HOST:PORT``.
+    How TLS is spoken.
 
-    :return: the address, and the token; None if there is none.  Any other text is an address.
-    :raise ValueError: it begins so and is none, which is not shown, since it may have a token.
+    :ivar ca: the certificates that are trusted, a file or a folder of ``*.pem``; None for those
+        that the system trusts.
+    :ivar cert: our own certificate, a file, and those of its chain behind it; None for none.
+    :ivar key: its private key, a file; None if it is in the file of the certificate.
+    :ivar name: the name that the server's certificate must have; None for the host's.
     """
-    if not text.startswith(URL):
-        return text, None
-    login, at, place = text.removeprefix(URL).rpartition("@")
-    name, _, token = login.partition(":")
-    if not place or "/" in place or bool(at) != bool(token) or name:
-        raise ValueError(f"no server: write {URL}HOST:PORT or {URL}:TOKEN@HOST:PORT")
-    return place, unquote(token) or None
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    name: str | None = None
 
 
-def endpoint(text: str) -> str:
+OPTIONS: Final = Tls._fields
+"""Of an address that begins with ``tls://``."""
+
+TWISTED_OPTIONS: Final = {"trustRoots": "ca", "certificate": "cert", "privateKey": "key"}
+"""Of one that begins with ``tls:``, and what they are called here."""
+
+
+class Address(NamedTuple):
     """
-    Make an endpoint's text of ``HOST``, ``HOST:PORT``, ``[::1]:PORT`` or what is one already.
+    Where a server is: a host and port, or the path of a UNIX socket.
 
+    :ivar port: 0 for a UNIX socket.
+    :ivar tls: how it is spoken; None for plain TCP.
+    :ivar token: shown before anything else; None for none.
+    """
+
+    host: str
+    port: int
+    tls: Tls | None = None
+    token: str | None = None
+
+    def __str__(self) -> str:
+        """
+        Name the server, without the token and the files.
+        """
+        if not self.port:
+            return f"unix:{self.host}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{TLS_URL if self.tls else ''}{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"<Address {self}>"
+
+    @property
+    def name(self) -> str:
+        """
+        The name that the server's certificate must have.
+        """
+        return (self.tls and self.tls.name) or self.host
+
+    def showing(self, token: Callable[[], str | None]) -> "Address":
+        """
+        Give the same with a token, unless it has one.
+
+        :param token: gives it, or None for none; called only if it is needed.
+        """
+        return self if self.token else self._replace(token=token())
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """
+        Read an address.
+
+        :raise ValueError: it is none; what may have a token in it is not shown.
+        """
+        for scheme in URLS:
+            if text.startswith(scheme):
+                return _parse_url(text.removeprefix(scheme), scheme == TLS_URL)
+        kind, colon, rest = text.partition(":")
+        if colon and kind == "unix":
+            if not rest:
+                raise ValueError(f"{text!r} is no server: write unix:PATH")
+            return cls(rest, 0)
+        if "@" in text:
+            raise ValueError(f"no server: write {URL_FORMS}")
+        if colon and kind == "tls":
+            return _parse_tls(rest, text)
+        return cls(*place(text.removeprefix("tcp:"), text))
+
+
+_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+(%\w+)?")
+_PARTS: Final = re.compile(r":(?=\w+=)")
+
+
+def place(text: str, whole: str = "") -> tuple[str, int]:
+    """
+    Read ``HOST:PORT``, ``HOST`` or ``[::1]:PORT``.
+
+    :param whole: what to show if it is none.
+    :return: the host and the port.
     :raise ValueError: it is none.
     """
-    if text.startswith(URL):
-        # It is not shown: it may have a token.
-        raise ValueError(f"no server: an address that begins with {URL} cannot stand here")
-    if text.startswith(ENDPOINTS):
-        _check_place(text)
-        return text
-    if _OTHER_ENDPOINT.match(text) and not _is_address(text):
-        return text
     host, colon, port = text.rpartition(":")
-    if not colon or port.endswith("]") or (":" in host and not host.endswith("]")):
+    if not colon or (":" in host and not host.endswith("]")) or port.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) not in PORTS:
-        raise ValueError(f"{text!r} is no server: write HOST:PORT, or an endpoint of Twisted's")
-    return f"tcp:{host.replace(':', chr(92) + ':')}:{port}"
+    is_port = port.isascii() and port.isdigit() and int(port) in PORTS
+    if not host or not is_port or (":" in host and not _IPV6.fullmatch(host)):
+        raise ValueError(f"{whole or text!r} is no server: write {FORMS}; ports are 1 to 65535")
+    return host, int(port)
 
 
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_place(text: str) -> None:
+def _parse_url(text: str, is_tls: bool) -> Address:
     """
-    Refuse an endpoint that would be tried for ever: Twisted takes any number for a port.
+    Read what stands behind the scheme.
+
+    :raise ValueError: it is wrong, and not shown, since it may have a token.
     """
-    kind, *parts = re.split(r"(?<!\\):", text)
-    named = dict(part.split("=", 1) for part in parts if "=" in part)
-    unnamed = [part for part in parts if "=" not in part]
-    if kind == "unix":
-        if not (named.get("path") or "".join(unnamed[:1])):
-            raise ValueError(f"{text!r} is no server: write unix:PATH")
-        return
-    port = named.get("port") or "".join(unnamed[1:2])
-    if not port.isascii() or not port.isdigit() or int(port) not in PORTS:
-        raise ValueError(f"{text!r} is no server: write {kind}:HOST:PORT, a port being 1 to 65535")
+    where, has_query, query = text.partition("?")
+    login, at, where = where.rpartition("@")
+    token = login.removeprefix(":")
+    is_login = bool(at) == bool(token) and ":" not in token
+    if not is_login or not where or "/" in where or (has_query and not is_tls):
+        raise ValueError(f"no server: write {URL_FORMS}")
+    tls = _parse_query(query if has_query else None) if is_tls else None
+    return Address(*place(where), tls, unquote(token) or None)
 
 
-def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
-    """
-    Make the endpoint that a text describes.
-
-    :param text: as `endpoint` takes it.
-    :raise ValueError: there is no such kind here, or it does not take these options.
-    """
-    try:
-        made: IStreamClientEndpoint = clientFromString(reactor, endpoint(text))
-    except NameError as problem:
-        # Twisted's way to say that it has found no OpenSSL.
-        why = "TLS needs more packages; run: pip install 'twisted[tls]'"
-        raise ValueError(f"{text!r}: {why} ({problem})") from None
-    except Exception as problem:  # A plug-in may raise any.
-        if str(problem).startswith(f"{text!r} is no server"):
-            raise
-        raise ValueError(f"{text!r} is no server: {problem}") from None
-    return made
+def _parse_query(text: str | None) -> Tls:
+    pairs = [part.partition("=") for part in text.split("&")] if text is not None else []
+    names = [name for name, _, _ in pairs]
+    for name, _, value in pairs:
+        if name not in OPTIONS or names.count(name) > 1 or not value:
+            known = ", ".join(f"{each}=" for each in OPTIONS)
+            raise ValueError(f"no server: behind ? stand {known} each once, & between them")
+    return _tls({name: unquote(value) for name, _, value in pairs})
 
 
-def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
-    """
-    Give an endpoint as an object.
-
-    :param place: an object, or text as `endpoint` takes it.
-    :raise ValueError: the text names no server.
-    :raise TypeError: it is neither.
-    """
-    if isinstance(place, str):
-        return connectable(reactor, place)
-    if not callable(getattr(place, "connect", None)):
-        raise TypeError(f"a server is HOST:PORT or an endpoint of Twisted's, not {place!r}")
-    return place
+def _tls(options: dict[str, str]) -> Tls:
+    if "key" in options and "cert" not in options:
+        raise ValueError("no server: a key= is of no use without its certificate, cert=")
+    return Tls(**options)
 
 
-def the_reactor() -> Any:
-    """
-    Give the one that is installed, or install the default.
-    """
-    from twisted.internet import reactor
-
-    return reactor
+def _parse_tls(rest: str, text: str) -> Address:
+    where, *parts = _PARTS.split(rest)
+    options = dict(part.split("=", 1) for part in parts)
+    if set(options) - set(TWISTED_OPTIONS):
+        known = ", ".join(f":{each}=" for each in TWISTED_OPTIONS)
+        raise ValueError(
+            f"{text!r} is no server: write {FORMS}; behind tls:HOST:PORT stand {known}"
+        )
+    named = {TWISTED_OPTIONS[name]: value for name, value in options.items()}
+    return Address(*place(where, text), _tls(named))

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import (
     IDelayedCall,
     IPushProducer,
     IReactorTime,
+    ISSLTransport,
     IStreamClientEndpoint,
     ITCPTransport,
 )
@@ -29,10 +30,10 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client import extension_specs as extended
-from beanstalk_twisted.client.addresses import endpoint_of, the_reactor, without_token
 from beanstalk_twisted.client.announcement import Announcement
 from beanstalk_twisted.client.command_specs import CommandSpec, Reply
 from beanstalk_twisted.client.deadline import Deadline, cancel
+from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
 from beanstalk_twisted.client.exchange import RESERVING, WAITING, Exchange
 from beanstalk_twisted.client.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.flow_control import FlowControl
@@ -145,6 +146,8 @@ class Connection(Protocol, ExtensionCommands):
             self._part_timer = self._clock.callLater(PART_S, self._cut)
             self.transport.unregisterProducer()
             lose_half = getattr(self.transport, "loseWriteConnection", None)
+            if ISSLTransport.providedBy(self.transport):
+                lose_half = None  # Its end is said in TLS, and that of the server is waited for.
             (lose_half if sends_no_more and lose_half else self.transport.loseConnection)()
 
     def abort(self, reason: Exception) -> None:
@@ -459,14 +462,14 @@ def connect(
 
     :param dialect: what the server's port speaks, ``modern`` or ``v1``.
     :param token: shown before anything else; None for none, or for that of the address.
-    :return: fails with `errors.Unauthorized` if the token is nobody's.
+    :return: fails with `errors.Unauthorized` if the token is nobody's, and with `errors.TlsFailed`
+        if TLS does.
     """
     reactor = reactor or the_reactor()
     if isinstance(endpoint, str):
         endpoint, in_address = without_token(endpoint)
         token = token or in_address
-    name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
-    protocol = Connection(reactor, grace_s=grace_s, dialect=dialect, server=name)
+    protocol = Connection(reactor, grace_s=grace_s, dialect=dialect, server=shown(endpoint))
     made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
     return made if token is None else made.addCallback(_authorized, token)
 

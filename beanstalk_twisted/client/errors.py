@@ -7,6 +7,8 @@ All say whether the command was carried out: an `ErrorReply` is the server's wor
 
 from typing import ClassVar, Final
 
+from beanstalk_twisted.client.tls.faults import TlsFault
+
 
 class ClientError(Exception):
     """
@@ -207,18 +209,56 @@ class ServerDown(ClientError):
     on no other server; those of the others go on.  Nothing was carried out.
 
     :ivar server: its name; of several, their names with commas.
+    :ivar reason: why the newest try to connect has failed; None of several servers.
     """
 
-    def __init__(self, command: str, *servers: str) -> None:
+    def __init__(
+        self, command: str, *servers: str, reason: BaseException | None = None
+    ) -> None:  # fmt: skip
         self.server = ", ".join(servers)
         gone, wait = "server", "its tubes wait for it"
         if len(servers) > 1:
             gone, wait = "servers", "their tubes wait for them"
+        why = "" if reason is None else f" ({without_server(reason)})"
         super().__init__(
-            f"{command}: not carried out: no connection to the {gone} {self.server}; {wait}, and "
-            "no other server takes them"
+            f"{command}: not carried out: no connection to the {gone} {self.server}{why}; {wait}, "
+            "and no other server takes them"
         )
         self.command = command
+        self.reason = reason
+
+
+class TlsFailed(ClientError):
+    """
+    TLS could not be agreed on with the server, or one side does not trust the other.  Nothing was
+    carried out.
+
+    :ivar server: as it is named without a token and files.
+    :ivar fault: what is wrong, and what to do about it.
+    """
+
+    def __init__(
+        self, server: str, fault: TlsFault, command: str = "", job_id: int | None = None
+    ) -> None:  # fmt: skip
+        subject = f"{_subject(command, job_id)}: not carried out: " if command else ""
+        super().__init__(f"{subject}{server}: {fault}")
+        self.command = command
+        self.job_id = job_id
+        self.server = server
+        self.fault = fault
+
+    def of(self, command: str, job_id: int | None) -> "TlsFailed":
+        """
+        Give the same for a command that has waited for the connection.
+        """
+        return TlsFailed(self.server, self.fault, command, job_id)
+
+
+def without_server(reason: BaseException) -> object:
+    """
+    Give what to say of a reason where the server is named already.
+    """
+    return reason.fault if isinstance(reason, TlsFailed) else reason
 
 
 class NotInDialect(ClientError):

@@ -12,6 +12,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.client.errors import without_server
+
 FIRST_S: Final = 0.1
 """Before the first try again, seconds: a server that is restarted is often back at once."""
 
@@ -83,14 +85,22 @@ _log = Logger(namespace=SERVER_LOG)
 class LoggedEndpoint:
     """
     An endpoint that logs when its server becomes unavailable, and when it is available again.
+
+    :ivar trouble: why it could not be used the last time; None when it could.
     """
 
-    def __init__(self, endpoint: IStreamClientEndpoint, name: str, logs: bool) -> None:
+    def __init__(
+        self, endpoint: IStreamClientEndpoint, name: str, logs: bool,
+        failed: Callable[[BaseException], object] = lambda why: None,
+    ) -> None:  # fmt: skip
         """
         :param name: the server, as the application has named it.
         :param logs: whether anything is told.
+        :param failed: called when there is no connection, with the reason, each time.
         """
         self.name = name
+        self.trouble: BaseException | None = None
+        self._tell_failed = failed
         self._endpoint = endpoint
         self._logs = logs
         self._is_unavailable = False
@@ -113,15 +123,18 @@ class LoggedEndpoint:
         It cannot be used, or not yet.
         """
         was_unavailable, self._is_unavailable = self._is_unavailable, True
+        self.trouble = why
         if self._logs and not was_unavailable:
             _log.warn("no connection to {server}: {why}; retrying",
-                      server=self.name, why=why)  # fmt: skip
+                      server=self.name, why=without_server(why))  # fmt: skip
+        self._tell_failed(why)
 
     def available(self) -> None:
         """
         It has answered.
         """
         was_unavailable, self._is_unavailable = self._is_unavailable, False
+        self.trouble = None
         if self._logs and was_unavailable:
             _log.info("connected to {server}", server=self.name)
 

@@ -30,12 +30,12 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.addresses import endpoint_of, the_reactor, without_token
 from beanstalk_twisted.client.command_specs import CommandSpec
 from beanstalk_twisted.client.connection import (
     GRACE_S,
     Connection,
 )
+from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
 from beanstalk_twisted.client.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, first_error
@@ -87,8 +87,9 @@ class Client(ClientService, ExtensionCommands):
         token: str | None = None,
     ) -> None:  # fmt: skip
         """
-        :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
-            as ``unix:/run/bs.sock``; ``beanstalk://:TOKEN@127.0.0.1:11300`` has the token in it.
+        :param endpoint: where the server is: an address as of `client.addresses`, such as
+            ``127.0.0.1:11300`` or ``tls://TOKEN@queue.example?ca=FILE``, or an endpoint of
+            Twisted's.
         :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
         :param connected: called when a connection is there and its tubes are restored.
         :param lost: called when a connection is lost that was.
@@ -98,7 +99,8 @@ class Client(ClientService, ExtensionCommands):
         :param dialect: what the server's port speaks, ``modern`` or ``v1``, which has fewer
             commands and is never probed.
         :param token: shown on each connection before anything else (`auth`); None for none.
-        :raise ValueError: the text names no server, there is no such dialect, or v1 has a token.
+        :raise ValueError: the text names no server, or a file that cannot be used; there is no such
+            dialect, or v1 has a token.
         :raise TypeError: it is neither text nor an endpoint.
         """
         check_dialect(dialect)
@@ -112,8 +114,8 @@ class Client(ClientService, ExtensionCommands):
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
-        name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
-        self._logged_endpoint = LoggedEndpoint(endpoint_of(reactor, endpoint), name, logs)
+        way = endpoint_of(reactor, endpoint)
+        self._logged_endpoint = LoggedEndpoint(way, shown(endpoint), logs, self._not_there)
         super().__init__(self._logged_endpoint, factory, self._backoff, reactor)
         self._reactor = reactor
         self._grace_s = grace_s
@@ -161,6 +163,13 @@ class Client(ClientService, ExtensionCommands):
         else:
             self._wait(request)
         return deferred
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """
+        Why the newest try to connect has failed; None if it has not.
+        """
+        return self._logged_endpoint.trouble
 
     def room(self) -> Deferred[None]:
         """
@@ -323,11 +332,31 @@ class Client(ClientService, ExtensionCommands):
         late; nobody is to wait for it.
         """
         self._backoff.turned_away()
+        self._let_nobody_wait(
+            error, lambda _: errors.Unauthorized(error.command, error.job_id, error.tube)
+        )
+
+    def _not_there(self, why: BaseException) -> None:
+        """
+        There is no connection.  A certificate that is wrong stays so until somebody has seen to it;
+        what else is wrong, such as that the server is being restarted, is waited for.
+        """
+        if isinstance(why, errors.TlsFailed) and not why.fault.may_pass:
+            # In another turn, as of `_in_another_turn`: whoever is told may ask for anything.
+            self._reactor.callLater(0, self._not_trusted, why)
+
+    def _not_trusted(self, why: errors.TlsFailed) -> None:
+        if self._ready is None:
+            self._let_nobody_wait(why, lambda each: why.of(each.spec.name, each.job_id))
+
+    def _let_nobody_wait(
+        self, error: Exception, of: Callable[[Pending], errors.ClientError]
+    ) -> None:
         waiting, self._waiting = self._waiting, OrderedDict()
         self._waiting_bytes = 0
         for request in waiting:
             if not request.is_forgotten:
-                request.fail(errors.Unauthorized(error.command, error.job_id, error.tube))
+                request.fail(of(request))
         self._flow.close(error)
 
     def _begin(self, connection: Connection) -> None:

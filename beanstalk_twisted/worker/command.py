@@ -24,6 +24,7 @@ from twisted.logger import (
     globalLogBeginner,
 )
 
+from beanstalk_twisted.client.addresses import FORMS, MAX_TOKEN_LINE, SHOWN_VARIABLE
 from beanstalk_twisted.client.reconnecting import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape
@@ -37,12 +38,6 @@ from beanstalk_twisted.worker.verdicts import Bury, Delete
 PROGRAM: Final = "beanstalk-work"
 SERVER: Final = "BEANSTALK_SERVER"
 """The variable that names the server."""
-
-SHOWN: Final = "BEANSTALK_TOKEN"
-"""The variable that has the token to be shown to it."""
-
-MAX_TOKEN: Final = 1024
-"""Characters of a file that are looked at for a token."""
 
 _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -124,10 +119,10 @@ def token_of(path: str | None) -> str | None:
     :raise ValueError: the file cannot be read.
     """
     if path is None:
-        return os.environ.get(SHOWN) or None
+        return os.environ.get(SHOWN_VARIABLE) or None
     try:
         with open(path, encoding="ascii", errors="replace") as file:
-            return file.readline(MAX_TOKEN).strip()
+            return file.readline(MAX_TOKEN_LINE).strip()
     except OSError as problem:
         raise ValueError(f"--token-file {path}: {problem.strerror}") from None
 
@@ -201,7 +196,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     show_default=True,
     show_envvar=True,
     metavar="SERVER",
-    help="HOST:PORT, unix:PATH, or an endpoint of Twisted's.",
+    help=f"{FORMS}, or an endpoint of Twisted's.",
 )
 @click.option(
     "--token-file",

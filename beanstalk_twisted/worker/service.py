@@ -12,10 +12,10 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client.addresses import the_reactor
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.deadline import cancel
+from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged

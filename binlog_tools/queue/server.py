@@ -81,8 +81,6 @@ def _unauthorized(what: str, tube: bytes) -> str:
     What a refusal for lack of a right means, and how to find out which.
     """
     command, *about = what.split()
-    if command == "auth":
-        return ": the token is nobody's"
     asked = command
     if command in OF_TUBE_IN_USE and tube:
         asked += f" {tube.decode()}"

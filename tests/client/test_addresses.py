@@ -1,76 +1,87 @@
 """
-What names mean.
+What addresses mean, to the client and to the tools.
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import Any, cast
-
 import pytest
-from twisted.internet.endpoints import clientFromString
 
-from beanstalk_twisted.client.addresses import connectable, endpoint
-from beanstalk_twisted.client.service import Client
-from tests.conftest import the_reactor
+from beanstalk_twisted.client.addresses import Address, Tls
+from beanstalk_twisted.client.endpoints import endpoint
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "host", "port", "shown"),
     [
-        ("queue.example", "tcp:queue.example:11300"), ("10.0.0.1:7", "tcp:10.0.0.1:7"),
-        ("[::1]:7", "tcp:\\:\\:1:7"), ("::1", "tcp:\\:\\:1:11300"),
-        ("unix:/run/bs.sock", "unix:/run/bs.sock"), ("tcp:host:1", "tcp:host:1"),
-        ("tcp:host=h:port=65535", "tcp:host=h:port=65535"), ("unix:path=/s", "unix:path=/s"),
-        ("tcp:\\:\\:1:7:timeout=5", "tcp:\\:\\:1:7:timeout=5"),
-        ("fe80::1", "tcp:fe80\\:\\:1:11300"),
+        ("host", "host", 11300, "host:11300"), ("host:1", "host", 1, "host:1"),
+        ("tcp:host:1", "host", 1, "host:1"), ("[::1]:65535", "::1", 65535, "[::1]:65535"),
+        ("fe80::1", "fe80::1", 11300, "[fe80::1]:11300"), ("[::1]", "::1", 11300, "[::1]:11300"),
+        ("tls", "tls", 11300, "tls:11300"), ("unix", "unix", 11300, "unix:11300"),
+        ("unix:/run/a@b", "/run/a@b", 0, "unix:/run/a@b"),
+        ("beanstalk://host", "host", 11300, "host:11300"),
     ],
 )  # fmt: skip
-def test_a_server_may_be_named_in_short(text: str, meant: str) -> None:
-    assert endpoint(text) == meant
-    clientFromString(the_reactor(), meant)
+def test_a_server_is_named_like_this(text: str, host: str, port: int, shown: str) -> None:
+    address = Address.parse(text)
+    assert address == (host, port, None, None)
+    assert str(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "tls"),
+    [
+        ("tls:host", "host", 11300, Tls()),
+        ("tls:host:1:trustRoots=/a folder", "host", 1, Tls("/a folder")),
+        ("tls:[::1]:1:certificate=c:privateKey=k", "::1", 1, Tls(None, "c", "k")),
+        ("tls://host", "host", 11300, Tls()), ("tls://[::1]:7", "::1", 7, Tls()),
+        ("tls://host:1?ca=/a%20b/c.pem", "host", 1, Tls("/a b/c.pem")),
+        ("tls://h?name=q&key=k&cert=c%2Cd&ca=r+s", "h", 11300, Tls("r+s", "c,d", "k", "q")),
+    ],
+)  # fmt: skip
+def test_and_like_this_for_tls(text: str, host: str, port: int, tls: Tls) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port, address.tls) == (host, port, tls)
+    assert address.name == (tls.name or host)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}://s%65cret@host:1", "{}://:secret@host:1", "{}://secret@[::1]"],
+)
+@pytest.mark.parametrize("scheme", ["tls", "beanstalk"])
+def test_a_token_stands_before_the_host_and_is_never_shown(scheme: str, text: str) -> None:
+    address = Address.parse(text.format(scheme))
+    assert address.token == "secret"
+    for shown in (f"{address}", f"{address!r}", endpoint(text.format(scheme))):
+        assert "secret" not in shown and "s%65cret" not in shown
+    assert address.showing(lambda: "other") is address
+    assert Address.parse("h").showing(lambda: "other").token == "other"
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", ":1", "host:0", "host:65536", "host:port", "tcp:", "tcp:x", "tcp:x:0", "tcp:x:65536",
-        "tcp:x:y", "tcp:x:port=99999999", "tls:", "tls:x", "ssl:x:0", "unix:", "unix:path=",
+        "", ":1", "host:", "host:x", "host:0", "host:65536", "host:-1", "unix:", "ssl:host:1",
+        "tcp:", "tls:", "tls::1", "tls:host:0", "tls:host:1:roots=x", "tls:host:trustRoots",
+        "udp:host:1", "http://host", "tls://", "tls://?ca=x", "tls://host/", "tls://host:0",
+        "tls://host?", "tls://host?ca", "tls://host?ca=", "tls://host?ca=a&ca=b", "tls://host?x=y",
+        "tls://host?key=k", "beanstalk://host?ca=x", "beanstalk://",
     ],
 )  # fmt: skip
-def test_what_names_no_server_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no server"):
-        endpoint(text)
+def test_and_not_like_this(text: str) -> None:
+    with pytest.raises(ValueError, match="no server:"):
+        Address.parse(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["nothing:x:1", "tcp:x:1:no=1", "tcp:x:1:timeout=x", "unix:/s:timeout=x"]
-)
-def test_options_that_an_endpoint_does_not_take_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no server"):
-        connectable(the_reactor(), text)
-
-
-@pytest.mark.parametrize("text", ["tls:x:1", "ssl:x:1"])
-def test_tls_works_or_says_what_is_missing(text: str) -> None:
-    if find_spec("OpenSSL") is None:
-        with pytest.raises(ValueError, match="TLS needs more packages"):
-            connectable(the_reactor(), text)
-    else:
-        connectable(the_reactor(), text)
-
-
-@pytest.mark.parametrize("text", ["127.0.0.1:11300", "tcp:127.0.0.1:11300", "127.0.0.1"])
-def test_a_client_takes_a_server_as_the_commands_do(text: str) -> None:
-    made = cast(Any, Client(text))._logged_endpoint._endpoint
-    assert (made._host, made._port) == ("127.0.0.1", 11300)
-
-
-def test_a_kind_of_endpoint_that_a_plug_in_may_bring_is_left_to_twisted() -> None:
-    assert endpoint("other:host:1") == "other:host:1"
-
-
-@pytest.mark.parametrize("place", [None, 11300, ("127.0.0.1", 11300)])
-def test_what_can_be_no_server_is_refused_at_once(place: Any) -> None:
-    with pytest.raises(TypeError, match="a server is HOST:PORT or an endpoint"):
-        Client(place)
+    "text",
+    [
+        "secret@host", "tsl://secret@host", "tls://@host", "tls://a:secret@host", "tls://secret@",
+        "tls://secret@host?x=secret", "tls://secret@host:x", "tls://secret@host/secret",
+    ],
+)  # fmt: skip
+def test_what_may_have_a_token_is_not_shown_when_it_is_wrong(text: str) -> None:
+    for read in (Address.parse, endpoint):
+        with pytest.raises(ValueError, match="no server:") as caught:
+            read(text)
+        assert "secret" not in str(caught.value)

@@ -11,9 +11,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.addresses import without_token
 from beanstalk_twisted.client.connection import Connection, connect
-from beanstalk_twisted.client.pool.pool import Pool
+from beanstalk_twisted.client.endpoints import without_token
+from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.server.access.authentication import InlineHashing
@@ -224,6 +224,8 @@ def test_what_can_be_no_token_is_not_sent_and_not_shown(token: str) -> None:
         ("beanstalk://host", "host", None),
         ("beanstalk://:secret@host:1", "host:1", "secret"),
         ("beanstalk://:a%40b@[::1]:7", "[::1]:7", "a@b"),
+        ("beanstalk://secret@host:1", "host:1", "secret"),
+        ("tls://secret@host?ca=f", "tls://host?ca=f", "secret"),
     ],
 )
 def test_an_address_may_have_a_token_in_it(text: str, place: str, token: str | None) -> None:
@@ -231,7 +233,7 @@ def test_an_address_may_have_a_token_in_it(text: str, place: str, token: str | N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "secret@host", "name:secret@host", ":secret@", ":@host", ":secret@host/path"]
+    "text", ["", "name:secret@host", ":secret@", ":@host", ":secret@host/path"]
 )
 def test_a_wrong_address_is_not_shown(text: str) -> None:
     with pytest.raises(ValueError, match="no server: write") as caught:
@@ -245,10 +247,25 @@ def test_the_token_of_an_address_is_in_no_name_of_the_server() -> None:
     assert SECRET not in repr(vars(client._logged_endpoint))
 
 
-def test_the_client_for_several_servers_takes_none_and_does_not_show_it() -> None:
-    with pytest.raises(ValueError, match="cannot stand here") as caught:
-        Pool([f"beanstalk://:{SECRET}@127.0.0.1:1"], reactor=World().clock)
-    assert SECRET not in str(caught.value)
+def test_the_client_for_several_servers_shows_it_on_all_its_connections() -> None:
+    world = World()
+    guarded(world)
+    clock: Any = world.clock
+    pool = Pool([Server(world.endpoint, "one")], ["t"], reactor=clock, token=SECRET)
+    pool.startService()
+    world.settle()
+    put = world.result(pool.put("t", b"x"))
+    taken = world.result(pool.reserve())
+    assert (put.id, taken.id, len(world.links)) == (1, 1, 2)
+    stopped = pool.stopService()
+    world.settle()
+    assert result(stopped) is None
+
+
+def test_the_client_for_several_servers_does_not_show_it_to_others() -> None:
+    pool = Pool([f"beanstalk://:{SECRET}@127.0.0.1:1"], ["t"], reactor=World().clock)
+    assert pool.split.server_of("t") == "tcp:127.0.0.1:1"
+    assert SECRET not in repr([vars(each) for each in (pool, *pool._members.values())])
 
 
 def test_v1_has_no_tokens() -> None:

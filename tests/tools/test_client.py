@@ -16,7 +16,6 @@ from binlog_tools.client import (
     Connection,
     Lost,
     Reply,
-    parse_address,
     parse_stats,
     tube_request,
 )
@@ -72,24 +71,6 @@ def test_the_jobs_of_a_batch_belong_to_its_reply() -> None:
 def test_a_server_that_breaks_off_or_is_none_is_lost(raw: bytes) -> None:
     with saying(raw) as connection, pytest.raises(Lost):
         connection.reply()
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("127.0.0.1:11300", ("127.0.0.1", 11300)), ("queue", ("queue", 11300)),
-        ("queue.example:1", ("queue.example", 1)), ("[::1]:65535", ("::1", 65535)),
-        ("::1", ("::1", 11300)), ("[::1]", ("::1", 11300)),
-    ],
-)  # fmt: skip
-def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
-
-
-@pytest.mark.parametrize("text", ["", ":1", "a:", "a:x", "a:0", "a:65536", "a:-1"])
-def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match="write HOST:PORT"):
-        parse_address(text)
 
 
 STRANGE = [b"", b"a b", b"-abc", b"a\n", b"x\r\ndelete 1\r\nuse y", b"caf\xe9", b"x" * 201]

@@ -13,15 +13,17 @@ that beanstalkd's protocol has.  A job given out in the same moment is ready aga
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.internet.endpoints import connectProtocol
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.endpoints import endpoint_of, without_token
 from beanstalk_twisted.client.methods import watch_only
 from beanstalk_twisted.client.pending import Ended, lose_all
 
@@ -48,6 +50,33 @@ class PoolJob:
     job_connection: "JobConnection | None" = field(default=None, repr=False, compare=False)
 
 
+class Entrance(NamedTuple):
+    """
+    The way into one server.
+
+    :ivar token: shown on each connection before anything else; None for none.
+    """
+
+    endpoint: Any
+    token: str | None
+
+    @classmethod
+    def of(
+        cls, clock: Any, place: str | IStreamClientEndpoint, token: str | None
+    ) -> "Entrance":  # fmt: skip
+        """
+        :param token: for an address that has none.
+        :raise ValueError: the text names no server.
+        """
+        in_address = None
+        if isinstance(place, str):
+            place, in_address = without_token(place)
+        return cls(endpoint_of(clock, place), in_address or token)
+
+    def __repr__(self) -> str:
+        return f"<Entrance {self.endpoint!r}>"
+
+
 class JobConnection:
     """
     One connection.
@@ -68,12 +97,14 @@ class JobConnection:
 
     async def watch(self) -> None:
         """
-        Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
-        another tube is not ours to do.
+        Show the token, if there is one, and watch the tubes.  Nothing is reserved before the server
+        has confirmed them all: a job of another tube is not ours to do.
         """
         try:
-            tubes = self._job_connections.tubes
-            await gatherResults(watch_only(self.connection, tubes), consumeErrors=True)
+            token, tubes = self._job_connections.entrance.token, self._job_connections.tubes
+            shown = [] if token is None else [self.connection.auth(token)]
+            asked = [*shown, *watch_only(self.connection, tubes)]
+            await gatherResults(asked, consumeErrors=True)
         except FirstError as error:
             self.hang_up()
             assert error.subFailure.value is not None
@@ -137,8 +168,8 @@ class JobConnections:
     """
 
     def __init__(
-        self, name: str, clock: Any, endpoint: Any, tubes: Sequence[str | bytes], grace_s: float,
-        lost: Callable[[str, tuple[int, ...]], object],
+        self, name: str, clock: Any, entrance: Entrance, tubes: Sequence[str | bytes],
+        grace_s: float, lost: Callable[[str, tuple[int, ...]], object],
     ) -> None:  # fmt: skip
         """
         :param tubes: where jobs come from.
@@ -147,7 +178,7 @@ class JobConnections:
         """
         self.name = name
         self.clock = clock
-        self.endpoint = endpoint
+        self.entrance = entrance
         self.tubes = tubes
         self.grace_s = grace_s
         self.polls = 0
@@ -298,7 +329,7 @@ class JobConnections:
 
     async def _new_job_connection(self) -> JobConnection:
         job_connection = JobConnection(self)
-        await connectProtocol(self.endpoint, job_connection.connection)
+        await connectProtocol(self.entrance.endpoint, job_connection.connection)
         self._open.add(job_connection)
         await job_connection.watch()
         return job_connection

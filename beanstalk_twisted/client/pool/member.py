@@ -73,7 +73,7 @@ class PoolMember:
         :raise ServerDown: through the Deferred: it is down, or was before the command was sent.
         """
         if self.is_down:
-            return fail(errors.ServerDown(name, self.name))
+            return fail(self._is_gone(name))
         return self._bind(name, ask(self.client))
 
     def _bind(self, name: str, sent: Deferred[T]) -> Deferred[T]:
@@ -87,10 +87,13 @@ class PoolMember:
             is_given_up = sent not in self._bound
             self._bound.discard(sent)
             if is_given_up and isinstance(answer, Failure) and answer.check(CancelledError):
-                return Failure(errors.ServerDown(name, self.name))
+                return Failure(self._is_gone(name))
             return answer
 
         return sent.addBoth(answered)
+
+    def _is_gone(self, command: str) -> errors.ServerDown:
+        return errors.ServerDown(command, self.name, reason=self.client.trouble)
 
     # Up and down.
 
@@ -113,9 +116,11 @@ class PoolMember:
     def _give_up(self) -> None:
         self._timer = None
         self.is_down = True
+        trouble = self.client.trouble
         self._log.warn(
-            "no connection to the server {server} for {seconds:g} s: its tubes wait for it",
+            "no connection to the server {server} for {seconds:g} s{why}: its tubes wait for it",
             server=self.name, seconds=self._patience_s,
+            why="" if trouble is None else f" ({errors.without_server(trouble)})",
         )  # fmt: skip
         bound, self._bound = self._bound, set()
         for sent in bound:

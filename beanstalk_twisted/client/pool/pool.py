@@ -16,14 +16,19 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from beanstalk_twisted.client import addresses
 from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client.addresses import the_reactor
+from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, CommandSpec, Job
 from beanstalk_twisted.client.connection import GRACE_S
+from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.extension_specs import JobPage, NewJob
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
-from beanstalk_twisted.client.pool.connections import JobConnection, JobConnections, PoolJob
+from beanstalk_twisted.client.pool.connections import (
+    Entrance,
+    JobConnection,
+    JobConnections,
+    PoolJob,
+)
 from beanstalk_twisted.client.pool.fleet import Misplaced, PoolStats, misplaced_on, stats_of
 from beanstalk_twisted.client.pool.hashing import A_TUBE, Split, listed
 from beanstalk_twisted.client.pool.member import PATIENCE_S, PoolMember
@@ -46,9 +51,9 @@ class Server(NamedTuple):
     """
     One server of a pool.
 
-    :ivar endpoint: where it is, such as ``10.0.0.1:11300``, or any endpoint of Twisted's.
-    :ivar name: which tubes it has follows from this.  If it is empty it is the endpoint, written
-        in full: ``tcp:10.0.0.1:11300``.
+    :ivar endpoint: where it is, an address such as ``10.0.0.1:11300``, or an endpoint of Twisted's.
+    :ivar name: which tubes it has follows from this.  If it is empty it is the address, written
+        in full, ``tcp:10.0.0.1:11300`` or ``tls://queue.example:11300``, without a token and files.
     :ivar weight: its share of the tubes, against those of the others.
     """
 
@@ -72,7 +77,7 @@ class Pool(Service):
         changed: Callable[[], object] = lambda: None,
         lost: Callable[[str, tuple[int, ...]], object] = lambda server, jobs: None,
         reactor: Any = None, grace_s: float = GRACE_S,
-        make_client: Callable[..., Client] = Client,
+        make_client: Callable[..., Client] = Client, token: str | None = None,
     ) -> None:  # fmt: skip
         """
         :param servers: all servers; everybody who uses the same tubes has to name the same.
@@ -84,6 +89,8 @@ class Pool(Service):
         :param lost: called with a server's name and the jobs that we had reserved there, when a
             connection is lost; the server gives them to others.
         :param make_client: makes the client of each server, as `Client` itself does.
+        :param token: shown on each connection before anything else, unless the server's address has
+            one; None for none.
         :raise ValueError: there is no server, two have the same name, or something about one, or
             the name of a tube, is not what it should be.
         :raise TypeError: ``servers``, ``tubes`` or ``former`` is one instead of a list, or what is
@@ -97,20 +104,21 @@ class Pool(Service):
             self._splits.append(Split({name: each.weight for name, each in before.items()}))
         self._changed = changed
         client_of = partial(make_client, reactor=self._clock, grace_s=grace_s, logs=False)
-        endpoints = {
-            name: addresses.endpoint_of(self._clock, server.endpoint)
+        entrances = {
+            name: Entrance.of(self._clock, server.endpoint, token)
             for name, server in (before | now).items()
         }
         self._members = {
             name: PoolMember(
-                name, self._clock, partial(client_of, endpoint), patience_s, self._member_changed
+                name, self._clock, partial(client_of, way.endpoint, token=way.token), patience_s,
+                self._member_changed,
             )
-            for name, endpoint in endpoints.items()
-        }
+            for name, way in entrances.items()
+        }  # fmt: skip
         taken_from = self.by_server(tubes)
         job_connections = (
             JobConnections(
-                name, self._clock, endpoints[name], each, grace_s, partial(tell, self._log, lost)
+                name, self._clock, entrances[name], each, grace_s, partial(tell, self._log, lost)
             )
             for name, each in taken_from.items()
         )
@@ -439,7 +447,7 @@ def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[st
             raise TypeError(f"{argument}: each is HOST:PORT or a Server, not {each!r}")
         if not server.name and not isinstance(server.endpoint, str):
             raise ValueError(f"a server needs a name: {server.endpoint!r}")
-        name = server.name or addresses.endpoint(str(server.endpoint))
+        name = server.name or ways.endpoint(str(server.endpoint))
         if name in found:
             raise ValueError(f"two servers of a pool are called {name!r}")
         found[name] = server

@@ -223,7 +223,8 @@ class BlockingReserves:
     def _no_job(self, waiter: Waiter) -> Exception:
         down = [source.member.name for source in self._sources if not source.is_there]
         if len(down) == len(self._sources):
-            return errors.ServerDown(waiter.command, *down)
+            only = self._sources[0].member.client.trouble if len(down) == 1 else None
+            return errors.ServerDown(waiter.command, *down, reason=only)
         return errors.TimedOut(waiter.command)
 
     def _end_who_only_ask(self) -> None:

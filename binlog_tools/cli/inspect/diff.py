@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import click
 
+from beanstalk_twisted.client.addresses import FORMS, URLS, Address
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
 from binlog_tools.cli.opening import load, open_source
-from binlog_tools.client import Connection, parse_address
+from binlog_tools.connections import connect, token_of
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.inspect.comparing import FIELDS, Difference, ServerComparison, compare_logs
@@ -23,7 +24,7 @@ DIFFERENT: Final = 1
 
 @click.command("diff", cls=options.Command)
 @click.argument("a", type=options.LOG)
-@click.argument("b", metavar="B|HOST:PORT")
+@click.argument("b", metavar="B|SERVER")
 @options.of_jobs
 @click.option(
     "--ignore",
@@ -43,7 +44,8 @@ def command(
 
     Jobs are told apart by their ids.  Two logs are compared as a server would load them.  A server
     is asked for each job of the log; how many others it has is told, but not which, since the
-    protocol has no way to list them.  Bodies are compared whole.
+    protocol has no way to list them.  Bodies are compared whole.  It is shown the token in its
+    address, tls://TOKEN@HOST:PORT, or that of BEANSTALK_TOKEN.
 
     In a pipe each line is a job and a field: a, b or both; id; field; value in A; value in B.
 
@@ -70,21 +72,30 @@ def command(
 def _with_server(
     output: Output, a: str, b: str, selection: Selection, ignored: tuple[str, ...], quiet: bool
 ) -> int:
-    try:
-        if ":" not in b:
-            raise ValueError
-        host, port = parse_address(b)
-    except ValueError:
-        fail(USAGE, f"{b}: there is no such log, and it is no HOST:PORT")
-    with Connection(host, port) as line:
+    address = _address(b)
+    with connect(address) as line:
         comparison = ServerComparison(open_source(a), line)
         found = comparison.differences(selection, time.time_ns(), ignored)
         count = _show(output, found, quiet)
         others = comparison.unknown_to_log
     if others and not quiet:
-        warn(f"{b} has {told(others, 'job')} that {a} does not have")
+        warn(f"{address} has {told(others, 'job')} that {a} does not have")
         _tell_others(output, others)
     return count + (others or 0)
+
+
+def _address(text: str) -> Address:
+    """
+    Read where the server is, which may have a token that must not be shown.
+    """
+    try:
+        if ":" not in text:
+            raise ValueError
+        return Address.parse(text).showing(lambda: token_of(None, os.environ))
+    except ValueError as problem:
+        if text.startswith(URLS):
+            fail(USAGE, str(problem))
+        fail(USAGE, f"{text}: there is no such log, and it is no server: {FORMS}")
 
 
 def _tell_others(output: Output, count: int) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import click
 
+from beanstalk_twisted.client.addresses import FORMS, Address
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
 from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.opening import open_source
-from binlog_tools.client import Connection, announced, parse_address
+from binlog_tools.client import announced
+from binlog_tools.connections import connect, token_of
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.new_log import OriginSource
@@ -21,7 +23,7 @@ from binlog_tools.logs.outputs import refuse_inside_sources
 from binlog_tools.rewrite.put_plans import MARKS, Plan, plan
 from binlog_tools.rewrite.putting import GUARD_S, Journal, Put, Putter, Stopped
 
-ADDRESS = options.Parsed("host:port", parse_address)
+ADDRESS = options.Parsed("server", Address.parse)
 
 
 @click.command("replay", cls=options.Command)
@@ -31,7 +33,7 @@ ADDRESS = options.Parsed("host:port", parse_address)
     "address",
     type=ADDRESS,
     required=True,
-    help="The server, HOST:PORT; without a port, 11300.",
+    help=f"The server: {FORMS}; without a port, 11300.",
 )
 @options.of_jobs
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
@@ -51,7 +53,7 @@ ADDRESS = options.Parsed("host:port", parse_address)
 )
 @options.as_json  # fmt: skip
 def command(
-    path: str, address: tuple[str, int], rate: float | None, journal_path: str | None,
+    path: str, address: Address, rate: float | None, journal_path: str | None,
     uncertain: str, is_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
     """
@@ -60,28 +62,30 @@ def command(
     With their priority, TTR and what is left of their delay; buried ones are buried again, in their
     order; tubes that are paused are paused.  Tags go to a server that announces them; what is left
     out is told.  Jobs get new ids, and their counters and ages begin anew.  If it breaks off, run
-    it again: the journal knows what is there already.
+    it again: the journal knows what is there already.  The server is shown the token in the
+    address, tls://TOKEN@HOST:PORT, or that of BEANSTALK_TOKEN.
 
     \b
     Examples:
       binlog-inspect replay /var/lib/bs-old --to 127.0.0.1:11300
       binlog-inspect replay /backup/bs-2026-01-31 --to queue.example:11300 --tube mail --rate 500
     """
-    host, port = address
+    address = address.showing(lambda: token_of(None, os.environ))
     source = open_source(path)
     selection = options.selection(**chosen)
-    journal_path = journal_path or f"binlog-replay-{host}-{port}.journal".replace(os.sep, "_")
+    default = f"binlog-replay-{address.host}-{address.port}.journal".replace(os.sep, "_")
+    journal_path = journal_path or default
     refuse_inside_sources(journal_path, [path])
     uuid = OriginSource.of(source.survey()).store_uuid
     interrupted = _Interrupted()
     try:
-        journal = Journal(journal_path, uuid, f"{host}:{port}")
+        journal = Journal(journal_path, uuid, str(address))
         _settle(journal, uncertain)
-        with Connection(host, port) as line:
+        with connect(address) as line:
             wanted = plan(source, selection, time.time_ns(), frozenset(announced(line)))
             _tell_left_out(wanted)
             putter = Putter(line, journal, time.time_ns, time.sleep, rate)
-            with interrupted, progress(f"putting into {host}:{port}") as report:
+            with interrupted, progress(f"putting into {address}") as report:
                 outcome = putter.run(wanted, lambda: interrupted.has_come, report)
     except Stopped as problem:
         if interrupted.has_come:

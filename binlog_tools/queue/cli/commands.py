@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.version import VERSION
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.parameters import LateGroup, Parsed
 from binlog_tools.console.streams import forgive_stderr
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli.exits import INTERRUPTED, MISSING, PROGRAM, REFUSED, fail, reason
 from binlog_tools.queue.extensions import Missing
 from binlog_tools.queue.moving import Broken

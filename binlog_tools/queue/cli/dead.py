@@ -8,10 +8,11 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import LIMIT_S
+from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.delete import ask
 from binlog_tools.queue.cli.exits import NOTHING, PROGRAM, fail, warn
@@ -51,7 +52,7 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
     """
     if bound is None and yes:
         raise click.UsageError("--yes is for --kick")
-    with address.connect() as line:
+    with connect(address) as line:
         extensions = Extensions(Queue(line))
         if bound is None:
             _show(extensions, tube, is_json)

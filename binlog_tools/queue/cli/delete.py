@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.wording import told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each

@@ -6,9 +6,10 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
+from binlog_tools.connections import WrongToken, connect
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.extensions import Extensions
 from binlog_tools.queue.server import STATES, Queue, Refused
@@ -63,9 +64,9 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     access file gives us no right to more.
     """
     try:
-        with address.connect(timeout) as line:
+        with connect(address, timeout) as line:
             stats = Queue(line).stats()
-    except Refused as problem:
+    except (Refused, WrongToken) as problem:
         if problem.reply != b"UNAUTHORIZED":
             raise
         _show_without_right(is_json)

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import click
 
-from binlog_tools.queue.addresses import Address
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, fail
 from binlog_tools.queue.cli.jobs import each

@@ -6,8 +6,9 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import LIMIT_S
-from binlog_tools.queue.addresses import Address
+from binlog_tools.connections import connect
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.delete import ask, told_counts
 from binlog_tools.queue.cli.exits import NOTHING, warn
@@ -46,7 +47,7 @@ def flush(
       beanstalk flush mail --state buried --yes
     """
     chosen = tuple(dict.fromkeys(states)) or STATES
-    with address.connect() as line:
+    with connect(address) as line:
         queue = Queue(line)
         extensions = Extensions(queue)
         extensions.need("flush-tube", _instead(tube, chosen))

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import text_of, told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.cli.tubes import numbers as as_values

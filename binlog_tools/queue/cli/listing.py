@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.output import TABLE_ROWS, Column, Output, columns
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, fail
 from binlog_tools.queue.cli.tubes import fitting, numbers

@@ -8,9 +8,9 @@ from contextlib import closing
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.output import Output, aside
 from binlog_tools.console.wording import told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.batch_moving import BatchMover, can_batch
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, warn

@@ -11,20 +11,18 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from beanstalk_twisted.client.addresses import FORMS, Address
+from binlog_tools.connections import connect, token_of
 from binlog_tools.console.output import Output
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.console.wording import body_fields, told
-from binlog_tools.queue.addresses import FORMS, Address
 from binlog_tools.queue.server import STATES, Job, Queue, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 SERVER: Final = "BEANSTALK_SERVER"
-SHOWN: Final = "BEANSTALK_TOKEN"
 BEHIND: Final = "beanstalk.token-file"
 """Where click keeps the file of the token that is named behind a subcommand."""
-MAX_TOKEN: Final = 1024
-"""Characters of a file that are looked at for a token."""
 MAX_U32: Final = (1 << 32) - 1
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, unless told: what other clients take."""
@@ -76,9 +74,9 @@ class _ServerOption(click.Option):
         Add the token that is to be shown, unless the address has one.
         """
         address = super().process_value(ctx, value)
-        if not isinstance(address, Address) or address.token is not None:
+        if not isinstance(address, Address):
             return address
-        return address._replace(token=_token(ctx))
+        return address.showing(lambda: _token(ctx))
 
 
 def _token(ctx: click.Context) -> str | None:
@@ -87,13 +85,10 @@ def _token(ctx: click.Context) -> str | None:
     files the one behind the subcommand counts.
     """
     path = ctx.meta.get(BEHIND) or ctx.find_root().params.get("token_file")
-    if path is None:
-        return os.environ.get(SHOWN) or None
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.readline(MAX_TOKEN).strip()
-    except OSError as problem:
-        raise click.UsageError(f"--token-file {path}: {problem.strerror}") from None
+        return token_of(path, os.environ)
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
 
 
 def _note_token_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
@@ -210,7 +205,7 @@ def connected(address: Address) -> Iterator[Queue]:
     """
     A connection to the server, for as long as the block lasts.
     """
-    with address.connect() as line:
+    with connect(address) as line:
         yield Queue(line)
 
 

@@ -10,14 +10,15 @@ from typing import Final, NamedTuple
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.tags import parse_tags
 from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
+from binlog_tools.connections import connect
 from binlog_tools.console.output import Output
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import NS, parse_time
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.lines import lines_of
@@ -267,7 +268,7 @@ def put(
             if state is not None:
                 warn(f"nothing was put: job {job} has, or had, that unique key, and is {state}")
 
-    with address.connect() as line:
+    with connect(address) as line:
         queue = Queue(line)
         has_extra = bool(tags) or at is not None
         if has_extra:

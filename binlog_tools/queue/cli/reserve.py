@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from binlog_tools.queue.addresses import Address
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
 from binlog_tools.queue.cli.exits import NOTHING, fail

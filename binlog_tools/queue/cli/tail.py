@@ -7,9 +7,9 @@ import time
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.printable import escape
 from binlog_tools.console.wording import told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import warn
 from binlog_tools.queue.cli.tubes import numbers

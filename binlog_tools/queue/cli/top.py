@@ -11,10 +11,10 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.printable import escape
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import BARS, told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.keyboard import Keys, keyboard
 from binlog_tools.queue.rates import Row, Snapshot, rows, take_snapshot, total

@@ -9,9 +9,9 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.parameters import Parsed
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED, fail
 from binlog_tools.queue.extensions import Extensions, Policy

@@ -9,9 +9,10 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import LIMIT_S
+from binlog_tools.connections import connect
 from binlog_tools.console.wording import told
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told
@@ -31,7 +32,7 @@ def connected(address: Address, limit_s: float = LIMIT_S) -> Iterator[QueueV1]:
     """
     A connection to the server, for as long as the block lasts.
     """
-    with address.connect(limit_s) as line:
+    with connect(address, limit_s) as line:
         yield QueueV1(line)
 
 
@@ -58,7 +59,7 @@ def put(
     """
     if body is not None and lines:
         raise click.UsageError("--lines reads the input; leave out BODY")
-    with address.connect() as line, deferred_signal(lines) as stop:
+    with connect(address) as line, deferred_signal(lines) as stop:
         requests = one_by_one(lambda each: put_request(each, priority))
         putter = Putter(QueueV1(line), requests, lines)
         putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.output import Output
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import BURIED, DONE, NOTHING, TIMED_OUT
 from binlog_tools.queue.extensions import Extensions

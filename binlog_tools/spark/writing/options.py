@@ -2,11 +2,14 @@
 The options of ``df.write.format("beanstalk")``: what they are called, what they may be.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from binlog_tools.client import LIMIT_S, parse_address
+from beanstalk_twisted.client.addresses import Address
+from binlog_tools.client import LIMIT_S
+from binlog_tools.connections import token_of
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.tube_names import is_tube_name
 
@@ -29,7 +32,9 @@ UNIQUE_S: Final = 86_400
 """Longer than a write and all that repeats it may take, by which time workers may be done."""
 
 OPTIONS: Final[Mapping[str, str]] = {
-    "address": "the server, as `HOST:PORT`; several with commas: partitions go to them in turn",
+    "address": "the server: `HOST:PORT`, `tls://HOST:PORT?ca=FILE` or `unix:PATH`; several with "
+    "commas: partitions go to them in turn",
+    "token": "shown to servers whose address has none, else that of `BEANSTALK_TOKEN`",
     "tube": "for rows that do not say, `default` by default",
     "priority": "likewise, `1024`",
     "delay": "likewise, in seconds, `0`",
@@ -60,7 +65,7 @@ class SinkOptions(NamedTuple):
     :ivar unique_s: how long a unique key is remembered when its job is gone.
     """
 
-    servers: tuple[tuple[str, int], ...]
+    servers: tuple[Address, ...]
     tube: bytes = b"default"
     priority: int = 1024
     delay_s: int = 0
@@ -73,9 +78,12 @@ class SinkOptions(NamedTuple):
     unique_s: int = UNIQUE_S
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> "SinkOptions":
+    def of(
+        cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ
+    ) -> "SinkOptions":  # fmt: skip
         """
         :param options: by names in any case.
+        :param environment: where the token is if no option has it.
         :raise SinkError: one is unknown, missing or no good.
         """
         given = {name.lower(): value for name, value in options.items()}
@@ -83,7 +91,8 @@ class SinkOptions(NamedTuple):
         if not given.get("address"):
             raise _wrong('say which server: .option("address", "127.0.0.1:11300")')
         return cls(
-            _servers(given["address"]), _tube(given.get("tube", "default")),
+            _servers(given["address"], given.get("token") or token_of(None, environment)),
+            _tube(given.get("tube", "default")),
             _number(given, "priority", 1024), _number(given, "delay", 0), _number(given, "ttr", 60),
             _number(given, "window", WINDOW_JOBS, 1, MAX_WINDOW_JOBS),
             _seconds(given, "retryTimeout", RETRY_S), _seconds(given, "timeout", LIMIT_S),
@@ -105,9 +114,10 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             raise _wrong(f"there is no option {name!r}; there are {', '.join(OPTIONS)}")
 
 
-def _servers(text: str) -> tuple[tuple[str, int], ...]:
+def _servers(text: str, token: str | None) -> tuple[Address, ...]:
     try:
-        return tuple(parse_address(each.strip()) for each in text.split(","))
+        found = [Address.parse(each.strip()) for each in text.split(",")]
+        return tuple(each.showing(lambda: token) for each in found)
     except ValueError as problem:
         raise _wrong(f"address: {problem}") from None
 

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import Connection, Lost, announced, parse_stats
+from binlog_tools.connections import connect
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import SinkOptions
@@ -46,11 +48,11 @@ def put_partition(
     :param attempt: how often Spark has tried this task before.
     :raise SinkError: not all are in the queue.
     """
-    host, port = options.servers[partition % len(options.servers)]
-    progress = Progress(folder, partition, f"{host}:{port}") if folder else None
+    server = options.servers[partition % len(options.servers)]
+    progress = Progress(folder, partition, str(server)) if folder else None
     history = _history(attempt, progress)
     try:
-        with _connected(host, port, options.timeout_s, history) as connection:
+        with _connected(server, options.timeout_s, history) as connection:
             puts = _Puts(rows, batches, _most_bytes(connection, history))
             _refuse_unless_known(connection, rows.tags, history)
             runs = progress.fresh(puts) if progress else puts
@@ -93,15 +95,23 @@ def _history(attempt: int, progress: Progress | None) -> str:
     return "nothing was put of this partition by this attempt, the first one of this run"
 
 
-def _connected(host: str, port: int, timeout_s: float, history: str) -> Connection:
+def _connected(server: Address, timeout_s: float, history: str) -> Connection:
     try:
-        return Connection(host, port, timeout_s)
+        return connect(server, timeout_s)
     except Lost as problem:
         raise SinkError(
             "SINK_NO_SERVER",
-            f"{host}:{port}: {problem.strerror}; {history}. Is the server there, and can the "
+            f"{server}: {_why(problem, server)}; {history}. Is the server there, and can the "
             f"executors reach it?",
         ) from None
+
+
+def _why(problem: Lost, server: Address) -> str:
+    """
+    Say what it is, with the file if it is about one of TLS.
+    """
+    is_file = server.tls is not None and problem.filename in server.tls
+    return f"{problem.filename}: {problem.strerror}" if is_file else f"{problem.strerror}"
 
 
 def _most_bytes(connection: Connection, history: str) -> int:

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.wire.tags import has_tags, parse_tags
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
 
-OPTIONS = SinkOptions((("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7, unique_s=8)
+OPTIONS = SinkOptions((Address("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7, unique_s=8)
 KINDS = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.int64(): "bigint"}
 
 

@@ -4,6 +4,7 @@ The options of a write: what is taken, and what is said about the others.
 
 import pytest
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.options import MAX_WINDOW_JOBS, U32_MAX, SinkOptions
 from binlog_tools.tube_names import is_tube_name
@@ -11,14 +12,14 @@ from binlog_tools.tube_names import is_tube_name
 
 def test_only_the_address_has_to_be_given() -> None:
     options = SinkOptions.of({"address": "queue:11301"})
-    assert options == SinkOptions((("queue", 11301),))
+    assert options == SinkOptions((Address("queue", 11301),))
 
 
 def test_the_case_of_an_option_does_not_matter_and_servers_are_listed_with_commas() -> None:
     options = SinkOptions.of(
         {"ADDRESS": "a, b:1", "retrytimeout": "2.5", "resultPath": "/r", "TTR": "7", "tube": "mail"}
     )
-    assert options.servers == (("a", 11300), ("b", 1))
+    assert options.servers == (Address("a", 11300), Address("b", 1))
     assert (options.retry_s, options.result_path, options.ttr_s) == (2.5, "/r", 7)
     assert options.tube == b"mail"
 
@@ -27,8 +28,8 @@ def test_the_case_of_an_option_does_not_matter_and_servers_are_listed_with_comma
     ("wrong", "said"),
     [
         ({}, 'say which server: .option("address", "127.0.0.1:11300")'),
-        ({"address": "a:b"}, "address: 'a:b' is no address: write HOST:PORT"),
-        ({"address": "a", "tubes": "x"}, "there is no option 'tubes'; there are address, tube"),
+        ({"address": "a:b"}, "address: 'a:b' is no server: write HOST:PORT"),
+        ({"address": "a", "tubes": "x"}, "there is no option 'tubes'; there are address, token"),
         ({"address": "a", "path": "/x"}, "a queue has no path"),
         ({"address": "a", "tube": "-x"}, "tube: '-x' is no name of a tube"),
         ({"address": "a", "ttr": "-1"}, "ttr: '-1' is no whole number from 0 to 4294967295"),

@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
+from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import MAX_BATCH_JOBS
 from binlog_tools.queue import direct_moving
-from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.batch_moving import BATCH_JOBS
 from binlog_tools.queue.cli import commands, execution, exits, wait
 from binlog_tools.queue.cli.listing import LISTED

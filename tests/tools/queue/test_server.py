@@ -9,49 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.client import Lost, Reply
-from binlog_tools.queue.addresses import Address, Tls
+from binlog_tools.connections import connect
 from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, tube_name
 from tests.server.access.meeting import guarded, rules
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.queue.lines import MemoryLine
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("host", ("host", 11300)), ("host:1", ("host", 1)), ("tcp:host:1", ("host", 1)),
-        ("[::1]:7", ("::1", 7)), ("fe80::1", ("fe80::1", 11300)), ("tls", ("tls", 11300)),
-        ("unix:/run/bs.sock", ("/run/bs.sock", 0)),
-    ],
-)  # fmt: skip
-def test_a_server_is_named_like_this(text: str, address: tuple[str, int]) -> None:
-    assert Address.parse(text) == (*address, None, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "place", "tls"),
-    [
-        ("tls:host", ("host", 11300), Tls()),
-        ("tls:host:1:trustRoots=/a folder", ("host", 1), Tls("/a folder")),
-        ("tls:[::1]:1:certificate=c:privateKey=k", ("::1", 1), Tls(None, "c", "k")),
-    ],
-)  # fmt: skip
-def test_and_like_this_for_tls(text: str, place: tuple[str, int], tls: Tls) -> None:
-    assert Address.parse(text) == (*place, tls, None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "host:", "host:x", "host:65536", ":1", "unix:", "ssl:host:1", "tcp:", "tls:", "tls::1",
-        "tls:host:0", "tls:host:1:roots=x", "tls:host:trustRoots", "udp:host:1",
-    ],
-)  # fmt: skip
-def test_and_not_like_this(text: str) -> None:
-    with pytest.raises(ValueError):
-        Address.parse(text)
 
 
 @pytest.mark.parametrize("text", ["a b", "", "-a", "ä", "a\r\nquit", "x" * 201])
@@ -137,17 +102,16 @@ def test_a_unix_socket_works_too(tmp_path: Path) -> None:
     socket = tmp_path / "socket"
     address = Address.parse(f"unix:{socket}")
     with pytest.raises(OSError, match="No such file"):
-        address.connect()
+        connect(address)
     with ServerProcess(ours_at_once("-l", f"unix:{socket}"), tmp_path) as server:
         server.wait_for("listening on")
-        with address.connect() as line:
+        with connect(address) as line:
             assert Queue(line).put(b"x", 0, 0, 1) == 1
 
 
 @pytest.mark.parametrize(
     ("what", "meaning"),
     [
-        ("auth", "the token is nobody's"),
         ("stats-tube a", "no right to stats-tube a; ask: beanstalk access check FILE --as NAME "
                          "stats-tube a"),
         ("peek-ready", "no right to peek-ready in_use; ask: beanstalk access check FILE --as NAME "

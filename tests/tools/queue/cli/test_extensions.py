@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.queue.addresses import Address
+from beanstalk_twisted.client.addresses import Address
+from binlog_tools.connections import connect
 from binlog_tools.queue.batch_moving import BATCH_JOBS
 from binlog_tools.queue.server import Queue
 from tests.end_to_end.test_client import ours
@@ -365,7 +366,7 @@ def bodies_of(server: Server, *tubes: str) -> list[bytes]:
     """
     Give the bodies of all jobs of these tubes, when nobody has one reserved any more.
     """
-    with Address.parse(server.address).connect() as line:
+    with connect(Address.parse(server.address)) as line:
         queue = Queue(line)
         while queue.stats()["current-jobs-reserved"] != "0":
             pass  # The server has not noticed yet that the connection is over.

@@ -1,0 +1,315 @@
+"""
+TLS of the clients on Twisted, with real sockets: what works, and what a call is told when it does
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import capturedLogs, formatEvent
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.connection import connect
+from beanstalk_twisted.client.endpoints import connectable
+from beanstalk_twisted.client.pool.pool import Pool
+from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff
+from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.client.tls import faults
+from beanstalk_twisted.worker.service import Worker
+from tests.certificates import Certificates
+from tests.conftest import the_reactor
+from tests.server_process import ServerProcess, ours_at_once
+from tests.tls_server import Listener, Speak, die, hang, relay, say, server_context
+
+BIG = 1 << 20
+MANY = 100
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """
+    A server of ours without TLS; what is given is its port.
+    """
+    with ServerProcess(ours_at_once("-p", 0, "-z", BIG), tmp_path_factory.mktemp("bs")) as server:
+        yield server.port()
+
+
+def soon() -> Backoff:
+    """
+    Try again at once, nearly.
+    """
+    return Backoff(lambda: 1.0, 0.02, 0.1)
+
+
+def sleep(seconds: float) -> Deferred[None]:
+    """
+    Let others have their turn.
+    """
+    return deferLater(the_reactor(), seconds)
+
+
+async def refusal(port: int, *options: str) -> errors.TlsFailed:
+    """
+    Connect, ask for something, and give what is said about it.
+    """
+    text = f"tls://127.0.0.1:{port}?{'&'.join(options)}".removesuffix("?")
+    client = Client(text, backoff=soon(), logs=False)
+    client.startService()
+    with pytest.raises(errors.TlsFailed) as caught:
+        await client.put(b"x")
+    assert caught.value.command == "put"
+    assert str(caught.value).startswith(f"put: not carried out: tls://127.0.0.1:{port}: ")
+    await client.stopService()
+    return caught.value
+
+
+async def test_big_bodies_come_and_go(plain: int, certificates: Certificates) -> None:
+    body = bytes(range(256)) * (BIG // 256)
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        client = Client(f"tls://127.0.0.1:{server.port}?ca={certificates.ca}")
+        client.startService()
+        await client.watch("big")
+        sent = [client.put(body, tube="big") for _ in range(3)]
+        for each in sent:
+            await each
+        for _ in sent:
+            job = await client.reserve_with_timeout(10)
+            assert job.body == body
+            await client.delete(job)
+        await client.quit()
+
+
+@pytest.mark.parametrize("newest", [True, False], ids=["1.3", "1.2"])
+async def test_a_server_that_asks_for_a_certificate(
+    plain: int, certificates: Certificates, newest: bool
+) -> None:
+    context = server_context(
+        certificates.server, certificates.ca, certificates.revocations, newest=newest
+    )
+    ca = f"ca={certificates.ca}"
+    with Listener(relay(context, plain)) as server:
+        ours = await connect(f"tls://localhost:{server.port}?{ca}&cert={certificates.client}")
+        assert "default" in await ours.list_tubes()
+        await ours.quit()
+        wants = "wants" if newest else "may want"
+        told = await refusal(server.port, ca)
+        assert told.fault.why.startswith(f"the server {wants} a certificate of ours; give it")
+        for file, why in (
+            (certificates.revoked_client, "it was revoked"),
+            (certificates.expired_client, "it has expired"),
+            (certificates.stranger, "it does not know its CA"),
+        ):
+            told = await refusal(server.port, ca, f"cert={file}")
+            assert str(told.fault) == f"{file}: the server refuses our certificate: {why}"
+
+
+@pytest.mark.parametrize(
+    ("pem", "why"),
+    [
+        ("expired", "the server's certificate has expired on "),
+        ("wrong_name", "the server's certificate is for elsewhere.example.org, and not for "
+         "127.0.0.1; connect to that name, or say ?name=elsewhere.example.org"),
+        ("other_server", "the server's certificate is not trusted: its CA is not known here; trust "
+         "one with ?ca=FILE behind the address"),
+    ],
+)  # fmt: skip
+async def test_a_wrong_certificate_is_what_a_call_gets_and_the_log_says_once(
+    plain: int, certificates: Certificates, pem: str, why: str
+) -> None:
+    context = server_context(getattr(certificates, pem))
+    with Listener(relay(context, plain)) as server:
+        text = f"tls://127.0.0.1:{server.port}?ca={certificates.ca}"
+        with pytest.raises(errors.TlsFailed) as alone:
+            await connect(text)
+        assert str(alone.value).startswith(f"tls://127.0.0.1:{server.port}: {why}")
+        client = Client(text, backoff=soon())
+        with capturedLogs() as events:
+            client.startService()
+            for _ in range(3):
+                waiting = client.put(b"x")
+                with pytest.raises(errors.TlsFailed) as caught:
+                    await waiting
+                assert caught.value.fault.why.startswith(why) and "\n" not in str(caught.value)
+            await client.stopService()
+        told = [event for event in events if event["log_namespace"] == SERVER_LOG]
+        assert [str(formatEvent(event)).partition("no connection to tls://")[1] for event in told]
+        assert len(told) == 1 and why in str(formatEvent(told[0]))
+
+
+async def test_a_name_may_be_said(plain: int, certificates: Certificates) -> None:
+    with Listener(relay(server_context(certificates.wrong_name), plain)) as server:
+        named = f"tls://127.0.0.1:{server.port}?ca={certificates.ca}&name=elsewhere.example.org"
+        connection = await connect(named)
+        assert await connection.list_tube_used() == "default"
+        await connection.quit()
+
+
+async def test_a_wrong_certificate_is_tried_as_seldom_as_a_server_that_is_away(
+    plain: int, certificates: Certificates
+) -> None:
+    with Listener(relay(server_context(certificates.expired), plain)) as server:
+        text = f"tls://127.0.0.1:{server.port}?ca={certificates.ca}"
+        client = Client(text, backoff=Backoff(lambda: 1.0, 0.1, 100), logs=False)
+        client.startService()
+        await sleep(1.0)  # Tries after 0, 0.1, 0.3, 0.7 and 1.5 s.
+        assert 1 <= server.connections <= 4
+        await client.stopService()
+
+
+async def test_a_certificate_that_was_renewed_is_found(
+    plain: int, certificates: Certificates
+) -> None:
+    with Listener(relay(server_context(certificates.expired), plain)) as server:
+        text = f"tls://127.0.0.1:{server.port}?ca={certificates.ca}"
+        client = Client(text, backoff=soon(), logs=False)
+        client.startService()
+        with pytest.raises(errors.TlsFailed):
+            await client.list_tubes()
+        server.speak = relay(server_context(certificates.server), plain)
+        await client.whenConnected()
+        assert "default" in await client.list_tubes()
+        assert client.trouble is None
+        await client.quit()
+
+
+async def test_a_file_that_was_changed_counts_from_the_next_connection_on(
+    plain: int, certificates: Certificates, tmp_path: Path
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(certificates.other_ca.read_bytes())
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        client = Client(f"tls://127.0.0.1:{server.port}?ca={ca}", backoff=soon(), logs=False)
+        client.startService()
+        with pytest.raises(errors.TlsFailed, match="its CA is not known here"):
+            await client.list_tubes()
+        ca.unlink()
+        with pytest.raises(errors.TlsFailed, match="No such file"):
+            await client.list_tubes()
+        ca.write_bytes(certificates.ca.read_bytes())
+        await client.whenConnected()
+        assert "default" in await client.list_tubes()
+        await client.quit()
+
+
+@pytest.mark.parametrize(
+    ("speak", "why"),
+    [
+        (say(b"UNKNOWN_COMMAND\r\n" * 3), "what answers does not speak TLS"),
+        (die, faults.CUT),
+    ],
+    ids=["garbage", "gone"],
+)
+async def test_what_speaks_no_tls_is_told(speak: Speak, why: str) -> None:
+    with Listener(speak) as server:
+        with pytest.raises(errors.TlsFailed) as caught:
+            await connect(f"tls://127.0.0.1:{server.port}")
+        assert caught.value.fault.why.startswith(why)
+        assert caught.value.fault.may_pass == (why == faults.CUT)
+
+
+async def test_a_server_that_goes_away_in_the_handshake_is_waited_for(
+    plain: int, certificates: Certificates
+) -> None:
+    with Listener(die) as server:
+        text = f"tls://127.0.0.1:{server.port}?ca={certificates.ca}"
+        client = Client(text, backoff=soon(), logs=False)
+        client.startService()
+        put = client.put(b"x")
+        while server.connections < 3:
+            await sleep(0.02)
+        server.speak = relay(server_context(certificates.server), plain)
+        assert await put > 0
+        await client.quit()
+
+
+async def test_a_handshake_that_hangs_can_be_cancelled() -> None:
+    with Listener(hang) as server:
+        connecting = connect(f"tls://127.0.0.1:{server.port}")
+        while not server.connections:
+            await sleep(0.02)
+        connecting.cancel()
+        with pytest.raises(CancelledError):
+            await connecting
+        await sleep(0.01)  # Twisted cuts it in its next turn.
+
+
+async def test_a_hundred_connections_one_after_the_other(
+    plain: int, certificates: Certificates
+) -> None:
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        endpoint = connectable(
+            the_reactor(), f"tls://127.0.0.1:{server.port}?ca={certificates.roots}"
+        )
+        for _ in range(MANY):
+            connection = await connect(endpoint)
+            await connection.list_tube_used()
+            await connection.quit()
+        assert server.connections == MANY
+
+
+async def test_a_pool_says_which_certificate_is_wrong(
+    plain: int, certificates: Certificates
+) -> None:
+    with (
+        Listener(relay(server_context(certificates.server), plain)) as good,
+        Listener(relay(server_context(certificates.expired), plain)) as bad,
+    ):
+        options = f"?ca={certificates.ca}"
+        places = [f"tls://secret@127.0.0.1:{each.port}{options}" for each in (good, bad)]
+        names = [f"tls://127.0.0.1:{each.port}" for each in (good, bad)]
+        pool = Pool(places, [f"t{number}" for number in range(20)], patience_s=1.0)
+        assert set(pool.by_server([f"t{number}" for number in range(20)])) == set(names)
+        pool.startService()
+        tubes = {pool.server_of(f"t{number}"): f"t{number}" for number in range(20)}
+        with pytest.raises(errors.TlsFailed, match="has expired on"):
+            await pool.put(tubes[names[1]], b"x")
+        job = await pool.put(tubes[names[0]], b"x")
+        assert job.server == names[0]
+        taken = await pool.reserve()
+        await pool.delete(taken)
+        while names[1] not in pool.down:
+            await sleep(0.02)
+        with pytest.raises(errors.ServerDown, match="has expired on") as caught:
+            await pool.put(tubes[names[1]], b"x")
+        assert "secret" not in str(caught.value)
+        await pool.stopService()
+
+
+async def test_a_worker_says_once_that_a_certificate_is_wrong(
+    plain: int, certificates: Certificates
+) -> None:
+    done: list[bytes] = []
+    with Listener(relay(server_context(certificates.wrong_name), plain)) as server:
+        text = f"tls://secret@127.0.0.1:{server.port}?ca={certificates.ca}"
+        worker: Worker[bytes] = Worker(
+            text, "worked", lambda attempt: done.append(attempt.body), backoff=soon
+        )
+        with capturedLogs() as events:
+            worker.startService()
+            while server.connections < 4:
+                await sleep(0.02)
+            server.speak = relay(server_context(certificates.server), plain)
+            connection: Any = await connect(f"127.0.0.1:{plain}")
+            await connection.put(b"work", tube="worked")
+            while not done:
+                await sleep(0.02)
+            await worker.stopService()
+            await connection.quit()
+    lines = [str(formatEvent(event)) for event in events]
+    assert sum("elsewhere.example.org" in line for line in lines) == 1
+    assert not any("secret" in f"{event}{line}" for event, line in zip(events, lines, strict=True))
+
+
+def test_files_are_looked_at_when_a_client_is_made(certificates: Certificates) -> None:
+    with pytest.raises(ValueError, match=r"no\.pem: No such file or directory") as caught:
+        Client("tls://secret@127.0.0.1:1?ca=no.pem")
+    assert "secret" not in str(caught.value)
+    wrong = f"cert={certificates.client}&key={certificates.server}"
+    with pytest.raises(ValueError, match=r"server\.pem: this private key is not that of"):
+        Client(f"tls://127.0.0.1:1?{wrong}")

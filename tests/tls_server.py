@@ -1,0 +1,141 @@
+"""
+Servers that speak TLS in ways that ours does not: they ask for certificates, hang, break off.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+
+from tests.server_process import LIMIT_S
+
+Speak = Callable[[socket.socket], object]
+"""What is done with each connection; it is closed then."""
+
+
+def server_context(
+    pem: Path, ca: Path | None = None, revocations: Path | None = None, newest: bool = True
+) -> ssl.SSLContext:
+    """
+    Make what a server needs.
+
+    :param ca: whom it trusts to vouch for clients; it asks for no certificate without it.
+    :param revocations: a list of certificates that it does not take.
+    :param newest: speak TLS 1.3, not only 1.2.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    if not newest:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(ca)
+    if revocations is not None:
+        context.load_verify_locations(revocations)
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    return context
+
+
+class Listener:
+    """
+    Accepts connections and speaks on each, in threads.
+
+    :ivar port: at 127.0.0.1.
+    :ivar connections: how many have come.
+    """
+
+    def __init__(self, speak: Speak) -> None:
+        self.speak = speak
+        self.connections = 0
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=200)
+        self.port: int = self._listening.getsockname()[1]
+        self._thread = Thread(target=self._accept, daemon=True)
+
+    def __enter__(self) -> Listener:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join(LIMIT_S)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                line, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            Thread(target=self._speak, args=(line,), daemon=True).start()
+
+    def _speak(self, line: socket.socket) -> None:
+        line.settimeout(LIMIT_S)
+        with line, suppress(OSError):
+            self.speak(line)
+
+
+def relay(context: ssl.SSLContext, port: int) -> Speak:
+    """
+    Speak TLS, and give what comes to a server at that port; and back.
+    """
+
+    def speak(line: socket.socket) -> None:
+        with (
+            context.wrap_socket(line, server_side=True) as client,
+            socket.create_connection(("127.0.0.1", port)) as server,
+        ):
+            back = Thread(target=copy, args=(server, client), daemon=True)
+            back.start()
+            copy(client, server)
+            back.join(LIMIT_S)
+
+    return speak
+
+
+def copy(source: socket.socket, target: socket.socket) -> None:
+    """
+    Pass on all that comes until one of the two has ended.
+    """
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for each in (source, target):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def say(data: bytes) -> Speak:
+    """
+    Say this to whoever comes, and hear what it says until it goes.
+    """
+
+    def speak(line: socket.socket) -> None:
+        line.sendall(data)
+        while line.recv(1 << 16):
+            pass
+
+    return speak
+
+
+def hang(line: socket.socket) -> None:
+    """
+    Say nothing.
+    """
+    while line.recv(1 << 16):
+        pass
+
+
+def die(line: socket.socket) -> None:
+    """
+    Go away in the middle of the handshake.
+    """
+    line.recv(16)

@@ -1,0 +1,221 @@
+"""
+TLS of the blocking client: what works, and what is said when it does not.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.client.addresses import Address, Tls
+from beanstalk_twisted.client.tls import faults
+from binlog_tools.client import Lost
+from binlog_tools.connections import WrongToken, connect, context_of
+from binlog_tools.queue.server import Queue
+from tests.certificates import Certificates
+from tests.server_process import ServerProcess, ours_at_once
+from tests.tls_server import Listener, die, hang, relay, say, server_context
+
+MANY = 100
+BIG = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """
+    A server of ours without TLS; what is given is its port.
+    """
+    with ServerProcess(ours_at_once("-p", 0, "-z", BIG), tmp_path_factory.mktemp("bs")) as server:
+        yield server.port()
+
+
+def refusal(port: int, *options: str, host: str = "127.0.0.1") -> str:
+    """
+    Ask for something, and give what is said about it.
+    """
+    address = Address.parse(f"tls://{host}:{port}?{'&'.join(options)}".removesuffix("?"))
+    with pytest.raises(Lost) as caught, connect(address, 20) as line:
+        Queue(line).tubes()
+    place = caught.value.filename
+    return f"{place}: {caught.value.strerror}".removeprefix(f"127.0.0.1:{port}: ")
+
+
+def test_big_bodies_come_and_go(plain: int, certificates: Certificates) -> None:
+    body = bytes(range(256)) * (BIG // 256)
+    speak = relay(server_context(certificates.server), plain)
+    with Listener(speak) as server:
+        address = Address.parse(f"tls://127.0.0.1:{server.port}?ca={certificates.ca}")
+        with connect(address) as line:
+            queue = Queue(line)
+            queue.use(b"big")
+            for _ in range(3):
+                queue.put(body, 0, 0, 60)
+            queue.watch_only([b"big"])
+            for _ in range(3):
+                job = queue.reserve(0)
+                assert job is not None and job.body == body
+                queue.delete(job.id)
+
+
+@pytest.mark.parametrize("newest", [True, False], ids=["1.3", "1.2"])
+def test_a_server_that_asks_for_a_certificate(
+    plain: int, certificates: Certificates, newest: bool
+) -> None:
+    context = server_context(
+        certificates.server, certificates.ca, certificates.revocations, newest=newest
+    )
+    with Listener(relay(context, plain)) as server:
+        ca = f"ca={certificates.ca}"
+        ours = Address.parse(f"tls://localhost:{server.port}?{ca}&cert={certificates.client}")
+        with connect(ours) as line:
+            assert b"default" in Queue(line).tubes()
+        wants = "wants" if newest else "may want"
+        assert refusal(server.port, ca) == (
+            f"the server {wants} a certificate of ours; give it one with &cert=FILE behind the "
+            "address, or ?cert=FILE"
+        )
+        for file, why in (
+            (certificates.revoked_client, "it was revoked"),
+            (certificates.expired_client, "it has expired"),
+            (certificates.stranger, "it does not know its CA"),
+        ):
+            said = refusal(server.port, ca, f"cert={file}")
+            assert said == f"{file}: the server refuses our certificate: {why}"
+
+
+def test_a_certificate_that_is_wrong_is_told_in_one_line(
+    plain: int, certificates: Certificates
+) -> None:
+    ca = f"ca={certificates.ca}"
+    cases = {
+        certificates.expired: "the server's certificate has expired on ",
+        certificates.wrong_name: "the server's certificate is for elsewhere.example.org, and not "
+        "for 127.0.0.1; connect to that name, or say ?name=elsewhere.example.org",
+        certificates.other_server: "the server's certificate is not trusted: its CA is not known "
+        "here; trust one with ?ca=FILE behind the address",
+    }
+    for file, why in cases.items():
+        with Listener(relay(server_context(file), plain)) as server:
+            said = refusal(server.port, ca)
+            assert said.startswith(why) and "\n" not in said
+            if file == certificates.expired:
+                assert said.endswith(" UTC; it has to be renewed there")
+            if file == certificates.wrong_name:
+                named = f"tls://127.0.0.1:{server.port}?{ca}&name=elsewhere.example.org"
+                with connect(Address.parse(named)) as line:
+                    assert Queue(line).tubes()
+                other = refusal(server.port, ca, "name=b.example.org")
+                assert "and not for b.example.org" in other
+
+
+def test_what_speaks_no_tls_is_told(plain: int) -> None:
+    with Listener(say(b"UNKNOWN_COMMAND\r\n" * 3)) as server:
+        assert refusal(server.port) == (
+            "what answers does not speak TLS; connect to the port that does"
+        )
+    with Listener(die) as server:
+        assert refusal(server.port) == faults.CUT
+    with Listener(hang) as server:
+        address = Address.parse(f"tls://127.0.0.1:{server.port}")
+        with pytest.raises(Lost, match="no answer to TLS in time"):
+            connect(address, 0.2)
+
+
+def test_the_system_knows_no_ca_of_the_tests(plain: int, certificates: Certificates) -> None:
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        assert "its CA is not known here" in refusal(server.port)
+
+
+def test_files_that_cannot_be_used_are_named(certificates: Certificates, tmp_path: Path) -> None:
+    text, folder, broken = tmp_path / "a.txt", tmp_path / "none", tmp_path / "broken.pem"
+    text.write_text("nothing")
+    folder.mkdir()
+    broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    secret = tmp_path / "secret.pem"
+    secret.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
+    cert = f"cert={certificates.client}"
+    gone = "No such file or directory; name a file that this user can read"
+    for options, why in (
+        ([f"ca={tmp_path}/no"], f"{tmp_path}/no: {gone}"),
+        ([f"ca={folder}"], f"{folder}: there is no certificate in it; it has to be PEM"),
+        ([f"ca={broken}"], f"{broken}: a certificate in it is damaged; it has to be PEM"),
+        ([f"cert={text}"], f"{text}: there is no certificate in it; it has to be PEM"),
+        ([cert, f"key={tmp_path}/no"], f"{tmp_path}/no: {gone}"),
+        ([cert, f"key={text}"], f"{text}: there is no private key in it; it has to be PEM, in the "
+                                "file of cert= or key="),
+        ([cert, f"key={secret}"], f"{secret}: its private key has a passphrase; give one that has "
+                                  "none"),
+        ([cert, f"key={certificates.server}"],
+         f"{certificates.server}: this private key is not that of {certificates.client}"),
+    ):  # fmt: skip
+        assert refusal(1, *options) == why
+
+
+def test_a_hundred_connections_one_after_the_other(plain: int, certificates: Certificates) -> None:
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        address = Address.parse(f"tls://127.0.0.1:{server.port}?ca={certificates.roots}")
+        for _ in range(MANY):
+            with connect(address) as line:
+                assert not line.is_answered()
+                assert Queue(line).tubes()
+        assert server.connections == MANY
+
+
+def test_an_end_without_a_farewell_is_an_end(certificates: Certificates) -> None:
+    context = server_context(certificates.server)
+
+    def speak(line: object) -> None:
+        with context.wrap_socket(line, server_side=True) as client:  # type: ignore[arg-type]
+            client.recv(100)  # To close it says nothing: Python sends no close_notify.
+
+    with Listener(speak) as server:
+        said = refusal(server.port, f"ca={certificates.ca}")
+        assert said.startswith("the server has closed the connection")
+
+
+def test_a_reply_that_comes_in_parts_is_waited_for_in_time(certificates: Certificates) -> None:
+    context = server_context(certificates.server)
+
+    def speak(line: object) -> None:
+        with context.wrap_socket(line, server_side=True) as client:  # type: ignore[arg-type]
+            client.recv(100)
+            client.sendall(b"USI")
+            client.recv(100)
+            client.sendall(b"NG a\r\n")
+            client.recv(100)
+
+    with Listener(speak) as server:
+        tls = Tls(f"{certificates.ca}")
+        with connect(Address("127.0.0.1", server.port, tls), 20) as line:
+            assert not line.is_answered()
+            line.send(b"use a\r\n")
+            while not line.is_answered():
+                pass
+            line.send(b"use a\r\n")
+            assert line.reply().words == (b"USING", b"a")
+            line.limit(0.1)
+            with pytest.raises(Lost, match=r"timed out|no answer in time"):
+                line.reply()
+
+
+def test_a_wrong_token_is_told_and_not_shown(certificates: Certificates) -> None:
+    context = server_context(certificates.server)
+
+    def speak(line: object) -> None:
+        with context.wrap_socket(line, server_side=True) as client:  # type: ignore[arg-type]
+            assert client.recv(100) == b"auth secret\r\n"
+            client.sendall(b"UNAUTHORIZED\r\n")
+            client.recv(1)
+
+    with Listener(speak) as server:
+        address = Address.parse(f"tls://secret@127.0.0.1:{server.port}?ca={certificates.ca}")
+        with pytest.raises(WrongToken, match="the token is nobody's") as caught:
+            connect(address, 20)
+        assert "secret" not in f"{caught.value!r}{caught.value}"
+
+
+def test_tls_before_1_2_is_not_spoken() -> None:
+    assert context_of(Tls()).minimum_version == ssl.TLSVersion.TLSv1_2
