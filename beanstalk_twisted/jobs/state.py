@@ -267,14 +267,20 @@ class QueueState:
         if len(tubes) == len(priorities) == 1:
             major = priorities[0] << 64
             keys = [major | job_id for job_id in sorted(jobs.job_ids)]
-            self._enqueue(self.tubes.by_id(tubes[0]), keys)
+            tube = self.tubes.by_id(tubes[0])
+            self._enqueue(tube, keys)
+            tube.count(len(keys), sum(map(len, jobs.bodies)))
             return
         queues: dict[int, list[int]] = {}
-        rows = zip(jobs.tube_id, jobs.priority, jobs.job_ids, strict=True)
-        for tube_id, priority, job_id in sorted(rows):
+        sizes: Counter[int] = Counter()
+        rows = zip(jobs.tube_id, jobs.priority, jobs.job_ids, jobs.bodies, strict=True)
+        for tube_id, priority, job_id, body in rows:
             queues.setdefault(tube_id, []).append(priority << 64 | job_id)
+            sizes[tube_id] += len(body)
         for tube_id, keys in queues.items():
-            self._enqueue(self.tubes.by_id(tube_id), keys)
+            tube = self.tubes.by_id(tube_id)
+            self._enqueue(tube, sorted(keys))
+            tube.count(len(keys), sizes[tube_id])
 
     def _enqueue(self, tube: Tube, keys: list[int]) -> None:
         """
@@ -379,6 +385,7 @@ class QueueState:
         else:
             self._leave_tagged(job, tube, is_taken=False)
             self._leave_tags(job)
+        tube.count(-1, -len(job.body))
         if tube.totals is not None:
             tube.totals.leave(job)
         job.tube_id = image.tube_id
@@ -453,8 +460,12 @@ class QueueState:
         if priority < URGENT_BELOW:
             self.urgent += 1
             tube.urgent += 1
+        size = len(image.body)
+        tube.body_bytes += size
+        if tube.quotas is not None:
+            tube.count_for_quotas(1, size)
         if tube.totals is not None:
-            tube.totals.enter_cold(image.job_id, image.ts_ns, len(image.body))
+            tube.totals.enter_cold(image.job_id, image.ts_ns)
 
     def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
         self.counts[READY] += change
@@ -481,6 +492,7 @@ class QueueState:
         elif state is BURIED:
             tube.buried.discard(job.deadline_ns, job.job_id)
         else:
+            tube.count(1, len(job.body))
             if tube.totals is not None:
                 tube.totals.enter(job)
             return
@@ -496,6 +508,9 @@ class QueueState:
         if state is GONE:
             self.jobs.remove(job)
             self.live.leave(job.segment, job.data_bytes)
+            tube.body_bytes -= len(job.body)
+            if tube.quotas is not None:
+                tube.count_for_quotas(-1, -len(job.body))
             if tube.totals is not None:
                 tube.totals.leave(job)
             if job.tags is not None:

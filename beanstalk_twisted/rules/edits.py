@@ -131,6 +131,8 @@ class Edits:
         if job is None:
             return self._changes.not_found()
         image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, body)
+        if self._puts.lacks(session, 0, len(image.body) - len(job.body), now_ns):
+            return NO_ROOM
         if not self._changes.has_room_for(image.data_bytes):
             return NO_ROOM
         if not self._changes.allows_extensions(now_ns):

@@ -168,6 +168,9 @@ class WorkQueue:
         self.job_waits.forget(session)
         self._reservations.forget(session)
         self.puts.forget(session)
+        if session.quota is not None:
+            # Its jobs count until they are given back.
+            session.quota.disconnect(len(session.watching), 0)
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
@@ -196,6 +199,12 @@ class WorkQueue:
             return None
         self._reservations.stop_waiting(session)
         return replies.TIMED_OUT, 0
+
+    def do_in_slices(self, work: Slices) -> None:
+        """
+        Do the first slice of some work now, and the others in the next ticks.
+        """
+        self._timekeeping.work_in_slices(work)
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
         """
