@@ -118,8 +118,9 @@ class WorkQueue:
             self.state, self._changes, self._timekeeping, self.tally, self.puts
         )
         self.edits = Edits(
-            self.state, self._changes, self._reservations, self._timekeeping, self.puts, self.moves
-        )
+            self.state, self._changes, self._reservations, self._timekeeping, self.puts, self.moves,
+            self.job_waits,
+        )  # fmt: skip
         self.dead_kicks = DeadKicks(
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )

@@ -111,6 +111,7 @@ class Guard:
         # Whose newest `use` was refused: what they do with their tube is meant for another one.
         self._astray: set[Session] = set()
         self.quotas = Quotas(queue.state)
+        queue.job_waits.is_to_end = self._is_to_end
         queue.do_in_slices(self.quotas.change_rules(rules))
         self._allows: dict[str, Callable[[Admission, Session, int, Any], bool]] = {
             rights.USED: self._of_used,
