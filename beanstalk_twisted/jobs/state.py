@@ -41,6 +41,15 @@ NS: Final = 1_000_000_000
 TUBE_BYTES: Final = 900
 """What a tube takes of memory beside its jobs; measured as the numbers in `table`."""
 
+WATCH_BYTES: Final = 300
+"""
+The same of a tube that a session watches beside its first, with what it takes when that reserves:
+100 to be watched, and of many, or by weights, 200 more to be found.
+"""
+
+WAITERS_BYTES: Final = 700
+"""The same of a tube's queue of sessions that wait, which stays when it is empty."""
+
 KEY_BYTES: Final = 600
 """The same of a unique key of 20 bytes that is remembered."""
 
@@ -103,6 +112,8 @@ class QueueState:
     :ivar unique: the unique keys that are taken.
     :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
     :ivar dead_letters: which jobs are dead letters.
+    :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
+        costs; each counted for each of them.
     :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
     :ivar times: measures how long jobs wait and run, if somebody wants to know.
     :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
@@ -122,7 +133,7 @@ class QueueState:
         self.concurrency = ConcurrencyKeys()
         self.groups = Groups()
         self.dead_letters = DeadLetters()
-        self.tagged = self.ruled = 0
+        self.tagged = self.ruled = self.watches = 0
         self.awaited: dict[int, Callable[[Job], None]] = {}
         self.times: JobTimes | None = None
 
@@ -136,10 +147,13 @@ class QueueState:
     @property
     def memory_bytes(self) -> int:
         """
-        What the jobs take of memory, with tubes and remembered keys: counted, not measured.
+        What the jobs take of memory, with tubes, who watches them, and remembered keys: counted,
+        not measured.
         """
         keys = KEY_BYTES * self.unique.remembered
-        return self.jobs.memory_bytes + TUBE_BYTES * len(self.tubes) + keys
+        waiters = WAITERS_BYTES * self.tubes.with_waiters
+        tubes = TUBE_BYTES * len(self.tubes) + WATCH_BYTES * self.watches + waiters
+        return self.jobs.memory_bytes + tubes + keys
 
     @property
     def ends(self) -> int:

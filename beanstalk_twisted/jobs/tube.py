@@ -284,14 +284,18 @@ class Tube:
             "cmd-pause-tube": self.pauses,
         }
 
-    def add_waiter(self, session: "Session") -> None:
+    def add_waiter(self, session: "Session") -> bool:
         """
         Let ``session`` wait for a job of this tube, behind all others.
+
+        :return: whether it is the first one ever.
         """
         self.waiting += 1
+        is_first = self.waiters is None
         if self.waiters is None:
             self.waiters = deque()
         self.waiters.append((session, session.wait_serial))
+        return is_first
 
     def drop_waiter(self) -> None:
         """
@@ -348,6 +352,7 @@ class TubeList:
     All tubes, by name, by id and in the order that `list-tubes` shows.
 
     :ivar by_id: gives the tube with an id that there is.
+    :ivar with_waiters: how many tubes sessions have waited for.
     :ivar made: called with each new tube.
     :ivar quotas_of: says whose tube one with a name is, before it is made; None: nobody's.
     """
@@ -358,6 +363,7 @@ class TubeList:
         self.by_id = self._by_id.__getitem__
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
+        self.with_waiters = 0
         self.made: Callable[[Tube], None] | None = None
         self.quotas_of: Callable[[bytes], Sequence[Quota]] | None = None
 
@@ -389,6 +395,7 @@ class TubeList:
         """
         for tube in self.in_order:
             tube.count_for(None)
+        self.with_waiters = 0
         self._by_name.clear()
         self._by_id.clear()
         self.in_order.clear()
@@ -429,6 +436,7 @@ class TubeList:
         """
         del self._by_name[tube.name]
         del self._by_id[tube.tube_id]
+        self.with_waiters -= tube.waiters is not None
         if tube.quotas is not None:
             tube.count_for(None)
         last = self.in_order.pop()

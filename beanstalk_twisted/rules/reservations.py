@@ -250,7 +250,7 @@ class Reservations:
         session.timeout_ns = timeout_ns
         self._tally.waiting += 1
         for tube in session.watching:
-            tube.add_waiter(session)
+            self._state.tubes.with_waiters += tube.add_waiter(session)
         self.arm(session)
 
 

@@ -109,6 +109,10 @@ def check(server: MemoryServer) -> None:
     rules = access.rules
     everybody = {**rules.identities, rules.anonymous.name: rules.anonymous}
     jobs = [state.jobs.look(job_id) for job_id in state.jobs]
+    alive = [each for each in state.sessions.values() if not each.has_ended]
+    assert state.watches == sum([len(each.watching) - 1 for each in alive])
+    waited = [each for each in state.tubes.in_order if each.waiters is not None]
+    assert state.tubes.with_waiters == len(waited)
     for tube in state.tubes.in_order:
         bodies = [len(job.body) for job in jobs if job and job.tube_id == tube.tube_id]
         assert (tube.job_count, tube.body_bytes) == (len(bodies), sum(bodies)), tube.name
