@@ -210,15 +210,21 @@ class Session:
         self.forgo()
         return key is not None
 
+    @property
+    def reserving(self) -> int:
+        """
+        The jobs that it holds, and the one that it waits for.
+        """
+        return len(self.reserved) + self.is_waiting
+
     def belong_to(self, quota: Quota | None) -> None:
         """
         What it takes counts for this identity from now on; None: for nobody.
         """
-        reserved = len(self.reserved) + self.is_waiting
         if self.quota is not None:
-            self.quota.disconnect(len(self.watching), reserved)
+            self.quota.disconnect(len(self.watching), self.reserving)
         if quota is not None:
-            quota.connect(len(self.watching), reserved)
+            quota.connect(len(self.watching), self.reserving)
         self.quota = quota
 
     def stop_watching(self, tube: Tube) -> None:

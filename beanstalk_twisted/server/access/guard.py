@@ -66,8 +66,8 @@ class Admission:
     """
     Who a connection's peer is.
 
-    :ivar is_excess: whether its identity has as many connections as it may: it has no right, and is
-        asked again at its next command.
+    :ivar is_excess: whether its identity may have no more connections, or none that watches or
+        holds so much: it has no right, and is asked again at its next command.
     :ivar lacks: a tube that it was last refused to reserve from, while it watched it.
     """
 
@@ -163,7 +163,8 @@ class Guard:
         """
         A connection has shown a token.
 
-        :return: whether its identity may have one more connection; if not, all is as it was.
+        :return: whether its identity may have one more connection, with what it watches and holds;
+            if not, all is as it was.
         """
         known = self._known.get(session) or Known(self._peer_of(session))
         known = known._replace(shown=shown)

@@ -95,11 +95,20 @@ class Quotas:
 
     def refuses_connection(self, session: Session, quota: Quota | None) -> bool:
         """
-        Whether a session may not be one more of an identity's; that is told then.
+        Whether a session may not be one more of an identity's, with what it watches and holds; that
+        is told then.  One tube is watched always.
         """
-        if quota is None or session.quota is quota or quota.connections < quota.limits.connections:
+        if quota is None or session.quota is quota:
             return False
-        quota.refuses(session, "connections")
+        limits, watched, reserved = quota.limits, len(session.watching), session.reserving
+        if quota.connections >= limits.connections:
+            quota.refuses(session, "connections")
+        elif watched > 1 and quota.watched + watched > limits.watched:
+            quota.refuses(session, "watched")
+        elif reserved and quota.reserved + reserved > limits.reserved:
+            quota.refuses(session, "reserved")
+        else:
+            return False
         return True
 
     def refuses_tube(self, session: Session, grant: Grant, name: bytes) -> bool:

@@ -363,6 +363,29 @@ def test_a_token_of_somebody_who_has_enough_connections_changes_nothing() -> Non
     check(server)
 
 
+@pytest.mark.parametrize(
+    ("limit", "line", "answers"),
+    [
+        ("reserved = 1", b"reserve-job 1\r\nreserve-job 2\r\n", b"RESERVED"),
+        ("watched = 3", b"watch a\r\nwatch b\r\n", b"WATCHING"),
+    ],
+)
+def test_nobody_hands_what_one_identity_has_to_another_one_of_its_own(
+    limit: str, line: bytes, answers: bytes
+) -> None:
+    token = f'token = "{HASH}"\n'
+    server = guarded(a_file("jobs = 9").replace(token, f"{token}limits.{limit}\n"))
+    client = connect(server)
+    assert client.ask(PUT_X * 2 + line).count(answers) == 2
+    assert asks(server, client, b"auth " + TOKEN + b"\r\n") == REFUSED
+    ops = quotas(server)["ops"]
+    assert (ops.connections, ops.watched, ops.reserved) == (0, 0, 0)
+    assert ops.refusals == {limit.split()[0]: 1}
+    asks(server, client, b"delete 1\r\nignore b\r\nignore a\r\nignore default\r\n")
+    assert asks(server, client, b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
+    check(server)
+
+
 def test_what_a_request_over_http_does_counts_too() -> None:
     server = limited("jobs = 1, connections = 1")
     client = connect(server)
