@@ -40,6 +40,7 @@ COMPILED = (
     "beanstalk_twisted.jobs.ordered",
     "beanstalk_twisted.jobs.policy",
     "beanstalk_twisted.jobs.processing_time",
+    "beanstalk_twisted.jobs.quota",
     "beanstalk_twisted.jobs.ready_index",
     "beanstalk_twisted.jobs.session",
     "beanstalk_twisted.jobs.state",

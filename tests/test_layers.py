@@ -21,7 +21,7 @@ OURS = "beanstalk_twisted"
 
 # Each floor may import those before it, and no other one of its own.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("exports", "printable", "version"),
+    ("exports", "printable", "toml", "version"),
     ("binlog", "object_storage", "wire"),
     ("access", "binlog.reading", "jobs", "client"),
     ("rules",),
@@ -50,7 +50,7 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 # alone is given the clock, since the commands of a chunk have times of their own.
 PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
-    "exports", "printable", "version", "storage.inline_sync", "daemon.gc_control",
+    "exports", "printable", "toml", "version", "storage.inline_sync", "daemon.gc_control",
     "web.guards", "web.history", "web.routes",
     "server.bindings", "server.execution_context", "server.executor", "server.incoming",
     "server.incoming_jobs", "server.reply_queue", "server.access.guard",
@@ -70,7 +70,7 @@ IMPURE = {
 
 # What the modules of a package may import of ours, where that is less than all of the floors below.
 VOCABULARIES = {
-    "access": ("access.", "wire.", "printable"),
+    "access": ("access.", "wire.", "printable", "toml"),
     "binlog": ("binlog.",),
     "wire": ("wire.",),
     "jobs": (
@@ -93,7 +93,7 @@ VOCABULARIES = {
         "wire.yaml",
     ),
     "client": ("client.", "wire.", "exports"),
-    "worker": ("worker.", "client.", "version", "printable", "exports"),
+    "worker": ("worker.", "client.", "version", "printable", "toml", "exports"),
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}

@@ -2,9 +2,11 @@
 Why a command is carried out for an identity, or refused.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from beanstalk_twisted.access.grants import EVERYTHING, Grant
+from beanstalk_twisted.access.limits import NO_LIMITS
 from beanstalk_twisted.access.rules import ANONYMOUS, AccessRules, Identity
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import GUARDED
@@ -26,10 +28,13 @@ WITHOUT_TUBE = (NOTHING, SOME, EVERY)
 class Verdict(NamedTuple):
     """
     Whether a command is carried out, and why.
+
+    :ivar limits: what the identity may take, whatever the command is.
     """
 
     may: bool
     why: str
+    limits: Mapping[str, int] = NO_LIMITS
 
 
 class NoSuch(ValueError):
@@ -45,6 +50,10 @@ def explain(rules: AccessRules, name: str, command: str, tube: str = "") -> Verd
     :raise NoSuch: one of them.
     """
     identity = _identity(rules, name)
+    return _explained(identity, command, tube)._replace(limits=identity.limits)
+
+
+def _explained(identity: Identity, command: str, tube: str) -> Verdict:
     row = _row(command)
     right, of = row.needs
     if of == NOTHING:

@@ -3,11 +3,11 @@ Reading the file of ``--access``: TOML, to rules.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from beanstalk_twisted.access.grants import SETS, Grant, Granted
+from beanstalk_twisted.access.limits import LIMITS
 from beanstalk_twisted.access.rules import (
     ANONYMOUS,
     MAX_IDENTITIES,
@@ -17,6 +17,7 @@ from beanstalk_twisted.access.rules import (
 )
 from beanstalk_twisted.access.tokens import BadHash, TokenHash
 from beanstalk_twisted.printable import escape
+from beanstalk_twisted.toml import BadToml, parse_toml
 from beanstalk_twisted.wire.tube_patterns import BadPattern
 
 T = TypeVar("T")
@@ -27,14 +28,12 @@ MAX_FILE_BYTES: Final = 128 << 10
 OTHERS_MAY_WRITE: Final = 0o022
 """Bits of a file's mode by which others than its owner could give themselves any right."""
 
-MAX_DOTS: Final = 500
-"""In a line: the time to read a key of many parts grows with their square."""
-
 MAX_ID: Final = (1 << 32) - 2
 """Of a user or group: the last one is none (Linux, setreuid)."""
 
 IDENTITIES: Final = "identities"
 OPEN_METRICS: Final = "open-metrics"
+LIMITS_KEY: Final = "limits"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 _CERTIFICATE: Final = re.compile(r"(?:CN=|DNS:|URI:|EMAIL:)[^\x00-\x1f]{1,256}")
@@ -52,7 +51,10 @@ def parse_access(text: str) -> AccessRules:
     :param text: of a file.
     :raise BadAccessFile: there is something wrong with it.
     """
-    tables = _toml(text)
+    try:
+        tables = parse_toml(text)
+    except BadToml as problem:
+        raise BadAccessFile(str(problem)) from None
     _no_others("the file", tables, (ANONYMOUS, IDENTITIES, OPEN_METRICS))
     has_open_metrics = tables.get(OPEN_METRICS, False)
     if not isinstance(has_open_metrics, bool):
@@ -62,24 +64,14 @@ def parse_access(text: str) -> AccessRules:
         raise BadAccessFile(f"there are more than {MAX_IDENTITIES} identities")
     identities = [_identity(name, table) for name, table in named.items()]
     anonymous = _table(ANONYMOUS, tables.get(ANONYMOUS, {}))
-    _no_others(f"[{ANONYMOUS}]", anonymous, tuple(SETS))
+    _no_others(f"[{ANONYMOUS}]", anonymous, (*SETS, LIMITS_KEY))
     try:
         return AccessRules(
-            identities, _grant(f"[{ANONYMOUS}]", anonymous), has_open_metrics=has_open_metrics
-        )
+            identities, _grant(f"[{ANONYMOUS}]", anonymous), has_open_metrics=has_open_metrics,
+            anonymous_limits=_limits(f"[{ANONYMOUS}]", anonymous),
+        )  # fmt: skip
     except Clash as problem:
         raise BadAccessFile(str(problem)) from None
-
-
-def _toml(text: str) -> Mapping[str, Any]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.count(".") > MAX_DOTS:
-            raise BadAccessFile(f"line {number}: it has more than {MAX_DOTS} dots")
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as problem:
-        # Of a number with thousands of digits Python complains by a plain ValueError.
-        raise BadAccessFile(f"it is no TOML: {problem}") from None
 
 
 def _table(name: str, value: Any) -> Mapping[str, Any]:
@@ -105,14 +97,27 @@ def _identity(name: str, value: Any) -> Identity:
             f"{where}: a name has 1 to 64 letters, digits and ._@+-, and is not {ANONYMOUS}"
         )
     table = _table(f"{IDENTITIES}.{name}", value)
-    _no_others(where, table, (*WAYS, *SETS))
+    _no_others(where, table, (*WAYS, *SETS, LIMITS_KEY))
     ways = {key: _values(where, key, table.get(key, []), read) for key, read in WAYS.items()}
     if not any(ways.values()):
         raise BadAccessFile(f"{where}: nobody could be it; say one of {_words([*WAYS])}")
     return Identity(
         name, _grant(where, table), tokens=ways["token"], certificates=ways["certificate"],
         uids=ways["uid"], gids=ways["gid"], listeners=ways["listener"],
+        limits=_limits(where, table),
     )  # fmt: skip
+
+
+def _limits(where: str, table: Mapping[str, Any]) -> Mapping[str, int]:
+    given = _table(LIMITS_KEY, table.get(LIMITS_KEY, {}))
+    _no_others(f"{where}, {LIMITS_KEY}", given, tuple(LIMITS))
+    found = {}
+    for key, value in given.items():
+        try:
+            found[key] = LIMITS[key](value)
+        except ValueError as problem:
+            raise BadAccessFile(f"{where}, {LIMITS_KEY}, {key}: {problem}") from None
+    return found
 
 
 def _grant(where: str, table: Mapping[str, Any]) -> Grant:

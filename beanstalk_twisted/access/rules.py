@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.access.grants import NO_RIGHTS, Grant
+from beanstalk_twisted.access.limits import NO_LIMITS
 from beanstalk_twisted.access.tokens import TokenHash, id_of, stand_in
 
 ANONYMOUS: Final = "anonymous"
@@ -40,6 +41,7 @@ class Identity(NamedTuple):
     Somebody that a file names.
 
     :ivar tokens: hashes of its tokens.
+    :ivar limits: what it may take, by the keys of `limits.LIMITS`; without one of them, any amount.
     :ivar certificates: names as in `Peer.certificate`, of which one is enough.
     """
 
@@ -50,6 +52,7 @@ class Identity(NamedTuple):
     uids: Sequence[int] = ()
     gids: Sequence[int] = ()
     listeners: Sequence[str] = ()
+    limits: Mapping[str, int] = NO_LIMITS
 
     @property
     def ways(self) -> Mapping[str, Sequence[object]]:
@@ -83,13 +86,13 @@ class AccessRules:
 
     def __init__(
         self, identities: Iterable[Identity] = (), anonymous: Grant = NO_RIGHTS,
-        *, has_open_metrics: bool = False,
+        *, anonymous_limits: Mapping[str, int] = NO_LIMITS, has_open_metrics: bool = False,
     ) -> None:  # fmt: skip
         """
         :raise Clash: of two identities nobody could say which a peer is.
         """
         self.identities = {each.name: each for each in identities}
-        self.anonymous = Identity(ANONYMOUS, anonymous)
+        self.anonymous = Identity(ANONYMOUS, anonymous, limits=anonymous_limits)
         self.has_open_metrics = has_open_metrics
         self._by: dict[tuple[str, object], Identity] = {}
         self._hashes: dict[str, TokenHash] = {}
@@ -107,6 +110,14 @@ class AccessRules:
         :return: what a token is to be compared with, whether anybody has it or not.
         """
         return self._hashes.get(id_of(token) or "", self.stand_in)
+
+    @property
+    def limited(self) -> Sequence[Identity]:
+        """
+        Those who have limits.
+        """
+        everybody = (*self.identities.values(), self.anonymous)
+        return [each for each in everybody if each.limits]
 
     @property
     def gives_nothing(self) -> bool:

@@ -3,7 +3,6 @@ The file of ``--access``: has a server hold what it says of who may do what (doc
 """
 
 import os
-from typing import Final
 
 from twisted.logger import Logger
 
@@ -15,12 +14,9 @@ from beanstalk_twisted.access.parsing import (
 )
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.daemon.launching import Refused
-from beanstalk_twisted.daemon.small_files import Unreadable, read_text
+from beanstalk_twisted.daemon.small_files import WRONG_FILE, Unreadable, read_text
 from beanstalk_twisted.server.access.authentication import Hashing
 from beanstalk_twisted.server.service import BeanstalkService
-
-WRONG_FILE: Final = 5
-"""Exit code for a file that is wrong, as for a wrong option."""
 
 
 def read_access(path: str) -> AccessRules:

@@ -4,6 +4,10 @@ Reading a small file of an operator's, at the start and again on SIGHUP, while c
 
 import os
 import stat
+from typing import Final
+
+WRONG_FILE: Final = 5
+"""Exit code for a file that is wrong, as for a wrong option."""
 
 
 class Unreadable(ValueError):

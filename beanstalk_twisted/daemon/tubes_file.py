@@ -12,21 +12,15 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from beanstalk_twisted.daemon.launching import Refused
-from beanstalk_twisted.daemon.small_files import Unreadable, read_text
+from beanstalk_twisted.daemon.small_files import WRONG_FILE, Unreadable, read_text
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.rules.policy_keys import BadRule, DeclaredPolicies, check_rule
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.toml import BadToml, parse_toml
 from beanstalk_twisted.wire.tube_patterns import BadPattern, check_pattern
 
 MAX_FILE_BYTES: Final = 64 << 10
 """Of the file: it is read in 20 ms, while clients wait."""
-
-WRONG_FILE: Final = 5
-"""Exit code for a file that is wrong, as for a wrong option."""
-
-
-MAX_DOTS: Final = 500
-"""In a line: the time to read a key of many parts grows with their square, and names have 200."""
 
 
 class BadTubesFile(ValueError):
@@ -40,19 +34,12 @@ def parse_tubes(text: str) -> DeclaredPolicies:
     :param text: of a file.
     :raise BadTubesFile: there is something wrong with it.
     """
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.count(".") > MAX_DOTS:
-            raise BadTubesFile(f"line {number}: it has more than {MAX_DOTS} dots")
     try:
-        tables = tomllib.loads(text)
-    except (ValueError, RecursionError) as problem:
-        # Of a number with thousands of digits Python complains by a plain ValueError.
-        raise BadTubesFile(f"it is no TOML: {problem}") from None
-    try:
+        tables = parse_toml(text)
         return DeclaredPolicies([
             (pattern, _rules(text, pattern, table)) for pattern, table in tables.items()
         ])  # fmt: skip
-    except BadPattern as problem:
+    except (BadToml, BadPattern) as problem:
         raise BadTubesFile(str(problem)) from None
 
 

@@ -94,7 +94,7 @@ class Policy(NamedTuple):
         """
         Whether the tube has to keep a `TubeTotals`.
         """
-        return bool(self.max_age_s) or self.max_bytes >= 0
+        return bool(self.max_age_s)
 
 
 class Limiter:
@@ -183,25 +183,22 @@ class Uncounted:
 
 class TubeTotals:
     """
-    The bytes of a tube's bodies, and those of its jobs that nobody holds by the time they were put;
-    a dead letter by its death.
+    The jobs of a tube that nobody holds, by the time they were put; a dead letter by its death.
 
     Jobs of some pages of the table may not have been entered yet (`rules.policies.Recount`): these
     are told apart by their pages, so it does not matter in which order they are entered, or leave.
 
-    :ivar size: bytes.
-    :ivar ages: empty unless they are kept.
-    :ivar keeps_ages: whether they are; ``keeps_dead``: dead letters are among them.
+    :ivar ages: by when they were put.
+    :ivar keeps_dead: whether dead letters are among them.
     :ivar uncounted: where the jobs are that are not entered yet; None if all are.
     :ivar retry_ns: before this no job is taken for too old: there was no room for its end.
     """
 
-    __slots__ = ("ages", "keeps_ages", "keeps_dead", "retry_ns", "size", "uncounted")
+    __slots__ = ("ages", "keeps_dead", "retry_ns", "uncounted")
 
-    def __init__(self, *, keeps_ages: bool, keeps_dead: bool) -> None:
-        self.size = self.retry_ns = 0
+    def __init__(self, *, keeps_dead: bool) -> None:
+        self.retry_ns = 0
         self.ages = OrderedJobs()
-        self.keeps_ages = keeps_ages
         self.keeps_dead = keeps_dead
         self.uncounted: Uncounted | None = None
 
@@ -209,29 +206,23 @@ class TubeTotals:
         """
         A job that nobody holds is in the tube.
         """
-        if self._knows(job.job_id):
-            self.size += len(job.body)
-            if self._keeps_age_of(job):
-                self.ages.add(_since_ns(job), job.job_id)
+        if self._knows(job.job_id) and self._keeps_age_of(job):
+            self.ages.add(_since_ns(job), job.job_id)
 
-    def enter_cold(self, job_id: int, created_ns: int, body_bytes: int) -> None:
+    def enter_cold(self, job_id: int, created_ns: int) -> None:
         """
         The same for a ready job that was only put, and has no tags.
         """
         if self._knows(job_id):
-            self.size += body_bytes
-            if self.keeps_ages:
-                self.ages.add(created_ns, job_id)
+            self.ages.add(created_ns, job_id)
 
     def enter_found(self, facts: "JobFacts") -> None:
         """
         A job is in the tube whose page was not entered yet.
         """
         job = facts.job
-        self.size += facts.body_bytes
         if job is None:
-            if self.keeps_ages:
-                self.ages.add(facts.created_ns, facts.job_id)
+            self.ages.add(facts.created_ns, facts.job_id)
         elif self._keeps_age_of(job) and job.state is not RESERVED:
             self.ages.add(_since_ns(job), facts.job_id)
 
@@ -239,10 +230,8 @@ class TubeTotals:
         """
         A job that nobody holds is in the tube no more.
         """
-        if self._knows(job.job_id):
-            self.size -= len(job.body)
-            if self._keeps_age_of(job):
-                self.ages.discard(_since_ns(job), job.job_id)
+        if self._knows(job.job_id) and self._keeps_age_of(job):
+            self.ages.discard(_since_ns(job), job.job_id)
 
     def hold(self, job: "Job") -> None:
         """
@@ -269,7 +258,7 @@ class TubeTotals:
         return self.uncounted is None or not self.uncounted.has(job_id)
 
     def _keeps_age_of(self, job: "Job") -> bool:
-        return self.keeps_ages and (self.keeps_dead or job.tags is None or not job.tags.dead_from)
+        return self.keeps_dead or job.tags is None or not job.tags.dead_from
 
 
 def _since_ns(job: "Job") -> int:

@@ -5,6 +5,7 @@ What the queue knows of one connection.
 from typing import Final
 
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
+from beanstalk_twisted.jobs.quota import Quota
 from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
 from beanstalk_twisted.jobs.tube import Tube, TubeIndex
 from beanstalk_twisted.jobs.weighted_index import WeightedIndex
@@ -38,6 +39,7 @@ class Session:
     :ivar may_reserve: likewise, whether it was allowed to reserve from all that it watches.
     :ivar is_doubtful: likewise, whether its rights have changed while it held jobs or waited for
         one.
+    :ivar quota: what its identity may take; None for any amount.
     :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
     :ivar wait_serial: tells this wait from earlier ones.
     """
@@ -46,8 +48,8 @@ class Session:
         "_deadlines", "_next_share", "_ready_index", "_weighted", "_weights", "awaited_id",
         "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_doubtful", "is_half_closed",
         "is_producer", "is_waiting", "is_worker", "may_put_into", "may_reserve", "mode", "number",
-        "reserved", "timeout_ns", "using", "wait_serial", "waits_from_ns", "wanted", "watching",
-        "watching_order",
+        "quota", "reserved", "timeout_ns", "using", "wait_serial", "waits_from_ns", "wanted",
+        "watching", "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -61,6 +63,7 @@ class Session:
         self.is_busy = self.is_half_closed = self.has_answer = False
         self.may_put_into: Tube | None = None
         self.may_reserve = self.is_doubtful = False
+        self.quota: Quota | None = None
         self.awaited_id = 0
         self.timeout_ns: int | None = None
         self.wait_serial = self.waits_from_ns = self.wanted = 0
@@ -96,6 +99,8 @@ class Session:
             if self._weights is not None:
                 self.weigh(tube, 1)
             return False
+        if self.quota is not None:
+            self.quota.watched += 1
         self.watching[tube] = len(self.watching_order)
         self.watching_order.append(tube)
         if self._ready_index is not None:
@@ -110,6 +115,8 @@ class Session:
             self._ready_index.ignore(tube)
         if self._weights is not None:
             self._weights.pop(tube, None)
+        if self.quota is not None:
+            self.quota.watched -= 1
         place = self.watching.pop(tube)
         last = self.watching_order.pop()
         if last is not tube:
@@ -203,6 +210,23 @@ class Session:
         self.forgo()
         return key is not None
 
+    @property
+    def reserving(self) -> int:
+        """
+        The jobs that it holds, and the one that it waits for.
+        """
+        return len(self.reserved) + self.is_waiting
+
+    def belong_to(self, quota: Quota | None) -> None:
+        """
+        What it takes counts for this identity from now on; None: for nobody.
+        """
+        if self.quota is not None:
+            self.quota.disconnect(len(self.watching), self.reserving)
+        if quota is not None:
+            quota.connect(len(self.watching), self.reserving)
+        self.quota = quota
+
     def stop_watching(self, tube: Tube) -> None:
         """
         Count one less in a watched tube, and do not hear of its jobs: the session ends.
@@ -216,6 +240,8 @@ class Session:
         Hold a job until its deadline.
         """
         self.reserved[job_id] = deadline_ns
+        if self.quota is not None:
+            self.quota.reserved += 1
         self._deadlines.add(deadline_ns, job_id)
 
     def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
@@ -230,6 +256,8 @@ class Session:
         Hold a job no longer; its deadline was ``deadline_ns``.
         """
         del self.reserved[job_id]
+        if self.quota is not None:
+            self.quota.reserved -= 1
         self._deadlines.discard(deadline_ns, job_id)
 
     def first_deadline(self) -> tuple[int, int] | None:

@@ -41,6 +41,15 @@ NS: Final = 1_000_000_000
 TUBE_BYTES: Final = 900
 """What a tube takes of memory beside its jobs; measured as the numbers in `table`."""
 
+WATCH_BYTES: Final = 300
+"""
+The same of a tube that a session watches beside its first, with what it takes when that reserves:
+100 to be watched, and of many, or by weights, 200 more to be found.
+"""
+
+WAITERS_BYTES: Final = 700
+"""The same of a tube's queue of sessions that wait, which stays when it is empty."""
+
 KEY_BYTES: Final = 600
 """The same of a unique key of 20 bytes that is remembered."""
 
@@ -103,6 +112,8 @@ class QueueState:
     :ivar unique: the unique keys that are taken.
     :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
     :ivar dead_letters: which jobs are dead letters.
+    :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
+        costs; each counted for each of them.
     :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
     :ivar times: measures how long jobs wait and run, if somebody wants to know.
     :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
@@ -122,7 +133,7 @@ class QueueState:
         self.concurrency = ConcurrencyKeys()
         self.groups = Groups()
         self.dead_letters = DeadLetters()
-        self.tagged = self.ruled = 0
+        self.tagged = self.ruled = self.watches = 0
         self.awaited: dict[int, Callable[[Job], None]] = {}
         self.times: JobTimes | None = None
 
@@ -136,10 +147,13 @@ class QueueState:
     @property
     def memory_bytes(self) -> int:
         """
-        What the jobs take of memory, with tubes and remembered keys: counted, not measured.
+        What the jobs take of memory, with tubes, who watches them, and remembered keys: counted,
+        not measured.
         """
         keys = KEY_BYTES * self.unique.remembered
-        return self.jobs.memory_bytes + TUBE_BYTES * len(self.tubes) + keys
+        waiters = WAITERS_BYTES * self.tubes.with_waiters
+        tubes = TUBE_BYTES * len(self.tubes) + WATCH_BYTES * self.watches + waiters
+        return self.jobs.memory_bytes + tubes + keys
 
     @property
     def ends(self) -> int:
@@ -267,14 +281,20 @@ class QueueState:
         if len(tubes) == len(priorities) == 1:
             major = priorities[0] << 64
             keys = [major | job_id for job_id in sorted(jobs.job_ids)]
-            self._enqueue(self.tubes.by_id(tubes[0]), keys)
+            tube = self.tubes.by_id(tubes[0])
+            self._enqueue(tube, keys)
+            tube.count(len(keys), sum(map(len, jobs.bodies)))
             return
         queues: dict[int, list[int]] = {}
-        rows = zip(jobs.tube_id, jobs.priority, jobs.job_ids, strict=True)
-        for tube_id, priority, job_id in sorted(rows):
+        sizes: Counter[int] = Counter()
+        rows = zip(jobs.tube_id, jobs.priority, jobs.job_ids, jobs.bodies, strict=True)
+        for tube_id, priority, job_id, body in rows:
             queues.setdefault(tube_id, []).append(priority << 64 | job_id)
+            sizes[tube_id] += len(body)
         for tube_id, keys in queues.items():
-            self._enqueue(self.tubes.by_id(tube_id), keys)
+            tube = self.tubes.by_id(tube_id)
+            self._enqueue(tube, sorted(keys))
+            tube.count(len(keys), sizes[tube_id])
 
     def _enqueue(self, tube: Tube, keys: list[int]) -> None:
         """
@@ -379,6 +399,7 @@ class QueueState:
         else:
             self._leave_tagged(job, tube, is_taken=False)
             self._leave_tags(job)
+        tube.count(-1, -len(job.body))
         if tube.totals is not None:
             tube.totals.leave(job)
         job.tube_id = image.tube_id
@@ -453,8 +474,12 @@ class QueueState:
         if priority < URGENT_BELOW:
             self.urgent += 1
             tube.urgent += 1
+        size = len(image.body)
+        tube.body_bytes += size
+        if tube.quotas is not None:
+            tube.count_for_quotas(1, size)
         if tube.totals is not None:
-            tube.totals.enter_cold(image.job_id, image.ts_ns, len(image.body))
+            tube.totals.enter_cold(image.job_id, image.ts_ns)
 
     def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
         self.counts[READY] += change
@@ -481,6 +506,7 @@ class QueueState:
         elif state is BURIED:
             tube.buried.discard(job.deadline_ns, job.job_id)
         else:
+            tube.count(1, len(job.body))
             if tube.totals is not None:
                 tube.totals.enter(job)
             return
@@ -496,6 +522,9 @@ class QueueState:
         if state is GONE:
             self.jobs.remove(job)
             self.live.leave(job.segment, job.data_bytes)
+            tube.body_bytes -= len(job.body)
+            if tube.quotas is not None:
+                tube.count_for_quotas(-1, -len(job.body))
             if tube.totals is not None:
                 tube.totals.leave(job)
             if job.tags is not None:

@@ -3,7 +3,7 @@ A tube: its jobs by state, the sessions that wait for them, and how many refer t
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     # By name, not as Protocols: what is compiled calls methods of a class of its own directly.
     from beanstalk_twisted.jobs.job_times import TubeTimes
     from beanstalk_twisted.jobs.processing_time import ProcessingTime
+    from beanstalk_twisted.jobs.quota import Quota
     from beanstalk_twisted.jobs.session import Session
 
 DEFAULT: Final = b"default"
@@ -70,6 +71,7 @@ class Tube:
     :ivar tube_id: number of its creation; its name in the log.
     :ivar ready: its ready jobs that may be handed out; ``parked`` those that may not, since so many
         jobs with their concurrency key are reserved, or stand before them (see `concurrency`).
+    :ivar body_bytes: of the bodies of its jobs.
     :ivar reserved: how many of its jobs are reserved, ``urgent`` how many are urgent.
     :ivar pause_until_ns: when its pause ends, 0 if it is not paused; ``pause_s`` as asked for.
     :ivar using: how many sessions use it; ``watching`` and ``waiting`` likewise.
@@ -82,10 +84,12 @@ class Tube:
     :ivar remembered: how many unique keys of deleted jobs are remembered.
     :ivar listeners: indexes to tell, once, that its first job may have changed for the better.
     :ivar processing_time: how long its jobs take, if a reserve by time wants to know.
+    :ivar quotas: of those whose tube it is, None for nobody: see `Quota`.
     :ivar times: how long they waited and took, if that is measured.
     """
 
     __slots__ = (
+        "body_bytes",
         "buried",
         "defined_in",
         "delayed",
@@ -101,6 +105,7 @@ class Tube:
         "place",
         "policy",
         "processing_time",
+        "quotas",
         "ready",
         "remembered",
         "reserved",
@@ -123,7 +128,7 @@ class Tube:
         self.parked = NO_JOBS
         self.delayed = OrderedJobs()
         self.buried = OrderedJobs()
-        self.reserved = self.urgent = 0
+        self.body_bytes = self.reserved = self.urgent = 0
         self.total_jobs = self.deletes = self.pauses = 0
         self.pause_s = self.pause_until_ns = self.remembered = 0
         self.rules: Mapping[str, str] = NO_RULES
@@ -137,6 +142,7 @@ class Tube:
         self.defined_in = self.place = 0
         self.listeners: set[TubeIndex] | None = None
         self.processing_time: ProcessingTime | None = None
+        self.quotas: Sequence[Quota] | None = None
         self.times: TubeTimes | None = None
 
     @property
@@ -152,6 +158,30 @@ class Tube:
         Its ready jobs, parked ones too.
         """
         return self.ready.count + self.parked.count
+
+    def count(self, jobs: int, body_bytes: int) -> None:
+        """
+        So many jobs more, or fewer, are in it.
+        """
+        self.body_bytes += body_bytes
+        if self.quotas is not None:
+            self.count_for_quotas(jobs, body_bytes)
+
+    def count_for_quotas(self, jobs: int, body_bytes: int) -> None:
+        """
+        The same for those whose tube it is.
+        """
+        for quota in self.quotas or ():
+            quota.count(jobs, body_bytes)
+
+    def count_for(self, quotas: "Sequence[Quota] | None") -> None:
+        """
+        It is the tube of these from now on; None: of nobody.
+        """
+        for change, each in ((-1, self.quotas), (1, quotas)):
+            for quota in each or ():
+                quota.count_tube(change, self.job_count, self.body_bytes)
+        self.quotas = quotas or None
 
     def queue(self, state: State) -> "OrderedJobs | ReadyJobs":
         """
@@ -254,14 +284,18 @@ class Tube:
             "cmd-pause-tube": self.pauses,
         }
 
-    def add_waiter(self, session: "Session") -> None:
+    def add_waiter(self, session: "Session") -> bool:
         """
         Let ``session`` wait for a job of this tube, behind all others.
+
+        :return: whether it is the first one ever.
         """
         self.waiting += 1
+        is_first = self.waiters is None
         if self.waiters is None:
             self.waiters = deque()
         self.waiters.append((session, session.wait_serial))
+        return is_first
 
     def drop_waiter(self) -> None:
         """
@@ -318,7 +352,9 @@ class TubeList:
     All tubes, by name, by id and in the order that `list-tubes` shows.
 
     :ivar by_id: gives the tube with an id that there is.
+    :ivar with_waiters: how many tubes sessions have waited for.
     :ivar made: called with each new tube.
+    :ivar quotas_of: says whose tube one with a name is, before it is made; None: nobody's.
     """
 
     def __init__(self) -> None:
@@ -327,7 +363,9 @@ class TubeList:
         self.by_id = self._by_id.__getitem__
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
+        self.with_waiters = 0
         self.made: Callable[[Tube], None] | None = None
+        self.quotas_of: Callable[[bytes], Sequence[Quota]] | None = None
 
     def __len__(self) -> int:
         return len(self.in_order)
@@ -355,6 +393,9 @@ class TubeList:
         """
         Forget all tubes, before others are loaded.
         """
+        for tube in self.in_order:
+            tube.count_for(None)
+        self.with_waiters = 0
         self._by_name.clear()
         self._by_id.clear()
         self.in_order.clear()
@@ -382,6 +423,8 @@ class TubeList:
         tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name)
         tube.place = len(self.in_order)
         self.in_order.append(tube)
+        if self.quotas_of is not None:
+            tube.count_for(self.quotas_of(name))
         self.next_tube_id = max(self.next_tube_id, tube_id + 1)
         if self.made is not None:
             self.made(tube)
@@ -393,6 +436,9 @@ class TubeList:
         """
         del self._by_name[tube.name]
         del self._by_id[tube.tube_id]
+        self.with_waiters -= tube.waiters is not None
+        if tube.quotas is not None:
+            tube.count_for(None)
         last = self.in_order.pop()
         if last is not tube:
             self.in_order[tube.place] = last

@@ -11,7 +11,7 @@ from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.reservations import Answer, Reservations, leave
+from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
 from beanstalk_twisted.wire.extensions import DeletedBatch, ReservedBatch
 from beanstalk_twisted.wire.replies import Reserved
@@ -163,7 +163,8 @@ class ReserveBatch(Batch):
 
         :return: whether there was one, and room for it.
         """
-        if len(self._taken) == self._most:
+        quota = self.session.quota
+        if len(self._taken) == self._most or (quota is not None and quota.room_to_reserve <= 0):
             return False
         key = self.session.best_key()
         job = None if key is None else self._state.jobs.get(key & ID_MASK)
@@ -218,6 +219,10 @@ class Batches:
             an answer like any other.
         """
         reservations = self._reservations
+        if session.quota is not None:
+            if reservations.lacks_room(session):
+                return REFUSED
+            count = min(count, session.quota.room_to_reserve)
         if timeout_ns is not None and not session.has_open_job():
             answer = reservations.reserve(session, now_ns, timeout_ns)
             if answer is None:

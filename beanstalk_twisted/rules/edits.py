@@ -22,6 +22,7 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.job_waits import JobWaits
 from beanstalk_twisted.rules.moves import Moves
 from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
@@ -40,7 +41,7 @@ class Edits:
 
     def __init__(
         self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping, puts: Puts, moves: Moves,
+        timekeeping: Timekeeping, puts: Puts, moves: Moves, job_waits: JobWaits,
     ) -> None:  # fmt: skip
         self._state = state
         self._changes = changes
@@ -48,6 +49,7 @@ class Edits:
         self._timekeeping = timekeeping
         self._puts = puts
         self._moves = moves
+        self._job_waits = job_waits
 
     def move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer | None:
         """
@@ -118,7 +120,10 @@ class Edits:
         if not self._moves.has_room(job, now_ns):
             return NO_ROOM
         tube = self._state.tubes.get_or_make(name)
-        return MOVED, self._moves.move(job, tube, now_ns, session.number)
+        lsn = self._moves.move(job, tube, now_ns, session.number)
+        if job_id in self._state.awaited:
+            self._job_waits.moved(job_id)
+        return MOVED, lsn
 
     def _update(
         self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int,
@@ -131,6 +136,8 @@ class Edits:
         if job is None:
             return self._changes.not_found()
         image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, body)
+        if self._puts.lacks(session, 0, len(image.body) - len(job.body), now_ns):
+            return NO_ROOM
         if not self._changes.has_room_for(image.data_bytes):
             return NO_ROOM
         if not self._changes.allows_extensions(now_ns):

@@ -5,21 +5,26 @@ A change of a job that nobody waits for costs nothing here: `QueueState.awaited`
 that is all that is looked at.
 """
 
+from collections.abc import Callable
+
 from beanstalk_twisted.binlog.records import GONE, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.reservations import Answer, Reservations, leave
+from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
 from beanstalk_twisted.wire import replies
 
 
 class JobWaits:
     """
     Sessions by the job that they wait for, in the order they came; one waits for one job at most.
+
+    :ivar is_to_end: asked, where rights are, whether a session may not wait for its job any more.
     """
 
     def __init__(self, state: QueueState, changes: Changes, reservations: Reservations) -> None:
+        self.is_to_end: Callable[[Session], bool] | None = None
         self._state = state
         self._changes = changes
         self._reservations = reservations
@@ -66,6 +71,17 @@ class JobWaits:
         job = self._state.jobs.look(job_id)
         assert job is not None
         return replies.TIMED_OUT, job.lsn
+
+    def moved(self, job_id: int) -> None:
+        """
+        A job is in another tube now: who may not look there waits no longer.
+        """
+        if self.is_to_end is None:
+            return
+        for session in list(self._sessions.get(job_id, ())):
+            if self.is_to_end(session):
+                self.stop(session)
+                leave(self._reservations.outbox, session, REFUSED)
 
     def forget(self, session: Session) -> None:
         """

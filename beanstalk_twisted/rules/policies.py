@@ -197,7 +197,7 @@ class Policies(TubePolicies):
             tube.totals = None
             return None
         old, new = tube.totals, _totals(policy)
-        if old is not None and (old.keeps_ages, old.keeps_dead) == (new.keeps_ages, new.keeps_dead):
+        if old is not None and old.keeps_dead is new.keeps_dead:
             return None
         tube.totals = new
         return None if _is_small(tube, new, self._state) else self._to_be_counted(tube, new)
@@ -294,8 +294,7 @@ class Policies(TubePolicies):
 
 def _totals(policy: Policy) -> TubeTotals:
     # A dead letter is not buried once more, so its age matters only if it is deleted.
-    keeps_ages = bool(policy.max_age_s)
-    return TubeTotals(keeps_ages=keeps_ages, keeps_dead=keeps_ages and policy.deletes_expired)
+    return TubeTotals(keeps_dead=policy.deletes_expired)
 
 
 def _dead_letter_tube(tube: Tube) -> bytes | None:

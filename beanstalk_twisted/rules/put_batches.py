@@ -150,7 +150,7 @@ class PutBatches:
 
         def take(now_ns: int) -> Answer:
             if not any([job.tags for job in jobs]):
-                refusal = self._puts.refusal(session.using, [len(job.body) for job in jobs])
+                refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in jobs])
                 if refusal is not None:
                     return refusal
                 ids, lsn = self._take(session, now_ns, jobs, size)
@@ -172,6 +172,8 @@ class PutBatches:
         :return: the ids, and the LSN that is to be durable.
         """
         tube, first_id = session.using, self._state.next_job_id
+        if session.quota is not None:
+            session.quota.spend(len(jobs))
         images = [
             _image(job, job_id, tube.tube_id, session.number, now_ns)
             for job_id, job in enumerate(jobs, start=first_id)
@@ -191,7 +193,7 @@ class PutBatches:
         The same of jobs some of which have tags, so that some may be there already.
         """
         ids, new_jobs = self._ids(session.using, jobs, now_ns)
-        refusal = self._puts.refusal(session.using, [len(job.body) for job in new_jobs])
+        refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in new_jobs])
         if refusal is not None:
             return refusal
         if not self._takes_tags(new_jobs, now_ns):

@@ -152,8 +152,8 @@ class Puts:
         """
         if self.is_draining:
             return replies.DRAINING, 0
-        if session.using.policy is not None:
-            refusal = self.refusal(session.using, [len(body)])
+        if session.using.policy is not None or session.quota is not None:
+            refusal = self.refusal(session, now_ns, [len(body)])
             if refusal is not None:
                 return refusal
         if not self.memory.takes(len(body)):
@@ -162,15 +162,31 @@ class Puts:
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
         return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
 
-    def refusal(self, tube: Tube, sizes: Sequence[int]) -> Answer | None:
+    def refusal(self, session: Session, now_ns: int, sizes: Sequence[int]) -> Answer | None:
         """
         :param sizes: bytes of the bodies of new jobs, perhaps none.
-        :return: what the tube's policy answers, if it does not take them.
+        :return: what is answered if the policy of the tube in use does not take them, or a limit of
+            the session's identity.
         """
-        answer = _refused(tube, sizes)
-        if answer is not None and self._state.times is not None:
-            self._state.times.of(tube).refusals += 1
+        answer = _refused(session.using, sizes)
+        if answer is not None:
+            if self._state.times is not None:
+                self._state.times.of(session.using).refusals += 1
+        elif session.quota is not None and self.lacks(session, len(sizes), sum(sizes), now_ns):
+            answer = NO_ROOM
         return answer
+
+    def lacks(self, session: Session, jobs: int, body_bytes: int, now_ns: int) -> bool:
+        """
+        Whether a limit of the session's identity does not let it have so many jobs and bytes more;
+        that is told then.
+        """
+        quota = session.quota
+        limit = "" if quota is None else quota.lacks(jobs, body_bytes, now_ns)
+        if quota is None or not limit:
+            return False
+        quota.refuses(session, limit)
+        return True
 
     def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
         """
@@ -271,7 +287,7 @@ class Puts:
         """
 
         def take(now_ns: int) -> Answer:
-            refusal = self.refusal(session.using, [len(body)])
+            refusal = self.refusal(session, now_ns, [len(body)])
             if refusal is not None:
                 return refusal
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
@@ -290,6 +306,8 @@ class Puts:
         ttr_s: int, body: bytes,
     ) -> Answer:  # fmt: skip
         tube = session.using
+        if session.quota is not None:
+            session.quota.spend(1)
         job_id = draft.job_id
         image = tuple.__new__(JobImage, (
             PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, draft.created_ns,
@@ -311,7 +329,6 @@ def _refused(tube: Tube, sizes: Sequence[int]) -> Answer | None:
         return replies.JOB_TOO_BIG, 0
     if 0 <= policy.max_jobs < tube.job_count + len(sizes):
         return NO_ROOM
-    totals = tube.totals
-    if totals is not None and 0 <= policy.max_bytes < totals.size + sum(sizes):
+    if 0 <= policy.max_bytes < tube.body_bytes + sum(sizes):
         return NO_ROOM
     return None

@@ -55,6 +55,7 @@ class Watching:
         tube = self._state.tubes.get_or_make(name)
         if session.watch(tube):
             tube.watching += 1
+            self._state.watches += 1
         return replies.Watching(len(session.watching)), 0
 
     def watch_weighted(self, session: Session, now_ns: int, name: bytes, weight: int) -> Answer:
@@ -67,6 +68,7 @@ class Watching:
         if tube not in session.watching:
             session.watch(tube)
             tube.watching += 1
+            self._state.watches += 1
         session.weigh(tube, weight)
         return replies.Watching(len(session.watching)), 0
 
@@ -90,6 +92,7 @@ class Watching:
                 return replies.NOT_IGNORED, 0
             session.ignore(tube)
             tube.watching -= 1
+            self._state.watches -= 1
             self._timekeeping.drop_if_unused(tube, now_ns)
         return replies.Watching(len(session.watching)), 0
 
@@ -101,6 +104,7 @@ class Watching:
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
         for at, tube in enumerate((first, *reversed(others)), start=1):
             session.stop_watching(tube)
+            self._state.watches -= at > 1
             self._timekeeping.drop_if_unused(tube, now_ns)
             if not at % SLICE_TUBES:
                 now_ns = yield None

@@ -118,8 +118,9 @@ class WorkQueue:
             self.state, self._changes, self._timekeeping, self.tally, self.puts
         )
         self.edits = Edits(
-            self.state, self._changes, self._reservations, self._timekeeping, self.puts, self.moves
-        )
+            self.state, self._changes, self._reservations, self._timekeeping, self.puts, self.moves,
+            self.job_waits,
+        )  # fmt: skip
         self.dead_kicks = DeadKicks(
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
@@ -168,6 +169,9 @@ class WorkQueue:
         self.job_waits.forget(session)
         self._reservations.forget(session)
         self.puts.forget(session)
+        if session.quota is not None:
+            # Its jobs count until they are given back.
+            session.quota.disconnect(len(session.watching), 0)
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
@@ -196,6 +200,12 @@ class WorkQueue:
             return None
         self._reservations.stop_waiting(session)
         return replies.TIMED_OUT, 0
+
+    def do_in_slices(self, work: Slices) -> None:
+        """
+        Do the first slice of some work now, and the others in the next ticks.
+        """
+        self._timekeeping.work_in_slices(work)
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
         """

@@ -49,6 +49,16 @@ class Refused(NamedTuple):
     tube: str
 
 
+class LimitReached(NamedTuple):
+    """
+    What somebody may take no more of.
+    """
+
+    peer: str
+    limit: str
+    most: int
+
+
 class TokenWait(NamedTuple):
     """
     How long tokens of an address wait; compares by that.
@@ -119,6 +129,7 @@ class Anomalies:
         self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
         self._clock = clock
         self._refused: dict[str, Repeats[Refused]] = {}
+        self._reached: dict[str, Repeats[LimitReached]] = {}
         self._guessed: Repeats[str] = Repeats(clock, self._tell_of_guess)
         self._token_waits: Repeats[TokenWait] = Repeats(clock, self._tell_of_token_wait, max)
         self._stalled: Repeats[Stalled] = Repeats(clock, self._tell_of_stalled)
@@ -134,6 +145,8 @@ class Anomalies:
         self._token_waits.stop()
         for refused in self._refused.values():
             refused.stop()
+        for reached in self._reached.values():
+            reached.stop()
         self._slow.stop()
         self._stalled.stop()
         self._shortage.stop()
@@ -166,6 +179,23 @@ class Anomalies:
             self._refused[identity].note(
                 Refused(self._peer_of(session), command, tube.decode("ascii", "backslashreplace"))
             )
+        except MemoryError:
+            # It is refused all the same.
+            return
+
+    def note_limit_reached(self, session: Session, identity: str, limit: str, most: int) -> None:
+        """
+        Something was refused since an identity takes what it may; told for each identity.
+
+        :param identity: its name: of a file, which bounds how many there are.
+        :param limit: its name, and ``most`` its value.
+        """
+        try:
+            if identity not in self._reached:
+                tell = partial(self._tell_of_limit_reached, identity)
+                self._reached[identity] = Repeats(self._clock, tell)
+            key = limit.replace("_", "-")
+            self._reached[identity].note(LimitReached(self._peer_of(session), key, most))
         except MemoryError:
             # It is refused all the same.
             return
@@ -220,6 +250,14 @@ class Anomalies:
             event="unauthorized", identity=identity, peer=refused.peer, command=refused.command,
             tube=refused.tube, of=f" (tube {refused.tube})" if refused.tube else "",
             times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_limit_reached(self, identity: str, count: int, reached: LimitReached) -> None:
+        self.log.warn(
+            "{identity} ({peer}) has reached its limit {limit} = {most} in the file of --access: "
+            "refused{times}; nothing was lost", event="limit-reached", identity=identity,
+            peer=reached.peer, limit=reached.limit, most=reached.most, times=times(count),
+            count=count,
         )  # fmt: skip
 
     def _tell_of_guess(self, count: int, address: str) -> None:

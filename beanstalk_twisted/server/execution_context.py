@@ -14,7 +14,6 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import methods_of
 from beanstalk_twisted.server.reply_queue import Durability
 from beanstalk_twisted.wire.dialects import Parsed
-from beanstalk_twisted.wire.extensions import UNAUTHORIZED
 from beanstalk_twisted.wire.replies import Reply
 
 TURN_NS: Final = 5_000_000
@@ -77,10 +76,6 @@ class CommandTimes:
         if times is None:
             times = self.by_command[command] = Histogram(COMMAND_BOUNDS_NS)
         times.note(took_ns)
-
-
-REFUSED: Final[Answer] = UNAUTHORIZED, 0
-"""To a command that its connection has no right to."""
 
 
 class Observer(Protocol):

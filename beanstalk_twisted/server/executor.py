@@ -13,9 +13,9 @@ slower compiled than not.
 from typing import Final
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
+from beanstalk_twisted.rules.reservations import NO_ROOM, REFUSED, Answer
 from beanstalk_twisted.server.bindings import LOOKS
-from beanstalk_twisted.server.execution_context import REFUSED, ExecutionContext, Gate, Observer
+from beanstalk_twisted.server.execution_context import ExecutionContext, Gate, Observer
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLine, LongLine
 from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
@@ -27,6 +27,7 @@ from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     EXPECTED_CRLF,
     JOB_TOO_BIG,
+    OUT_OF_MEMORY,
     JobReply,
     Refusal,
     Reply,
@@ -334,6 +335,8 @@ class Executor:
             refusal = UNAUTHORIZED
         elif args[-1] > queue.max_job_bytes:
             refusal = JOB_TOO_BIG
+        elif queue.puts.lacks(self._session, 1, args[-1], now_ns):
+            refusal = OUT_OF_MEMORY
         draft = None if refusal is not None else queue.begin_put(self._session, now_ns)
         self.line = b""
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.jobs.job_times import BOUNDS_NS, TubeTimes
+from beanstalk_twisted.jobs.quota import NO_LIMIT, Limits, Quota
 from beanstalk_twisted.rules.statistics import Pairs
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.handshakes import Handshakes
@@ -237,6 +238,34 @@ def _write_access(out: Writer, access: AccessControl) -> None:
     out.head("beanstalkd_tokens_total", "counter", "Tokens that were shown")
     for outcome, count in (("right", tokens.successes), ("wrong", tokens.failures)):
         out.sample("beanstalkd_tokens_total", labelled({"outcome": outcome}), count)
+    _write_quotas(out, access.guard.quotas.by_name)
+
+
+def _write_quotas(out: Writer, quotas: Mapping[str, Quota]) -> None:
+    """
+    What identities take of what they may.
+    """
+    rows = [
+        (labelled({"identity": name, "limit": limit.replace("_", "-")}), limit, quota)
+        for name, quota in sorted(quotas.items())
+        for limit, most in zip(Limits._fields, quota.limits, strict=True)
+        if most < NO_LIMIT
+    ]
+    if not rows:
+        return
+    name = "beanstalkd_identity_limit"
+    out.head(name, "gauge", "What an identity may take, by limit")
+    for labels, limit, quota in rows:
+        out.sample(name, labels, getattr(quota.limits, limit))
+    name = "beanstalkd_identity_used"
+    out.head(name, "gauge", "What an identity takes, by limit")
+    for labels, limit, quota in rows:
+        if limit != "put_rate":
+            out.sample(name, labels, getattr(quota.used, limit))
+    name = "beanstalkd_identity_refusals_total"
+    out.head(name, "counter", "What was refused since a limit of its identity was reached")
+    for labels, limit, quota in rows:
+        out.sample(name, labels, quota.refusals[limit])
 
 
 def _write_handshakes(out: Writer, handshakes: Handshakes) -> None:

@@ -2,7 +2,6 @@
 When a recurring job is due, by a cron expression, and the key that makes it one job.
 """
 
-import tomllib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.client.tags import Tags
+from beanstalk_twisted.printable import escape
+from beanstalk_twisted.toml import BadToml, parse_toml
 
 try:
     from cronsim import CronSim, CronSimError
@@ -175,12 +176,16 @@ def read_schedules(path: str) -> list[Schedule]:
     if len(raw) > MAX_FILE_BYTES:
         raise ValueError(f"{path}: it has more than {MAX_FILE_BYTES} bytes")
     try:
-        tables = tomllib.loads(raw.decode())
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{path}: it is no TOML: {problem}") from None
+        tables = parse_toml(raw.decode())
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: it is no TOML: it is not UTF-8") from None
+    except BadToml as problem:
+        raise ValueError(f"{path}: {problem}") from None
     if not tables:
         raise ValueError(f"{path}: there is no schedule in it")
-    return [_schedule_of(f"{path}: [{name}]", name, table) for name, table in tables.items()]
+    return [
+        _schedule_of(f"{path}: [{escape(name)}]", name, table) for name, table in tables.items()
+    ]
 
 
 def _schedule_of(where: str, name: str, table: Any) -> Schedule:

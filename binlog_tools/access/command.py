@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from beanstalk_twisted.access.explaining import NoSuch, explain
+from beanstalk_twisted.access.limits import in_words
 from beanstalk_twisted.access.parsing import (
     MAX_FILE_BYTES,
     OTHERS_MAY_WRITE,
@@ -83,23 +84,36 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
     rules = _read(path)
     _warn(path, rules)
     if not command:
-        names = list(rules.identities)
-        if is_json:
-            Output(True).document({"identities": names})
-        else:
-            listed = ": " + ", ".join(names) if names else ""
-            Output().line(f"{path} is right: {told(len(names), 'identity', 'identities')}{listed}")
+        _tell(path, rules, is_json)
         return
     try:
         verdict = explain(rules, name, command, tube)
     except NoSuch as problem:
         fail(USAGE, str(problem))
     if is_json:
-        Output(True).document({"may": verdict.may, "why": verdict.why})
+        document = {"may": verdict.may, "why": verdict.why, "limits": dict(verdict.limits)}
+        Output(True).document(document)
     else:
         Output().line(verdict.why)
+        if verdict.limits:
+            Output().line(f"limits of {name}: {in_words(verdict.limits)}")
     if not verdict.may:
         raise SystemExit(NOTHING)
+
+
+def _tell(path: Path, rules: AccessRules, is_json: bool) -> None:
+    """
+    Say whom a file names, and what they may take.
+    """
+    names = list(rules.identities)
+    limits = {each.name: dict(each.limits) for each in rules.limited}
+    if is_json:
+        Output(True).document({"identities": names, "limits": limits})
+        return
+    listed = ": " + ", ".join(names) if names else ""
+    Output().line(f"{path} is right: {told(len(names), 'identity', 'identities')}{listed}")
+    for name, given in limits.items():
+        Output().line(f"limits of {name}: {in_words(given)}")
 
 
 def _warn(path: Path, rules: AccessRules) -> None:

@@ -9,9 +9,12 @@ import re
 from beanstalk_twisted.access import guesses, parsing, rules
 from beanstalk_twisted.access.explaining import explain
 from beanstalk_twisted.access.grants import MAX_PATTERNS, ROLES, SETS
+from beanstalk_twisted.access.limits import LIMITS
+from beanstalk_twisted.access.limits import in_words as in_line
 from beanstalk_twisted.access.parsing import WAYS, parse_access
 from beanstalk_twisted.access.rules import Peer
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
+from beanstalk_twisted.jobs.quota import Limits
 from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME
 from beanstalk_twisted.wire import rights
@@ -55,7 +58,11 @@ def test_each_command_stands_once_in_the_row_of_what_it_needs() -> None:
 
 
 def test_the_keys_and_roles_are_those_of_the_code() -> None:
-    assert names_in(table(PAGE, "The file")) == [*WAYS, *SETS, parsing.OPEN_METRICS]
+    assert names_in(table(PAGE, "The file")) == [
+        *WAYS, *SETS, parsing.LIMITS_KEY, parsing.OPEN_METRICS,
+    ]  # fmt: skip
+    assert names_in(table(PAGE, "Limits"))[: len(LIMITS)] == [*LIMITS]
+    assert tuple(key.replace("-", "_") for key in LIMITS) == Limits._fields
     text = PAGE.read_text()
     for role, held in ROLES.items():
         assert f"| `{role}` | {', '.join(f'`{name}`' for name in names_of(held))} |" in text
@@ -68,7 +75,8 @@ def test_its_file_is_one_and_means_what_it_says() -> None:
     assert found.identify(Peer(uid=1001)).name == "worker-1"
     asked, answered = (each.strip() for each in (blocks(PAGE, "sh")[1], blocks(PAGE, "text")[1]))
     name, command, tube = re.findall(r"--as (\S+) (\S+) (\S+)", asked)[0]
-    assert explain(found, name, command, tube).why == answered
+    verdict = explain(found, name, command, tube)
+    assert answered.splitlines() == [verdict.why, f"limits of {name}: {in_line(verdict.limits)}"]
 
 
 def test_its_token_and_hash_belong_together() -> None:

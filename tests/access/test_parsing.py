@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalk_twisted.access.limits import MAX_COUNT, MAX_RATE
 from beanstalk_twisted.access.parsing import (
-    MAX_DOTS,
     MAX_ID,
     WAYS,
     BadAccessFile,
@@ -113,7 +113,15 @@ A = "[identities.a]\n"
         (f"{A}token = '{HASH}'\n[identities.b]\ntoken = '{HASH}'", "a and b have the same token"),
         (A + A, "it is no TOML: "),
         ("a = " + "1" * 5000, "it is no TOML: "),
-        ("#\n" + "." * (MAX_DOTS + 1), f"line 2: it has more than {MAX_DOTS} dots"),
+        ("#\n" + "." * 501, "line 2: it has more than 500 dots"),
+        (A + "uid = 1\nlimits = 1", "limits is a table, written [limits], not int"),
+        (A + "uid = 1\nlimits = {job = 1}", "[identities.a], limits: there is no key job; keys"),
+        (A + "uid = 1\nlimits = {jobs = -1}", "[identities.a], limits, jobs: it is a number from"),
+        (A + "uid = 1\nlimits = {jobs = true}", "[identities.a], limits, jobs: it is a number"),
+        (A + "uid = 1\nlimits = {jobs = '1'}", "[identities.a], limits, jobs: it is a number"),
+        (A + "uid = 1\nlimits = {bytes = '1 kb'}", "[identities.a], limits, bytes: it is a num"),
+        (A + "uid = 1\nlimits = {bytes = '9999 TiB'}", "[identities.a], limits, bytes: it is a"),
+        ("[anonymous]\nlimits = {put-rate = 1000001}", "[anonymous], limits, put-rate: it is a "),
     ],
 )
 def test_what_is_wrong_is_named_with_its_table_and_key(text: str, where: str) -> None:
@@ -121,6 +129,22 @@ def test_what_is_wrong_is_named_with_its_table_and_key(text: str, where: str) ->
         parse_access(text)
     assert str(caught.value).startswith(where)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        ("0", 0), ("'0'", 0), ("'5B'", 5), ("'2 KiB'", 2048), ("'3MiB'", 3 << 20),
+        ("'4 GiB'", 4 << 30), ("'8192 TiB'", MAX_COUNT), (str(MAX_COUNT), MAX_COUNT),
+    ],
+)  # fmt: skip
+def test_limits_are_numbers_and_sizes(value: str, size: int) -> None:
+    limits = f"limits = {{ bytes = {value}, put-rate = {MAX_RATE}, jobs = {MAX_COUNT} }}"
+    rules = parse_access(f"[anonymous]\n{limits}\n{A}uid = 1\n{limits}")
+    expected = {"bytes": size, "put-rate": MAX_RATE, "jobs": MAX_COUNT}
+    assert [each.limits for each in rules.limited] == [expected] * 2
+    assert [each.name for each in rules.limited] == ["a", ANONYMOUS]
+    assert not parse_access(GOOD).limited
 
 
 def test_there_are_no_more_identities_than_that() -> None:

@@ -15,10 +15,9 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.daemon.launching import Refused
 from beanstalk_twisted.daemon.signals import Hangup, reload_on_signal
+from beanstalk_twisted.daemon.small_files import WRONG_FILE
 from beanstalk_twisted.daemon.tubes_file import (
-    MAX_DOTS,
     MAX_FILE_BYTES,
-    WRONG_FILE,
     BadTubesFile,
     TubesFile,
     parse_tubes,
@@ -59,8 +58,7 @@ def test_tables_are_patterns_with_keys() -> None:
         ("[a]\n[a]\n", "it is no TOML: "),
         ("[a]\nmax-jobs = " + "1" * 5000, "it is no TOML: "),
         ('["a"]\n"max\\njobs"=1', "line 2, max\\njobs of ['a']: there is no key"),
-        ("#\n" + "." * (MAX_DOTS + 1), f"line 2: it has more than {MAX_DOTS} dots"),
-        ("." * MAX_DOTS, "it is no TOML: "),
+        ("#\n" + "." * 501, "line 2: it has more than 500 dots"),
     ],
 )
 def test_what_is_wrong_is_named_with_line_and_key(text: str, where: str) -> None:

@@ -38,19 +38,31 @@ def put(number):
     draft = queue.begin_put(session, now + number)
     queue.put(session, now + number, draft, 7, 5 if kind == "delayed" else 0, 60, body)
 
+def watch(number):
+    global watcher
+    if not number % 5000:
+        watcher = queue.connect()
+    queue.watching.watch(watcher, now, b"%d-" % number + b"x" * size)
+    if number % 5000 == 4999:
+        queue.reserve_with_timeout(watcher, now, 10**9 if kind == "waited" else 0)
+
 gc.disable()
 queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, size)
 session = queue.connect()
 counted, before = queue.state.memory_bytes, resident()
 for number in range(count):
-    put(number)
+    watch(number) if kind in ("watched", "waited") else put(number)
 if kind in ("reserved", "buried"):
     for _ in range(count):
         queue.reserve(session, now)
 if kind == "buried":
     for job_id in range(1, count + 1):
         queue.bury(session, now + job_id, job_id, 7)
-print(len(queue.state.jobs), queue.state.memory_bytes - counted, resident() - before)
+if kind in ("watched", "waited"):
+    count = len(queue.state.tubes) - 1 + len(queue.state.jobs)
+else:
+    count = len(queue.state.jobs)
+print(count, queue.state.memory_bytes - counted, resident() - before)
 """
 
 KINDS = [
@@ -58,7 +70,8 @@ KINDS = [
     ("delayed", 20_000, 100), ("reserved", 20_000, 100), ("buried", 20_000, 100),
     ("tubes", 10_000, 100), ("tags-unique_key", 10_000, 100), ("tags-group", 10_000, 100),
     ("tags-concurrency_key", 10_000, 100),
-    ("tags-unique_key-group-concurrency_key", 10_000, 100),
+    ("tags-unique_key-group-concurrency_key", 10_000, 100), ("watched", 20_000, 180),
+    ("waited", 20_000, 180),
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.jobs.state import TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
 from tests.rules.conversation import Server
 
@@ -172,3 +173,24 @@ def test_the_default_tube_stays_though_nobody_wants_it() -> None:
     stats = client.asks("stats-tube default")
     assert (stats["current-using"], stats["current-watching"]) == ("0", "0")
     assert client.lists("list-tubes") == ["default", "a"]
+
+
+def test_what_is_watched_and_waited_for_counts_as_memory_until_it_ends() -> None:
+    server = Server()
+    state, other = server.queue.state, server.connect()
+    before = state.memory_bytes
+    client = server.connect()
+    for line in ("watch a", "watch a", "watch b", "watch b 2", "ignore a", "ignore a", "watch a"):
+        client.says(line)
+    tubes = 2 * TUBE_BYTES
+    assert state.memory_bytes - before == tubes + 2 * WATCH_BYTES
+    for _ in range(2):
+        client.says("reserve-with-timeout 5")
+        assert state.memory_bytes - before == tubes + 2 * WATCH_BYTES + 3 * WAITERS_BYTES
+        server.pass_time(5)
+        assert client.hears() == "TIMED_OUT"
+    client.leaves()
+    other.says("watch c")
+    other.says("ignore c")
+    # The tube `default` stays, and with it its queue.
+    assert state.memory_bytes - before == WAITERS_BYTES

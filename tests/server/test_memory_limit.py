@@ -11,7 +11,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.state import KEY_BYTES, TUBE_BYTES
+from beanstalk_twisted.jobs.state import KEY_BYTES, TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
 from beanstalk_twisted.jobs.table import COLD_JOB_BYTES, HOT_JOB_BYTES, data_memory_bytes
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.repeats import TELL_S
@@ -169,6 +169,10 @@ def recounted(server: MemoryServer) -> int:
     """
     state = server.service.queue.state
     total = TUBE_BYTES * len(state.tubes) + KEY_BYTES * state.unique.remembered
+    for tube in state.tubes.in_order:
+        total += 0 if tube.waiters is None else WAITERS_BYTES
+    for session in state.sessions.values():
+        total += WATCH_BYTES * (len(session.watching) - 1)
     for page in state.jobs.pages():
         for facts in state.jobs.facts(page):
             if facts.job is None:
@@ -204,12 +208,13 @@ def test_what_is_counted_is_what_is_there_after_all_that_may_happen_and_after_a_
 
 
 def test_tubes_count() -> None:
-    server, client = limited(EMPTY + HOT_JOB_BYTES + TUBE_BYTES)
+    server, client = limited(EMPTY + HOT_JOB_BYTES + TUBE_BYTES + WATCH_BYTES)
     client.ask(b"watch a\r\nwatch b\r\n")
     assert client.ask(put(0)) == REFUSED
     client.ask(b"ignore b\r\n")
     assert client.ask(put(0)).startswith(b"INSERTED")
-    assert server.service.memory.used_bytes == EMPTY + TUBE_BYTES + COLD_JOB_BYTES
+    used = EMPTY + TUBE_BYTES + WATCH_BYTES + COLD_JOB_BYTES
+    assert server.service.memory.used_bytes == used
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)

@@ -428,12 +428,29 @@ def test_handshakes_are_told_where_there_is_tls() -> None:
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "monitoring.md"
 
 
+def test_what_identities_take_of_what_they_may_is_shown_by_limit() -> None:
+    scraper = busy()
+    limits = {"jobs": 0, "put-rate": 5}
+    anybody = AccessRules((), Grant([Granted("admin", "*")]), anonymous_limits=limits)
+    scraper.server.service.require_access(anybody, InlineHashing())
+    jobs = len(scraper.server.service.queue.state.jobs)
+    scraper.server.connect().ask(b"put 0 0 60 1\r\nx\r\n")
+    text = scraper.text()
+    for line in (
+        'beanstalkd_identity_limit{identity="anonymous",limit="put-rate"} 5',
+        f'beanstalkd_identity_used{{identity="anonymous",limit="jobs"}} {jobs}',
+        'beanstalkd_identity_refusals_total{identity="anonymous",limit="jobs"} 1',
+    ):
+        assert f"{line}\n" in text
+    assert 'identity_used{identity="anonymous",limit="put-rate"}' not in text
+
+
 def test_the_page_has_every_metric_and_no_other() -> None:
     section = PAGE.read_text().partition("## Metrics")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     written = {name for row in rows for name in re.findall(r"`([a-z_]+)", row)}
     scraper = busy()
-    anybody = AccessRules((), Grant([Granted("admin", "*")]))
+    anybody = AccessRules((), Grant([Granted("admin", "*")]), anonymous_limits={"jobs": 9})
     scraper.server.service.require_access(anybody, InlineHashing())
     speak_tls(scraper.server)
     scraper.text()

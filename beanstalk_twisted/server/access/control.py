@@ -10,7 +10,7 @@ from typing import Protocol
 from beanstalk_twisted.access.rules import AccessRules, Peer
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.reservations import Answer, leave
+from beanstalk_twisted.rules.reservations import REFUSED, Answer, leave
 from beanstalk_twisted.server.access.authentication import (
     KEY_BYTES,
     Authenticator,
@@ -19,7 +19,7 @@ from beanstalk_twisted.server.access.authentication import (
 )
 from beanstalk_twisted.server.access.guard import Guard
 from beanstalk_twisted.server.anomalies import Anomalies
-from beanstalk_twisted.server.execution_context import REFUSED, ExecutionContext
+from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.storage.io_thread import Reactor
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.extensions import AUTH, AUTHORIZED
@@ -64,6 +64,7 @@ class AccessControl:
         self._withdraw: dict[Session, Callable[[], None]] = {}
         self.guard = Guard(context.queue, rules, peers.known_peer)
         self.guard.tell = anomalies.note_refused
+        self.guard.quotas.tell = anomalies.note_limit_reached
         self.authenticator = Authenticator(reactor, rules, hashing, os.urandom(KEY_BYTES))
         self.authenticator.tell = anomalies.note_guess
         self.authenticator.tell_wait = anomalies.note_token_wait
@@ -125,9 +126,8 @@ class AccessControl:
         self._withdraw.pop(session, None)
         if session.has_ended:
             return
-        if shown is not None:
-            self.guard.show(session, shown)
-        answer = REFUSED if shown is None else (AUTHORIZED, 0)
+        may = shown is not None and self.guard.show(session, shown)
+        answer = (AUTHORIZED, 0) if may else REFUSED
         if session is self._asking:
             # An answer as any other: the commands behind it are being carried out already.
             self._known = answer

@@ -15,15 +15,17 @@ Differs from beanstalkd, which trusts whoever reaches it.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from beanstalk_twisted.access.grants import NO_RIGHTS
 from beanstalk_twisted.access.rules import NOBODY, AccessRules, Identity, Peer
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.policy_keys import ABSENT
-from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.reservations import REFUSED, Answer
+from beanstalk_twisted.rules.timekeeping import Slices
 from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.server.access.quotas import Quotas
 from beanstalk_twisted.server.bindings import Methods
-from beanstalk_twisted.server.execution_context import REFUSED
 from beanstalk_twisted.wire import replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
@@ -35,6 +37,15 @@ Method = Callable[..., Answer | None]
 DEAD_LETTER: Final = "dead-letter"
 """The key of a policy that sends jobs into another tube."""
 
+
+MAKERS: Final = ("move-job", "kick-dead")
+"""
+Commands that may make a tube that they name, beside `use`, those that watch, and `tube-policy` when
+it changes one.
+"""
+
+SLICE_SESSIONS: Final = 500
+"""Sessions that are asked who they are in one slice, when a file was read again: 2 ms."""
 
 OF_A_JOB: Final = (rights.JOB, rights.HELD, rights.MOVED)
 """Where the tube is a job's."""
@@ -55,15 +66,19 @@ class Admission:
     """
     Who a connection's peer is.
 
+    :ivar is_excess: whether its identity may have no more connections, or none that watches or
+        holds so much: it has no right, and is asked again at its next command.
     :ivar lacks: a tube that it was last refused to reserve from, while it watched it.
     """
 
-    __slots__ = ("identity", "lacks", "rights_of")
+    __slots__ = ("grant", "identity", "is_excess", "lacks", "rights_of")
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, *, is_excess: bool = False) -> None:
         self.identity = identity
+        self.is_excess = is_excess
+        self.grant = NO_RIGHTS if is_excess else identity.grant
         self.lacks: Tube | None = None
-        self.rights_of = identity.grant.rights_of
+        self.rights_of = self.grant.rights_of
 
 
 class Guard:
@@ -72,6 +87,7 @@ class Guard:
 
     :ivar rules: who may do what, now.
     :ivar refused: how many commands were refused.
+    :ivar quotas: what identities take, if they have limits.
     :ivar tell: called with a session, its identity's name, the command that was refused, and the
         name of the tube of which the right is missing; empty if that is no single one.
     """
@@ -90,6 +106,13 @@ class Guard:
         self._peer_of = peer_of
         self._known: dict[Session, Known] = {}
         self._admissions: dict[Session, Admission] = {}
+        # Of the rules before: who was somebody's connection then may stay it.
+        self._former: dict[Session, Admission] = {}
+        # Whose newest `use` was refused: what they do with their tube is meant for another one.
+        self._astray: set[Session] = set()
+        self.quotas = Quotas(queue.state)
+        queue.job_waits.is_to_end = self._is_to_end
+        queue.do_in_slices(self.quotas.change_rules(rules))
         self._allows: dict[str, Callable[[Admission, Session, int, Any], bool]] = {
             rights.USED: self._of_used,
             rights.WATCHED: self._of_watched,
@@ -112,8 +135,19 @@ class Guard:
         found = self._admissions.get(session)
         if found is None:
             known = self._known.get(session) or Known(self._peer_of(session))
-            identity = self.rules.identify(*known)
-            found = self._admissions[session] = Admission(identity)
+            found = self._admit(session, self.rules.identify(*known))
+        return found
+
+    def _admit(self, session: Session, identity: Identity) -> Admission:
+        former = self._former.get(session)
+        quota = self.quotas.by_name.get(identity.name)
+        stays = former is not None and former.identity.name == identity.name
+        if not stays and self.quotas.refuses_connection(session, quota):
+            return Admission(identity, is_excess=True)
+        self._former.pop(session, None)
+        if session.quota is not quota:
+            session.belong_to(quota)
+        found = self._admissions[session] = Admission(identity)
         return found
 
     def introduce(self, session: Session, known: Known) -> None:
@@ -122,14 +156,25 @@ class Guard:
         """
         self._known[session] = known
         self._admissions.pop(session, None)
+        self._former.pop(session, None)
         _doubt(session)
 
-    def show(self, session: Session, shown: TokenHash) -> None:
+    def show(self, session: Session, shown: TokenHash) -> bool:
         """
         A connection has shown a token.
+
+        :return: whether its identity may have one more connection, with what it watches and holds;
+            if not, all is as it was.
         """
         known = self._known.get(session) or Known(self._peer_of(session))
-        self.introduce(session, known._replace(shown=shown))
+        known = known._replace(shown=shown)
+        identity = self.rules.identify(*known)
+        if self.quotas.refuses_connection(session, self.quotas.by_name.get(identity.name)):
+            self.refused += 1
+            return False
+        self.introduce(session, known)
+        self.admission(session)
+        return True
 
     def forget(self, session: Session) -> None:
         """
@@ -137,6 +182,8 @@ class Guard:
         """
         self._known.pop(session, None)
         self._admissions.pop(session, None)
+        self._former.pop(session, None)
+        self._astray.discard(session)
 
     def change_rules(self, rules: AccessRules) -> None:
         """
@@ -144,10 +191,26 @@ class Guard:
         job that it may not have any more is answered: slice by slice, and before it is given one.
         """
         self.rules = rules
-        self._admissions.clear()
+        self._former |= self._admissions
+        self._admissions = {}
         for session in self._state.sessions.values():
             _doubt(session)
+        self._queue.do_in_slices(self.quotas.change_rules(rules))
+        if self.quotas.by_name:
+            self._queue.do_in_slices(self._admit_again(rules))
         self._queue.end_waits(self._is_to_end, UNAUTHORIZED)
+
+    def _admit_again(self, rules: AccessRules) -> Slices:
+        """
+        Count the connections that are there, also those that send no command now.
+        """
+        for at, session in enumerate(list(self._former), start=1):
+            if self.rules is not rules:
+                return
+            if session in self._former:
+                self.admission(session)
+            if not at % SLICE_SESSIONS:
+                yield None
 
     def _is_to_end(self, session: Session) -> bool:
         """
@@ -181,6 +244,8 @@ class Guard:
             return self._list_tubes(row, method)
         if row.operation == "capabilities":
             return self._capabilities(method)
+        if row.operation == "use":
+            return self._use(row, method)
         if of == rights.NOTHING:
             return method
         if row.operation in ("watch", "watch-weighted"):
@@ -193,14 +258,42 @@ class Guard:
 
     def _generic(self, row: Command, method: Method) -> Method:
         allows, right, value_of = self._allows[row.needs.of], row.needs.right, _value_of(row)
+        made_by = _made_by(row)
 
         def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
             admission, value = self.admission(session), value_of(args)
-            if allows(admission, session, right, value):
-                return method(session, now_ns, *args)
-            return self._refuse(session, admission, row, value)
+            if not allows(admission, session, right, value):
+                return self._refuse(session, admission, row, value)
+            if made_by is not None and session.quota is not None:
+                made = [self._refuses_tube(session, admission, name) for name in made_by(args)]
+                if any(made):
+                    return REFUSED
+            return method(session, now_ns, *args)
 
         return run
+
+    def _use(self, row: Command, method: Method) -> Method:
+        """
+        A job that is sent behind a `use` that is refused must not go into the tube before: until
+        the next one there is no tube in use.
+        """
+
+        def run(session: Session, now_ns: int, name: bytes) -> Answer | None:
+            if session.quota is not None or self.quotas.by_name:
+                admission = self.admission(session)
+                if admission.is_excess or self._refuses_tube(session, admission, name):
+                    self._astray.add(session)
+                    session.may_put_into = None
+                    return REFUSED
+                self._astray.discard(session)
+            return method(session, now_ns, name)
+
+        return run
+
+    def _refuses_tube(self, session: Session, admission: Admission, name: bytes) -> bool:
+        is_refused = self.quotas.refuses_tube(session, admission.grant, name)
+        self.refused += is_refused
+        return is_refused
 
     def _for_held(self, row: Command, method: Method) -> Method:
         """
@@ -250,12 +343,25 @@ class Guard:
             admission = self.admission(session)
             if not admission.rights_of(name) & RESERVE:
                 return self._refuse(session, admission, row, name)
+            if session.quota is not None and self._refuses_watch(session, admission, name):
+                return REFUSED
             answer = method(session, now_ns, name, *args)
             if session.may_reserve or self._state.tubes.find(name) not in session.watching:
                 return answer
             return self._ignore_others(admission, session, now_ns) or answer
 
         return run
+
+    def _refuses_watch(self, session: Session, admission: Admission, name: bytes) -> bool:
+        if self._refuses_tube(session, admission, name):
+            return True
+        ignored = 0
+        if not session.may_reserve:
+            names = [tube.name for tube in session.watching]
+            ignored = sum([not admission.rights_of(each) & RESERVE for each in names])
+        is_refused = self.quotas.refuses_watch(session, name, ignored)
+        self.refused += is_refused
+        return is_refused
 
     def _ignore_others(self, admission: Admission, session: Session, now_ns: int) -> Answer | None:
         """
@@ -278,7 +384,7 @@ class Guard:
 
         def run(session: Session, now_ns: int) -> Answer | None:
             admission = self.admission(session)
-            grant = admission.identity.grant
+            grant = admission.grant
             if not grant.anywhere & LOOK:
                 return self._refuse(session, admission, row)
             if grant.everywhere & LOOK:
@@ -298,7 +404,7 @@ class Guard:
         Whether a connection may not put into the tube that it uses; that is told then.
         """
         admission = self.admission(session)
-        if admission.rights_of(session.using.name) & PUT:
+        if self._of_used(admission, session, PUT, None):
             session.may_put_into = session.using
             return False
         self._note(session, admission, "put", Needs(PUT, rights.USED))
@@ -326,6 +432,9 @@ class Guard:
         self, session: Session, admission: Admission, command: str, needs: Needs, value: Any = None
     ) -> None:
         self.refused += 1
+        if admission.is_excess:
+            # That a limit is reached was told.
+            return
         tube = self._missed(session, admission, needs, value)
         self.tell(session, admission.identity.name, command, tube)
 
@@ -352,7 +461,8 @@ class Guard:
     # Of which tubes a right is needed: see `wire.rights`.
 
     def _of_used(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
-        return bool(admission.rights_of(session.using.name) & right)
+        may = bool(admission.rights_of(session.using.name) & right)
+        return may and session not in self._astray
 
     def _of_watched(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
         if admission.lacks in session.watching:
@@ -371,7 +481,7 @@ class Guard:
         """
         job = self._state.jobs.look(job_id)
         if job is None:
-            return bool(admission.identity.grant.anywhere & right)
+            return bool(admission.grant.anywhere & right)
         return bool(admission.rights_of(self._state.tubes.by_id(job.tube_id).name) & right)
 
     def _of_held(self, admission: Admission, session: Session, right: int, job_id: int) -> bool:
@@ -399,14 +509,14 @@ class Guard:
         has = admission.rights_of(name)
         if not pairs:
             return bool(has & (right | LOOK))
-        dead = [value for key, value in pairs if key == DEAD_LETTER and value != ABSENT]
-        return bool(has & right) and all([admission.rights_of(t.encode()) & PUT for t in dead])
+        dead = _dead_letters(pairs)
+        return bool(has & right) and all([admission.rights_of(each) & PUT for each in dead])
 
     def _of_some(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
-        return bool(admission.identity.grant.anywhere & right)
+        return bool(admission.grant.anywhere & right)
 
     def _of_every(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
-        return bool(admission.identity.grant.everywhere & right)
+        return bool(admission.grant.everywhere & right)
 
 
 def _doubt(session: Session) -> None:
@@ -416,6 +526,26 @@ def _doubt(session: Session) -> None:
     session.may_put_into, session.may_reserve = None, False
     # One that waits may be given a job before it is asked.
     session.is_doubtful = bool(session.reserved) or session.is_waiting
+
+
+def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:
+    """
+    :return: gives, of what its method is called with, the tubes that a command makes, or has made
+        later, if they are not there; None for one that makes none.
+    """
+    if row.operation in MAKERS:
+        at = [field.name for field in row.fields].index("tube") - len(row.fields)
+        return lambda args: [args[at]]
+    if row.operation == "tube-policy":
+        return lambda args: [args[0], *_dead_letters(args[1])] if args[1] else []
+    return None
+
+
+def _dead_letters(pairs: Iterable[tuple[str, str]]) -> list[bytes]:
+    """
+    :return: the tubes into which a policy is to send jobs.
+    """
+    return [value.encode() for key, value in pairs if key == DEAD_LETTER and value != ABSENT]
 
 
 def _value_of(row: Command) -> Callable[[Any], Any]:

@@ -86,8 +86,7 @@ class ReadingApi:
         if tube is None:
             raise Refusal(404, "there is no such tube any more")
         about = described(tube, state, self._service.now_ns())
-        if tube.totals is not None and tube.totals.uncounted is None:
-            about["body_bytes"] = tube.totals.size
+        about["body_bytes"] = tube.body_bytes
         return json_document({**about, "policy": _fields(policy)})
 
     def policy_keys(self, call: Call) -> Document:

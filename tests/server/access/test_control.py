@@ -14,7 +14,7 @@ from beanstalk_twisted.access.rules import AccessRules, Identity
 from beanstalk_twisted.rules.workqueue import SLICE_WAITS
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.storage.repeats import TELL_S
-from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.server.access.meeting import (
     HASH,
     OTHER_TOKEN,
@@ -381,3 +381,48 @@ def test_an_address_whose_tokens_wait_is_told_once_a_minute_with_the_longest_wai
         "127.0.0.1: tokens from there wait for 0.5 s, since others were nobody's; those that were "
         "right before do not",
     ]
+
+
+# Who waits for the end of a job that is moved.
+
+
+def awaited(server: MemoryServer, policy: bytes = b"") -> tuple[PeerClient, Client]:
+    """
+    Somebody who may look at `a` alone and waits for a job there, and an operator.
+    """
+    ops, client = PeerClient(server), PeerClient(server)
+    ops.ask(b"auth " + OTHER_TOKEN + b"\r\nuse a\r\nwatch a\r\n" + policy + PUT_X)
+    server.advance(1)
+    assert client.ask(AUTH + b"wait-job 1 60\r\n") == AUTHORIZED
+    return client, ops
+
+
+def test_who_waits_hears_nothing_of_a_job_that_was_moved_where_it_may_not_look() -> None:
+    server = guarded(rules(it={"look": "a*"}, other={"admin": "*"}))
+    client, ops = awaited(server)
+    assert ops.ask(b"move-job 1 a.b\r\n") == b"MOVED\r\n"
+    assert client.take() == b""
+    with capturedLogs() as lines:
+        assert ops.ask(b"move-job 1 b\r\n") == b"MOVED\r\n"
+    assert client.take() == REFUSED
+    told = [formatEvent(each) for each in lines if each.get("event") == "unauthorized"]
+    assert len(told) == 1 and "no right to wait-job (tube b)" in told[0]
+    assert ops.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    assert client.ask(b"wait-job 1 0\r\n") == b"NOT_FOUND\r\n"
+    assert not server.service.queue.state.awaited
+
+
+def test_who_waits_hears_that_its_job_has_died_wherever_it_lies_then() -> None:
+    server = guarded(rules(it={"look": "a"}, other={"admin": "*"}))
+    client, ops = awaited(server, b"tube-policy a max-reserves=1 dead-letter=b\r\n")
+    assert ops.ask(b"reserve-job 1\r\nrelease 1 0 0\r\n").endswith(b"RELEASED\r\n")
+    assert client.take() == b"BURIED\r\n"
+
+
+def test_without_rules_who_waits_hears_of_a_job_wherever_it_is_moved() -> None:
+    server = MemoryServer()
+    client, ops = server.connect(), server.connect()
+    ops.ask(PUT_X)
+    client.send(b"wait-job 1 60\r\n")
+    assert ops.ask(b"move-job 1 b\r\ndelete 1\r\n") == b"MOVED\r\nDELETED\r\n"
+    assert client.take() == b"DELETED\r\n"

@@ -75,6 +75,16 @@ def test_a_file_is_asked(tmp_path: Path, words: tuple[str, ...], code: int, said
         assert shown.get("may", True) is (code == 0)
 
 
+def test_limits_are_shown_of_all_and_with_an_answer(tmp_path: Path) -> None:
+    limits = 'limits = { bytes = "1 KiB", jobs = 5 }\n'
+    path = file_of(tmp_path, f"[identities.it]\nuid = 1\nput = 'a'\n{limits}")
+    asked, shown = ("access", "check", path, "--as", "it", "put", "a"), {"bytes": 1024, "jobs": 5}
+    for words in (asked[:3], asked):
+        assert "\nlimits of it: bytes 1024, jobs 5\n" in call(*words).stdout
+    assert json.loads(call(*asked, "--json").stdout)["limits"] == shown
+    assert json.loads(call(*asked[:3], "--json").stdout)["limits"] == {"it": shown}
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
