@@ -174,7 +174,7 @@ def test_who_may_not_look_is_told_so_and_can_log_in_with_another_token(found: An
 def test_a_page_of_another_port_gets_nothing_by_the_login(found: Any) -> None:
     # A reply is kept from it, a request that asks first is refused, and one that does not ask
     # changes nothing: the login holds until it is ended.
-    assert found["attacks"] == ["refused", "refused", "refused", "opaque"]
+    assert found["attacks"] == ["refused", "refused", "refused", "blocked"]
     assert found["logged_out"] == ["Not allowed", 0]
 
 
