@@ -22,22 +22,23 @@ WHO: str = (
     "as the password"
 )
 
-LOOKER: str = (
-    "log in with a token that may look at all tubes: it is the password, and the user's name is "
-    "left empty"
-)
+LOOKER: str = "log in with a token that may look at all tubes"
 
 
-def known_by(access: AccessControl, transport: Any, header: str) -> "Deferred[Known]":
+def known_by(
+    access: AccessControl, transport: Any, login: TokenHash | None, header: str
+) -> "Deferred[Known]":
     """
     Find out who sends a request.
 
+    :param login: the token that its login was begun with; None if it has none.  It comes before the
+        header: browsers go on to send a password that they were once given.
     :param header: Authorization; empty if there is none.
     :return: fails with a `Refusal` if it shows a token that is nobody's.
     """
     peer = peer_of(transport)
-    if not header:
-        return succeed(Known(peer))
+    if login is not None or not header:
+        return succeed(Known(peer, login))
     shown = credentials_of(header)
     if shown is None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, WHO)
@@ -59,9 +60,8 @@ def check_route(rules: AccessRules, known: Known, route: Route) -> None:
     """
     if _is_for(rules, known, route):
         return
-    if route.asks == LOGIN:
-        # A browser goes on to show a token that was right, until it is asked for another by a 401.
-        raise Refusal(HTTPStatus.UNAUTHORIZED, LOOKER)
+    if route.asks == LOGIN and known.shown is not None:
+        raise Refusal(HTTPStatus.FORBIDDEN, LOOKER)
     raise refusal_of(known)
 
 

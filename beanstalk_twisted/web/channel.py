@@ -55,7 +55,7 @@ class BoundedRequest(Request):
 
     def parseCookies(self) -> None:
         """
-        There are none of ours.
+        `logins` reads them.
         """
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:

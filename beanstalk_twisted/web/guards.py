@@ -32,8 +32,20 @@ Of a reply that asks who somebody is: a browser asks its reader then.  It does n
 Chromium does not ask when one header has two schemes.
 """
 
+QUIET_CHALLENGE: Final = 'Bearer realm="beanstalk-twisted"'
+"""The same for what a script of a page has sent: the page asks its reader, and not the browser."""
+
 MAX_CREDENTIALS: Final = 1024
 """Characters of a header Authorization that are looked at."""
+
+
+def challenge_for(headers: Mapping[str, str]) -> str:
+    """
+    How to ask the sender of a request who they are.
+
+    :param headers: by lower-case name.
+    """
+    return QUIET_CHALLENGE if headers.get("sec-fetch-dest") == "empty" else CHALLENGE
 
 
 class Credentials(NamedTuple):

@@ -93,5 +93,6 @@ class Overview:
         return {
             **self._about, "tubes": len(service.queue.state.tubes),
             "why_not_ready": service.why_not_ready(), "drains": service.queue.puts.is_draining,
+            "has_access": service.access is not None,
             "wall_offset_ms": service.clock.wall_offset_ns() // MS_NS,
         }  # fmt: skip

@@ -20,7 +20,7 @@ EVERYTHING: Final = "everything"
 """For who may look at all tubes, since all are in it."""
 
 LOGIN: Final = "login"
-"""As `EVERYTHING`, but whoever lacks it is asked for another token, also with one that is right."""
+"""As `EVERYTHING`, for the token that the request itself shows: a login of before is not asked."""
 
 MANAGED: Final = "managed"
 """For who may manage all tubes."""
@@ -45,7 +45,8 @@ class Route(NamedTuple):
     :ivar path: segments in braces are parameters: ``/api/v1/tubes/{tube}``.  In front of a tube's
         name a ``~`` is left out, which no name has: clients take ``.`` and ``..`` for steps in the
         path, even percent-encoded, but not ``~.`` and ``~..``.
-    :ivar method: ``GET``, for ``HEAD`` too, or ``POST``.
+    :ivar method: ``GET``, for ``HEAD`` too, or ``POST``, which only a program may send or a page of
+        the endpoint itself.
     :ivar operation: the id of its operation; no two rows have the same.
     :ivar writes: whether it changes something; then it needs ``--http-write``.
     :ivar asks: whom it is for, where rights are asked for (docs/access.md).
@@ -75,9 +76,11 @@ ROUTES: Final = (
     Route("/healthz", "GET", "healthz", asks=OPEN),
     Route("/readyz", "GET", "readyz", asks=OPEN),
     Route("/metrics", "GET", "metrics", asks=METRICS),
-    Route("/", "GET", "console", asks=SOME),
-    Route("/static/{file}", "GET", "static", asks=SOME),
-    Route("/login", "GET", "login", asks=LOGIN),
+    Route("/", "GET", "console", asks=OPEN),
+    Route("/static/{file}", "GET", "static", asks=OPEN),
+    Route("/login", "GET", "login", asks=OPEN),
+    Route("/login", "POST", "beginLogin", asks=LOGIN),
+    Route("/logout", "POST", "endLogin", asks=OPEN),
     Route("/live", "GET", "live", asks=EVERYTHING),
     Route("/reports/{file}", "GET", "report", asks=EVERYTHING),
     Route("/api/v1/reports", "GET", "listReports", asks=EVERYTHING),

@@ -16,10 +16,11 @@ from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.writing import WritingApi
-from beanstalk_twisted.web.exchange import Document, Operations
+from beanstalk_twisted.web.exchange import Call, Document, Operations, json_document
 from beanstalk_twisted.web.health import Health
 from beanstalk_twisted.web.lag import ReactorLag
 from beanstalk_twisted.web.live import Live
+from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.metrics import Metrics
 from beanstalk_twisted.web.overview import Overview
 from beanstalk_twisted.web.report_files import ReportFiles
@@ -66,6 +67,7 @@ def make_site(
         "console": static.index,
         "static": static.static,
         "login": static.login,
+        **_logins(site.logins),
         "live": live.stream,
         "report": reports.file,
         "listReports": reports.listed,
@@ -74,6 +76,25 @@ def make_site(
         **_many(service, runs),
     }
     return site
+
+
+def _logins(logins: Logins) -> Operations:
+    """
+    What begins and ends the logins of browsers.
+    """
+
+    def begin(call: Call) -> Document:
+        """
+        Whoever is known without a token needs no login.
+        """
+        shown = None if call.known is None else call.known.shown
+        cookie = {} if shown is None else {"Set-Cookie": logins.begin(shown, call.headers)}
+        return json_document({})._replace(headers=cookie)
+
+    def end(call: Call) -> Document:
+        return json_document({})._replace(headers={"Set-Cookie": logins.end(call.headers)})
+
+    return {"beginLogin": begin, "endLogin": end}
 
 
 def _many(service: BeanstalkService, runs: Runs) -> Operations:

@@ -2,6 +2,7 @@
 The HTTP server: from a request to its operation, and back.
 """
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
 
 from beanstalk_twisted.access.rules import AccessRules
+from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.guard import Known
@@ -28,13 +30,14 @@ from beanstalk_twisted.web.channel import (
 )
 from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
 from beanstalk_twisted.web.guards import (
-    CHALLENGE,
     HEADERS,
     WRITE_HEADER,
+    challenge_for,
     host_is_ours,
     is_own_request,
 )
-from beanstalk_twisted.web.routes import OPEN, NoRoute, Route, RouteTable, WrongMethod
+from beanstalk_twisted.web.logins import Logins
+from beanstalk_twisted.web.routes import LOGIN, OPEN, NoRoute, Route, RouteTable, WrongMethod
 from beanstalk_twisted.web.sending import PieceSender, SharedTurns, StreamOutlet
 
 MAX_CONNECTIONS: Final = 64
@@ -99,6 +102,7 @@ class SiteRequest(BoundedRequest):
     _is_change = False
     _known: Known | None = None
     _rules: AccessRules | None = None
+    _login: TokenHash | None = None
 
     def answer(self) -> None:
         site: Site = self.channel.factory
@@ -130,8 +134,8 @@ class SiteRequest(BoundedRequest):
         path, _, query = self.uri.decode("latin-1").partition("?")
         route, parameters = site.table.find(self.method.decode("latin-1"), path)
         self._is_change = route.writes
-        if route.writes:
-            _check_write(route, headers, site.settings.may_write)
+        if route.method == "POST":
+            _check_post(route, headers, site.settings.may_write)
         peer = "" if self._who == UNIX_SOCKET else self._who
         call = Call(parameters, _fields(query, route), headers, self.content.getvalue(), peer)
         if route.writes and peer:
@@ -139,7 +143,9 @@ class SiteRequest(BoundedRequest):
         access = site.access()
         if access is None or route.asks == OPEN:
             return site.operations[route.operation](call)
-        known = known_by(access, self.channel.transport, headers.get("authorization", ""))
+        self._login = None if route.asks == LOGIN else site.logins.find(headers, access.rules)
+        shown = headers.get("authorization", "")
+        known = known_by(access, self.channel.transport, self._login, shown)
         return known.addCallback(self._allowed, site, access, route, call)
 
     def _allowed(
@@ -150,9 +156,8 @@ class SiteRequest(BoundedRequest):
 
         :raise Refusal: what is asked for is not for them.
         """
-        self._known = known
         check_route(access.rules, known, route)
-        self._rules = access.rules
+        self._known, self._rules = known, access.rules
         return site.operations[route.operation](call._replace(known=known))
 
     @property
@@ -194,7 +199,7 @@ class SiteRequest(BoundedRequest):
             refusal = refusal_of(self._known)
         headers = {}
         if refusal.status == HTTPStatus.UNAUTHORIZED:
-            headers = {"WWW-Authenticate": CHALLENGE}
+            headers = {"WWW-Authenticate": challenge_for(lower_case(self))}
         return problem(refusal.status, refusal.detail, headers)
 
     def _failed(self, failure: Failure) -> Document:
@@ -225,11 +230,15 @@ class SiteRequest(BoundedRequest):
 
     def _is_outdated(self, site: "Site") -> bool:
         """
-        Whether the access file was read again since it was asked: then a stream ends, and who comes
-        again is asked again.
+        Whether the access file was read again since it was asked, or the login has ended: then a
+        stream ends, and who comes again is asked again.
         """
         access = site.access()
-        return self._rules is not None and access is not None and access.rules is not self._rules
+        if self._rules is None or access is None:
+            return False
+        if access.rules is not self._rules or self._login is None:
+            return access.rules is not self._rules
+        return site.logins.find(lower_case(self), self._rules) is None
 
     def _audit(self, site: "Site", status: int) -> None:
         """
@@ -250,11 +259,11 @@ class SiteRequest(BoundedRequest):
         request.finish()
 
 
-def _check_write(route: Route, headers: Mapping[str, str], may_write: bool) -> None:
+def _check_post(route: Route, headers: Mapping[str, str], may_write: bool) -> None:
     """
     :raise Refusal: nothing may be changed, or not by this request.
     """
-    if not may_write:
+    if route.writes and not may_write:
         detail = "this endpoint is read-only; start the server with --http-write"
         raise Refusal(HTTPStatus.FORBIDDEN, detail)
     if not is_own_request(headers):
@@ -289,6 +298,7 @@ class Site(HTTPFactory):
     The endpoint: HTTP/1.1 on any number of ports.
 
     :ivar parts: start and end with the endpoint.
+    :ivar logins: what browsers are logged in.
     :ivar access: gives what asks for rights; None where everybody has all.
     :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
         request's path and the reply's status.
@@ -302,7 +312,7 @@ class Site(HTTPFactory):
 
     def __init__(
         self, operations: Operations, table: RouteTable, settings: HttpSettings,
-        reactor: IReactorTime,
+        reactor: IReactorTime, chance: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
         super().__init__(timeout=REQUEST_S, reactor=reactor)
         self.operations = operations
@@ -312,6 +322,7 @@ class Site(HTTPFactory):
         self.turns = SharedTurns(reactor)
         self.begin: Callable[[str], None] = lambda who: None
         self.tell: Callable[[str, str, int], None] = lambda who, path, status: None
+        self.logins = Logins(reactor.seconds, chance)
         self.access: Callable[[], AccessControl | None] = lambda: None
         self.requests = self.refused = 0
         self._channels: set[BoundedChannel] = set()

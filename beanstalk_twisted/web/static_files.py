@@ -9,9 +9,10 @@ from http import HTTPStatus
 from importlib import resources
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.web.exchange import TEXT, Call, Document, Refusal
+from beanstalk_twisted.web.exchange import Call, Document, Refusal
 
 INDEX: Final = "index.html"
+LOGIN_PAGE: Final = "login.html"
 
 TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -69,9 +70,9 @@ class StaticFiles:
 
     def login(self, call: Call) -> Document:
         """
-        The way back to the page, for whoever may look at all it shows.
+        The page that logs in.
         """
-        return Document(b"", TEXT, HTTPStatus.SEE_OTHER, {"Location": "./"})
+        return self._sent(self._files[LOGIN_PAGE], call.headers)
 
     def static(self, call: Call) -> Document:
         """

@@ -16,6 +16,7 @@ from beanstalk_twisted.access.rules import Peer
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
 from beanstalk_twisted.jobs.quota import Limits
 from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
+from beanstalk_twisted.web.logins import LOGIN_S, MAX_LOGINS
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.dialects import GUARDED
@@ -95,6 +96,11 @@ def test_its_limits_are_those_of_the_code() -> None:
         f"{MAX_PATTERNS} patterns each",
     ]
     assert f"N = {1 << LOG2_N:,}, r = 8" in PAGE.read_text()
+
+
+def test_its_limits_of_logins_are_those_of_the_code() -> None:
+    numbers = [row[1] for row in table(PAGE, "Logins") if row[1][0].isdigit()]
+    assert numbers == [f"{LOGIN_S:,} s", f"{MAX_LOGINS}"]
 
 
 def test_each_route_stands_in_the_row_of_whom_it_is_for() -> None:

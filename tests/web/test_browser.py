@@ -164,8 +164,18 @@ def test_a_dialog_closes_when_the_page_changes(found: Any) -> None:
 
 def test_who_may_not_look_is_told_so_and_can_log_in_with_another_token(found: Any) -> None:
     told = "Not allowed: log in with a token that may look at all tubes."
-    assert found["denied"] == ["Not allowed", told, 401]
-    assert found["logged_in"] == "/"
+    refused = "log in with a token that may look at all tubes"
+    assert found["denied"] == ["Not allowed", told, refused]
+    assert found["logged_in"] == "/#/connections"
+    assert found["cookies"] == [["beanstalk-login-PORT", True, "Strict", -1]]
+    assert found["readable"] == ""
+
+
+def test_a_page_of_another_port_gets_nothing_by_the_login(found: Any) -> None:
+    # A reply is kept from it, a request that asks first is refused, and one that does not ask
+    # changes nothing: the login holds until it is ended.
+    assert found["attacks"] == ["refused", "refused", "refused", "blocked"]
+    assert found["logged_out"] == ["Not allowed", 0]
 
 
 def test_nobody_is_connected(found: Any) -> None:

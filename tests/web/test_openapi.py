@@ -15,7 +15,8 @@ from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api import criteria, fields, log, reading, runs, tube_pages
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
-from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.guards import WRITE_HEADER, credentials_of
+from beanstalk_twisted.web.logins import secret_in
 from beanstalk_twisted.web.routes import CRITERIA, ROUTES, Route
 from tests.web.browsing import browse, site_of
 
@@ -64,10 +65,20 @@ def test_a_route_is_described_as_it_is(route: Route) -> None:
     assert set(parameters(route, "query")) == set(route.query)
     assert len(route.query) == len(set(route.query))
     assert ("requestBody" in about) is route.writes
-    assert ("403" in about["responses"]) is route.writes
+    assert {"401", "403"} <= set(about["responses"]) and "security" not in about
     assert about["summary"]
     for reply in about["responses"].values():
         assert resolved(reply)["description"]
+
+
+def test_it_says_how_a_request_shows_who_asks_and_that_without_access_nobody_has_to() -> None:
+    schemes = DESCRIPTION["components"]["securitySchemes"]
+    assert DESCRIPTION["security"] == [{}, *({name: []} for name in schemes)]
+    http = {each["scheme"] for each in schemes.values() if each["type"] == "http"}
+    (cookie,) = [each["name"] for each in schemes.values() if each["type"] == "apiKey"]
+    for scheme in http:
+        assert credentials_of(f"{scheme} Ong=") is not None
+    assert secret_in({"host": "localhost:9300", "cookie": f"{cookie}=x"}) == "x"
 
 
 def test_its_limits_are_those_of_the_code() -> None:

@@ -54,11 +54,11 @@ def test_nothing_else_is_served(name: str) -> None:
 
 
 def test_what_the_page_and_its_modules_name_is_there() -> None:
-    named = set(re.findall(r'"static/([^"]+)"', FILES["index.html"].plain.decode()))
+    named = {"index.html", "login.html"}
     for name in LOADED:
-        if name.endswith(".js"):
-            named |= set(re.findall(r'from "\./([^"]+)"', FILES[name].plain.decode()))
-    assert named | {"index.html"} == set(LOADED)
+        pattern = r'from "\./([^"]+)"' if name.endswith(".js") else r'"static/([^"]+)"'
+        named |= set(re.findall(pattern, FILES[name].plain.decode()))
+    assert named == set(LOADED)
 
 
 def test_no_file_of_ours_makes_markup_of_text_or_asks_another_host() -> None:

@@ -28,7 +28,7 @@ export async function get(where, query = {}) {
   return answered(await fetch(text ? `${where}?${text}` : where, { cache: "no-store" }));
 }
 
-export async function post(where, body = {}) {
-  const headers = { "Content-Type": "application/json", [WRITE_HEADER]: "console" };
+export async function post(where, body = {}, more = {}) {
+  const headers = { "Content-Type": "application/json", [WRITE_HEADER]: "console", ...more };
   return answered(await fetch(where, { method: "POST", headers, body: JSON.stringify(body) }));
 }

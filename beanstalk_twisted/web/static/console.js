@@ -62,13 +62,13 @@ live.addEventListener("state", () => {
   const [why, isDenied] = [live.about.why_not_ready ?? "", live.state === "denied"];
   setText(stateShown, live.state === "live" && why ? "Not ready" : STATES[live.state]);
   stateShown.className = live.state === "live" && !why ? "live" : live.state === "lost" || isDenied || why ? "bad" : "";
-  if (isDenied) trouble.replaceChildren("Not allowed: ", h("a", { href: "login" }, "log in"), " with a token that may look at all tubes.");
+  if (isDenied) trouble.replaceChildren("Not allowed: ", h("a", { href: `login${location.hash}` }, "log in"), " with a token that may look at all tubes.");
   else setText(trouble, why ? `Not ready: ${why}` : "");
   trouble.hidden = !why && !isDenied;
   if (!live.about.host) return;
   if (!isKnown) { isKnown = true; view?.refresh?.(); }
   setText(document.getElementById("host"), live.about.host);
-  document.getElementById("reports").hidden = !live.about.has_reports;
+  for (const id of ["reports", "access"]) document.getElementById(id).hidden = !live.about[`has_${id}`];
   setText(document.getElementById("version"), `beanstalk-twisted ${live.about.version}${live.about.may_write ? "" : " · read-only (no --http-write)"}`);
 });
 

@@ -4,6 +4,7 @@
 //
 // GUARDED is a console that asks for tokens; one that may look at all tubes is STRONG.
 import { mkdirSync, readFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
 
@@ -231,28 +232,59 @@ async function mistake() {
   await page.close();
 }
 
-/** A token that may not look, and one that may; the browser shows it when it is asked. */
+/** A token that may not look, and one that may; then another site, with the login's cookie. */
 async function logIn() {
-  const opened = async (password) => (await browser.newContext({ viewport: SIZES.wide, httpCredentials: { username: "", password } })).newPage();
-  const page = await opened(weak);
-  await page.goto(`${guarded}/`);
-  await page.waitForSelector("#trouble:not([hidden])");
-  found.denied = [await page.textContent("#state"), await page.textContent("#trouble")];
-  await page.screenshot({ path: `${pictures}/denied.png` });
-  const [reply] = await Promise.all([page.waitForResponse((each) => each.url().endsWith("/login")), page.click("#trouble a")]);
-  found.denied.push(reply.status());
-  await page.context().close();
-  const other = await opened(strong);
-  await other.goto(`${guarded}/login`);
+  const context = await browser.newContext({ viewport: SIZES.phone });
+  const other = await context.newPage();
+  watch(other, /status of 40[13]/);
+  await other.goto(`${guarded}/#/connections`);
+  await other.waitForSelector("#trouble:not([hidden])");
+  found.denied = [await other.textContent("#state"), await other.textContent("#trouble")];
+  await other.screenshot({ path: `${pictures}/denied.png` });
+  await other.click("#trouble a");
+  await other.fill("#token", weak);
+  await other.keyboard.press("Enter");
+  found.denied.push(await other.textContent("#trouble:not([hidden])"));
+  await other.screenshot({ path: `${pictures}/login.png` });
+  await other.fill("#token", strong);
+  await other.click("button[type=submit]");
   await other.waitForSelector("#state.live");
-  found.logged_in = new URL(other.url()).pathname;
+  found.logged_in = new URL(other.url()).pathname + new URL(other.url()).hash;
+  found.cookies = (await context.cookies()).map(({ name, httpOnly, sameSite, expires }) => [name.replace(/\d+$/, "PORT"), httpOnly, sameSite, expires]);
+  found.readable = await other.evaluate(() => document.cookie);
+  found.attacks = await attacks(context);
   found.rates = await other.evaluate(async () => {
     const { compact, rate } = await import("/static/dom.js");
     return [...[0, 1 / 30, 0.2, 12.34, 1500].map(compact), ...[0.01, 123.4].map(rate)];
   });
   await other.goto(`${guarded}/#/connections`);
   found.nobody = await other.textContent("td.empty");
-  await other.context().close();
+  await other.click("#access");
+  await other.click("#out");
+  await other.waitForSelector("#trouble:not([hidden])");
+  found.logged_out = [await other.textContent("#state"), (await context.cookies()).length];
+  await context.close();
+}
+
+/** What a page of another port, to which the cookie goes too, gets: forms, scripts and frames. */
+async function attacks(context) {
+  const site = createServer((_, reply) => reply.setHeader("Content-Type", "text/html").end("<h1>Other</h1>"));
+  await new Promise((listens) => site.listen(0, "127.0.0.1", listens));
+  const page = await context.newPage();
+  await page.goto(`http://127.0.0.1:${site.address().port}/`);
+  const got = await page.evaluate(async (where) => {
+    const asked = async (path, how) => { try { return (await fetch(where + path, { credentials: "include", ...how })).status; } catch { return "refused"; } };
+    const own = { "X-Beanstalk-Request": "1" };
+    return [
+      await asked("/api/v1/server"),
+      await asked("/logout", { method: "POST" }),
+      await asked("/logout", { method: "POST", headers: own }),
+      (await fetch(`${where}/logout`, { method: "POST", mode: "no-cors", credentials: "include" }).catch(() => ({ type: "blocked" }))).type,
+    ];
+  }, guarded);
+  await page.close();
+  site.close();
+  return got;
 }
 
 /** Keys, and a stream that ends while nobody sees the page. */
