@@ -237,12 +237,12 @@ class Executor:
         except MemoryError:
             answer = NO_ROOM
         queue.tally.commands["cmd-put"] += 1
-        draft = queue.begin_put(self._session, now_ns)
+        draft = queue.puts.begin(self._session, now_ns)
         if observer is not None:
             answer = self._announce(observer, line, parsed, body, answer)
         if answer is not None:
             return answer
-        return queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
+        return queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     def _is_refused(self, gate: Gate, line: bytes, parsed: Parsed) -> bool:
         """
@@ -334,7 +334,7 @@ class Executor:
             refusal = UNAUTHORIZED
         elif args[-1] > queue.max_job_bytes:
             refusal = JOB_TOO_BIG
-        draft = None if refusal is not None else queue.begin_put(self._session, now_ns)
+        draft = None if refusal is not None else queue.puts.begin(self._session, now_ns)
         self.line = b""
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
 
@@ -480,7 +480,7 @@ class Executor:
             # It had the right when its line came.
             return REFUSED
         _, (priority, delay_s, ttr_s, _), _ = parsed
-        return context.queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
+        return context.queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     # Answers.
 
