@@ -226,7 +226,7 @@ class OracleProtocol(BeanstalkProtocol):
         elif has_junk:
             self._say(BAD_FORMAT)
         else:
-            self._put = parsed, queue.begin_put(self.session, self._context.now_ns())
+            self._put = parsed, queue.puts.begin(self.session, self._context.now_ns())
             self._step = self._take_body
 
     def _take_body(self) -> bool:
@@ -241,7 +241,7 @@ class OracleProtocol(BeanstalkProtocol):
         queue, now_ns = self._context.queue, self._context.now_ns()
         priority, delay_s, ttr_s, _ = parsed[1]
         body = body.removesuffix(CRLF)
-        self._end(queue.put(self.session, now_ns, draft, priority, delay_s, ttr_s, body))
+        self._end(queue.puts.put(self.session, now_ns, draft, priority, delay_s, ttr_s, body))
         return True
 
     def _skip_body(self) -> bool:

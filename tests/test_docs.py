@@ -441,7 +441,7 @@ STATISTICS: dict[str, Ask] = {
 def test_the_keys_of_statistics_are_those_the_server_sends_in_order(name: str) -> None:
     queue = WorkQueue(Process(LogClock(), 8192).facts, COUNTERS, max_job_bytes=10)
     session = queue.connect()
-    queue.put(session, 0, queue.begin_put(session, 0), 0, 0, 1, b"body")
+    queue.puts.put(session, 0, queue.puts.begin(session, 0), 0, 0, 1, b"body")
     reply, _ = STATISTICS[name](queue, session)
     assert isinstance(reply, Document)
     sent = [line.partition(":")[0] for line in reply.content.decode().splitlines()[1:]]

@@ -42,7 +42,7 @@ for script in distribution("beanstalk-twisted").entry_points.select(group="conso
 
 
 def test_it_is_called_compiled_when_its_methods_are_machine_code() -> None:
-    is_python = hasattr(WorkQueue.put, "__code__")
+    is_python = hasattr(WorkQueue.delete, "__code__")
     assert IS_COMPILED is not is_python
     assert BUILD.endswith("pure Python" if is_python else "compiled")
     assert VERSION.endswith("+compiled") is not is_python

@@ -204,12 +204,15 @@ class QueueState:
         self.tubes.next_tube_id = max(self.tubes.next_tube_id, next_tube_id)
         self.next_job_id = max(self.next_job_id, next_job_id)
 
-    def apply(self, image: JobImage, lsn: int = 0, segment: int = 0) -> None:
+    def apply(
+        self, image: JobImage, lsn: int = 0, segment: int = 0, job: Job | None = None
+    ) -> None:
         """
         Set a job to its image.
 
         :param lsn: the record's, 0 if it is known durable.
         :param segment: where the record lies, 0 without a log.
+        :param job: the job, from whoever has it at hand; otherwise it is looked for.
         """
         kind = image.kind
         is_full = kind in FULL
@@ -222,10 +225,10 @@ class QueueState:
             if kind is Kind.COPY and self._is_as(image):
                 self.move_home(image.job_id, segment)
                 return
-        job_id = image.job_id
-        job = self.jobs.get(job_id)
         if job is None:
-            job = Job(job_id, image.tube_id, image.ts_ns, image.body, image.tags)
+            job = self.jobs.get(image.job_id)
+        if job is None:
+            job = Job(image.job_id, image.tube_id, image.ts_ns, image.body, image.tags)
             job.segment = segment
             self.jobs.add(job)
             self.live.enter(segment, job.data_bytes)
@@ -234,7 +237,7 @@ class QueueState:
         elif kind in REMAKES:
             self._remake(job, image, segment)
         elif is_full:
-            self.move_home(job_id, segment)
+            self.move_home(image.job_id, segment)
         if kind in WAITED_FOR:
             job.lsn = lsn
         self._move(job, image)
@@ -521,7 +524,8 @@ class QueueState:
             return
         if state is GONE:
             self.jobs.remove(job)
-            self.live.leave(job.segment, job.data_bytes)
+            if job.segment:
+                self.live.leave(job.segment, job.data_bytes)
             tube.body_bytes -= len(job.body)
             if tube.quotas is not None:
                 tube.count_for_quotas(-1, -len(job.body))

@@ -270,16 +270,17 @@ class Changes:
             log.allow_extensions(now_ns)
         return True
 
-    def make(self, image: JobImage) -> int:
+    def make(self, image: JobImage, job: Job | None = None) -> int:
         """
         Change a live job: log its image and apply it.
 
+        :param job: see `QueueState.apply`.
         :return: the record's LSN; 0 if it was not logged, since no reply waits for it and the room
             is wanted for deletions, or the disk is behind.
         """
         log = self.log
         if log is NOWHERE:
-            self._state.apply(image)
+            self._state.apply(image, 0, 0, job)
             return 0
         kind = image.kind
         is_wanted = kind not in RELAXED or (
@@ -295,7 +296,7 @@ class Changes:
         if tube.defined_in != segment:
             self._define(tube, image.ts_ns)
         lsn = log.append(image)
-        self._state.apply(image, lsn, segment)
+        self._state.apply(image, lsn, segment, job)
         if kind in WAITED_FOR:
             self.committed_lsn = lsn
         return lsn
@@ -308,7 +309,7 @@ class Changes:
         """
         if job.tags is not None and job.tags.leaves_key:
             return self.end_whole([job], reason, now_ns, connection)
-        return self.make(job.image(DELETE, GONE, reason, now_ns, connection=connection))
+        return self.make(job.image(DELETE, GONE, reason, now_ns, connection=connection), job)
 
     def end_whole(
         self, jobs: Sequence[Job], reason: Reason, now_ns: int, connection: int = 0

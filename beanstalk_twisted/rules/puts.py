@@ -73,16 +73,11 @@ class Plenty:
 PLENTY: Final = Plenty()
 
 
-class Draft:
-    """
-    A job whose `put` line was accepted and whose body is on its way.
-    """
-
-    __slots__ = ("created_ns", "job_id")
-
-    def __init__(self, job_id: int, created_ns: int) -> None:
-        self.job_id = job_id
-        self.created_ns = created_ns
+Draft = tuple[int, int]
+"""
+A job whose `put` line was accepted and whose body is on its way: its id, and when
+the line came, ns.
+"""
 
 
 class Waiting(NamedTuple):
@@ -137,18 +132,21 @@ class Puts:
         self._tally.producers += 1
 
     def begin(self, session: Session, now_ns: int) -> Draft:
+        """
+        A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
+        """
         if not session.is_producer:
             self.note_producer(session)
         job_id = self._state.next_job_id
         self._state.next_job_id += 1
-        return Draft(job_id, now_ns)
+        return job_id, now_ns
 
     def put(
         self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
         ttr_s: int, body: bytes,
     ) -> Answer | None:  # fmt: skip
         """
-        Take a job, refuse it, or let it wait.
+        Take a job that has wholly come, refuse it, or let it wait.
         """
         if self.is_draining:
             return replies.DRAINING, 0
@@ -308,9 +306,9 @@ class Puts:
         tube = session.using
         if session.quota is not None:
             session.quota.spend(1)
-        job_id = draft.job_id
+        job_id, created_ns = draft
         image = tuple.__new__(JobImage, (
-            PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, draft.created_ns,
+            PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, created_ns,
             now_ns + delay_s * NS if delay_s else 0, delay_s, ttr_s, tube.tube_id,
             0, 0, 0, 0, 0, session.number, body, None,
         ))  # fmt: skip

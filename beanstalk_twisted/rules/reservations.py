@@ -78,7 +78,9 @@ class Reservations:
         self.arm_tube: Callable[[Tube], None] = lambda tube: None
         self.ends_wait: Callable[[Session], bool] = lambda session: False
 
-    def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
+    def reserve(
+        self, session: Session, now_ns: int, timeout_ns: int | None = None
+    ) -> Answer | None:
         """
         The best ready job of the watched tubes at once, or None: the answer will come.
 
@@ -127,7 +129,7 @@ class Reservations:
             RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
             connection=session.number, reserves=1,
         )  # fmt: skip
-        self._changes.make(image)
+        self._changes.make(image, job)
         self.deadlines.arm(session, deadline_ns)
         if self.times is not None:
             tube = self._state.tubes.by_id(job.tube_id)

@@ -47,7 +47,7 @@ from beanstalk_twisted.rules.looks import Looks
 from beanstalk_twisted.rules.moves import Moves
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
-from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory, Puts
+from beanstalk_twisted.rules.puts import PLENTY, Memory, Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
@@ -73,6 +73,7 @@ class WorkQueue:
     :ivar memory: what it may use.
     :ivar max_job_bytes: the largest body that `put` takes.
     :ivar moves: moves jobs, and buries dead letters.
+    :ivar reservations: hands out jobs.
     :ivar puts: takes new jobs; `put_batches`, `batches`, `flushes`, `listing`, `looks`, `edits`,
         `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
     :ivar watching: which tubes sessions use and watch.
@@ -93,14 +94,14 @@ class WorkQueue:
         self._facts = facts
         self._counters = counters
         self._changes = Changes(self.state)
-        self._reservations = Reservations(self.state, self._changes, self.tally)
-        self.outbox = self._reservations.outbox
-        self.job_waits = JobWaits(self.state, self._changes, self._reservations)
+        self.reservations = Reservations(self.state, self._changes, self.tally)
+        self.outbox = self.reservations.outbox
+        self.job_waits = JobWaits(self.state, self._changes, self.reservations)
         self._timekeeping = Timekeeping(
-            self.state, self._changes, self._reservations, self.job_waits, self.tally
+            self.state, self._changes, self.reservations, self.job_waits, self.tally
         )
         self._kicks = Kicks(self.state, self._changes, self._timekeeping)
-        self.batches = Batches(self.state, self._changes, self._reservations, self._timekeeping)
+        self.batches = Batches(self.state, self._changes, self.reservations, self._timekeeping)
         self.flushes = Flushes(self.state, self._changes, self._timekeeping)
         self.listing = Listing(self.state, self._changes)
         self.looks = Looks(self.state, self._changes, self._timekeeping)
@@ -108,7 +109,7 @@ class WorkQueue:
         self.moves = Moves(self.state, self._changes, self._timekeeping)
         self.connections = Connections(self.state, self._changes, self._timekeeping)
         self.policies = Policies(
-            self.state, self._changes, self._reservations, self._timekeeping, self.moves
+            self.state, self._changes, self.reservations, self._timekeeping, self.moves
         )
         self._copy_waits: int | None = None
         self.puts = Puts(
@@ -118,7 +119,7 @@ class WorkQueue:
             self.state, self._changes, self._timekeeping, self.tally, self.puts
         )
         self.edits = Edits(
-            self.state, self._changes, self._reservations, self._timekeeping, self.puts, self.moves,
+            self.state, self._changes, self.reservations, self._timekeeping, self.puts, self.moves,
             self.job_waits,
         )  # fmt: skip
         self.dead_kicks = DeadKicks(
@@ -136,7 +137,7 @@ class WorkQueue:
         """
         Measure how long jobs wait and run, and count what happens to them, from now on.
         """
-        self.state.times = self._reservations.times = JobTimes()
+        self.state.times = self.reservations.times = JobTimes()
 
     def keep_in(self, log: JobLog) -> None:
         """
@@ -167,7 +168,7 @@ class WorkQueue:
         """
         session.has_ended = True
         self.job_waits.forget(session)
-        self._reservations.forget(session)
+        self.reservations.forget(session)
         self.puts.forget(session)
         if session.quota is not None:
             # Its jobs count until they are given back.
@@ -198,7 +199,7 @@ class WorkQueue:
             return self.job_waits.stop(session)
         if not session.is_waiting:
             return None
-        self._reservations.stop_waiting(session)
+        self.reservations.stop_waiting(session)
         return replies.TIMED_OUT, 0
 
     def do_in_slices(self, work: Slices) -> None:
@@ -222,7 +223,7 @@ class WorkQueue:
             leave(self.outbox, session, (reply, 0))
             return True
 
-        self._reservations.ends_wait = ends
+        self.reservations.ends_wait = ends
         self._timekeeping.work_in_slices(self._end_waits(ends))
 
     def count(self, counter: str | None) -> None:
@@ -246,33 +247,6 @@ class WorkQueue:
 
     # Commands.
 
-    def begin_put(self, session: Session, now_ns: int) -> Draft:
-        """
-        A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
-        """
-        return self.puts.begin(session, now_ns)
-
-    def put(
-        self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
-        ttr_s: int, body: bytes,
-    ) -> Answer | None:  # fmt: skip
-        """
-        A whole job has come.
-        """
-        return self.puts.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
-
-    def reserve(self, session: Session, now_ns: int) -> Answer | None:
-        """
-        The best ready job of the watched tubes, or wait for one.
-        """
-        return self._reservations.reserve(session, now_ns, None)
-
-    def reserve_with_timeout(self, session: Session, now_ns: int, timeout_ns: int) -> Answer | None:
-        """
-        As `reserve`, but wait no longer than that.
-        """
-        return self._reservations.reserve(session, now_ns, timeout_ns)
-
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
         This very job, whatever tube it is in, unless it is reserved, or as many with its
@@ -285,7 +259,7 @@ class WorkQueue:
             return self._changes.not_found()
         if job.state is not State.READY and not self._changes.has_room:
             return NO_ROOM
-        return self._reservations.reserve_job(session, job, now_ns)
+        return self.reservations.reserve_job(session, job, now_ns)
 
     def delete(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """

@@ -23,14 +23,14 @@ def methods_of(queue: WorkQueue) -> Methods:
     What each operation is, of this queue.
     """
     return {
-        "put": queue.put,
+        "put": queue.puts.put,
         "peek": queue.looks.peek,
         "peek-ready": queue.looks.peek_ready,
         "peek-delayed": queue.looks.peek_delayed,
         "peek-buried": queue.looks.peek_buried,
-        "reserve-with-timeout": queue.reserve_with_timeout,
+        "reserve-with-timeout": queue.reservations.reserve,
         "reserve-job": queue.reserve_job,
-        "reserve": queue.reserve,
+        "reserve": queue.reservations.reserve,
         "delete": queue.delete,
         "release": queue.release,
         "bury": queue.bury,

@@ -238,12 +238,12 @@ class Executor:
         except MemoryError:
             answer = NO_ROOM
         queue.tally.commands["cmd-put"] += 1
-        draft = queue.begin_put(self._session, now_ns)
+        draft = queue.puts.begin(self._session, now_ns)
         if observer is not None:
             answer = self._announce(observer, line, parsed, body, answer)
         if answer is not None:
             return answer
-        return queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
+        return queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     def _is_refused(self, gate: Gate, line: bytes, parsed: Parsed) -> bool:
         """
@@ -337,7 +337,7 @@ class Executor:
             refusal = JOB_TOO_BIG
         elif queue.puts.lacks(self._session, 1, args[-1], now_ns):
             refusal = OUT_OF_MEMORY
-        draft = None if refusal is not None else queue.begin_put(self._session, now_ns)
+        draft = None if refusal is not None else queue.puts.begin(self._session, now_ns)
         self.line = b""
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
 
@@ -483,7 +483,7 @@ class Executor:
             # It had the right when its line came.
             return REFUSED
         _, (priority, delay_s, ttr_s, _), _ = parsed
-        return context.queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
+        return context.queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     # Answers.
 

@@ -222,7 +222,7 @@ class RecordedService(BeanstalkService):
             for job_id in list(session.reserved):
                 self._set_deadline(session, job_id, now_ns)
                 count += 1
-            self.queue._reservations.end_wait(session, now_ns)
+            self.queue.reservations.end_wait(session, now_ns)
         self.turns.after_change()
         return count
 

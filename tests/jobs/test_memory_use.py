@@ -35,8 +35,8 @@ def put(number):
         tags = PutTags(**{word: key for word in kind.split("-")[1:]})
         queue.put_batches.put_tagged(session, now, now, 7, 0, 60, tags, body)
         return
-    draft = queue.begin_put(session, now + number)
-    queue.put(session, now + number, draft, 7, 5 if kind == "delayed" else 0, 60, body)
+    draft = queue.puts.begin(session, now + number)
+    queue.puts.put(session, now + number, draft, 7, 5 if kind == "delayed" else 0, 60, body)
 
 def watch(number):
     global watcher
@@ -54,7 +54,7 @@ for number in range(count):
     watch(number) if kind in ("watched", "waited") else put(number)
 if kind in ("reserved", "buried"):
     for _ in range(count):
-        queue.reserve(session, now)
+        queue.reservations.reserve(session, now)
 if kind == "buried":
     for job_id in range(1, count + 1):
         queue.bury(session, now + job_id, job_id, 7)

@@ -235,8 +235,8 @@ class Client:
             return run(self.session, now_ns, now_ns, *numbers, tags, body)
         if command.has_body:
             pri, delay, ttr, _ = args
-            draft = queue.begin_put(self.session, now_ns)
-            return queue.put(self.session, now_ns, draft, pri, delay, ttr, body)
+            draft = queue.puts.begin(self.session, now_ns)
+            return queue.puts.put(self.session, now_ns, draft, pri, delay, ttr, body)
         return methods[command.operation](self.session, now_ns, *args)
 
     def _take(self, answer: Answer) -> str:

@@ -403,7 +403,7 @@ def put_large(queue: WorkQueue, client: Client, size: int) -> None:
     Put a job larger than the server takes from its clients.
     """
     session, now_ns = client.session, 0
-    queue.put(session, now_ns, queue.begin_put(session, now_ns), 0, 0, 60, bytes(size))
+    queue.puts.put(session, now_ns, queue.puts.begin(session, now_ns), 0, 0, 60, bytes(size))
 
 
 @pytest.mark.parametrize("past", [0, 1])

@@ -350,9 +350,9 @@ def test_seconds_of_what_is_overdue_are_negative_and_cut_toward_0(
 def test_age_runs_from_the_put_line_and_the_delay_from_the_whole_body() -> None:
     server = Server()
     client = server.connect()
-    draft = server.queue.begin_put(client.session, server.now_ns)
+    draft = server.queue.puts.begin(client.session, server.now_ns)
     server.pass_time(3)
-    server.queue.put(client.session, server.now_ns, draft, 0, 10, 60, b"x")
+    server.queue.puts.put(client.session, server.now_ns, draft, 0, 10, 60, b"x")
     stats = client.asks("stats-job 1")
     assert (stats["age"], stats["time-left"]) == ("3", "10")
 

@@ -74,7 +74,7 @@ def test_a_body_comes_back_as_it_was(body: bytes, delay: int) -> None:
 def test_a_body_that_never_comes_uses_up_an_id_and_makes_no_job() -> None:
     server = Server()
     client, other = server.connect(), server.connect()
-    server.queue.begin_put(client.session, server.now_ns)
+    server.queue.puts.begin(client.session, server.now_ns)
     for line in ("peek 1", "stats-job 1", "delete 1", "kick-job 1", "reserve-job 1", "touch 1"):
         assert other.says(line) == "NOT_FOUND"
     client.leaves()

@@ -226,7 +226,7 @@ def test_nothing_is_carried_out_behind_a_command_that_waits() -> None:
 def test_others_hear_of_a_job_before_the_next_command_is_carried_out() -> None:
     place = Place()
     waiting = place.queue.connect()
-    place.queue.reserve(waiting, 0)
+    place.queue.reservations.reserve(waiting, 0)
     assert place.execute(b"put 0 0 1 1\r\nx\r\npeek-ready\r\n") == ALL
     assert place.delivered == [b"RESERVED 1 1\r\nx\r\n"]
     assert place.sent == [b"INSERTED 1\r\nNOT_FOUND\r\n"]

@@ -111,9 +111,9 @@ class Started:
         :return: its id.
         """
         now_ns = self.clock.now_ns()
-        draft = self.queue.begin_put(session, now_ns)
-        self.queue.put(session, now_ns, draft, 1024, delay_s, 60, body)
-        return draft.job_id
+        draft = self.queue.puts.begin(session, now_ns)
+        self.queue.puts.put(session, now_ns, draft, 1024, delay_s, 60, body)
+        return draft[0]
 
     def commit(self) -> None:
         """
@@ -370,8 +370,8 @@ def test_a_start_makes_room_ready_so_that_the_first_job_does_not_wait() -> None:
     queue, now_ns = started.queue, started.clock.now_ns()
     assert started.spares()
     assert started.log.budget.wanted(queue.demand()) is None
-    draft = queue.begin_put(session, now_ns)
-    assert queue.put(session, now_ns, draft, 0, 0, 60, b"x") is not None
+    draft = queue.puts.begin(session, now_ns)
+    assert queue.puts.put(session, now_ns, draft, 0, 0, 60, b"x") is not None
 
 
 def trimmed() -> Scribe:
@@ -707,8 +707,8 @@ def test_a_start_on_a_full_disk_serves_what_there_is_and_takes_no_more() -> None
     started = Started(directory, segment_bytes=1 << 16)
     session, now_ns = started.connect(), started.clock.now_ns()
     queue = started.queue
-    draft = queue.begin_put(session, now_ns)
-    assert queue.put(session, now_ns, draft, 0, 0, 60, b"x") == (OUT_OF_MEMORY, 0)
+    draft = queue.puts.begin(session, now_ns)
+    assert queue.puts.put(session, now_ns, draft, 0, 0, 60, b"x") == (OUT_OF_MEMORY, 0)
     assert queue.delete(session, now_ns, 1)[0] == DELETED
     started.commit()
     assert started.jobs_after_restart() == {2}

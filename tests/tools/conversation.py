@@ -126,11 +126,11 @@ class Conversation:
         if what < 4:
             queue.watching.use(session, now, chance.choice(TUBES))
             body = bytes(chance.randrange(256) for _ in range(chance.randrange(120)))
-            draft = queue.begin_put(session, now)
+            draft = queue.puts.begin(session, now)
             delay = chance.choice((0, 0, 0, 5, 500))
-            queue.put(session, now, draft, chance.choice((0, 1024)), delay, 20, body)
+            queue.puts.put(session, now, draft, chance.choice((0, 1024)), delay, 20, body)
         elif what < 7:
-            queue.reserve_with_timeout(session, now, 0)
+            queue.reservations.reserve(session, now, 0)
         elif what == 7:
             queue.delete(session, now, job_id)
         elif what == 8:

@@ -71,7 +71,7 @@ class Guarded:
         session = queue.connect()
         for tube in (b"own", b"other"):
             queue.watching.use(session, now_ns, tube)
-            queue.put(session, now_ns, queue.begin_put(session, now_ns), 0, 99, 60, b"x")
+            queue.puts.put(session, now_ns, queue.puts.begin(session, now_ns), 0, 99, 60, b"x")
         self.site = site_of(self.server, HttpSettings(may_write=True))
         self.site.startFactory()
 

@@ -99,7 +99,7 @@ def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
     maker = queue.connect()
     queue.watching.use(maker, now_ns, tube)
     for delay_s in (0, 0, 0, 100):
-        queue.put(maker, now_ns, queue.begin_put(maker, now_ns), 0, delay_s, 60, b"x")
+        queue.puts.put(maker, now_ns, queue.puts.begin(maker, now_ns), 0, delay_s, 60, b"x")
     queue.reserve_job(maker, now_ns, BURIED_ID)
     queue.bury(maker, now_ns, BURIED_ID, 0)
     access = server.service.access
