@@ -223,6 +223,12 @@ def test_a_connection_shows_since_when_it_holds_a_job(found: Any) -> None:
     assert found["connections"] == 1, "the page's own requests are left out"
 
 
+def test_the_log_leads_to_the_jobs_that_keep_its_oldest_segment(found: Any) -> None:
+    where, count = found["keep"]
+    assert where == "file=1"
+    assert count > 30
+
+
 def test_a_report_is_shown_in_an_origin_of_its_own_and_runs_nothing(found: Any) -> None:
     assert found["report"] == ["A report", "null"]
 

@@ -176,6 +176,10 @@ async function visit() {
   await page.goto(`${address}/#/connections`);
   found.held = await page.textContent("td .plain li");
   found.connections = await page.locator("tbody tr").count();
+  await page.goto(`${address}/#/log`);
+  await page.getByRole("link", { name: "Show the jobs" }).click();
+  await page.waitForSelector("[role=status]:text-matches('found$')");
+  found.keep = [await page.inputValue("[name=where]"), await page.locator("tbody tr").count()];
   await page.goto(`${address}/#/reports`);
   const [opened] = await Promise.all([context.waitForEvent("page"), page.click("td a")]);
   await opened.waitForLoadState();
