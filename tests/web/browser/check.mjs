@@ -10,7 +10,7 @@ import { chromium } from "playwright-core";
 const [executablePath, address, pictures, job, tube, guarded, weak, strong] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
-const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", missing: "tubes/not-there" };
+const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", tables: "reports/report.json", missing: "tubes/not-there" };
 // Those that ask for what is not there.
 const MISSING = /status of 404/;
 const found = { errors: [], violations: [], overflows: [], dialogs: 0, plot_ms: 0, impacts: [] };
@@ -185,6 +185,15 @@ async function visit() {
   await opened.waitForLoadState();
   // A policy that is broken is told in the console; that is what is wanted here.
   found.report = [await opened.textContent("h1"), await opened.evaluate(() => self.origin)];
+  await page.goto(`${address}/#/reports`);
+  await page.getByRole("link", { name: "Tables of report.json" }).click();
+  await page.waitForSelector("text=30 rows");
+  found.tables = [await page.textContent("h1"), await page.locator("td").first().textContent()];
+  await page.getByRole("button", { name: "Next" }).first().click();
+  await page.waitForFunction(() => document.querySelectorAll("tbody")[0].children.length === 5);
+  found.tables.push(await page.locator("h2").allTextContents());
+  await page.goto(`${address}/#/reports/report.html`);
+  await page.waitForSelector("text=no report with tables");
   await context.close();
 }
 
