@@ -13,7 +13,7 @@ const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height
 const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", tables: "reports/report.json", missing: "tubes/not-there" };
 // Those that ask for what is not there.
 const MISSING = /status of 404/;
-const found = { errors: [], violations: [], overflows: [], dialogs: 0, plot_ms: 0, impacts: [] };
+const found = { errors: [], violations: [], overflows: [], dialogs: 0, impacts: [] };
 
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"] });
 
@@ -75,14 +75,6 @@ async function check(page, name) {
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => globalThis.axe.run());
   found.violations.push(...violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes[0].html}`));
-}
-
-async function firstPlot() {
-  const page = await browser.newPage({ viewport: SIZES.wide });
-  await page.goto(`${address}/`);
-  await page.waitForSelector(".u-wrap canvas");
-  found.plot_ms = Math.round(await page.evaluate(() => performance.now()));
-  await page.close();
 }
 
 /** Fill in the open dialog, and confirm it. */
@@ -300,7 +292,6 @@ async function keys() {
 }
 
 mkdirSync(pictures, { recursive: true });
-await firstPlot();
 await keys();
 await mistake();
 await logIn();
