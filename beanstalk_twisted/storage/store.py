@@ -81,6 +81,7 @@ class LogFigures(NamedTuple):
     :ivar preallocated_bytes: what records can still take of files that are there.
     :ivar allocated_bytes: of all its files; ``most_bytes`` that they may have, 0 for no limit.
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
+    :ivar oldest_segment: its number.
     :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
         ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
     :ivar unarchived: finished segments that the archive lacks, and their bytes; None without one.
@@ -95,6 +96,7 @@ class LogFigures(NamedTuple):
     preallocated_bytes: int
     disk_free_bytes: int | None
     segments: int
+    oldest_segment: int
     oldest_jobs: int
     oldest_live_bytes: int
     oldest_kept: Kept
@@ -177,7 +179,7 @@ class LogStore:
             log.open_bytes + log.undurable_bytes,
             committer.figures.unsynced_ns(self._clock.now_ns()), log.budget.free,
             self._disk_free_bytes, log.segment - log.oldest + 1,
-            *self._queue.state.live.of(log.oldest), self._compactor.kept, self.is_full,
+            log.oldest, *self._queue.state.live.of(log.oldest), self._compactor.kept, self.is_full,
             committer.figures,
             log.allocated_bytes, log.most_bytes,
             None if self._archiver is None else self._archiver.lacks,

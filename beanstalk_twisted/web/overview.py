@@ -8,11 +8,11 @@ from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.history import Figures
-from beanstalk_twisted.web.tube_figures import oldest_ready_ns
+from beanstalk_twisted.web.tube_figures import NO_JOB, age_ns, oldest_ready_id
 
 LOOK_TUBES: Final = 1000
 """
-Tubes that one tick asks for their oldest job: some 3 ms if all have ready ones.  With 10,000 tubes
+Tubes that one tick asks for their oldest job: some 1 ms if all have ready ones.  With 10,000 tubes
 an age is up to ten seconds old.
 """
 
@@ -36,10 +36,9 @@ class OldestReady:
         :return: how long ago the oldest was put, as of the last time that all had been asked.
         """
         tubes = self._state.tubes.in_order
-        for tube in tubes[self._at : self._at + LOOK_TUBES]:
-            if tube.ready_count:
-                age_ns = oldest_ready_ns(tube, self._state, now_ns)
-                self._found_ns = max(self._found_ns, age_ns)
+        some = tubes[self._at : self._at + LOOK_TUBES]
+        oldest = min(map(oldest_ready_id, some), default=NO_JOB)
+        self._found_ns = max(self._found_ns, age_ns(oldest, self._state, now_ns))
         self._at += LOOK_TUBES
         if self._at >= len(tubes):
             self._oldest_ns, self._found_ns, self._at = self._found_ns, 0, 0

@@ -56,7 +56,7 @@ MAX_LISTED: Final = 200
 MAX_WAITING: Final = 32
 """Requests that wait for the folder: if it hangs, further ones are refused."""
 
-NEXT: Final = "python -m binlog_tools.spark.report TABLES -o DIR/report.html"
+NEXT: Final = "python -m binlog_tools.spark.report TABLES -o DIR/report.html -o DIR/report.json"
 """What makes a report."""
 
 NO_FOLDER: Final = f"no folder of reports was given; start with --http-report DIR, then: {NEXT}"

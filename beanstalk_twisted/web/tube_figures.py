@@ -23,6 +23,9 @@ SHOWN_SLICE: Final = 50
 LOOK_PRIORITIES: Final = 16
 """Priorities among which the oldest ready job of a tube is looked for."""
 
+NO_JOB: Final = ID_MASK
+"""An id that no job has, behind all others."""
+
 
 class TubeFigures(NamedTuple):
     """
@@ -117,7 +120,8 @@ def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
     return TubeFigures(
         tube.name.decode("ascii"), tube.urgent, tube.ready_count, tube.reserved,
         tube.delayed.count, tube.buried.count, tube.using, tube.watching, tube.waiting,
-        tube.total_jobs, tube.deletes, tube.pauses, pause_ns, oldest_ready_ns(tube, state, now_ns),
+        tube.total_jobs, tube.deletes, tube.pauses, pause_ns,
+        age_ns(oldest_ready_id(tube), state, now_ns),
         next_delayed_ns(tube, now_ns), tube.times,
     )  # fmt: skip
 
@@ -130,23 +134,30 @@ def activity(tube: Tube) -> int:
     return tube.total_jobs + tube.deletes + tube.job_count
 
 
-def oldest_ready_ns(tube: Tube, state: QueueState, now_ns: int) -> int:
+def oldest_ready_id(tube: Tube) -> int:
     """
-    How long ago the oldest ready job of a tube was put; 0 if there is none.
+    The oldest ready job of a tube; `NO_JOB` if there is none.
 
     Ids grow with time, and of each priority the job with the smallest id stands first: so a few
     looks are enough.  Of more than `LOOK_PRIORITIES` priorities the later ones are left out.
     """
-    ids = []
+    oldest = NO_JOB
     for queue in (tube.ready, tube.parked):
         key = queue.first()
         for _ in range(LOOK_PRIORITIES):
             if key is None:
                 break
-            ids.append(key & ID_MASK)
-            behind = queue.behind(key | ID_MASK, 1)
+            oldest = min(oldest, key & ID_MASK)
+            behind = queue.behind(key | ID_MASK, 1) if queue.count > 1 else None
             key = behind[0] if behind else None
-    job = state.jobs.look(min(ids)) if ids else None
+    return oldest
+
+
+def age_ns(job_id: int, state: QueueState, now_ns: int) -> int:
+    """
+    How long ago a job was put; 0 of `NO_JOB`, and of one that is gone.
+    """
+    job = state.jobs.look(job_id)
     return 0 if job is None else max(0, now_ns - job.created_ns)
 
 

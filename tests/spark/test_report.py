@@ -5,6 +5,7 @@ The report is a page of its own, that says what the tables say; without Spark.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -21,8 +22,9 @@ from binlog_tools.cli.exits import CANNOT_READ
 from binlog_tools.spark.definitions.wholeness import SUCCESS
 from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.figures import ready_by_tube, seconds_text
+from binlog_tools.spark.reporting.page import as_page
 from binlog_tools.spark.reporting.readings import OTHERS, ROWS, TUBES, percentile, read
-from binlog_tools.spark.reporting.sections import render
+from binlog_tools.spark.reporting.sections import content_of
 
 START_S = 1_763_942_400  # A Monday.
 TITLES = (
@@ -120,7 +122,7 @@ def test_the_page_is_whole_and_the_same_each_time(tables: Path, tmp_path: Path) 
 
 
 def test_the_page_can_be_read_and_its_ids_can_be_copied(tables: Path) -> None:
-    page = render(read(tables), TITLE)
+    page = as_page(content_of(read(tables), TITLE))
     assert "2025-11-24 00:00 to 2025-11-27 00:00 UTC" in page
     assert "<td>1234567</td>" in page
     # Below what has no figure the numbers are what there is to see.
@@ -130,7 +132,7 @@ def test_the_page_can_be_read_and_its_ids_can_be_copied(tables: Path) -> None:
 
 
 def test_dead_letters_are_listed_by_tube_and_reason(tables: Path) -> None:
-    page = render(read(tables), TITLE)
+    page = as_page(content_of(read(tables), TITLE))
     part = page.partition("<h2>Dead letters</h2>")[2].partition("</section>")[0]
     rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", part)]
     assert [row for row in rows if row] == [
@@ -195,11 +197,25 @@ def test_percentiles_are_taken_of_histograms() -> None:
     assert percentile({}, 0.5) is None
 
 
+def test_its_tables_are_written_as_json_beside_the_page(tables: Path, tmp_path: Path) -> None:
+    page, numbers = tmp_path / "r.html", tmp_path / "r.json"
+    result = CliRunner().invoke(command, [str(tables), "-o", str(page), "-o", str(numbers)])
+    assert result.stdout == f"report: written to {page}, {numbers}\n"
+    written = json.loads(numbers.read_text())
+    assert page.read_text().startswith("<!DOCTYPE html>") and written["title"] == TITLE
+    assert [table["title"] for table in written["tables"]] == list(TITLES)
+    assert all(len(row) == len(table["head"]) for table in written["tables"]
+               for row in table["rows"])  # fmt: skip
+    poison = written["tables"][7]
+    assert poison["rows"][0][poison["head"].index("failures")] == 29
+    assert ["5", "dead letters"] in written["tiles"]
+
+
 def test_missing_tables_are_left_out(tables: Path, tmp_path: Path) -> None:
     only = tmp_path / "only"
     only.mkdir()
     (tables / "workers").rename(only / "workers")
-    page = render(read(only), TITLE)
+    page = as_page(content_of(read(only), TITLE))
     assert page.count("<section>") == 1
     assert "<h2>Workers</h2>" in page
 
@@ -236,7 +252,7 @@ def test_of_tables_that_are_not_whole_nothing_is_reported(
 def test_a_table_that_is_whole_and_empty_says_0(tmp_path: Path) -> None:
     (tmp_path / "tube_minutes").mkdir()
     (tmp_path / "tube_minutes" / SUCCESS).touch()
-    page = render(read(tmp_path), TITLE)
+    page = as_page(content_of(read(tmp_path), TITLE))
     assert "<b>0</b><span>jobs put</span>" in page
     assert "0 servers, 0 tubes" in page
 

@@ -54,6 +54,16 @@ def test_segments_are_shown_by_pages(caller: Caller) -> None:
     assert pages == rows
 
 
+def test_the_jobs_that_keep_a_segment_are_found(caller: Caller) -> None:
+    rows, found = caller.get("/log/segments")["segments"], []
+    assert caller.get("/log")["oldest_segment"] == rows[0]["number"]
+    for row in rows:
+        jobs = caller.get(f"/search?where=file={row['number']}&limit=200")["jobs"]
+        assert [job["file"] for job in jobs] == row["jobs"] * [row["number"]]
+        found += [job["id"] for job in jobs]
+    assert found == list(range(1, 41)), "each in one of them"
+
+
 @pytest.mark.parametrize(
     "query",
     ["limit=0", f"limit={MAX_PAGE_SEGMENTS + 1}", "after=-1", "after=x", f"after={1 << 64}"],

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from binlog_tools.spark.reporting.page import Content, Part, Table, as_json
 from tests.server.access.meeting import HASH, OTHER_HASH, OTHER_TOKEN, TOKEN
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
@@ -27,6 +28,15 @@ LIMIT_S = 600.0
 
 SCRIPT = b'<script>alert(1)</script><img src=x onerror="alert(2)">'
 LONG_TUBE = b"Auftragsbestaetigungsversandwarteschlange-" * 4 + b"fuer-Grosskunden-der-Nordregion1"
+
+REPORT = Content(
+    f"A report {SCRIPT.decode()}", "1 server, 1 tube", [("1,200", "jobs put")],
+    [Part("Tubes", "What happened in each tube.", "", Table(
+        ["tube", *(f"counter {each}" for each in range(9))],
+        [[SCRIPT.decode() + LONG_TUBE.decode(), *range(at, at + 8), None] for at in range(30)],
+     )),
+     Part("Workers", "How runs ended.", "", Table(["server"], []))],
+)  # fmt: skip
 
 SKIPPED = "What has changed since it was counted is skipped."
 
@@ -113,6 +123,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pictures = os.environ.get("BEANSTALK_PICTURES", str(folder / "pictures"))
     reports = folder / "reports"
     reports.mkdir()
+    (reports / "report.json").write_text(as_json(REPORT))
     (reports / "report.html").write_text(f"<!DOCTYPE html><h1>A report</h1>{SCRIPT.decode()}")
     options = (
         "--port", 0, "--http", 0, "--http-write", "--binlog", folder / "log",
@@ -233,8 +244,21 @@ def test_a_connection_shows_since_when_it_holds_a_job(found: Any) -> None:
     assert found["connections"] == 1, "the page's own requests are left out"
 
 
+def test_the_log_leads_to_the_jobs_that_keep_its_oldest_segment(found: Any) -> None:
+    where, count = found["keep"]
+    assert where == "file=1"
+    assert count > 30
+
+
 def test_a_report_is_shown_in_an_origin_of_its_own_and_runs_nothing(found: Any) -> None:
     assert found["report"] == ["A report", "null"]
+
+
+def test_the_tables_of_a_report_are_shown_by_pages_and_as_text(found: Any) -> None:
+    title, cell, headings = found["tables"]
+    assert title == REPORT.title
+    assert cell == SCRIPT.decode() + LONG_TUBE.decode()
+    assert headings == ["Tubes", "Workers"]
 
 
 def test_a_drain_is_begun_and_ended(found: Any) -> None:

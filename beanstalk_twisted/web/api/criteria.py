@@ -51,8 +51,12 @@ NUMBERS: Final[Mapping[str, Callable[[Job, int], int]]] = {
     "releases": lambda job, now_ns: job.releases,
     "buries": lambda job, now_ns: job.buries,
     "kicks": lambda job, now_ns: job.kicks,
+    "file": lambda job, now_ns: job.segment,
 }
-"""What conditions compare with numbers: bytes, seconds and counts."""
+"""
+What conditions compare with numbers: bytes, seconds and counts.  ``file`` is the segment of the log
+that the job keeps, as in `stats-job`.
+"""
 
 WORDS: Final[Mapping[str, Callable[[Job], str]]] = {
     "dead-from": lambda job: _word((job.tags or NO_TAGS).dead_from),

@@ -160,12 +160,13 @@ def key_of(job: Job, state: QueueState, *, by_body: bool) -> GroupKey:
 
 def described(job: Job, state: QueueState, now_ns: int, most: int) -> dict[str, Any]:
     """
-    A job as `list-jobs` says it, with its tube, and so many bytes of its body.
+    A job as `list-jobs` says it, with its tube, the segment that it keeps, and so many bytes of its
+    body.
     """
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
     pairs = {key.replace("-", "_"): value for key, value in statistics.listed(job, now_ns)}
     plain = {key: each.text if isinstance(each, Quoted) else each for key, each in pairs.items()}
-    return {"tube": tube, **plain, **_shown(job, most)}
+    return {"tube": tube, **plain, "file": job.segment, **_shown(job, most)}
 
 
 def _shown(job: Job, most: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@ import { get, path } from "./api.js";
 import { age, bytes, count, h, mean, setText } from "./dom.js";
 import { factList } from "./jobs.js";
 import { Plot } from "./plots.js";
+import { searchLink } from "./search.js";
 import { Table } from "./table.js";
 
 const COMPACTION = { archive: "waits for the archive", space: "waits for space", stopped: "has ended", copying: "at work", freeing: "at work" };
@@ -35,6 +36,9 @@ const KEPT = {
   freeing: () => "Nothing lives in it any more. It is deleted as soon as that is on disk.",
 };
 
+/** Where the jobs of a segment are shown. */
+const jobsOf = (segment) => searchLink({ where: `file=${segment}` });
+
 const SEGMENT_ROWS = 25;
 const known = (value, shown) => (value === null ? "not known" : shown(value));
 const states = (row) => [row.is_sealed ? "finished" : "being written", row.is_archived === null ? null : row.is_archived ? "archived" : "not archived"].filter(Boolean).join(", ");
@@ -45,7 +49,7 @@ const COLUMNS = [
   { label: "State", cell: states },
   { label: "Size", isNumber: true, cell: (row) => bytes(row.size) },
   { label: "Living", isNumber: true, cell: (row) => `${bytes(row.live_bytes)} (${count((100 * row.live_bytes) / Math.max(1, row.size))} %)` },
-  { label: "Living jobs", isNumber: true, isWide: true, cell: (row) => count(row.jobs) },
+  { label: "Living jobs", isNumber: true, cell: (row) => (row.jobs ? h("a", { href: jobsOf(row.number) }, count(row.jobs)) : "0") },
   { label: "Begun", isNumber: true, isWide: true, cell: (row) => known(row.age_seconds, (seconds) => `${age(seconds)} ago`) },
   { label: "LSNs", isNumber: true, isWide: true, cell: (row) => known(row.first_lsn, (first) => `${first} to ${known(row.last_lsn, String)}`) },
 ];
@@ -84,8 +88,8 @@ const duration = (seconds) => (seconds < 1 ? `${Number((seconds * 1000).toPrecis
 export function logPage({ live }) {
   const [facts, histograms, note] = [h("div", { class: "card" }), h("div", { class: "plots" }), h("p", { class: "note", role: "status" })];
   const plot = new Plot("Size", ["All of it", "Living jobs"], bytes, Array.from({ length: 44 }, (_, power) => 2 ** power));
-  const [kept, segments, sizes] = [h("p"), segmentTable(), h("div", { class: "plots" }, plot.element)];
-  const pinned = h("section", { class: "card" }, h("h2", {}, "Why the oldest segment is still there"), kept);
+  const [kept, which, segments, sizes] = [h("span"), h("a", {}, "Show the jobs"), segmentTable(), h("div", { class: "plots" }, plot.element)];
+  const pinned = h("section", { class: "card" }, h("h2", {}, "Why the oldest segment is still there"), h("p", {}, kept, " ", which));
   const hide = (isHidden) => [facts, pinned, sizes, histograms, segments.element].forEach((part) => { part.hidden = isHidden; });
   const show = () => live.recent.length && plot.show(live.columns(["log_bytes", "live_bytes"], true));
   live.addEventListener("rows", show);
@@ -99,6 +103,8 @@ export function logPage({ live }) {
       histograms.replaceChildren(histogram("Syncs", "Took", log.fsync_seconds, before.fsync_seconds, duration), histogram("Commits", "Changes", log.group_commit_size, before.group_commit_size, count, mean));
       before = log;
       setText(kept, KEPT[log.oldest_kept]?.(log) ?? log.oldest_kept);
+      which.hidden = !log.oldest_jobs;
+      which.href = jobsOf(log.oldest_segment);
       hide(false);
       setText(note, "");
       await segments.refresh();

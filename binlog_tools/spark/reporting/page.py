@@ -1,8 +1,10 @@
 """
-The report as one page: no script, nothing that is fetched, and the numbers below each figure.
+The report as it is written: as one page, without a script or anything that is fetched, with the
+numbers below each figure; or as JSON, the numbers only, which the server's console shows.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
@@ -52,10 +54,34 @@ class Part(NamedTuple):
     table: Table
 
 
-def page(title: str, text: str, tiles: Iterable[tuple[str, str]], parts: Iterable[Part]) -> str:
+class Content(NamedTuple):
     """
-    :param tiles: a number and what it is.
+    :ivar tiles: a number and what it is.
     """
+
+    title: str
+    text: str
+    tiles: Sequence[tuple[str, str]]
+    parts: Sequence[Part]
+
+
+def as_json(content: Content) -> str:
+    """
+    ``{"title", "text", "tiles": [[number, what]], "tables": [{"title", "text", "head", "rows"}]}``.
+    """
+    tables = [
+        {"title": part.title, "text": part.text, "head": part.table.head, "rows": part.table.rows}
+        for part in content.parts
+    ]
+    about = {"title": content.title, "text": content.text, "tiles": content.tiles}
+    return json.dumps({**about, "tables": tables}) + "\n"
+
+
+def as_page(content: Content) -> str:
+    """
+    As HTML.
+    """
+    title, text, tiles, parts = content
     head = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'

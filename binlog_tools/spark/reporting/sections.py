@@ -10,7 +10,7 @@ import numpy as np
 
 from binlog_tools.spark.reporting import figures
 from binlog_tools.spark.reporting.figures import seconds_text
-from binlog_tools.spark.reporting.page import Part, Table, page
+from binlog_tools.spark.reporting.page import Content, Part, Table
 from binlog_tools.spark.reporting.readings import (
     ENDS,
     STATES,
@@ -26,11 +26,11 @@ MINUTES: Final = "tube_minutes"
 """The table that says what happened, and when; servers and tubes are known from it."""
 
 
-def render(readings: Readings, title: str) -> str:
+def content_of(readings: Readings, title: str) -> Content:
     """
-    The page.  The same readings give the same bytes.
+    All that the report says.  The same readings give the same.
     """
-    return page(title, _span_text(readings), list(_tiles(readings)), list(_parts(readings)))
+    return Content(title, _span_text(readings), list(_tiles(readings)), list(_parts(readings)))
 
 
 def _span_text(readings: Readings) -> str:

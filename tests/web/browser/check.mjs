@@ -11,10 +11,10 @@ import { chromium } from "playwright-core";
 const [executablePath, address, pictures, job, tube, guarded, weak, strong] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
-const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", missing: "tubes/not-there" };
+const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", tables: "reports/report.json", missing: "tubes/not-there" };
 // Those that ask for what is not there.
 const MISSING = /status of 404/;
-const found = { errors: [], violations: [], overflows: [], dialogs: 0, plot_ms: 0, impacts: [] };
+const found = { errors: [], violations: [], overflows: [], dialogs: 0, impacts: [] };
 
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"] });
 
@@ -76,14 +76,6 @@ async function check(page, name) {
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => globalThis.axe.run());
   found.violations.push(...violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes[0].html}`));
-}
-
-async function firstPlot() {
-  const page = await browser.newPage({ viewport: SIZES.wide });
-  await page.goto(`${address}/`);
-  await page.waitForSelector(".u-wrap canvas");
-  found.plot_ms = Math.round(await page.evaluate(() => performance.now()));
-  await page.close();
 }
 
 /** Fill in the open dialog, and confirm it. */
@@ -177,11 +169,24 @@ async function visit() {
   await page.goto(`${address}/#/connections`);
   found.held = await page.textContent("td .plain li");
   found.connections = await page.locator("tbody tr").count();
+  await page.goto(`${address}/#/log`);
+  await page.getByRole("link", { name: "Show the jobs" }).click();
+  await page.waitForSelector("[role=status]:text-matches('found$')");
+  found.keep = [await page.inputValue("[name=where]"), await page.locator("tbody tr").count()];
   await page.goto(`${address}/#/reports`);
   const [opened] = await Promise.all([context.waitForEvent("page"), page.click("td a")]);
   await opened.waitForLoadState();
   // A policy that is broken is told in the console; that is what is wanted here.
   found.report = [await opened.textContent("h1"), await opened.evaluate(() => self.origin)];
+  await page.goto(`${address}/#/reports`);
+  await page.getByRole("link", { name: "Tables of report.json" }).click();
+  await page.waitForSelector("text=30 rows");
+  found.tables = [await page.textContent("h1"), await page.locator("td").first().textContent()];
+  await page.getByRole("button", { name: "Next" }).first().click();
+  await page.waitForFunction(() => document.querySelectorAll("tbody")[0].children.length === 5);
+  found.tables.push(await page.locator("h2").allTextContents());
+  await page.goto(`${address}/#/reports/report.html`);
+  await page.waitForSelector("text=no report with tables");
   await context.close();
 }
 
@@ -319,7 +324,6 @@ async function keys() {
 }
 
 mkdirSync(pictures, { recursive: true });
-await firstPlot();
 await keys();
 await mistake();
 await logIn();
