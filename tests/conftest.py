@@ -101,20 +101,32 @@ def pytest_xdist_auto_num_workers() -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
-    Run the modules that share a Spark session in one process of several: each other process would
-    start a JVM of half a gigabyte.
+    Give each process one module at a time, those with the most tests first: what its tests share is
+    then made once.  With ``--all`` it is one test at a time, since some take minutes.
 
-    This is what xdist's groups are for, but its release of today does not find them under the
-    pytest of today: it writes a name that pytest no longer reads.
+    The modules that share a Spark session are run in one process of several: each other process
+    would start a JVM of half a gigabyte.  This is what xdist's groups are for, but its release of
+    today does not find them under the pytest of today: it writes a name that pytest no longer
+    reads.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneSession(LoadScopeScheduling):  # type: ignore[misc]
+    is_whole = config.getoption("--all")
+
+    class ByModule(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return "spark" if module in modules_with_spark() else nodeid
+            if module in modules_with_spark():
+                return "spark"
+            return nodeid if is_whole else module
 
-    return OneSession(config, log)
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            # All that a process was ever given would be counted after each test.
+            for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+                del workload[scope]
+            return int(super()._pending_of(workload))
+
+    return ByModule(config, log)
 
 
 @functools.cache
