@@ -15,6 +15,7 @@ import gc
 import inspect
 import os
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +33,8 @@ LIMIT_SECONDS = 60.0
 """How long a coroutine test may take: some take a second, and ten on a machine that is busy."""
 
 ONLY_WITH_ALL = "takes long: runs with --all only (make test-all)"
+
+NOT_IN_THE_SAMPLE = "one of many cases: runs with --all only (make test-all)"
 
 ONLY_WITH_INSTALLS = "installs packages: runs with --installs only (make test-installs)"
 
@@ -69,6 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
         sampling.walk_everything()
     configure_hypothesis()
     config.addinivalue_line("markers", f"exhaustive: {ONLY_WITH_ALL}")
+    config.addinivalue_line("markers", f"one_in(stride): {NOT_IN_THE_SAMPLE}")
     config.addinivalue_line("markers", f"installs: {ONLY_WITH_INSTALLS}")
     config.addinivalue_line(
         "markers",
@@ -147,14 +151,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     Let every ``async def`` test run on the reactor, within its limit; leave out what takes long.
     """
+    if not config.getoption("--all"):
+        leave_out_what_takes_long(items)
     for item in items:
-        if item.get_closest_marker("exhaustive") and not config.getoption("--all"):
-            item.add_marker(pytest.mark.skip(reason=ONLY_WITH_ALL))
         if item.get_closest_marker("installs") and not config.getoption("--installs"):
             item.add_marker(pytest.mark.skip(reason=ONLY_WITH_INSTALLS))
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             mark = item.get_closest_marker("limit")
             item.obj = limited(item.obj, mark.args[0] if mark else LIMIT_SECONDS)
+
+
+def leave_out_what_takes_long(items: list[pytest.Item]) -> None:
+    """
+    Skip what is marked ``exhaustive``, and of a test marked ``one_in`` all cases but the first and
+    every ``stride``-th after it.
+    """
+    cases: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.add_marker(pytest.mark.skip(reason=ONLY_WITH_ALL))
+        elif mark := item.get_closest_marker("one_in"):
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % mark.args[0]:
+                item.add_marker(pytest.mark.skip(reason=NOT_IN_THE_SAMPLE))
+            cases[test] += 1
 
 
 def limited(test: CoroutineTest, limit_seconds: float) -> Callable[..., Awaitable[None]]:

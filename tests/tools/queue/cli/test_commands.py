@@ -181,6 +181,7 @@ def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
     )
 
 
+@pytest.mark.one_in(2)
 def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
     numbers = b"".join(b"%d\n" % number for number in range(3000))
     jobs = server.run("put", "-t", "many", "-l", typed=numbers).split()
