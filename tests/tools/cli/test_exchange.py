@@ -219,6 +219,7 @@ def test_replay_without_a_server_is_4(log: Path, tmp_path: Path) -> None:
     assert run("replay", log, "--to", "nowhere:x").exit_code == 2
 
 
+@pytest.mark.exhaustive
 def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
     with ServerProcess(ours("-p", "0", "-z", "100"), tmp_path) as small:
         small.connect().close()
@@ -324,6 +325,7 @@ def test_diff_tells_fields(log: Path, tmp_path: Path) -> None:
     assert run("diff", EVERY_KIND, tmp_path / "new", "--ignore", "kicks").exit_code == 0
 
 
+@pytest.mark.exhaustive
 def test_diff_with_a_server(tmp_path: Path) -> None:
     with ServerProcess(ours("-p", "0", "-b", tmp_path / "own"), tmp_path) as server:
         client = server.connect()

@@ -196,6 +196,7 @@ def test_a_client_without_tls_is_no_trouble_for_a_server_with_it(server: TlsServ
     assert server.call("stats").exit_code == 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("options", "why"),
     [
