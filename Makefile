@@ -22,6 +22,8 @@ BIN := .venv/bin
 # The pip of Debian 12 would else build pyspark in its old way, with a warning, and again each time.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST := -m pytest --numprocesses=auto --dist=load
+# Without bytecode each process that the tests start compiles all that it imports of ours.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help serve test test-all test-compiled test-installs browser lint soak bench bench-quick spark-demo \
     spark-kills wheels compiler deb man modules clean

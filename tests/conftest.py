@@ -15,6 +15,7 @@ import gc
 import inspect
 import os
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,8 @@ LIMIT_SECONDS = 60.0
 """How long a coroutine test may take: some take a second, and ten on a machine that is busy."""
 
 ONLY_WITH_ALL = "takes long: runs with --all only (make test-all)"
+
+NOT_IN_THE_SAMPLE = "one of many cases: runs with --all only (make test-all)"
 
 ONLY_WITH_INSTALLS = "installs packages: runs with --installs only (make test-installs)"
 
@@ -72,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         sampling.walk_everything()
     configure_hypothesis()
     config.addinivalue_line("markers", f"exhaustive: {ONLY_WITH_ALL}")
+    config.addinivalue_line("markers", f"one_in(stride): {NOT_IN_THE_SAMPLE}")
     config.addinivalue_line("markers", f"installs: {ONLY_WITH_INSTALLS}")
     config.addinivalue_line(
         "markers",
@@ -104,20 +108,32 @@ def pytest_xdist_auto_num_workers() -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
-    Run the modules that share a Spark session in one process of several: each other process would
-    start a JVM of half a gigabyte.
+    Give each process one module at a time, those with the most tests first: what its tests share is
+    then made once.  With ``--all`` it is one test at a time, since some take minutes.
 
-    This is what xdist's groups are for, but its release of today does not find them under the
-    pytest of today: it writes a name that pytest no longer reads.
+    The modules that share a Spark session are run in one process of several: each other process
+    would start a JVM of half a gigabyte.  This is what xdist's groups are for, but its release of
+    today does not find them under the pytest of today: it writes a name that pytest no longer
+    reads.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneSession(LoadScopeScheduling):  # type: ignore[misc]
+    is_whole = config.getoption("--all")
+
+    class ByModule(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return "spark" if module in modules_with_spark() else nodeid
+            if module in modules_with_spark():
+                return "spark"
+            return nodeid if is_whole else module
 
-    return OneSession(config, log)
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            # All that a process was ever given would be counted after each test.
+            for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+                del workload[scope]
+            return int(super()._pending_of(workload))
+
+    return ByModule(config, log)
 
 
 @functools.cache
@@ -138,14 +154,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     Let every ``async def`` test run on the reactor, within its limit; leave out what takes long.
     """
+    if not config.getoption("--all"):
+        leave_out_what_takes_long(items)
     for item in items:
-        if item.get_closest_marker("exhaustive") and not config.getoption("--all"):
-            item.add_marker(pytest.mark.skip(reason=ONLY_WITH_ALL))
         if item.get_closest_marker("installs") and not config.getoption("--installs"):
             item.add_marker(pytest.mark.skip(reason=ONLY_WITH_INSTALLS))
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             mark = item.get_closest_marker("limit")
             item.obj = limited(item.obj, mark.args[0] if mark else LIMIT_SECONDS)
+
+
+def leave_out_what_takes_long(items: list[pytest.Item]) -> None:
+    """
+    Skip what is marked ``exhaustive``, and of a test marked ``one_in`` all cases but the first and
+    every ``stride``-th after it.
+    """
+    cases: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.add_marker(pytest.mark.skip(reason=ONLY_WITH_ALL))
+        elif mark := item.get_closest_marker("one_in"):
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % mark.args[0]:
+                item.add_marker(pytest.mark.skip(reason=NOT_IN_THE_SAMPLE))
+            cases[test] += 1
 
 
 def limited(test: CoroutineTest, limit_seconds: float) -> Callable[..., Awaitable[None]]:

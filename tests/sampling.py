@@ -6,8 +6,12 @@ A walk is one test that looks at many places, or many parameters of one test: cr
 operation, damage in each byte, random conversations.  What it finds in a fifth of them, it mostly
 finds in all; what it misses there, ``make test-all`` finds.  Samples are the same each time.
 
-A single test that takes more than two seconds of an idle processor is marked ``exhaustive`` and run
-with ``--all`` only, unless it is the one that stands for its part of the whole in ``make test``.
+`one_in` is for the values of one parameter, the mark ``one_in`` for all the cases of a test, those
+of its fixtures too.  A stride that divides the number of a parameter's values chooses always the
+same.
+
+A single test that takes more than half a second of an idle processor is marked ``exhaustive`` and
+run with ``--all`` only, unless it stands for its part of the whole in ``make test``.
 """
 
 from __future__ import annotations

@@ -89,6 +89,12 @@ from tests.sampling import one_in, share
 def test_walks(place):
     pass
 
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("second", range(3))
+@pytest.mark.parametrize("first", range(3))
+def test_has_many_cases(first, second):
+    pass
+
 @pytest.mark.exhaustive
 def test_takes_long():
     pass
@@ -100,7 +106,7 @@ def test_tries_as_many_and_has_no_deadline():
 
 
 @pytest.mark.parametrize(
-    ("options", "passed", "skipped"), [((), 4, 1), (("--all",), 13, 0)], ids=["sample", "all"]
+    ("options", "passed", "skipped"), [((), 7, 7), (("--all",), 22, 0)], ids=["sample", "all"]
 )
 def test_what_takes_long_is_run_to_its_end_when_all_is_asked_for(
     options: tuple[str, ...], passed: int, skipped: int, pytester: pytest.Pytester

@@ -47,6 +47,7 @@ def test_the_producer_puts_each_line_of_its_input(server: ServerProcess) -> None
     connection.close()
 
 
+@pytest.mark.one_in(2)
 def test_the_asyncio_application_does_its_jobs(server: ServerProcess) -> None:
     with greenstalk.Client(("127.0.0.1", server.port())) as other:
         job = other.put("somebody else's", priority=0)
@@ -145,6 +146,7 @@ def test_every_example_is_run_here_or_with_spark() -> None:
     assert [path for path in examples if path.name not in source] == []
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("client", ["ours, one by one", "ours, pipelined"])
 def test_the_benchmark_of_the_client_runs(client: str, server: ServerProcess) -> None:
     script = ROOT / "benchmarks" / "client.py"

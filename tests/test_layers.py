@@ -8,6 +8,7 @@ have none.  A new package gets its floor here, or these tests fail.
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,22 +102,19 @@ DOORS_TO_FILES = (f"{OURS}.binlog.directory", f"{OURS}.binlog.archive")
 NAMES_OF_ERRORS = f"{OURS}.binlog.memory"
 
 
-def modules(package: str) -> dict[str, ast.Module]:
+def modules(package: str) -> dict[str, Path]:
     """
-    Parse all modules of a package of ours, by their names.
+    Find all modules of a package of ours, by their names.
     """
-    found = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts)] = ast.parse(path.read_text())
-    return found
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
 
 
 SERVER = modules(OURS)
 TOOLS = modules("binlog_tools")
-INITS = {name: tree for name, tree in (SERVER | TOOLS).items() if name.endswith("__init__")}
-MODULES = {name: tree for name, tree in SERVER.items() if name not in INITS}
-TOOL_MODULES = {name: tree for name, tree in TOOLS.items() if name not in INITS}
+INITS = {name: path for name, path in (SERVER | TOOLS).items() if name.endswith("__init__")}
+MODULES = {name: path for name, path in SERVER.items() if name not in INITS}
+TOOL_MODULES = {name: path for name, path in TOOLS.items() if name not in INITS}
 PURE = sorted(
     name
     for name in MODULES
@@ -151,12 +149,13 @@ def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
             yield from only_when_run(child)
 
 
-def imports(tree: ast.Module) -> set[str]:
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
     """
     Name all modules that a module imports, anywhere in it.
     """
     found: set[str] = set()
-    for node in only_when_run(tree):
+    for node in only_when_run(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -165,21 +164,21 @@ def imports(tree: ast.Module) -> set[str]:
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
             submodules = inside & (SERVER | TOOLS).keys()
             found.update(submodules or {node.module})
-    return found
+    return frozenset(found)
 
 
-def imported_tops(tree: ast.Module) -> set[str]:
+def imported_tops(path: Path) -> set[str]:
     """
     Name the packages, ours and others, that a module imports from.
     """
-    return {name.partition(".")[0] for name in imports(tree)}
+    return {name.partition(".")[0] for name in imports(path)}
 
 
-def ours(tree: ast.Module) -> set[str]:
+def ours(path: Path) -> set[str]:
     """
     Name the modules of the server that a module imports, the version's package left out.
     """
-    return {name for name in imports(tree) if name.startswith(f"{OURS}.")}
+    return {name for name in imports(path) if name.startswith(f"{OURS}.")}
 
 
 @pytest.mark.parametrize("name", sorted(MODULES | TOOL_MODULES))
@@ -213,7 +212,7 @@ def test_a_folder_has_no_more_modules_than_one_can_take_in(folder: Path) -> None
 
 def test_no_imports_go_in_a_circle() -> None:
     everything = SERVER | TOOLS
-    graph = {name: imports(tree) & everything.keys() for name, tree in everything.items()}
+    graph = {name: imports(path) & everything.keys() for name, path in everything.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(everything)
 
 
@@ -268,7 +267,7 @@ def test_the_binlog_knows_files_in_its_two_doors_only(name: str) -> None:
 
 
 def test_the_directory_in_memory_asks_the_system_only_what_errors_are_called() -> None:
-    nodes = ast.walk(MODULES[NAMES_OF_ERRORS])
+    nodes = ast.walk(ast.parse(MODULES[NAMES_OF_ERRORS].read_text()))
     asked = {
         node.attr
         for node in nodes
@@ -279,12 +278,12 @@ def test_the_directory_in_memory_asks_the_system_only_what_errors_are_called() -
 
 @pytest.mark.parametrize("name", PURE)
 def test_what_is_below_the_line_uses_the_standard_library_and_its_vocabularies(name: str) -> None:
-    tree = MODULES[name]
-    assert imported_tops(tree) - {OURS} <= sys.stdlib_module_names
+    path = MODULES[name]
+    assert imported_tops(path) - {OURS} <= sys.stdlib_module_names
     package = name.split(".")[1]
     if package in VOCABULARIES:
         allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES[package])
-        assert all(other.startswith(allowed) for other in ours(tree))
+        assert all(other.startswith(allowed) for other in ours(path))
 
 
 def reached(name: str) -> set[str]:

@@ -82,6 +82,7 @@ def test_the_command_knows_our_service_alone_and_looks_for_no_plugins(tmp_path: 
     assert ended("-c", IMPORTED_BY_THE_COMMAND, cwd=tmp_path) == (0, "['beanstalk'] False\n", "")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_a_reader_of_the_help_that_goes_away_ends_the_command_silently(option: str) -> None:
     read_end, write_end = os.pipe()

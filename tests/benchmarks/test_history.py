@@ -59,6 +59,7 @@ def test_a_history_has_everything_that_can_happen_to_a_job(kinds: Counter[int]) 
     assert {kind for kind in Kind if kind not in kinds} == set()
 
 
+@pytest.mark.exhaustive
 def test_the_clients_have_seen_what_the_log_says(made: Made, kinds: Counter[int]) -> None:
     assert made.jobs == PLAN.jobs + 3 <= kinds[Kind.PUT], "one times out, two are edited"
     for reply, kind in (("RESERVED", Kind.RESERVE), ("TOUCHED", Kind.TOUCH),

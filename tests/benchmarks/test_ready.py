@@ -7,6 +7,7 @@ import pytest
 from benchmarks.ready import main
 
 
+@pytest.mark.exhaustive
 def test_a_start_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--jobs", "1500", "--rounds", "1"]) == 0
     said = capsys.readouterr().out

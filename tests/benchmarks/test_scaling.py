@@ -100,6 +100,7 @@ def test_a_short_run_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"| {load.says} |" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
     compiler()
     words = ["--seconds", "60", "--only", LOADS[0].name]

@@ -141,6 +141,7 @@ def test_a_slow_disk_is_slow(tools: Tools, tmp_path: Path) -> None:
     assert time.monotonic() - began >= 3.0
 
 
+@pytest.mark.exhaustive
 def test_what_is_built_is_built_once(tools: Tools) -> None:
     before = tools.loadgen.stat()
     assert build(tools.loadgen.parent).loadgen.stat().st_ino == before.st_ino

@@ -124,6 +124,7 @@ STEPS: list[Callable[[Log], object]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("step", STEPS)
 def test_whatever_ends_a_step_of_a_log_no_later_batch_lies_behind_a_hole(
     step: Callable[[Log], object],

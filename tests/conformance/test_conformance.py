@@ -55,7 +55,7 @@ def test_ours_in_memory_answers_as_expected(talk: Conversation, tmp_path: Path) 
     assert_as_expected(hold(talk, OursInMemory, tmp_path))
 
 
-@pytest.mark.parametrize("talk", one_in(SHARE, UNTIMED), ids=lambda talk: talk.title)
+@pytest.mark.parametrize("talk", one_in(4 * SHARE, UNTIMED), ids=lambda talk: talk.title)
 def test_ours_on_a_socket_answers_as_in_memory(talk: Conversation, tmp_path: Path) -> None:
     heard = hold(talk, OursOnASocket, tmp_path)
     assert_as_expected(heard)
@@ -68,6 +68,7 @@ def test_the_real_one_answers_as_ours(talk: Conversation, tmp_path: Path) -> Non
     assert_equal(hold(talk, OursInMemory, tmp_path), hold(talk, TheirsOnASocket, tmp_path))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [OursOnASocket, TheirsOnASocket])
 def test_what_takes_time_is_the_same_on_sockets(kind: type[OnASocket], tmp_path: Path) -> None:
     if kind is TheirsOnASocket:

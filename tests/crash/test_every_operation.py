@@ -24,14 +24,14 @@ from tests.sampling import one_in, share
 INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
-STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000, 10)))
+STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000, 25)))
 """
 How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
 server is started and judged.  100,000 with ``--all``; another number by the environment variable.
 """
 
-STATES_OF_A_CASE: Final = 8_000
-"""So many take some seconds, and are three or four histories."""
+STATES_OF_A_CASE: Final = share(8_000, 2)
+"""So many take some seconds, and are one or two histories, or three or four."""
 
 CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 """Seeds for each policy."""

@@ -45,6 +45,7 @@ MOST_PLACES = 1000
 """Where a log is cut, in so many places at most: megabytes are read anew for each."""
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("segment_bytes", [MIN_SEGMENT_BYTES, 8 << 20])
 @pytest.mark.parametrize("is_behind", [False, True], ids=["alone", "in a group commit"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -86,6 +87,7 @@ def batch_of(bodies: list[bytes]) -> bytes:
     return b"put-batch %d\r\n" % len(bodies) + jobs
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("segment_bytes", "body_bytes"), [(MIN_SEGMENT_BYTES, 5_000), (4 << 20, 300_000)]
 )

@@ -99,6 +99,7 @@ def test_sockets_of_the_name_are_served_without_an_option(tmp_path: Path) -> Non
             assert server.terminate() == -signal.SIGTERM
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("domain", ["domain=INET:name=queue", "domain=INET:index=1"])
 def test_an_endpoint_names_a_socket(tmp_path: Path, domain: str) -> None:
     with listening() as other, listening() as queue:
@@ -128,6 +129,7 @@ def test_a_socket_of_another_name_is_a_wrong_option(
     assert said in words
 
 
+@pytest.mark.exhaustive
 def test_a_socket_that_does_not_listen_is_a_wrong_option(tmp_path: Path) -> None:
     with socket.socket() as idle, ActivatedServer(tmp_path, [("beanstalk", idle)]) as server:
         code, words = server.ended()
@@ -140,6 +142,7 @@ def test_what_is_no_socket_is_told() -> None:
         InheritedSocket(the_reactor(), file.fileno())
 
 
+@pytest.mark.exhaustive
 def test_another_address_that_is_named_leaves_the_sockets_alone(tmp_path: Path) -> None:
     with (
         listening() as listener,
@@ -148,6 +151,7 @@ def test_another_address_that_is_named_leaves_the_sockets_alone(tmp_path: Path) 
         assert server.port() != listener.getsockname()[1]
 
 
+@pytest.mark.exhaustive
 def test_a_port_for_old_clients_is_opened_beside_them(tmp_path: Path) -> None:
     old = "tcp:0:interface=127.0.0.1"
     with (

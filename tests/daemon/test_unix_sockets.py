@@ -160,6 +160,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.exhaustive
 def test_of_servers_that_start_at_once_where_a_socket_was_left_one_listens(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with bound(path, backlog=1):

@@ -92,6 +92,7 @@ def test_tokens_users_and_the_file_that_is_read_again(tmp_path: Path) -> None:
     assert "auth (hidden)" in said
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("is_file", [True, False])
 def test_a_worker_shows_its_token(tmp_path: Path, is_file: bool) -> None:
     rights = f'[identities.worker]\ntoken = "{HASH}"\nworker = "mail"\nput = "mail"\n'
@@ -115,6 +116,7 @@ def test_a_worker_shows_its_token(tmp_path: Path, is_file: bool) -> None:
         connection.close()
 
 
+@pytest.mark.exhaustive
 def test_ports_have_rights_of_their_own_and_a_wrong_file_no_server(tmp_path: Path) -> None:
     with serving(tmp_path, '[anonymous]\nput = "*"\n') as server:
         # The port is known only now; it was a free one.

@@ -196,6 +196,7 @@ def test_after_kills_under_load_the_archive_is_complete(setting: Setting) -> Non
     assert jobs_in(setting.log) == kept
 
 
+@pytest.mark.exhaustive
 def test_a_quiet_server_delivers_by_age(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     command = ours("-p0", "-b", tmp_path / "log", "--binlog-archive", tmp_path / "archive",
@@ -209,6 +210,7 @@ def test_a_quiet_server_delivers_by_age(tmp_path: Path) -> None:
         connection.close()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["missing", "a file"])
 def test_an_archive_that_cannot_be_used_is_refused_with_73(tmp_path: Path, kind: str) -> None:
     archive = tmp_path / "archive"

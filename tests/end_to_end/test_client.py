@@ -69,6 +69,7 @@ async def connected(endpoint: str, **options: Any) -> AsyncIterator[Client]:
         await client.stopService()
 
 
+@pytest.mark.one_in(2)
 async def test_all_commands_work(server: ServerProcess) -> None:
     async with connected(endpoint_of(server)) as client:
         await every_command(client)
@@ -201,6 +202,7 @@ async def test_a_deep_pipeline_of_large_and_small_jobs_goes_through(server: Serv
         await gatherResults([client.delete(job) for job in jobs])
 
 
+@pytest.mark.one_in(2)
 @EACH_SERVER
 async def test_a_killed_server_that_is_started_again_is_found_and_goes_on(
     command: Command, tmp_path: Path

@@ -326,6 +326,7 @@ def test_a_worker_gets_its_jobs_from_a_full_disk(kind: str, tmp_path: Path) -> N
         connection.close()
 
 
+@pytest.mark.exhaustive
 def test_a_queue_that_has_filled_its_disk_takes_jobs_again_when_it_was_emptied(
     tmp_path: Path,
 ) -> None:

@@ -160,6 +160,7 @@ def test_hostile_requests_are_refused_and_others_served_all_the_while(tmp_path: 
         assert not any("Traceback" in line for line in http.server.said())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("options", "words"), [((), "read-only"), (("--http-write",), "changes allowed")]
 )

@@ -55,6 +55,7 @@ def all_of(connection: socket.socket) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.one_in(3)
 @BOTH
 @KINDS
 def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
@@ -115,6 +116,7 @@ def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
     waiting.close()
 
 
+@pytest.mark.one_in(2)
 @BOTH
 @pytest.mark.parametrize("kind", ["memory"])
 def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess) -> None:
@@ -149,6 +151,7 @@ def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess)
                     selector.modify(connection, selectors.EVENT_READ)
 
 
+@pytest.mark.one_in(3)
 @BOTH
 @KINDS
 def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
@@ -164,6 +167,7 @@ def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
     client.close()
 
 
+@pytest.mark.one_in(3)
 @BOTH
 @KINDS
 def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
@@ -175,6 +179,7 @@ def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
     assert server.process.wait(LIMIT_S) == -signal.SIGTERM
 
 
+@pytest.mark.one_in(3)
 @BOTH
 @KINDS
 def test_a_reserve_is_cancelled_by_what_comes_while_it_waits(server: ServerProcess) -> None:

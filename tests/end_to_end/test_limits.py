@@ -15,6 +15,7 @@ from tests.server_process import Connection, ServerProcess, UnixConnection, ours
 HUB = pytest.mark.parametrize("hub", ["auto", "off"])
 
 
+@pytest.mark.one_in(2)
 @HUB
 def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, hub: str) -> None:
     options = ["--max-connections=2", f"--hub={hub}", "-b", "log"]
@@ -34,6 +35,7 @@ def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, hub: str) -
         assert "1 connection refused: --max-connections is 2" in "".join(server.said())
 
 
+@pytest.mark.one_in(2)
 @HUB
 def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(tmp_path: Path, hub: str) -> None:
     command = ours_at_once("-p0", "--max-memory=200000", f"--hub={hub}")
@@ -50,6 +52,7 @@ def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(tmp_path: Path, 
         server.wait_for("--max-memory is 200000: new jobs are refused")
 
 
+@pytest.mark.one_in(2)
 @HUB
 def test_who_does_not_go_on_is_closed_and_who_waits_is_not(tmp_path: Path, hub: str) -> None:
     command = ours_at_once("-p0", "--stalled-timeout=1", f"--hub={hub}")

@@ -211,6 +211,7 @@ def test_further_sigterms_show_no_code(tmp_path: Path) -> None:
 # What the log says.
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("command", [ours, ours_at_once])
 def test_the_log_tells_in_order_what_happens(
     tmp_path: Path, command: Callable[..., list[str]]

@@ -8,6 +8,8 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.test_http import HttpServer
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
@@ -105,6 +107,7 @@ def test_no_body_is_in_what_a_server_says_of_its_errors(tmp_path: Path) -> None:
     assert SECRET.decode() not in said
 
 
+@pytest.mark.exhaustive
 def test_all_files_of_the_log_are_for_its_owner_whatever_the_umask_is(tmp_path: Path) -> None:
     log, archive = tmp_path / "log", tmp_path / "archive"
     archive.mkdir(mode=0o700)

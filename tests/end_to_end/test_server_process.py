@@ -147,12 +147,14 @@ def damage_a_log(tmp_path: Path) -> tuple[Path, int]:
     return segment, offset
 
 
+@pytest.mark.exhaustive
 def test_a_directory_whose_parent_is_missing_is_refused_with_73(tmp_path: Path) -> None:
     status, said = refused(tmp_path, "-b", tmp_path / "a" / "b")
     assert status == 73
     assert f"binlog directory {tmp_path}/a/b: there is no {tmp_path}/a to make it in" in said
 
 
+@pytest.mark.exhaustive
 def test_a_directory_that_is_a_file_is_refused_with_73(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("mine")
     status, said = refused(tmp_path, "-b", tmp_path / "log")
@@ -190,6 +192,7 @@ def test_a_log_is_whole_after_a_start_that_found_its_port_in_use(tmp_path: Path)
         connection.close()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("command", "name"), [(ours, "twistd beanstalk"), (ours_at_once, "beanstalk-twisted")]
 )
@@ -221,6 +224,7 @@ def test_a_daemon_that_cannot_start_says_why_and_its_launcher_ends_with_1(tmp_pa
         time.sleep(0.01)
 
 
+@pytest.mark.exhaustive
 def test_a_refused_start_in_the_foreground_leaves_no_pidfile(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"a file")
     done = subprocess.run(

@@ -95,6 +95,7 @@ def test_an_old_port_may_be_a_socket_in_a_folder(tmp_path: Path) -> None:
         old.close()
 
 
+@pytest.mark.exhaustive
 def test_without_the_hub_and_the_log_it_is_the_same(tmp_path: Path) -> None:
     with ServerProcess(ours("-p0", *OLD_PORT, "--hub=off"), tmp_path) as server:
         old = Connection(server.port_v1())

@@ -96,6 +96,7 @@ class Slow:
             await a_moment()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("concurrency", [1, 7])
 @pytest.mark.parametrize("in_threads", [False, True])
 async def test_all_jobs_are_done_once(
@@ -292,6 +293,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.one_in(2)
 async def test_the_command_runs_a_function(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(FUNCTIONS)
     async with connected(endpoint_of(server)) as client:
@@ -304,6 +306,7 @@ async def test_the_command_runs_a_function(server: ServerProcess, tmp_path: Path
         assert f"job {job} of command, attempt 1: deleted" in log
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("reactor", ["auto", "asyncio"])
 async def test_a_coroutine_may_await_what_is_asyncios_and_deferreds(
     server: ServerProcess, tmp_path: Path, reactor: str
@@ -319,6 +322,7 @@ async def test_a_coroutine_may_await_what_is_asyncios_and_deferreds(
         assert (tmp_path / "noted").read_text() == f"{job} a Deferred's\n"
 
 
+@pytest.mark.one_in(2)
 async def test_a_body_in_what_is_raised_cannot_reach_a_terminal(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -334,6 +338,7 @@ async def test_a_body_in_what_is_raised_cannot_reach_a_terminal(
         await client.delete(job)
 
 
+@pytest.mark.one_in(2)
 async def test_on_another_reactor_it_is_told_what_is_missing(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -348,6 +353,7 @@ async def test_on_another_reactor_it_is_told_what_is_missing(
         await client.delete(job)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 async def test_a_second_signal_ends_it_at_once_and_quietly(
     server: ServerProcess, tmp_path: Path, number: int, code: int
@@ -370,6 +376,7 @@ async def test_a_second_signal_ends_it_at_once_and_quietly(
         await client.delete(job)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_before_it_works_ends_it_as_one_afterwards(
     server: ServerProcess, tmp_path: Path, number: int
@@ -407,6 +414,7 @@ async def state_of(client: Client, job: int, wanted: str) -> None:
         await a_moment()
 
 
+@pytest.mark.one_in(2)
 async def test_the_command_buries_what_fails_too_often(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -422,6 +430,7 @@ async def test_the_command_buries_what_fails_too_often(
         await client.delete(job)
 
 
+@pytest.mark.one_in(2)
 async def test_the_command_runs_a_shell_whose_input_is_the_body(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -436,6 +445,7 @@ async def test_the_command_runs_a_shell_whose_input_is_the_body(
         assert [(tmp_path / str(job)).read_bytes() for job in jobs] == [b"one\0", b"two"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("code", "state"), [(1, "delayed"), (65, "buried")])
 async def test_the_exit_code_of_a_shell_says_what_becomes_of_the_job(
     server: ServerProcess, tmp_path: Path, code: int, state: str
@@ -484,6 +494,7 @@ missed = "one"
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("server", [ours], indirect=True)
 @pytest.mark.parametrize("has_function", [False, True])
 async def test_the_command_puts_recurring_jobs(
@@ -513,6 +524,7 @@ async def test_the_command_puts_recurring_jobs(
         assert "minutely: job " in stop(process)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("options", "why"),
     one_in(5, [

@@ -154,6 +154,7 @@ def test_an_error_of_the_directory_itself_ends_the_server_with_74(
     check_on_a_sound_disk(disk, crowd)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("call", ["write", "sync"])
 def test_two_errors_in_a_row_end_the_server_with_74_and_no_reply_is_given(
     call: str, tmp_path: Path

@@ -102,6 +102,7 @@ def test_a_segment_that_may_not_be_read_is_refused_with_73(tmp_path: Path) -> No
         crowd.check_after_restart(server)
 
 
+@pytest.mark.exhaustive
 def test_a_parent_in_which_nothing_may_be_made_is_refused_with_73(tmp_path: Path) -> None:
     (tmp_path / "parent").mkdir(0o500)
     log = tmp_path / "parent" / "log"

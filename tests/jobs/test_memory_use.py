@@ -75,6 +75,7 @@ KINDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
 @pytest.mark.parametrize(("kind", "count", "size"), one_in(3, KINDS), ids=str)
 def test_what_is_counted_is_about_what_the_process_grows_by(

@@ -218,6 +218,7 @@ LEAVING: dict[str, Callable[[Jobs], Jobs]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @MAJORS
 @pytest.mark.parametrize("which", one_in(3, LEAVING))
 def test_no_call_takes_long_whatever_left_before_it(
@@ -247,6 +248,7 @@ def test_no_call_takes_long_whatever_left_before_it(
     assert firsts(queue, MANY) == staying
 
 
+@pytest.mark.one_in(5)
 @MAJORS
 @pytest.mark.parametrize("which", one_in(3, LEAVING))
 def test_the_first_jobs_together_take_no_longer_whatever_left_before(

@@ -581,6 +581,7 @@ def test_a_limit_that_is_lifted_serves_who_waits() -> None:
     assert str(waiter.hears()).startswith(f"RESERVED {third} ")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("tubes", "rule", "late_ms"),
     [(1, "100", 3), (300, "100", 3), (1, "100", LATE_NS // MS), (1, "100:1", 25), (1, "100:7", 90),
@@ -723,6 +724,7 @@ def test_a_policy_that_counts_what_is_there_may_open_the_tube_too(before: str, a
     check_totals(server.queue)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("reads", [1, 2])
 def test_a_policy_set_while_a_file_is_applied_counts_no_job_twice(at: int, reads: int) -> None:

@@ -65,6 +65,7 @@ def hear(client: Client, sent: list[bytes]) -> bytes:
     return b"".join(client.ask(packet) for packet in sent)
 
 
+@pytest.mark.one_in(3)
 @LOGGED
 @pytest.mark.parametrize("step", [1, 223, 4096, 1 << 20])
 def test_a_conversation_in_packets_of_any_size_has_these_replies(

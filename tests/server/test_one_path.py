@@ -253,6 +253,7 @@ def observed(dialect: str, *, is_logged: bool) -> Path:
     return path
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("dialect", [MODERN.name, v1.NAME])
 @pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
 def test_any_conversation_cut_anywhere_has_the_replies_of_the_oracle(

@@ -135,6 +135,7 @@ def test_a_conversation_byte_by_byte_has_the_same_replies(title: str, is_logged:
     assert replies_to(cut(sent, range(1, len(sent))), is_logged=is_logged) == replies
 
 
+@pytest.mark.one_in(4)
 @EACH
 def test_a_conversation_cut_anywhere_has_the_same_replies(title: str) -> None:
     sent, replies = CONVERSATIONS[title]
@@ -165,6 +166,7 @@ def test_conversations_do_not_disturb_each_other_on_one_connection(
 # Lines.
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("length", "reply"),
     [

@@ -157,6 +157,7 @@ def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bo
     check_conversation(*CONVERSATIONS[title], LIMIT, is_logged=is_logged)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("sent", [long(300), long(MOST + 9, body=EVIL), batch(long(300, JOB))])
 def test_a_job_in_two_pieces_cut_anywhere(sent: bytes) -> None:
     whole = connect(LIMIT)[1].ask(sent + USED)

@@ -10,6 +10,8 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from binlog_tools.spark.pyfiles import OF_THE_SERVER, main, make_zip
 from tests.binlog.scribe import segment_files
 from tests.spark.expected import rows_of
@@ -37,6 +39,7 @@ print(sum(len(batch) for each in reader.partitions() for batch in reader.read(ea
 """
 
 
+@pytest.mark.exhaustive
 def test_the_zip_reads_a_segment_where_there_is_no_twisted(tmp_path: Path) -> None:
     files = segment_files(any_log(1).directory)
     archive = archived(tmp_path / "archive", files)

@@ -116,6 +116,7 @@ def headers(path: Path) -> list[SegmentHeader]:
 # What a server finds.
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("with_compaction", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_rebuilt_log_is_loaded_as_the_old_one(
@@ -253,6 +254,7 @@ def ends(dice: random.Random, raw: bytes) -> bytes:
     return torn + bytes(dice.choice([0, 4096]))
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("seed", range(30))
 def test_a_torn_tail_is_treated_as_by_a_server_that_starts(seed: int, tmp_path: Path) -> None:
     files, torn = crashed(seed)

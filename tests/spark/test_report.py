@@ -131,6 +131,7 @@ def test_the_page_can_be_read_and_its_ids_can_be_copied(tables: Path) -> None:
     assert len(shown) == 2
 
 
+@pytest.mark.exhaustive
 def test_dead_letters_are_listed_by_tube_and_reason(tables: Path) -> None:
     page = as_page(content_of(read(tables), TITLE))
     part = page.partition("<h2>Dead letters</h2>")[2].partition("</section>")[0]

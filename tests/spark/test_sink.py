@@ -275,6 +275,7 @@ def test_the_example_puts_what_lives_in_a_log(
     assert found == expected
 
 
+@pytest.mark.exhaustive
 def test_the_example_puts_tags_and_counts_what_is_left_out(
     sinking: SparkSession, client: Connection, tmp_path: Path
 ) -> None:

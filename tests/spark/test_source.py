@@ -203,6 +203,7 @@ def test_a_footer_that_is_damaged_is_none(tmp_path: Path, offset: int) -> None:
         assert read_footer(opened.fileno(), len(raw), place_of(raw).header) is None
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", one_in(5, range(15)))
 def test_filters_leave_out_no_row_that_they_want(archive: Path, seed: int) -> None:
     dice = random.Random(seed)
@@ -317,6 +318,7 @@ def test_filters_decide_nothing_unless_that_is_asked_for(archive: Path) -> None:
     assert sum(len(batch) for batch in reader.read(partition)) == len(read(archive))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", one_in(5, range(10)))
 @pytest.mark.parametrize("copies", ["keep", "drop"])
 def test_bounds_give_exactly_the_rows_within_them(archive: Path, seed: int, copies: str) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.sampling import share
 from tests.stateful.everything import Everything
 
-EXAMPLES = 60
-"""With ``--all`` too: each history has fifty steps, scenes, and crashes within commands."""
+EXAMPLES = share(60, 3)
+"""Each history has fifty steps, scenes, and crashes within commands."""
 
 STEPS = 50
 

@@ -23,9 +23,9 @@ from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.jobs.tube import NO_JOBS
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.testing.views import look
+from tests.sampling import share
 
-EXAMPLES = 80
-"""With ``--all`` too."""
+EXAMPLES = share(80, 2)
 STEPS = 60
 CLIENTS = 3
 TUBES = ("default", "a")

@@ -148,6 +148,7 @@ CASES = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", one_in(3, CASES), ids=lambda case: case.run.__name__)
 def test_the_log_is_bounded_by_what_lives(case: Case) -> None:
     load = Workload()
@@ -160,6 +161,7 @@ def test_the_log_is_bounded_by_what_lives(case: Case) -> None:
     assert load.share() <= 1.1
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", one_in(3, CASES), ids=lambda case: case.run.__name__)
 def test_compaction_changes_nothing_but_the_size(case: Case) -> None:
     load = Workload()
@@ -187,6 +189,7 @@ def statistics_of(load: Workload) -> list[object]:
     return seen
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.05), NEVER])
 def test_a_dead_segment_is_deleted_only_when_that_is_durable(fsync: FsyncPolicy) -> None:
     load = Workload(fsync)

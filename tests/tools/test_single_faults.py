@@ -56,6 +56,7 @@ def test_server_check_and_salvage_agree_on_each_fault(found: Found) -> None:
     assert said == {DAMAGED, TORN, TORN_WARNING, WARNING, NOTE, SOUND, NONE}
 
 
+@pytest.mark.exhaustive
 def test_what_is_proven_is_never_lost_without_a_word(found: Found) -> None:
     """
     A server that starts has all jobs, or says why not; but for the last commit of a server that

@@ -157,6 +157,7 @@ def state_of(server: MemoryServer, tube: bytes) -> object:
     return counts, found.deletes, found.pauses, found.policy
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("row", WITH_TUBES, ids=lambda row: row.form or row.operation)
 def test_a_command_is_carried_out_for_whom_the_table_says_and_for_nobody_else(

@@ -310,6 +310,7 @@ def test_what_ended_behind_a_sync_mark_is_the_same_when_the_archive_has_cut_that
     ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", one_in(5, range(6)))
 @pytest.mark.parametrize("limit", [200, 100_000])
 def test_any_history_is_given_once_through_kills_compaction_and_archiving(

@@ -71,6 +71,7 @@ def cut_to(rows: list[Row], columns: tuple[str, ...]) -> list[Row]:
     return [{name: row[name] for name in columns} for row in rows]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", one_in(4, range(12)))
 @pytest.mark.parametrize("records", ["jobs", "all"])
 @pytest.mark.parametrize("copies", ["drop", "keep"])
@@ -82,6 +83,7 @@ def test_random_segments_give_the_rows_of_the_second_reader(
         assert decoded(raw, wanted) == rows_of(raw, None, records, copies)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", one_in(4, range(12)))
 @pytest.mark.parametrize("records", ["jobs", "all"])
 def test_random_segments_with_extensions_give_the_rows_of_the_second_reader(

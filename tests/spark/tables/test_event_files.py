@@ -99,6 +99,7 @@ def test_what_a_failed_run_has_written_is_not_seen_and_not_written_again(tmp_pat
     assert _lsns(out) == list(range(1, 16))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("after", range(1, 13))
 def test_a_commit_that_was_cut_short_is_finished_by_the_next_run(
     tmp_path: Path, after: int

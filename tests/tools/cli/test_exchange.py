@@ -180,6 +180,7 @@ def test_replay_tells_what_beanstalkd_does_not_get(tagged: Path, tmp_path: Path)
         assert b"current-jobs-ready: 2" in process.connect().ask(b"stats\r\n")
 
 
+@pytest.mark.exhaustive
 def test_replay_tells_of_a_key_that_is_there(tagged: Path, server: ServerProcess) -> None:
     assert server.connect().ask(b"put 0 0 9 1 idp:key\r\nx\r\n").startswith(b"INSERTED 1")
     result = replay(tagged, server)
@@ -189,12 +190,14 @@ def test_replay_tells_of_a_key_that_is_there(tagged: Path, server: ServerProcess
     assert result.stdout == "3 jobs put, 2 of them buried\n"
 
 
+@pytest.mark.exhaustive
 def test_replay_chooses(log: Path, server: ServerProcess) -> None:
     result = replay(log, server, "--tube", "mail")
     count = sum(job[0] == b"mail" for job in served(log, LATER).values())
     assert result.stdout.startswith(f"{count} jobs put")
 
 
+@pytest.mark.exhaustive
 def test_replay_asks_about_what_is_uncertain(log: Path, server: ServerProcess) -> None:
     jobs = served(log, LATER).keys()
     assert replay(log, server, "--job", str(max(jobs))).exit_code == 0
@@ -216,6 +219,7 @@ def test_replay_without_a_server_is_4(log: Path, tmp_path: Path) -> None:
     assert run("replay", log, "--to", "nowhere:x").exit_code == 2
 
 
+@pytest.mark.exhaustive
 def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
     with ServerProcess(ours("-p", "0", "-z", "100"), tmp_path) as small:
         small.connect().close()
@@ -227,6 +231,7 @@ def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
     assert result.stdout.startswith("1 job put")
 
 
+@pytest.mark.exhaustive
 def test_replay_gives_a_server_no_commands_that_a_log_holds(
     tmp_path: Path, server: ServerProcess
 ) -> None:
@@ -251,6 +256,7 @@ def test_replay_gives_a_server_no_commands_that_a_log_holds(
     assert result.exit_code == 4
 
 
+@pytest.mark.exhaustive
 def test_replay_that_is_interrupted_leaves_nothing_uncertain(
     tmp_path: Path, server: ServerProcess
 ) -> None:
@@ -277,6 +283,7 @@ def test_replay_that_is_interrupted_leaves_nothing_uncertain(
     assert b"current-jobs-ready: 2000\n" in stats
 
 
+@pytest.mark.exhaustive
 def test_the_journal_has_a_name_of_its_own(
     log: Path, server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -318,6 +325,7 @@ def test_diff_tells_fields(log: Path, tmp_path: Path) -> None:
     assert run("diff", EVERY_KIND, tmp_path / "new", "--ignore", "kicks").exit_code == 0
 
 
+@pytest.mark.exhaustive
 def test_diff_with_a_server(tmp_path: Path) -> None:
     with ServerProcess(ours("-p", "0", "-b", tmp_path / "own"), tmp_path) as server:
         client = server.connect()

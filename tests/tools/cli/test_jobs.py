@@ -137,6 +137,7 @@ def test_a_damaged_log_is_refused_with_the_command_that_goes_on() -> None:
     assert "perhaps more, but" in result.stderr
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("columns", [40, 80, 160])
 def test_no_number_is_cut_however_narrow_the_terminal(columns: int, tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"a-long-name-of-a-tube")])

@@ -242,6 +242,7 @@ def test_a_stdout_that_is_full_is_named(command: str) -> None:
     assert re.fullmatch("binlog-inspect: stdout: No space left on device\n", done.stderr)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

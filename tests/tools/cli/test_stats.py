@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.binlog.make_golden import GOLDEN
 from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
 from tests.tools.conversation import Conversation
@@ -91,6 +93,7 @@ def in_ascii(*arguments: str | Path) -> str:
     return done.stdout.decode("ascii")
 
 
+@pytest.mark.exhaustive
 def test_on_80_columns_no_line_is_longer_and_what_is_cut_is_seen_to_be(tmp_path: Path) -> None:
     path = written(tmp_path / "log", Conversation(1).say(200).files)
     shown = on_a_terminal("stats", path, columns=80)

@@ -177,6 +177,7 @@ def test_a_terminal_is_shown_the_old_and_the_new_ids_of_a_merge(tmp_path: Path) 
     ]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
 def test_no_number_and_no_name_is_cut_where_the_terminal_is_too_narrow(term: str) -> None:
     numbers = [str(10**13 + number) for number in range(6)]

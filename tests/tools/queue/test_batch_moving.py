@@ -111,6 +111,7 @@ def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
     assert line.requests == [b"capabilities\r\n", b"stats-tube a\r\n"]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("state", STATES)
 def test_wherever_it_breaks_off_each_job_is_there_at_least_once(state: str, is_heard: bool) -> None:

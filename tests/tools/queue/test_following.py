@@ -4,6 +4,8 @@ New jobs, without taking any.
 
 from __future__ import annotations
 
+import pytest
+
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.client import Reply
 from binlog_tools.queue import following
@@ -62,6 +64,7 @@ def test_puts_between_our_own_job_and_the_first_count_are_found_all_the_same() -
     assert bodies(follower) == [b"3"]
 
 
+@pytest.mark.exhaustive
 def test_of_too_many_the_newest_are_shown() -> None:
     server = MemoryServer()
     producer = Queue(MemoryLine(server))

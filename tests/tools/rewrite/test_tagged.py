@@ -91,6 +91,7 @@ def test_compacting_keeps_all(seed: int, tmp_path: Path) -> None:
     see_that_a_server_has(tmp_path / "new", told.left, NOW)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_export_that_is_imported_has_all(seed: int, tmp_path: Path) -> None:
     told = History(seed).tell(150)
@@ -101,6 +102,7 @@ def test_an_export_that_is_imported_has_all(seed: int, tmp_path: Path) -> None:
     see_that_a_server_has(tmp_path / "new", told.left, NOW)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_merging_loses_no_job_and_no_key(seed: int, tmp_path: Path) -> None:
     first, second = History(seed).tell(90), History(seed + 100).tell(90)
@@ -121,6 +123,7 @@ def test_merging_loses_no_job_and_no_key(seed: int, tmp_path: Path) -> None:
     assert len(set(ids)) == len(ids), "no id means two jobs"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_dropping_in_place_leaves_the_others_as_they_are(seed: int, tmp_path: Path) -> None:
     told = History(seed).tell(150)

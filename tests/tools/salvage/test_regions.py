@@ -98,6 +98,7 @@ def headers_of(files: Files) -> Iterator[Bytes]:
             yield Bytes(name, frame["offset"], frame["offset"] + 64)
 
 
+@pytest.mark.one_in(5)
 @EACH_LOG
 @pytest.mark.parametrize("filling", [zeros, inverted])
 def test_the_header_of_any_frame_is_gone(name: str, filling: object) -> None:
@@ -119,6 +120,7 @@ def test_the_headers_of_any_two_neighbouring_frames_are_gone(name: str) -> None:
         sweep.judge(files, [first, second])
 
 
+@pytest.mark.one_in(5)
 @EACH_LOG
 @pytest.mark.parametrize("byte", [1643, 80])
 def test_the_header_of_a_segment_and_any_64_bytes_of_its_frames_are_damaged(
@@ -133,6 +135,7 @@ def test_the_header_of_a_segment_and_any_64_bytes_of_its_frames_are_damaged(
             sweep.judge(overwritten(without, region, inverted), [header, region])
 
 
+@pytest.mark.one_in(3)
 @EACH_LOG
 def test_any_block_is_doubled_over_its_neighbour(name: str) -> None:
     sweep = Regions(name)
@@ -147,6 +150,7 @@ def test_any_block_is_doubled_over_its_neighbour(name: str) -> None:
             )
 
 
+@pytest.mark.one_in(3)
 @EACH_LOG
 def test_any_block_is_doubled_so_that_all_behind_it_is_moved(name: str) -> None:
     """

@@ -55,6 +55,7 @@ def bodies_of(survey: Survey) -> list[bytes]:
     return [job.body for job in loaded_jobs(survey, survey.small.time_ns)]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("first", [1, 3])
 @pytest.mark.parametrize("old", [1, 2, 3])
 @pytest.mark.parametrize("new", [1, 2, 3])

@@ -49,6 +49,7 @@ def record_of(files: Files, body: bytes) -> Bytes:
 # The heap is sound, a record is not.
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("byte", range(80))
 @pytest.mark.parametrize("bodies", [[LONG], [b"before", LONG, b"behind"]], ids=["one", "three"])
 def test_a_body_is_saved_whichever_byte_of_its_record_is_damaged(
@@ -62,6 +63,7 @@ def test_a_body_is_saved_whichever_byte_of_its_record_is_damaged(
     see_that_it_loads(found)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("byte", range(80))
 def test_a_damaged_header_of_the_segment_does_not_change_that(byte: int) -> None:
     files = killed([put(1, FILL)], [put(2, LONG)], [put(9)])

@@ -146,6 +146,7 @@ def noise(block: bytes) -> bytes:
     return random.Random(len(block)).randbytes(len(block))
 
 
+@pytest.mark.one_in(3)
 @EACH_LOG
 def test_one_wrong_bit_in_any_byte(name: str) -> None:
     sweep = Sweep(name)
@@ -153,6 +154,7 @@ def test_one_wrong_bit_in_any_byte(name: str) -> None:
     assert "damaged" in sweep.verdicts
 
 
+@pytest.mark.one_in(3)
 @EACH_LOG
 def test_a_segment_cut_at_any_byte(name: str) -> None:
     sweep = Sweep(name)
@@ -160,6 +162,7 @@ def test_a_segment_cut_at_any_byte(name: str) -> None:
     assert sweep.verdicts >= {"damaged", "torn"}
 
 
+@pytest.mark.one_in(5)
 @EACH_LOG
 @pytest.mark.parametrize("filling", [zeros, ones, noise])
 def test_any_block_of_512_bytes_overwritten(name: str, filling: Callable[[bytes], bytes]) -> None:
@@ -168,6 +171,7 @@ def test_any_block_of_512_bytes_overwritten(name: str, filling: Callable[[bytes]
     assert "damaged" in sweep.verdicts
 
 
+@pytest.mark.one_in(3)
 @EACH_LOG
 def test_any_block_overwritten_with_another_one_of_the_same_log(name: str) -> None:
     """

@@ -144,6 +144,7 @@ def test_the_oracle_agrees_with_itself() -> None:
     assert [of_7[i] for i in (1, 2, 3, 7)] == [of_5[i] for i in (1, 2, 3, 7)]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("log", "pattern"),
     [*((LOGS[0], bit) for bit in [*EACH_BIT, 0xFF]), (LOGS[1], 1), (LOGS[1], 0x80)],
@@ -171,6 +172,7 @@ def test_a_cut_at_any_place_leaves_all_that_was_whole(log: Made, zeros: int) -> 
             assert found.findings.verdict in ("sound", "torn")
 
 
+@pytest.mark.one_in(5)
 @EACH_LOG
 @pytest.mark.parametrize("size", [16, 64, 300])
 @pytest.mark.parametrize("noise", [False, True], ids=["zeros", "noise"])

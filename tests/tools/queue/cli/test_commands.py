@@ -181,6 +181,7 @@ def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
     )
 
 
+@pytest.mark.one_in(2)
 def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
     numbers = b"".join(b"%d\n" % number for number in range(3000))
     jobs = server.run("put", "-t", "many", "-l", typed=numbers).split()
@@ -189,6 +190,7 @@ def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
     assert server.documents("stats", "-t", "many")[0]["current-jobs-ready"] == 3000
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=str)
 def test_each_line_is_answered_while_the_next_is_waited_for(
     server: Server, form: list[str]
@@ -207,6 +209,7 @@ def test_each_line_is_answered_while_the_next_is_waited_for(
     assert process.returncode == 4 and len(rest.splitlines()) == 1 and "-z" in said
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_a_signal_ends_put_with_the_numbers_of_all_it_has_sent(
     server: Server, number: signal.Signals
@@ -349,6 +352,7 @@ def test_a_command_whose_job_is_lost_is_ended(tmp_path: Path) -> None:
         assert f"job {job} is not ours any more" in said
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("size", "command"), [(99_000, "true"), (5, "exec 0<&-")], ids=str)
 def test_a_command_need_not_read_its_input(server: Server, size: int, command: str) -> None:
     tube = f"unread-{size}"
@@ -547,6 +551,7 @@ def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(server: Server
     assert server.documents("stats", "-t", "asked")[0]["current-jobs-buried"] == 2
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("typed", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 2), (b"\n", 1, 2), (b"\x04", 130, 2)]
 )
@@ -790,6 +795,7 @@ def test_tubes_that_are_not_asked_for_are_not_printed(server: Server) -> None:
     assert [line.split("\t")[0] for line in lines] == ["filtered-two"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("columns", [80, 120])
 def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
     server.run("put", "-t", "a-tube-with-quite-a-name", "x")
@@ -857,6 +863,7 @@ def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
 # The shell.
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_can_complete_subcommands_and_options(shell: str) -> None:
     def asked(instruction: str, **variables: str) -> str:
@@ -910,6 +917,7 @@ def test_without_a_server_it_ends_with_4() -> None:
         )
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:
     with ServerProcess(ours("-p", 0), tmp_path) as process:
         server = Server(process)
@@ -955,6 +963,7 @@ main()
 """
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("script", "module"),
     [

@@ -131,6 +131,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("words", one_in(3, COMMANDS))
 def test_a_terminal_obeys_nothing_that_a_server_says(address: str, words: str) -> None:
     screen, terminal = os.openpty()

@@ -45,6 +45,7 @@ def test_a_server_that_answers_is_well_also_when_it_drains(server_port: int) -> 
     assert json.loads(result.stdout) == {"v": 1, "is_healthy": True, "jobs": 1, "draining": True}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("token", ["", "nonsense"])
 def test_one_that_answers_that_we_have_no_right_is_well(tmp_path: Path, token: str) -> None:
     path = tmp_path / "access.toml"

@@ -98,6 +98,7 @@ def test_a_job_goes_through(server: Server) -> None:
     assert server.modern.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
 
 
+@pytest.mark.exhaustive
 def test_an_empty_input_is_a_job_only_if_that_is_meant(server: Server) -> None:
     result = server.result("put", typed=b"")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -105,6 +106,7 @@ def test_an_empty_input_is_a_job_only_if_that_is_meant(server: Server) -> None:
     assert server.run("put", "--empty", typed=b"") == "1 job put\n"
 
 
+@pytest.mark.exhaustive
 def test_each_line_of_the_input_is_a_job_and_one_that_is_too_big_is_told(server: Server) -> None:
     lines = b"a\n" + b"x" * (MAX_JOB_BYTES + 1) + b"\r\n\nb\n"
     result = server.result("put", "--lines", typed=lines)
@@ -116,6 +118,7 @@ def test_each_line_of_the_input_is_a_job_and_one_that_is_too_big_is_told(server:
     assert json.loads(server.run("put", "x", "--json"))["put"] == 1
 
 
+@pytest.mark.exhaustive
 def test_a_signal_ends_put_which_tells_how_many_were(server: Server) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, "--dialect", "v1", "-s", server.address, "put", "-l"],
@@ -134,11 +137,13 @@ def test_a_signal_ends_put_which_tells_how_many_were(server: Server) -> None:
     process.stdin.close()
 
 
+@pytest.mark.exhaustive
 def test_thousands_of_jobs_are_put_at_once(server: Server) -> None:
     lines = b"".join(b"%d\n" % number for number in range(3000))
     assert server.run("put", "--lines", typed=lines) == "3000 jobs put\n"
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_goes_away_is_told_with_what_is_certain(server: Server) -> None:
     server.process.kill()
     result = server.result("put", "x")
@@ -150,6 +155,7 @@ def test_body_and_lines_exclude_each_other() -> None:
     assert "leave out BODY" in refused("put", "--lines", "x")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("flag", "state", "pri"), [("--release", "ready", "7"), ("--bury", "buried", "7")]
 )
@@ -183,6 +189,7 @@ def test_a_command_that_runs_longer_than_the_ttr_is_ended(server: Server) -> Non
     assert (server.job(1)["state"], server.job(1)["timeouts"]) == ("ready", "1")
 
 
+@pytest.mark.exhaustive
 def test_a_reserve_waits_until_there_is_a_job_or_it_is_interrupted(server: Server) -> None:
     def start() -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -204,6 +211,7 @@ def test_a_reserve_waits_until_there_is_a_job_or_it_is_interrupted(server: Serve
     assert second.returncode == 130
 
 
+@pytest.mark.exhaustive
 def test_jobs_are_deleted(server: Server) -> None:
     server.run("put", "--lines", typed=b"a\nb\nc\n")
     server.run("delete", 1, 3)
@@ -214,6 +222,7 @@ def test_jobs_are_deleted(server: Server) -> None:
     assert [(each["id"], each["deleted"]) for each in shown] == [(4, True), (5, False)]
 
 
+@pytest.mark.exhaustive
 def test_nothing_to_kick_is_exit_code_1(server: Server) -> None:
     assert server.run("kick", "-n", 5, code=1) == "0 jobs kicked\n"
     server.run("put", "hello")
@@ -221,6 +230,7 @@ def test_nothing_to_kick_is_exit_code_1(server: Server) -> None:
     assert json.loads(server.run("kick", "-n", 5, "--json"))["kicked"] == 1
 
 
+@pytest.mark.exhaustive
 def test_statistics_are_those_of_the_dialect(server: Server) -> None:
     server.run("put", "hello")
     shown = dict(line.split("\t") for line in server.run("stats").splitlines())
