@@ -207,7 +207,7 @@ class TubeTotals:
         A job that nobody holds is in the tube.
         """
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.add(_since_ns(job), job.job_id)
+            self.ages.add(since_ns(job), job.job_id)
 
     def enter_cold(self, job_id: int, created_ns: int) -> None:
         """
@@ -224,28 +224,28 @@ class TubeTotals:
         if job is None:
             self.ages.add(facts.created_ns, facts.job_id)
         elif self._keeps_age_of(job) and job.state is not RESERVED:
-            self.ages.add(_since_ns(job), facts.job_id)
+            self.ages.add(since_ns(job), facts.job_id)
 
     def leave(self, job: "Job") -> None:
         """
         A job that nobody holds is in the tube no more.
         """
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.discard(_since_ns(job), job.job_id)
+            self.ages.discard(since_ns(job), job.job_id)
 
     def hold(self, job: "Job") -> None:
         """
         A job of the tube is reserved.
         """
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.discard(_since_ns(job), job.job_id)
+            self.ages.discard(since_ns(job), job.job_id)
 
     def let_go(self, job: "Job") -> None:
         """
         A job of the tube is reserved no more.
         """
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.add(_since_ns(job), job.job_id)
+            self.ages.add(since_ns(job), job.job_id)
 
     def first_ns(self) -> int | None:
         """
@@ -258,9 +258,18 @@ class TubeTotals:
         return self.uncounted is None or not self.uncounted.has(job_id)
 
     def _keeps_age_of(self, job: "Job") -> bool:
-        return self.keeps_dead or job.tags is None or not job.tags.dead_from
+        return self.keeps_dead or not is_dead_letter(job)
 
 
-def _since_ns(job: "Job") -> int:
-    is_dead = job.tags is not None and job.tags.dead_from
-    return job.tags.dead_at_ns if is_dead and job.tags is not None else job.created_ns
+def is_dead_letter(job: "Job") -> bool:
+    """
+    Whether a job is not to be tried again: by a policy, unless somebody kicks it.
+    """
+    return job.tags is not None and bool(job.tags.dead_from)
+
+
+def since_ns(job: "Job") -> int:
+    """
+    What a job's age counts from for `max-age`: its put, or its death.
+    """
+    return job.tags.dead_at_ns if job.tags is not None and job.tags.dead_from else job.created_ns

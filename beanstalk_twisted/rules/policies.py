@@ -9,8 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import JobImage, Reason, State
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
-from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals, Uncounted
+from beanstalk_twisted.jobs.policy import (
+    Limiter,
+    Policy,
+    TubeTotals,
+    Uncounted,
+    is_dead_letter,
+    since_ns,
+)
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.table import JobTable
@@ -233,17 +241,27 @@ class Policies(TubePolicies):
     def take_back(self, tube: Tube, image: JobImage, now_ns: int) -> int:
         policy = tube.policy
         assert policy is not None
-        is_dead = 0 < policy.max_reserves <= image.reserves
-        if not is_dead:
+        job = self._state.jobs.get(image.job_id)
+        assert job is not None
+        reason = _reason_to_end(image, job, policy, now_ns)
+        if reason is None:
             return self._timekeeping.change(_backed_off(image, policy, now_ns), now_ns)
         # Nobody is given the job in between.
         lsn = self._changes.make(image)
-        job = self._state.jobs.get(image.job_id)
-        assert job is not None
-        if self._moves.dead_letter(job, Reason.MAX_RESERVES, now_ns, Reason(image.reason)):
-            return self._changes.committed_lsn
+        if reason is Reason.EXPIRED and policy.deletes_expired:
+            self._delete_expired(job, tube, now_ns)
+        elif not self._moves.dead_letter(job, reason, now_ns, _how(image, reason)):
+            self._timekeeping.settle(tube, now_ns)
+            return lsn
+        return self._changes.committed_lsn
+
+    def _delete_expired(self, job: Job, tube: Tube, now_ns: int) -> None:
+        """
+        Delete a job that has come back, and is too old.
+        """
+        self._changes.end(job, Reason.EXPIRED, now_ns)
         self._timekeeping.settle(tube, now_ns)
-        return lsn
+        self._timekeeping.drop_if_unused(tube, now_ns)
 
     def due_ns(self, tube: Tube) -> int | None:
         limiter = tube.limiter
@@ -310,6 +328,26 @@ def _first_end_ns(tube: Tube) -> int | None:
         return None
     first_ns = totals.first_ns()
     return None if first_ns is None else max(first_ns + policy.max_age_s * NS, totals.retry_ns)
+
+
+def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Reason | None:
+    """
+    :param image: of a job's return.
+    :return: the policy by which the job is not to be tried again; None if it may be.
+    """
+    if 0 < policy.max_reserves <= image.reserves:
+        return Reason.MAX_RESERVES
+    may_expire = policy.deletes_expired or not is_dead_letter(job)
+    if policy.max_age_s and may_expire and since_ns(job) + policy.max_age_s * NS <= now_ns:
+        return Reason.EXPIRED
+    return None
+
+
+def _how(image: JobImage, reason: Reason) -> Reason | None:
+    """
+    :return: what is said as the reason of a dead letter that has come back, if it is another one.
+    """
+    return Reason(image.reason) if reason is Reason.MAX_RESERVES else None
 
 
 def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:

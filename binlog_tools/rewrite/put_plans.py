@@ -16,14 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.records import NEVER_NS, TUBE_ID, State
 from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.rules.policy_keys import sound_rules
 from beanstalk_twisted.wire.tags import PutTags
 from binlog_tools.inspect.listing import released, sound_snapshot
 from binlog_tools.logs.live_set import LiveJob, LiveSet, promoted, stored
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.tube_names import is_tube_name
 
 WORDS: Final = {"unique_key": "idp:", "concurrency_key": "con:", "group": "grp:", "after": "aft:"}
@@ -60,6 +62,20 @@ class Waiting(NamedTuple):
         return self.live.tags.after if self.waits and self.live.tags is not None else b""
 
 
+class OfTubes(NamedTuple):
+    """
+    Policies and remembered keys, by tubes.
+
+    :ivar lost_policies: how many are not put, or not all of them: the server does not announce
+        what that takes, or no client may say so; likewise ``lost_keys``.
+    """
+
+    policies: Sequence[StoredPolicy]
+    keys: Sequence[StoredKey]
+    lost_policies: int
+    lost_keys: int
+
+
 class Plan(NamedTuple):
     """
     What is to be put, in order.
@@ -70,7 +86,7 @@ class Plan(NamedTuple):
     :ivar left_out: what the jobs that are put lose: tags that the server does not announce, and
         marks; of each, how many jobs.
     :ivar waiting: jobs that wait for a group, and are buried.
-    :ivar keys: remembered keys that are not put; likewise ``policies``.
+    :ivar of_tubes: what goes beside the jobs.
     """
 
     source: Source
@@ -83,8 +99,7 @@ class Plan(NamedTuple):
     unnamed: Sequence[int]
     left_out: Mapping[str, int]
     waiting: int
-    keys: int
-    policies: int
+    of_tubes: "OfTubes"
 
     def job(self, each: Waiting) -> StoredJob:
         """
@@ -133,13 +148,47 @@ def plan(
         job = released(promoted(stored(each, live.tubes), now_ns))
         chosen.take(job_id, each, job, is_wanted=selection.has_job(job))
     pauses = {pause.tube: pause for pause in live.pauses_at(now_ns)}
-    policies = sum(bool(policy.rules) for policy in live.policies.values())
     jobs = chosen.in_order()
     return Plan(
         source, jobs, live.tubes, pauses, now_ns, words, chosen.unusable, chosen.unnamed,
         chosen.left_out(jobs), sum(each.is_buried for each in jobs[chosen.settled :]),
-        sum(1 for _ in live.keys_at(now_ns)), policies,
+        _of_tubes(live, selection, {RECORD.unpack(each.live.record)[TUBE_ID] for each in jobs},
+                  now_ns, words),
     )  # fmt: skip
+
+
+def _of_tubes(
+    live: LiveSet, selection: Selection, used: set[int], now_ns: int, words: frozenset[str]
+) -> OfTubes:
+    """
+    Policies and keys of the tubes that are chosen; if single jobs are, only policies, of their
+    tubes.
+
+    :param used: the tubes that jobs are put into.
+    """
+    if selection._replace(tubes=None) == Selection():
+        tubes = {each for each, name in live.tubes.items()
+                 if selection.tubes is None or name in selection.tubes}  # fmt: skip
+        keys = [StoredKey.of(record, live.tubes[record.tube_id])
+                for record, _ in live.keys_at(now_ns) if record.tube_id in tubes]  # fmt: skip
+    else:
+        tubes, keys = used, []
+    policies = [StoredPolicy(live.tubes[each], live.policies[each].rules)
+                for each in sorted(tubes) if each in live.policies]  # fmt: skip
+    policies = [each for each in policies if each.rules]
+    sound = [_sound(each) for each in policies] if "tube-policy" in words else []
+    named = [each for each in keys if is_tube_name(each.tube) and is_tube_name(each.key)]
+    named = sorted(named, key=lambda each: each.tube) if "put idp:" in words else []
+    lost = len(policies) - sum(each in policies for each in sound)
+    return OfTubes([each for each in sound if each.rules], named, lost, len(keys) - len(named))
+
+
+def _sound(policy: StoredPolicy) -> StoredPolicy:
+    """
+    As much of a policy as a client may set: another version may have written the log.
+    """
+    is_named = is_tube_name(policy.tube)
+    return policy._replace(rules=sound_rules(policy.rules) if is_named else {})
 
 
 class _Chosen:

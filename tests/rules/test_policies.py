@@ -406,17 +406,55 @@ def test_old_jobs_are_dead_letters_whatever_their_priority() -> None:
     assert job.tags.dead_reason == Reason.EXPIRED
 
 
-def test_a_reserved_job_is_too_old_when_it_comes_back() -> None:
-    server, client = a_server("max-age=10", "expired=delete")
+@pytest.mark.parametrize("expired", ["delete", "dead-letter"])
+@pytest.mark.parametrize("way", ["release", "release with delay", "TTR", "disconnect"])
+def test_a_reserved_job_is_too_old_when_it_comes_back(way: str, expired: str) -> None:
+    server, client = a_server("max-age=10", f"expired={expired}", "backoff=5")
     job_id = client.put(ttr=100)
-    client.takes()
+    worker, waiter = server.connect(), server.connect()
+    worker.takes()
+    waiter.says("reserve")
     server.pass_time(50)
     assert state_of(client, job_id) == "reserved"
+    if way == "TTR":
+        server.pass_time(50)
+    elif way == "disconnect":
+        worker.leaves()
+    else:
+        delay = 7 if way == "release with delay" else 0
+        assert worker.says(f"release {job_id} 0 {delay}") == "RELEASED"
+        assert worker.last is not None
+        assert worker.last[1] == len(server.log.records), "it waits for the end too"
+    assert waiter.hears() is None, "nobody was given it in between"
+    image = server.log.images(job_id)[-1]
+    assert image.reason is Reason.EXPIRED
+    assert image.kind is (Kind.DELETE if expired == "delete" else Kind.MOVE)
+    assert image.delay_s == (7 if way == "release with delay" else 0), "it is not tried again"
+
+
+def test_the_last_job_of_a_tube_is_too_old_when_it_comes_back() -> None:
+    server, client = a_server()
+    declared = DeclaredPolicies([("x", {"max-age": "10", "expired": "delete"})])
+    server.queue.policies.declare(declared, server.now_ns)
+    client.says("use x")
+    job_id = client.put(ttr=100)
+    client.says("use default")
+    client.says(f"reserve-job {job_id}")
+    server.pass_time(50)
+    assert client.says(f"release {job_id} 0 0") == "RELEASED"
+    assert client.lists("list-tubes") == ["default"]
+
+
+def test_a_dead_letter_is_not_too_old_when_it_comes_back() -> None:
+    server, client = a_server("max-age=10")
+    job_id = client.put(ttr=100)
+    server.pass_time(10)
+    client.says(f"kick-job {job_id}")
+    client.takes()
+    server.pass_time(50)
     client.says(f"release {job_id} 0 0")
     server.pass_time(0)
-    assert client.says(f"peek {job_id}") == "NOT_FOUND"
-    image = server.log.images(job_id)[-1]
-    assert (image.kind, image.reason) == (Kind.DELETE, Reason.EXPIRED)
+    assert state_of(client, job_id) == "ready"
 
 
 def test_a_tube_goes_with_its_last_old_job() -> None:

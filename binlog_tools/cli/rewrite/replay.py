@@ -22,6 +22,7 @@ from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources
 from binlog_tools.rewrite.put_plans import MARKS, Plan, plan
 from binlog_tools.rewrite.putting import GUARD_S, Journal, Put, Putter, Stopped
+from binlog_tools.rewrite.putting_tubes import KeyPutter, KeysPut, PoliciesSet, PolicySetter
 
 ADDRESS = options.Parsed("server", Address.parse)
 
@@ -60,10 +61,10 @@ def command(
     Put the jobs of a log into a running server, ours or beanstalkd.
 
     With their priority, TTR and what is left of their delay; buried ones are buried again, in their
-    order; tubes that are paused are paused.  Tags go to a server that announces them; what is left
-    out is told.  Jobs get new ids, and their counters and ages begin anew.  If it breaks off, run
-    it again: the journal knows what is there already.  The server is shown the token in the
-    address, tls://TOKEN@HOST:PORT, or that of BEANSTALK_TOKEN.
+    order; tubes that are paused are paused.  Tags, policies and remembered keys go to a server that
+    announces them; what is left out is told.  Jobs get new ids, and their counters and ages begin
+    anew.  If it breaks off, run it again: the journal knows what is there already.  The server is
+    shown the token in the address, tls://TOKEN@HOST:PORT, or that of BEANSTALK_TOKEN.
 
     \b
     Examples:
@@ -85,13 +86,20 @@ def command(
             wanted = plan(source, selection, time.time_ns(), frozenset(announced(line)))
             _tell_left_out(wanted)
             putter = Putter(line, journal, time.time_ns, time.sleep, rate)
+            policies = PolicySetter(line, wanted.of_tubes.policies)
             with interrupted, progress(f"putting into {address}") as report:
+                policies.set_part(limits_puts=False)
                 outcome = putter.run(wanted, lambda: interrupted.has_come, report)
+                keys = KeyPutter(line, time.time_ns).run(
+                    wanted.of_tubes.keys, lambda: interrupted.has_come
+                )
+                policies.set_part(limits_puts=True)
     except Stopped as problem:
         if interrupted.has_come:
             fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
         fail(CANNOT_READ, str(problem))
-    _tell(Output(is_json), outcome, journal, wanted)
+    _tell_of_policies(policies.outcome)
+    _tell(Output(is_json), outcome, journal, wanted, policies.outcome, keys)
 
 
 def _tell_left_out(wanted: Plan) -> None:
@@ -108,10 +116,22 @@ def _tell_left_out(wanted: Plan) -> None:
             f"jobs that wait for a group, and are buried, so as not to be done too early: "
             f"{wanted.waiting}; kick them when it has ended"
         )
-    if wanted.keys:
-        warn(f"remembered unique keys of deleted jobs that are not put: {wanted.keys}")
-    if wanted.policies:
-        warn(f"policies that are not put: {wanted.policies}; set them with beanstalk policy")
+    lost = wanted.of_tubes
+    why = "not put: the server does not announce what that takes, or no client may say so"
+    if lost.lost_keys:
+        warn(f"{told(lost.lost_keys, 'remembered unique key')} of deleted jobs {why}")
+    if lost.lost_policies:
+        warn(f"{told(lost.lost_policies, 'policy', 'policies')} of tubes {why}")
+
+
+def _tell_of_policies(outcome: PoliciesSet) -> None:
+    """
+    Say what the server has otherwise than the log.
+    """
+    for tube, key, here, there in outcome.others:
+        warn(f"the policy of tube {text_of(tube)} stays {key}={there}; in the log it is {here}")
+    for tube, reply in outcome.refused.items():
+        warn(f"the policy of tube {text_of(tube)} was not set: the server says {reply}")
 
 
 class _Interrupted:
@@ -152,7 +172,10 @@ def _settle(journal: Journal, uncertain: str) -> None:
         journal.note({"skipped": ids})
 
 
-def _tell(output: Output, outcome: Put, journal: Journal, wanted: Plan) -> None:
+def _tell(
+    output: Output, outcome: Put, journal: Journal, wanted: Plan, policies: PoliciesSet,
+    keys: KeysPut,
+) -> None:  # fmt: skip
     refused = [each._asdict() for each in outcome.refused]
     unusable = wanted.unusable
     if output.is_json:
@@ -160,12 +183,18 @@ def _tell(output: Output, outcome: Put, journal: Journal, wanted: Plan) -> None:
         output.document({
             **outcome._asdict(), "refused": refused, "unusable": strange,
             "unnamed": list(wanted.unnamed), "left_out": dict(wanted.left_out),
-            "waiting": wanted.waiting, "journal": journal.path,
+            "waiting": wanted.waiting, "journal": journal.path, "policies": len(policies.tubes),
+            "keys": keys.put, "keys_before": keys.before,
         })  # fmt: skip
     else:
         before = f", {outcome.before} were there before" if outcome.before else ""
         buried = f", {outcome.buried} of them buried" if outcome.buried else ""
         output.line(f"{told(outcome.put, 'job')} put{buried}{before}")
+        if policies.tubes or keys.put:
+            output.line(
+                f"{told(len(policies.tubes), 'policy', 'policies')} of tubes set, "
+                f"{told(keys.put, 'remembered key')} put"
+            )
     for each in outcome.refused:
         warn(f"job {each.job_id} was not taken: {each.why}")
     tell_unusable(unusable, "were not put")
@@ -177,5 +206,6 @@ def _tell(output: Output, outcome: Put, journal: Journal, wanted: Plan) -> None:
             "as many jobs with its concurrency key are reserved as may be; if it is there, it is "
             f"ready in {told(GUARD_S // 3600, 'hour')}"
         )
-    if outcome.refused or outcome.not_buried or unusable or wanted.unnamed:
+    is_lacking = outcome.refused or outcome.not_buried or policies.refused
+    if is_lacking or unusable or wanted.unnamed:
         raise SystemExit(CANNOT_READ)

@@ -136,16 +136,20 @@ def tagged(tmp_path: Path) -> Path:
 
 
 MARK = "binlog-inspect: 1 job put without the mark 'dead letter', which no put can set\n"
+WHY = "not put: the server does not announce what that takes, or no client may say so\n"
 LEFT_OUT = (
-    "binlog-inspect: remembered unique keys of deleted jobs that are not put: 1\n"
-    "binlog-inspect: policies that are not put: 1; set them with beanstalk policy\n"
+    f"binlog-inspect: 1 remembered unique key of deleted jobs {WHY}"
+    f"binlog-inspect: 1 policy of tubes {WHY}"
 )
+
+
+OF_TUBES = "1 policy of tubes set, 1 remembered key put\n"
 
 
 def test_replay_puts_tags_where_the_server_has_them(tagged: Path, server: ServerProcess) -> None:
     result = replay(tagged, server)
-    assert result.stderr == MARK + LEFT_OUT
-    assert result.stdout == "4 jobs put, 1 of them buried\n"
+    assert result.stderr == MARK
+    assert result.stdout == "4 jobs put, 1 of them buried\n" + OF_TUBES
     client = server.connect()
     told = {body: client.ask(b"stats-job %d\r\n" % number).decode()
             for number, body in ((1, "one"), (2, "four"), (3, "three"), (4, "two"))}  # fmt: skip
@@ -187,7 +191,29 @@ def test_replay_tells_of_a_key_that_is_there(tagged: Path, server: ServerProcess
     assert result.exit_code == 4
     assert "job 1 was not taken: job 1 of the server has its unique key (READY)" in result.stderr
     # The job that waits for it must not go.
-    assert result.stdout == "3 jobs put, 2 of them buried\n"
+    assert result.stdout == "3 jobs put, 2 of them buried\n" + OF_TUBES
+
+
+def test_replay_sets_policies_and_puts_remembered_keys(tagged: Path, server: ServerProcess) -> None:
+    assert replay(tagged, server).exit_code == 0
+    client = server.connect()
+    assert b"max-jobs: 9\n" in client.ask(b"tube-policy mail\r\n")
+    client.ask(b"use mail\r\n")
+    said = client.ask(b"put 0 0 9 1 idp:gone\r\nx\r\n").split()
+    assert (said[0], said[2]) == (b"INSERTED", b"DELETED")
+    again = replay(tagged, server, "--json")
+    (document,) = documents(again)
+    assert again.stderr == MARK
+    assert [document[each] for each in ("policies", "keys", "keys_before")] == [0, 0, 1]
+
+
+def test_replay_leaves_the_policy_that_a_server_has(tagged: Path, server: ServerProcess) -> None:
+    assert server.connect().ask(b"tube-policy mail max-jobs=5\r\n") == b"POLICY\r\n"
+    result = replay(tagged, server)
+    assert result.stderr == MARK + (
+        "binlog-inspect: the policy of tube mail stays max-jobs=5; in the log it is 9\n"
+    )
+    assert b"max-jobs: 5\n" in server.connect().ask(b"tube-policy mail\r\n")
 
 
 @pytest.mark.exhaustive

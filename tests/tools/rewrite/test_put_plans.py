@@ -122,14 +122,52 @@ def test_a_key_that_no_client_may_name_is_never_sent(tmp_path: Path) -> None:
     assert (len(stock.jobs), stock.unnamed) == (4, [])
 
 
-def test_keys_and_policies_that_are_not_put_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    gone = StoredKey(b"mail", b"k", 9, T0, T0 + 60 * NS)
-    log_of(path, [job(1)], [gone], [StoredPolicy(b"mail", {"max-jobs": "3"})])
-    wanted = plan(open_source(str(path)), Selection(), T0)
-    assert (wanted.keys, wanted.policies) == (1, 1)
-    later = plan(open_source(str(path)), Selection(), T0 + 3600 * NS)
-    assert (later.keys, later.policies) == (0, 1)
+ALL_WORDS = TAGS | {"tube-policy"}
+GONE = StoredKey(b"mail", b"k", 9, T0, T0 + 60 * NS)
+RULES = StoredPolicy(b"mail", {"max-jobs": "3"})
+
+
+def of_tubes(
+    path: Path, *policies: StoredPolicy, chosen: Selection = ALL, now_ns: int = T0,
+    words: frozenset[str] = ALL_WORDS,
+) -> tuple[list[bytes], list[bytes], int, int]:  # fmt: skip
+    """
+    The tubes whose policies are set, the keys that are put, and how many of both are not.
+    """
+    log = path / f"log-{len(list(path.iterdir()))}"
+    log_of(log, [job(1), job(2, tube=b"mail")], [GONE], policies)
+    policies_, keys, *lost = plan(open_source(str(log)), chosen, now_ns, words).of_tubes
+    return [each.tube for each in policies_], [each.key for each in keys], lost[0], lost[1]
+
+
+def test_keys_and_policies_go_where_they_are_announced_and_are_counted_elsewhere(
+    tmp_path: Path,
+) -> None:
+    assert of_tubes(tmp_path, RULES) == ([b"mail"], [b"k"], 0, 0)
+    assert of_tubes(tmp_path, RULES, words=TAGS) == ([], [b"k"], 1, 0)
+    assert of_tubes(tmp_path, RULES, words=frozenset()) == ([], [], 1, 1)
+    assert of_tubes(tmp_path, RULES, now_ns=T0 + 3600 * NS) == ([b"mail"], [], 0, 0)
+
+
+def test_keys_and_policies_are_of_tubes_that_are_chosen(tmp_path: Path) -> None:
+    mail, default = Selection(tubes=frozenset([b"mail"])), Selection(tubes=frozenset([b"default"]))
+    assert of_tubes(tmp_path, RULES, chosen=mail) == ([b"mail"], [b"k"], 0, 0)
+    assert of_tubes(tmp_path, RULES, chosen=default) == ([], [], 0, 0)
+
+
+def test_where_single_jobs_are_chosen_the_policies_of_their_tubes_go(tmp_path: Path) -> None:
+    for number, tubes in ((1, []), (2, [b"mail"])):
+        chosen = Selection(jobs=Numbers([Span(number, number)]))
+        assert of_tubes(tmp_path, RULES, chosen=chosen) == (tubes, [], 0, 0)
+
+
+def test_a_policy_that_is_not_wholly_understood_goes_as_far_as_it_is(tmp_path: Path) -> None:
+    strange = StoredPolicy(b"mail", {"colour": "red", "max-jobs": "3"})
+    assert of_tubes(tmp_path, strange) == ([b"mail"], [b"k"], 1, 0)
+    other = StoredPolicy(b"mail", {"colour": "red"})
+    assert of_tubes(tmp_path, other, StoredPolicy(b"a b", {"max-jobs": "3"})) == (
+        [], [b"k"], 2, 0,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(20))
