@@ -14,8 +14,8 @@ from beanstalk_twisted.access.limits import LIMITS
 from beanstalk_twisted.access.parsing import parse_access
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.quota import Quota
+from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.authentication import InlineHashing
-from beanstalk_twisted.server.access.guard import Known
 from beanstalk_twisted.server.access.quotas import COUNTED
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
@@ -392,8 +392,8 @@ def test_what_a_request_over_http_does_counts_too() -> None:
     asking = server.connect()
     access = server.service.access
     assert access is not None
-    known = Known(access.guard._peer_of(client.protocol.session))
-    access.guard.introduce(asking.protocol.session, known)
+    known = Known(server.service.known_peer(client.protocol.session))
+    access.guard.admissions.introduce(asking.protocol.session, known)
     assert asking.ask(b"use mine.a\r\n" + PUT_X) == REFUSED * 2
     client.hang_up()
     assert asking.ask(b"use mine.a\r\n" + PUT_X * 2) == b"USING mine.a\r\nINSERTED 1\r\n" + FULL
