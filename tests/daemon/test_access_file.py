@@ -63,6 +63,18 @@ def test_a_file_that_is_wrong_lets_no_server_start(tmp_path: Path, text: str) ->
     assert str(caught.value).startswith(f"--access {tmp_path}/access.toml: it ")
 
 
+def test_a_limit_holds_when_the_file_is_read_again(tmp_path: Path) -> None:
+    server, path = MemoryServer(), tmp_path / "access.toml"
+    file = file_of(path, server)
+    file.load()
+    client = server.connect()
+    assert client.ask(PUT_X * 2) == b"INSERTED 1\r\nINSERTED 2\r\n"
+    path.write_text(f"{OPEN}limits = {{ jobs = 2 }}\n")
+    file.reload()
+    assert client.ask(PUT_X) == b"OUT_OF_MEMORY\r\n"
+    assert sorted(server.service.queue.state.jobs) == [1, 2]
+
+
 def test_a_file_as_large_as_may_be_is_read(tmp_path: Path) -> None:
     server = MemoryServer()
     file_of(tmp_path / "a", server, OPEN + "#" * (MAX_FILE_BYTES - len(OPEN))).load()

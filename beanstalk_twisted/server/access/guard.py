@@ -5,25 +5,22 @@ There is one if the server has an access file, and without one nothing of this i
 path.  It wraps the methods of `bindings` once, by the column `Command.needs` of the table; `put`,
 whose body is read and dropped if it is refused, asks by itself (`executor`).
 
-A connection is asked for its identity with its first command, and again when the file was read
-again.  What it was allowed stands in its `Session` from then on, so that a command costs
-some 0.1 us more.
+What a connection was allowed stands in its `Session` from then on, until it is somebody else or the
+file is read again (`admissions`), so that a command costs some 0.1 us more.
 
 Differs from beanstalkd, which trusts whoever reaches it.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from beanstalk_twisted.access.grants import NO_RIGHTS
-from beanstalk_twisted.access.rules import NOBODY, AccessRules, Identity, Peer
+from beanstalk_twisted.access.rules import AccessRules, Peer
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.policy_keys import ABSENT
 from beanstalk_twisted.rules.reservations import REFUSED, Answer
-from beanstalk_twisted.rules.timekeeping import Slices
 from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.server.access.admissions import Admission, Admissions
 from beanstalk_twisted.server.access.quotas import Quotas
 from beanstalk_twisted.server.bindings import Methods
 from beanstalk_twisted.wire import replies, rights, yaml
@@ -44,48 +41,15 @@ Commands that may make a tube that they name, beside `use`, those that watch, an
 it changes one.
 """
 
-SLICE_SESSIONS: Final = 500
-"""Sessions that are asked who they are in one slice, when a file was read again: 2 ms."""
-
 OF_A_JOB: Final = (rights.JOB, rights.HELD, rights.MOVED)
 """Where the tube is a job's."""
-
-
-class Known(NamedTuple):
-    """
-    What is known of a connection's peer.
-
-    :ivar shown: the hash of the token that it has shown; None if it has shown none.
-    """
-
-    peer: Peer = NOBODY
-    shown: TokenHash | None = None
-
-
-class Admission:
-    """
-    Who a connection's peer is.
-
-    :ivar is_excess: whether its identity may have no more connections, or none that watches or
-        holds so much: it has no right, and is asked again at its next command.
-    :ivar lacks: a tube that it was last refused to reserve from, while it watched it.
-    """
-
-    __slots__ = ("grant", "identity", "is_excess", "lacks", "rights_of")
-
-    def __init__(self, identity: Identity, *, is_excess: bool = False) -> None:
-        self.identity = identity
-        self.is_excess = is_excess
-        self.grant = NO_RIGHTS if is_excess else identity.grant
-        self.lacks: Tube | None = None
-        self.rights_of = self.grant.rights_of
 
 
 class Guard:
     """
     Refuses what an identity has no right to.
 
-    :ivar rules: who may do what, now.
+    :ivar admissions: who connections' peers are.
     :ivar refused: how many commands were refused.
     :ivar quotas: what identities take, if they have limits.
     :ivar tell: called with a session, its identity's name, the command that was refused, and the
@@ -98,19 +62,15 @@ class Guard:
         """
         :param peer_of: what is known of a session's peer by its connection.
         """
-        self.rules = rules
         self.refused = 0
         self.tell: Callable[[Session, str, str, bytes], None] = lambda *refused: None
         self._queue = queue
         self._state = queue.state
-        self._peer_of = peer_of
-        self._known: dict[Session, Known] = {}
-        self._admissions: dict[Session, Admission] = {}
-        # Of the rules before: who was somebody's connection then may stay it.
-        self._former: dict[Session, Admission] = {}
+        self.quotas = Quotas(queue.state)
+        self.admissions = Admissions(queue.state, self.quotas, rules, peer_of)
+        self.admission = self.admissions.of
         # Whose newest `use` was refused: what they do with their tube is meant for another one.
         self._astray: set[Session] = set()
-        self.quotas = Quotas(queue.state)
         queue.job_waits.is_to_end = self._is_to_end
         queue.do_in_slices(self.quotas.change_rules(rules))
         self._allows: dict[str, Callable[[Admission, Session, int, Any], bool]] = {
@@ -128,61 +88,26 @@ class Guard:
 
     # Connections.
 
-    def admission(self, session: Session) -> Admission:
+    @property
+    def rules(self) -> AccessRules:
         """
-        Say what a connection may do.
+        Who may do what, now.
         """
-        found = self._admissions.get(session)
-        if found is None:
-            known = self._known.get(session) or Known(self._peer_of(session))
-            found = self._admit(session, self.rules.identify(*known))
-        return found
-
-    def _admit(self, session: Session, identity: Identity) -> Admission:
-        former = self._former.get(session)
-        quota = self.quotas.by_name.get(identity.name)
-        stays = former is not None and former.identity.name == identity.name
-        if not stays and self.quotas.refuses_connection(session, quota):
-            return Admission(identity, is_excess=True)
-        self._former.pop(session, None)
-        if session.quota is not quota:
-            session.belong_to(quota)
-        found = self._admissions[session] = Admission(identity)
-        return found
-
-    def introduce(self, session: Session, known: Known) -> None:
-        """
-        Say who a connection's peer is: from its next command on, this holds.
-        """
-        self._known[session] = known
-        self._admissions.pop(session, None)
-        self._former.pop(session, None)
-        _doubt(session)
+        return self.admissions.rules
 
     def show(self, session: Session, shown: TokenHash) -> bool:
         """
-        A connection has shown a token.
-
-        :return: whether its identity may have one more connection, with what it watches and holds;
-            if not, all is as it was.
+        A connection has shown a token; see `Admissions.show`.
         """
-        known = self._known.get(session) or Known(self._peer_of(session))
-        known = known._replace(shown=shown)
-        identity = self.rules.identify(*known)
-        if self.quotas.refuses_connection(session, self.quotas.by_name.get(identity.name)):
-            self.refused += 1
-            return False
-        self.introduce(session, known)
-        self.admission(session)
-        return True
+        is_admitted = self.admissions.show(session, shown)
+        self.refused += not is_admitted
+        return is_admitted
 
     def forget(self, session: Session) -> None:
         """
         Its connection has ended.
         """
-        self._known.pop(session, None)
-        self._admissions.pop(session, None)
-        self._former.pop(session, None)
+        self.admissions.forget(session)
         self._astray.discard(session)
 
     def change_rules(self, rules: AccessRules) -> None:
@@ -190,27 +115,11 @@ class Guard:
         Let other rules hold: for each connection from its next command on, and one that waits for a
         job that it may not have any more is answered: slice by slice, and before it is given one.
         """
-        self.rules = rules
-        self._former |= self._admissions
-        self._admissions = {}
-        for session in self._state.sessions.values():
-            _doubt(session)
+        again = self.admissions.change_rules(rules)
         self._queue.do_in_slices(self.quotas.change_rules(rules))
         if self.quotas.by_name:
-            self._queue.do_in_slices(self._admit_again(rules))
+            self._queue.do_in_slices(again)
         self._queue.end_waits(self._is_to_end, UNAUTHORIZED)
-
-    def _admit_again(self, rules: AccessRules) -> Slices:
-        """
-        Count the connections that are there, also those that send no command now.
-        """
-        for at, session in enumerate(list(self._former), start=1):
-            if self.rules is not rules:
-                return
-            if session in self._former:
-                self.admission(session)
-            if not at % SLICE_SESSIONS:
-                yield None
 
     def _is_to_end(self, session: Session) -> bool:
         """
@@ -517,15 +426,6 @@ class Guard:
 
     def _of_every(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
         return bool(admission.grant.everywhere & right)
-
-
-def _doubt(session: Session) -> None:
-    """
-    Forget what a session was allowed.
-    """
-    session.may_put_into, session.may_reserve = None, False
-    # One that waits may be given a job before it is asked.
-    session.is_doubtful = bool(session.reserved) or session.is_waiting
 
 
 def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.server.access.guard import Known
+from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.audit import OVER_HTTP
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Refusal
@@ -183,7 +183,7 @@ class LocalConnections:
         ours.protocol, theirs.protocol = connection, served
         served.makeConnection(theirs)
         if self._service.access is not None:
-            self._service.access.guard.introduce(served.session, known or Known())
+            self._service.access.guard.admissions.introduce(served.session, known or Known())
         made: Any = connection
         made.makeConnection(ours)
         return connection, served.session

@@ -20,7 +20,7 @@ const IMPACTS = {
   },
   expired: (value) => (value === "delete" ? "Jobs older than max-age are deleted for good." : "Jobs older than max-age are dead letters."),
   "max-jobs": (value, tube) => limited(tube.ready + tube.reserved + tube.delayed + tube.buried, Number(value), jobs),
-  "max-bytes": (value, tube) => (tube.body_bytes === undefined ? `Puts are refused above ${bytes(Number(value))} of bodies. The jobs there are counted first.` : limited(tube.body_bytes, Number(value), bytes)),
+  "max-bytes": (value, tube) => limited(tube.body_bytes, Number(value), bytes),
   "max-job-size": (value) => `Bodies larger than ${bytes(Number(value))} are refused; jobs that have them stay.`,
   "max-reserved": (value, tube) => `At most ${jobs(Number(value))} reserved at once; now ${count(tube.reserved)}.${tube.reserved > Number(value) ? ` ${jobs(tube.reserved - Number(value))} over it go on, and no other is handed out until they end.` : ""}`,
   rate: (value) => `Jobs are handed out at ${value} a second at most.`,

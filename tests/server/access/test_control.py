@@ -135,7 +135,7 @@ def test_who_leaves_while_a_token_is_compared_leaves_nothing_behind(end: str) ->
     assert client.take() == (AUTHORIZED + b"INSERTED 1\r\n" if half else b"")
     assert client.is_closed and jobs_of(server) == half
     access = server.service.access
-    assert access is not None and not access.guard._known and not access.guard._admissions
+    assert access is not None and not len(access.guard.admissions)
 
 
 def test_a_server_that_stops_while_tokens_are_compared_says_nothing_more() -> None:

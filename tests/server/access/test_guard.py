@@ -10,8 +10,8 @@ from beanstalk_twisted.access.grants import ROLES, Grant, Granted
 from beanstalk_twisted.access.rules import AccessRules, Identity
 from beanstalk_twisted.rules.looks import SLICE_NAMES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
+from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.authentication import InlineHashing
-from beanstalk_twisted.server.access.guard import Known
 from beanstalk_twisted.server.bindings import methods_of
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import rights, v1
@@ -87,7 +87,7 @@ def connection(server: MemoryServer, way: str) -> Client:
     if way == "introduced":
         access = server.service.access
         assert access is not None
-        access.guard.introduce(client.protocol.session, Known(shown=HASH))
+        access.guard.admissions.introduce(client.protocol.session, Known(shown=HASH))
     return client
 
 
