@@ -278,6 +278,7 @@ def link_newest(directory: MemoryDirectory, archive: MemoryArchive) -> None:
         archive.files.adopt(name, directory, newest)
 
 
+@pytest.mark.exhaustive
 def test_it_is_found_when_a_segment_is_archived_before_its_successor_is_durable() -> None:
     """
     The next start may still cut it, and the file in the archive with it.

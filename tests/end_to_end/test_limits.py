@@ -73,6 +73,7 @@ def test_who_does_not_go_on_is_closed_and_who_waits_is_not(tmp_path: Path, hub: 
             assert waiting.ask(b" a\r\n") == b"USING a\r\n"
 
 
+@pytest.mark.exhaustive
 def test_a_tube_too_many_is_a_bad_format(tmp_path: Path) -> None:
     with ServerProcess(ours_at_once("-p0"), tmp_path) as server:
         connection = Connection(server.port())

@@ -325,6 +325,7 @@ def test_a_turn_that_is_forgone_is_had_later() -> None:
     assert tested.first() != first
 
 
+@pytest.mark.exhaustive
 def test_tubes_and_weights_that_come_and_go_leave_no_memory_behind() -> None:
     place, tested = filled(1, 1, 1)
     tube = place.tube(3)

@@ -89,6 +89,7 @@ def test_of_a_tube_the_best_job_is_reserved_whatever_others_have(mode: str) -> N
     assert [job_id for job_id in had if job_id in (late, early)] == [early, late]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_reserves_are_as_the_weights_within_a_fiftieth(mode: str) -> None:
     _, worker, other = serving(mode, a=5, b=3, c=2)

@@ -158,6 +158,7 @@ def settle(server: MemoryServer, io: HeldIo) -> None:
         server.advance()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("command", "reply", "is_done"),
     [

@@ -151,6 +151,7 @@ LOST = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(5)
 @LOGGED
 @pytest.mark.parametrize("title", CONVERSATIONS)
 def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:

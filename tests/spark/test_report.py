@@ -258,6 +258,7 @@ def test_a_table_that_is_whole_and_empty_says_0(tmp_path: Path) -> None:
     assert "0 servers, 0 tubes" in page
 
 
+@pytest.mark.exhaustive
 def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None:
     empty, broken = tmp_path / "empty", tmp_path / "broken"
     (broken / "workers").mkdir(parents=True)

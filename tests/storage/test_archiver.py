@@ -287,6 +287,7 @@ def works(operation: str, name: str) -> None:
     """
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("can_link", [True, False], ids=["link", "copy"])
 @pytest.mark.parametrize(
     "operations", [("link", "create"), ("link", "write"), ("sync",), ("rename",),
@@ -480,6 +481,7 @@ def test_a_server_that_is_started_again_and_again_delivers_no_empty_segments_by_
     assert run.archived_seqs() == [1, 2, 3]
 
 
+@pytest.mark.exhaustive
 def test_copies_do_not_count_so_that_compaction_does_not_keep_an_idle_server_busy() -> None:
     """
     One job lives in each segment: when there are too many small ones, it is copied to the newest.

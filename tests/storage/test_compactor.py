@@ -211,6 +211,7 @@ def test_an_idle_log_is_left_alone() -> None:
     assert load.directory.operations == operations
 
 
+@pytest.mark.exhaustive
 def test_many_small_segments_are_compacted_though_they_are_few_bytes() -> None:
     """
     Each start leaves one.
@@ -227,6 +228,7 @@ def test_many_small_segments_are_compacted_though_they_are_few_bytes() -> None:
     assert client.ask(b"peek 1\r\n").startswith(b"FOUND 1 100\r\n")
 
 
+@pytest.mark.exhaustive
 def test_the_indexes_in_stats_tell_the_truth() -> None:
     load = Workload()
     for _ in range(600):

@@ -401,6 +401,7 @@ def test_whatever_is_done_on_a_small_disk_every_job_can_be_deleted_and_new_ones_
     bounded.check()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("after", range(40))
 def test_a_kill_at_any_operation_of_a_full_disk_loses_nothing_that_was_answered(
     after: int,

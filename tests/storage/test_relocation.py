@@ -69,6 +69,7 @@ def server_that(fault: Fault, fsync: FsyncPolicy = ALWAYS) -> tuple[MemoryServer
     return server, directory
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("at", [1, 2, 5, 17, 40, 64])
 @pytest.mark.parametrize("operation", ["write", "sync", "create", "allocate", "truncate"])
 def test_one_failure_loses_nothing_and_every_reply_comes(operation: str, at: int) -> None:

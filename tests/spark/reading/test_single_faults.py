@@ -13,6 +13,7 @@ from tests.spark.without_spark import read
 from tests.tools.single_faults import DAMAGED, cell_of, faulty, states
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("state", states())
 def test_damage_is_told_where_a_server_refuses_and_nowhere_else(state: str, tmp_path: Path) -> None:
     segment = states()[state]

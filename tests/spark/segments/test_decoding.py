@@ -117,6 +117,7 @@ def test_frames_of_more_records_than_a_batch_are_cut_between_frames() -> None:
     assert [len(batch) for batch in found] == [60_000, 40_000]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ALL)
 def test_each_column_can_be_asked_for_alone(name: str) -> None:
     raw = next(iter(segment_files(any_log(3).directory).values()))

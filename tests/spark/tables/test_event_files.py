@@ -187,6 +187,7 @@ def test_a_damaged_segment_that_was_repaired_is_written_anew(tmp_path: Path) -> 
     assert _table(out) == _table(tmp_path / "fresh")
 
 
+@pytest.mark.exhaustive
 def test_a_gap_that_was_filled_is_no_row_any_more(tmp_path: Path) -> None:
     path, out = archived(tmp_path / "log", FILES), tmp_path / "t"
     lost = [next(path.rglob(f"{seq}-*.tql")) for seq in (2, 3)]
@@ -209,6 +210,7 @@ def test_a_gap_that_was_filled_is_no_row_any_more(tmp_path: Path) -> None:
     assert not any(row["event"] == "damage" for row in _table(out))
 
 
+@pytest.mark.exhaustive
 def test_a_name_that_comes_later_is_refused_and_doubles_nothing(tmp_path: Path) -> None:
     path, out = archived(tmp_path / "log", FILES), tmp_path / "t"
     _update(path, out)

@@ -157,6 +157,7 @@ def test_a_long_list_on_a_terminal_is_shown_in_parts(tmp_path: Path) -> None:
     assert shown.count("ready") == 601
 
 
+@pytest.mark.exhaustive
 def test_a_terminal_is_told_of_pauses(tmp_path: Path) -> None:
     paused = on_a_terminal("jobs", EVERY_KIND, "--as-of", "21")
     assert "tube mail is paused for 4s" in paused
