@@ -5,6 +5,7 @@ not.
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -155,6 +156,34 @@ async def test_a_name_may_be_said(plain: int, certificates: Certificates) -> Non
         connection = await connect(named)
         assert await connection.list_tube_used() == "default"
         await connection.quit()
+
+
+async def test_a_certificate_may_be_trusted_itself(plain: int, certificates: Certificates) -> None:
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        connection = await connect(f"tls://127.0.0.1:{server.port}?ca={certificates.server}")
+        assert await connection.list_tube_used() == "default"
+        await connection.quit()
+
+
+async def test_an_end_without_a_farewell_is_an_end(plain: int, certificates: Certificates) -> None:
+    context = server_context(certificates.server)
+
+    def speak(line: socket.socket) -> None:
+        with context.wrap_socket(line, server_side=True) as client:
+            assert client.recv(100) == b"use default\r\n"
+            client.sendall(b"USING default\r\n")
+            client.recv(100)  # Python sends no close_notify when it closes.
+
+    with Listener(speak) as server:
+        text = f"tls://127.0.0.1:{server.port}?ca={certificates.ca}"
+        client = Client(text, backoff=soon(), logs=False)
+        client.startService()
+        await client.whenConnected()
+        with pytest.raises(errors.Unanswered):
+            await client.put(b"x")
+        server.speak = relay(context, plain)
+        assert await client.put(b"y") > 0
+        await client.quit()
 
 
 async def test_a_wrong_certificate_is_tried_as_seldom_as_a_server_that_is_away(

@@ -90,7 +90,7 @@ def test_beanstalk(server: Guarded) -> None:
 
 def test_replay_and_diff(server: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
-    with ServerProcess(ours_at_once("-p", 0, "-b", log), tmp_path) as other:
+    with ServerProcess(ours_at_once("-p", 0, "-b", log, "-s", 8192), tmp_path) as other:
         connection = other.connect()
         for number in range(20):
             connection.ask(b"put 0 0 60 2\r\n%02d\r\n" % number)

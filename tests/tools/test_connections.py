@@ -125,6 +125,13 @@ def test_what_speaks_no_tls_is_told(plain: int) -> None:
             connect(address, 0.2)
 
 
+def test_a_certificate_may_be_trusted_itself(plain: int, certificates: Certificates) -> None:
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        address = Address.parse(f"tls://127.0.0.1:{server.port}?ca={certificates.server}")
+        with connect(address) as line:
+            assert Queue(line).tubes()
+
+
 def test_the_system_knows_no_ca_of_the_tests(plain: int, certificates: Certificates) -> None:
     with Listener(relay(server_context(certificates.server), plain)) as server:
         assert "its CA is not known here" in refusal(server.port)

@@ -128,6 +128,8 @@ class Contexts:
                 store.add_cert(crypto.load_certificate(crypto.FILETYPE_PEM, pem))
         except crypto.Error:
             raise faults.damaged(self._tls.ca) from None
+        # What is in the file need not be a root.
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
 
     def _be(self, context: SSL.Context, cert: str, key: str) -> None:
         try:
