@@ -190,6 +190,8 @@ def context_of(tls: Tls) -> "ssl.SSLContext":
             context.load_verify_locations(cadata=files.ca.decode("ascii", "replace"))
         except ssl.SSLError:
             raise faults.damaged(tls.ca) from None
+        # What is in the file need not be a root.
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     if tls.cert is not None:
         try:
             context.load_cert_chain(tls.cert, tls.key, password=lambda: b"")

@@ -3,8 +3,8 @@ The client.  `service.Client` keeps a connection up; `connection.connect` makes 
 `pool.Pool` splits tubes over several servers.
 
 What is below the Twisted line has no clock, no socket and no Deferred: bytes and times go in,
-values come out (`announcement`, `command_specs`, `errors`, `exchange`, `extension_specs`, `outbox`,
-`reading`, `stats`, `tags`, `tubes`).
+values come out (`addresses`, `announcement`, `command_specs`, `errors`, `exchange`,
+`extension_specs`, `outbox`, `reading`, `stats`, `tags`, `tls.faults`, `tubes`).
 """
 
 from typing import TYPE_CHECKING

@@ -5,30 +5,38 @@ not.
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import deferLater
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import Clock, deferLater
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.connection import connect
 from beanstalk_twisted.client.endpoints import connectable
 from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.tls import faults
+from beanstalk_twisted.client.tls.endpoint import TlsEndpoint
 from beanstalk_twisted.worker.service import Worker
 from tests.certificates import Certificates
 from tests.conftest import the_reactor
-from tests.server_process import ServerProcess, ours_at_once
+from tests.sampling import share
+from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 from tests.tls_server import Listener, Speak, die, hang, relay, say, server_context
 
 BIG = 1 << 20
-MANY = 100
+MANY = share(100)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +156,34 @@ async def test_a_name_may_be_said(plain: int, certificates: Certificates) -> Non
         connection = await connect(named)
         assert await connection.list_tube_used() == "default"
         await connection.quit()
+
+
+async def test_a_certificate_may_be_trusted_itself(plain: int, certificates: Certificates) -> None:
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        connection = await connect(f"tls://127.0.0.1:{server.port}?ca={certificates.server}")
+        assert await connection.list_tube_used() == "default"
+        await connection.quit()
+
+
+async def test_an_end_without_a_farewell_is_an_end(plain: int, certificates: Certificates) -> None:
+    context = server_context(certificates.server)
+
+    def speak(line: socket.socket) -> None:
+        with context.wrap_socket(line, server_side=True) as client:
+            assert client.recv(100) == b"use default\r\n"
+            client.sendall(b"USING default\r\n")
+            client.recv(100)  # Python sends no close_notify when it closes.
+
+    with Listener(speak) as server:
+        text = f"tls://127.0.0.1:{server.port}?ca={certificates.ca}"
+        client = Client(text, backoff=soon(), logs=False)
+        client.startService()
+        await client.whenConnected()
+        with pytest.raises(errors.Unanswered):
+            await client.put(b"x")
+        server.speak = relay(context, plain)
+        assert await client.put(b"y") > 0
+        await client.quit()
 
 
 async def test_a_wrong_certificate_is_tried_as_seldom_as_a_server_that_is_away(
@@ -304,6 +340,61 @@ async def test_a_worker_says_once_that_a_certificate_is_wrong(
     lines = [str(formatEvent(event)) for event in events]
     assert sum("elsewhere.example.org" in line for line in lines) == 1
     assert not any("secret" in f"{event}{line}" for event, line in zip(events, lines, strict=True))
+
+
+WITHOUT_EXECUTABLE_DATA = """
+import ctypes, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("no prctl")
+from twisted.internet.task import react
+from beanstalk_twisted.client import connect
+async def main(reactor, good, bad):
+    connection = await connect(good)
+    print(await connection.list_tube_used())
+    try:
+        await connect(bad)
+    except Exception as problem:
+        print(problem)
+react(main, sys.argv[1:])
+"""
+"""A client under what systemd calls MemoryDenyWriteExecute=yes (PR_SET_MDWE, Linux 6.3)."""
+
+
+def test_it_works_where_memory_cannot_be_written_and_executed(
+    plain: int, certificates: Certificates
+) -> None:
+    with (
+        Listener(relay(server_context(certificates.server), plain)) as good,
+        Listener(relay(server_context(certificates.expired), plain)) as bad,
+    ):
+        places = [f"tls://127.0.0.1:{each.port}?ca={certificates.ca}" for each in (good, bad)]
+        command = [sys.executable, "-c", WITHOUT_EXECUTABLE_DATA, *places]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    if "no prctl" in done.stderr:
+        pytest.skip("this kernel has no PR_SET_MDWE")
+    used, why = done.stdout.splitlines()
+    assert used == "default"
+    assert why.partition(": ")[2].startswith("the server's certificate is not trusted; why")
+
+
+async def test_a_handshake_has_so_much_time_and_no_more() -> None:
+    clock: Any = Clock()
+    with Listener(hang) as server:
+        address = Address.parse(f"tls://127.0.0.1:{server.port}")
+        plain_way = HostnameEndpoint(the_reactor(), "127.0.0.1", server.port)
+        connecting = TlsEndpoint(clock, address, plain_way).connect(Factory.forProtocol(Protocol))
+        while not clock.getDelayedCalls():
+            await sleep(0.02)
+        clock.advance(faults.HANDSHAKE_S - 0.01)
+        await sleep(0.05)
+        ended: list[Any] = []
+        connecting.addErrback(lambda failure: ended.append(failure.value))
+        assert not ended
+        clock.advance(0.02)
+        while not ended:
+            await sleep(0.02)
+        assert isinstance(ended[0], errors.TlsFailed)
+        assert "no answer to TLS in time" in str(ended[0]) and not ended[0].fault.may_pass
 
 
 def test_files_are_looked_at_when_a_client_is_made(certificates: Certificates) -> None:

@@ -16,10 +16,11 @@ from binlog_tools.client import Lost
 from binlog_tools.connections import WrongToken, connect, context_of
 from binlog_tools.queue.server import Queue
 from tests.certificates import Certificates
+from tests.sampling import share
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tls_server import Listener, die, hang, relay, say, server_context
 
-MANY = 100
+MANY = share(100)
 BIG = 1 << 20
 
 
@@ -122,6 +123,13 @@ def test_what_speaks_no_tls_is_told(plain: int) -> None:
         address = Address.parse(f"tls://127.0.0.1:{server.port}")
         with pytest.raises(Lost, match="no answer to TLS in time"):
             connect(address, 0.2)
+
+
+def test_a_certificate_may_be_trusted_itself(plain: int, certificates: Certificates) -> None:
+    with Listener(relay(server_context(certificates.server), plain)) as server:
+        address = Address.parse(f"tls://127.0.0.1:{server.port}?ca={certificates.server}")
+        with connect(address) as line:
+            assert Queue(line).tubes()
 
 
 def test_the_system_knows_no_ca_of_the_tests(plain: int, certificates: Certificates) -> None:

@@ -36,6 +36,9 @@ def read_pem(path: str) -> bytes:
     return b"\n".join(read_pem(os.path.join(path, name)) for name in names)
 
 
+VERIFY: Final = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
+
+
 class Verdict:
     """
     What was found wrong with the certificate of one server, if anything was.
@@ -95,7 +98,12 @@ class Contexts:
         """
         connection = SSL.Connection(context, None)
         verdict = Verdict(self._name)
-        connection.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, verdict.note)
+        try:
+            connection.set_verify(VERIFY, verdict.note)
+        except MemoryError:
+            # None can be called back where memory cannot be written and executed, as under
+            # systemd's MemoryDenyWriteExecute; what is wrong is not told then, only that it is.
+            connection.set_verify(VERIFY)
         if not is_address(self._name):
             connection.set_tlsext_host_name(ascii_name(self._name))
         return connection, verdict
@@ -120,6 +128,8 @@ class Contexts:
                 store.add_cert(crypto.load_certificate(crypto.FILETYPE_PEM, pem))
         except crypto.Error:
             raise faults.damaged(self._tls.ca) from None
+        # What is in the file need not be a root.
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
 
     def _be(self, context: SSL.Context, cert: str, key: str) -> None:
         try:

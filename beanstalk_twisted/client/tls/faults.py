@@ -144,6 +144,10 @@ def of_reason(reason: str, tls: Tls) -> TlsFault:
         return TlsFault("the server speaks TLS older than 1.2, or newer than we do; upgrade it")
     if said.endswith(_NO_TLS):
         return TlsFault("what answers does not speak TLS; connect to the port that does")
+    if said == "certificate verify failed":
+        return TlsFault(
+            "the server's certificate is not trusted; why, beanstalk -s ADDRESS stats tells"
+        )
     if said in _CUT:
         return TlsFault(CUT, may_pass=True)
     return TlsFault(f"TLS failed: {said}")
