@@ -26,7 +26,7 @@ PYTEST := -m pytest --numprocesses=auto --dist=load
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help serve test test-all test-compiled test-installs browser lint soak bench bench-quick spark-demo \
-    spark-kills wheels compiler deb man modules clean
+    spark-kills wheels audit sbom needed compiler deb man modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -60,6 +60,28 @@ lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy twisted/plugins/beanstalk_twisted_plugin.py
+
+# Strict: what could not be asked about is an error, and is not passed over.
+audit: needed ## ask an advisory service about what the server and its extras need
+	$(BIN)/python -m venv --clear build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off \
+	    --requirement build/needed.txt || \
+	    { echo 'Not clean, or the advisory service could not be asked: see above.' >&2; exit 1; }
+
+sbom: wheels needed ## write into ./dist what a release has beside wheels: SBOM (CycloneDX), SHA256SUMS
+	$(BIN)/python -m venv --clear build/bom
+	build/bom/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=5'
+	build/bom/bin/cyclonedx-py environment --output-reproducible --output-format JSON \
+	    --output-file dist/beanstalk_twisted-sbom.json build/needed/bin/python
+	cd dist && sha256sum beanstalk_twisted[-_]* > SHA256SUMS
+
+needed: .venv/serve.stamp # an environment of what the server and its extras need, and nothing else
+	$(BIN)/python -m venv --clear --without-pip build/needed
+	$(BIN)/python -m pip --disable-pip-version-check --python build/needed/bin/python install --quiet \
+	    '.[cli,tls,recurring]'
+	$(BIN)/python -m pip --disable-pip-version-check --python build/needed/bin/python freeze \
+	    --exclude beanstalk-twisted > build/needed.txt
 
 soak: .venv/dev.stamp ## reserve and release for three minutes, and draw the size of the log
 	$(BIN)/python -m benchmarks.soak $(ARGS)

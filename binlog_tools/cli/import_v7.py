@@ -24,8 +24,9 @@ from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, USAGE, fail
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import told
 from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.v7.importing import Imported, import_log, refuse_running
-from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
+from binlog_tools.v7.survivors import Survivors
 
 
 @click.command("import-v7", cls=options.Command)

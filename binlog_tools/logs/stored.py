@@ -20,6 +20,12 @@ from beanstalk_twisted.binlog.tags import Tags
 
 NS: Final = 1_000_000_000
 
+LOST_AND_FOUND: Final = b"lost+found"
+"""
+The tube for jobs that no worker should get by accident: their records are doubtful, or the name of
+their tube cannot be read.
+"""
+
 
 class StoredJob(NamedTuple):
     """

@@ -277,7 +277,9 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
     told: Backup | None = None
     sealed: Any = _SealedFile(file)
     try:
-        with tarfile.open(fileobj=sealed, mode="r|", bufsize=CHUNK_BYTES) as tar:
+        with tarfile.open(
+            fileobj=sealed, mode="r|", bufsize=CHUNK_BYTES, tarinfo=_PlainMember
+        ) as tar:
             for member in tar:
                 if member.name == MANIFEST and told is None:
                     told = _manifest(tar, member)
@@ -290,6 +292,19 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
     except (tarfile.TarError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise _bad(path, str(problem)) from None
     raise _bad(path, f"it ends without {MANIFEST if told is None else SEAL}")
+
+
+class _PlainMember(tarfile.TarInfo):
+    """
+    A member that is a file.  Others are none of ours, and the headers of some, with names and the
+    like, would be read into memory whatever their size.
+    """
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if not self.isreg():
+            raise tarfile.ReadError(f"{self.name!r} is no file")
+        member: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+        return member
 
 
 def _bad(path: str, why: str) -> BadBackup:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import FULL, JOB_ID, TS_NS, TUBE_ID, State
 from binlog_tools.inspect.dumping import Fields, Gap
@@ -20,7 +21,7 @@ from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.reading import Broken, Hole, names_ahead, segments
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob
 from binlog_tools.rewrite.dropping import write_file
 
 INDEX_NAME: Final = "index.jsonl"
@@ -127,9 +128,17 @@ def restored(
     """
     bodies = Bodies(source)
     for found in deleted.jobs:
-        job = stored(found.live, deleted.tubes)
+        job = _in_a_tube(stored(found.live, deleted.tubes))
         if has_state(job.state):
             yield found, released(job)._replace(body=bodies.of(found.live))
+
+
+def _in_a_tube(job: StoredJob) -> StoredJob:
+    """
+    A job whose tube has no name, since what said it is damaged, gets one.
+    """
+    has_name = 0 < len(job.tube) <= MAX_TUBE_NAME_BYTES
+    return job if has_name else job._replace(tube=LOST_AND_FOUND)
 
 
 def fields_of_deleted(found: DeletedJob, job: StoredJob) -> Fields:

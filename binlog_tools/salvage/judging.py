@@ -22,14 +22,10 @@ from beanstalk_twisted.binlog.records import (
     decode_record,
 )
 from binlog_tools.inspect.listing import released
-from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
-
-LOST_AND_FOUND: Final = b"lost+found"
-"""The tube for jobs that no worker should get by accident."""
-
 
 MAX_AHEAD: Final = 1_000_000
 """

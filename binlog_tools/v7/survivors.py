@@ -16,6 +16,7 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.wire import grammar
+from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.v7 import records
 from binlog_tools.v7.files import Skipped, files_of, open_file, walk
 from binlog_tools.v7.findings import Finding, Findings, Kind
@@ -26,9 +27,6 @@ OPEN_FILES: Final = 16
 
 PROGRESS_RECORDS: Final = 65_536
 """How many records pass between two calls of a `Progress`: a fraction of a second."""
-
-LOST_AND_FOUND: Final = b"lost+found"
-"""The tube of the jobs whose record is not right."""
 
 DOUBTFUL_TTR_S: Final = 60
 """The ttr of such a job if its own makes no sense: what most clients put by default."""

@@ -30,7 +30,7 @@ ROWS = (*GUARDED.rows, TAGGED_PUT)
 V1_ROWS = v1.dialect().rows
 WITH_TUBES = [row for row in ROWS if not row.ends_connection and row.name != "auth"]
 
-WAYS = ("token", "certificate", "uid", "listener", "anonymous", "introduced")
+WAYS = ("token", "certificate", "uid", "gid", "listener", "anonymous", "introduced")
 ALL_ROLES = {**ROLES, **rights.RIGHTS, "": 0}
 
 HELD_ID, READY_ID, BURIED_ID, DELAYED_ID = 1, 2, 3, 4
@@ -54,6 +54,7 @@ def identity_told(way: str, granted: Grant) -> AccessRules:
         "introduced": Identity("it", granted, tokens=[HASH]),
         "certificate": Identity("it", granted, certificates=["DNS:worker.example.org"]),
         "uid": Identity("it", granted, uids=[4711]),
+        "gid": Identity("it", granted, gids=[4712]),
         "listener": Identity("it", granted, listeners=["tcp:11300"]),
     }
     return AccessRules([told[way]])
@@ -61,7 +62,7 @@ def identity_told(way: str, granted: Grant) -> AccessRules:
 
 class Process:
     """
-    A socket whose peer is a process of user 4711.
+    A socket whose peer is a process of user 4711 and group 4712.
     """
 
     family = 1
@@ -70,7 +71,7 @@ class Process:
         """
         See `socket.socket.getsockopt`.
         """
-        return (99).to_bytes(4, "little") + (4711).to_bytes(4, "little") + bytes(4)
+        return b"".join(number.to_bytes(4, "little") for number in (99, 4711, 4712))
 
 
 def connection(server: MemoryServer, way: str) -> Client:
@@ -80,6 +81,7 @@ def connection(server: MemoryServer, way: str) -> Client:
     facts: dict[str, dict[str, object]] = {
         "certificate": {"certificate": certificate()},
         "uid": {"handle": Process()},
+        "gid": {"handle": Process()},
     }
     client = PeerClient(server, **facts.get(way, {}))
     if way == "token":
@@ -194,6 +196,10 @@ def check(row: Command, way: str, granted: Grant, tube: bytes, job_id: int) -> N
         assert (first + b"\r\n", rest) == (REFUSED, b"USING %s\r\n" % tube), case
         assert state_of(server, tube) == before, case
         assert access.guard.refused == 1, case
+
+
+def test_each_way_of_a_file_is_one_of_the_matrix() -> None:
+    assert {*Identity("it").ways} | {"anonymous", "introduced"} == {*WAYS}
 
 
 def test_each_command_of_each_dialect_says_what_it_needs() -> None:

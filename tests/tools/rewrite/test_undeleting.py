@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, State
+from beanstalk_twisted.binlog.records import Kind, State, TubeDef
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.rewrite.undeleting import (
     Deleted,
     find_deleted,
@@ -53,6 +54,16 @@ def deletions(spoken: Spoken) -> dict[int, tuple[object, ...]]:
     for lsn in sorted(spoken.snapshots):
         ever.update(spoken.snapshots[lsn])
     return {n: job for n, job in ever.items() if n not in spoken.last}
+
+
+@pytest.mark.parametrize("name", [b"", b"x" * 201])
+def test_a_job_whose_tube_has_no_name_comes_back_too(tmp_path: Path, name: bytes) -> None:
+    scribe = Scribe(opening=[TubeDef(1, name, T0)])
+    scribe.write(put(1), delete(1))
+    path = written(tmp_path / "log", scribe.files())
+    [(_, job)] = restored(open_source(str(path)), found := found_in(path))
+    assert (job.tube, job.body) == (LOST_AND_FOUND, b"hello")
+    assert into_log(open_source(str(path)), found, str(tmp_path / "out")).jobs == 1
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -8,8 +8,8 @@ import pytest
 
 from beanstalk_twisted.binlog.framing import SegmentIndex
 from beanstalk_twisted.binlog.records import Kind, Pause, Seal, State
-from binlog_tools.logs.stored import StoredPause
-from binlog_tools.salvage.judging import LOST_AND_FOUND, Doubtful, Why
+from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
+from binlog_tools.salvage.judging import Doubtful, Why
 from binlog_tools.salvage.live_jobs import PAGE_IDS, Ids
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field

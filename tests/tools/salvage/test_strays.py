@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import Kind, State, TubeDef
+from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.salvage.carving import GUESS_BYTES
-from binlog_tools.salvage.judging import LOST_AND_FOUND, Why
+from binlog_tools.salvage.judging import Why
 from tests.binlog.scribe import T0, Files, Scribe, delete, edited, flipped, image, put
 from tests.tools.salvage.damaging import (
     FILL,
