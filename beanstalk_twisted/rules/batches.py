@@ -224,7 +224,8 @@ class Batches:
             if answer is None:
                 session.wanted = count
             return answer
-        reservations.note_worker(session)
+        if not session.is_worker:
+            reservations.note_worker(session)
         batch = ReserveBatch(session, count, self._state, reservations)
         if self._may_begin(count):
             is_done = batch.is_done_after_slice(now_ns)

@@ -82,7 +82,8 @@ class Reservations:
 
         :param timeout_ns: how long to wait at most, None for ever.
         """
-        self.note_worker(session)
+        if not session.is_worker:
+            self.note_worker(session)
         best = session.best_key()
         job = None if best is None else self._state.jobs.get(best & ID_MASK)
         if job is not None:
@@ -98,7 +99,8 @@ class Reservations:
         """
         Reserve this job, which no session holds.
         """
-        self.note_worker(session)
+        if not session.is_worker:
+            self.note_worker(session)
         return self.hand_out(session, job, now_ns)
 
     def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
@@ -216,11 +218,10 @@ class Reservations:
 
     def note_worker(self, session: Session) -> None:
         """
-        Count a session that has asked for a job.
+        The session has asked for a job for the first time.
         """
-        if not session.is_worker:
-            session.is_worker = True
-            self._tally.workers += 1
+        session.is_worker = True
+        self._tally.workers += 1
 
     def _wait(self, session: Session, now_ns: int, timeout_ns: int | None) -> None:
         session.is_waiting = True
