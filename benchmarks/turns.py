@@ -84,15 +84,25 @@ class Meter:
     :ivar turns: how many there were.
     """
 
-    def __init__(self, pauses: Pauses) -> None:
+    def __init__(self, pauses: Pauses, *, has_log: bool = True) -> None:
+        """
+        :param has_log: whether jobs are kept on the simulated disk too.
+        """
         self.longest_s = 0.0
         self.turns = 0
         self._pauses = pauses
         self._io = TimedIo()
         self.server = MemoryServer(
-            directory=MemoryDirectory(), io=lambda: self._io, max_job_bytes=MAX_JOB_BYTES,
-            segment_bytes=SEGMENT_BYTES,
+            directory=MemoryDirectory() if has_log else None, io=lambda: self._io,
+            max_job_bytes=MAX_JOB_BYTES, segment_bytes=SEGMENT_BYTES,
         )  # fmt: skip
+
+    @property
+    def paused_s(self) -> float:
+        """
+        Processor time of all garbage collections so far, seconds.
+        """
+        return self._pauses.used_s
 
     def begin(self) -> None:
         """

@@ -100,7 +100,7 @@ class Groups:
         assert tags is not None
         if job.state is BURIED and tags.group:
             self._buried[tags.group] = self.buried(tags.group) + 1
-        elif is_waiting(job):
+        elif tags.after and is_waiting(job):
             group = tags.after
             if group not in self._waiting:
                 self._waiting[group] = OrderedJobs()
@@ -118,7 +118,7 @@ class Groups:
             count = self._buried.pop(tags.group)
             if count > 1:
                 self._buried[tags.group] = count - 1
-        elif is_waiting(job):
+        elif tags.after and is_waiting(job):
             jobs = self._waiting[tags.after]
             jobs.discard(job.priority, job.job_id)
             if not jobs.count:

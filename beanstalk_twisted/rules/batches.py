@@ -95,8 +95,9 @@ class DeleteBatch(Batch):
         found = [self._state.not_held_by_others(session, job_id) for job_id in ids]
         jobs = [job for job in found if job is not None]
         for job in jobs:
-            tube = self._state.tubes.by_id(job.tube_id)
-            self._state.note_run(session, job, tube, now_ns)
+            if job.job_id in session.reserved:
+                tube = self._state.tubes.by_id(job.tube_id)
+                self._state.note_run(session, job, tube, now_ns)
         if jobs and self._changes.log.budget.is_short:
             # There may be no room for all of them in one piece.
             for job in jobs:
@@ -228,7 +229,8 @@ class Batches:
             if answer is None:
                 session.wanted = count
             return answer
-        reservations.note_worker(session)
+        if not session.is_worker:
+            reservations.note_worker(session)
         batch = ReserveBatch(session, count, self._state, reservations)
         if self._may_begin(count):
             is_done = batch.is_done_after_slice(now_ns)

@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.records import (
     TubePolicy,
 )
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
+from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
@@ -323,17 +324,21 @@ class Changes:
         state = self._state
         tubes = {job.tube_id: state.tubes.by_id(job.tube_id) for job in jobs}
         records: list[JobImage | RememberedKey] = []
+        data = 0
         for job in jobs:
             records.append(job.image(DELETE, GONE, reason, now_ns, connection=connection))
-            records += _key_left(job, now_ns)
-        data = sum([record.data_bytes for record in records])
+            if job.tags is not None and job.tags.leaves_key:
+                key = _key_left(job, job.tags, now_ns)
+                data += key.data_bytes
+                records.append(key)
         # The first tube has its place beside each change.
         names = sum([TUBE_BYTES + len(tube.name) for tube in list(tubes.values())[1:]])
         size = whole_bytes(len(records), data + names)
         lsn, segment = self._append_whole(tubes.values(), records, size, now_ns)
+        jobs_left = iter(jobs)
         for at, record in enumerate(records):
             if isinstance(record, JobImage):
-                state.apply(record, lsn and lsn + at, segment)
+                state.apply(record, lsn and lsn + at, segment, next(jobs_left))
             else:
                 state.unique.remember(record, segment)
         return self.committed_lsn
@@ -459,14 +464,12 @@ class Changes:
         self.log.append(TubeDef(tube.tube_id, tube.name, now_ns))
 
 
-def _key_left(job: Job, now_ns: int) -> list[RememberedKey]:
+def _key_left(job: Job, tags: Tags, now_ns: int) -> RememberedKey:
     """
-    :return: the key that a job leaves when it is deleted, if it does.
+    :return: the key that a job with these tags leaves when it is deleted.
     """
-    if job.tags is None or not job.tags.leaves_key:
-        return []
-    until_ns = now_ns + job.tags.unique_s * NS
-    return [RememberedKey(job.tube_id, job.tags.unique_key, job.job_id, until_ns, now_ns)]
+    until_ns = now_ns + tags.unique_s * NS
+    return RememberedKey(job.tube_id, tags.unique_key, job.job_id, until_ns, now_ns)
 
 
 def _kick_images(jobs: list[Job], connection: int, now_ns: int) -> Iterator[JobImage]:

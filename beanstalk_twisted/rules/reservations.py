@@ -86,7 +86,8 @@ class Reservations:
 
         :param timeout_ns: how long to wait at most, None for ever.
         """
-        self.note_worker(session)
+        if not session.is_worker:
+            self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
             return REFUSED
         best = session.best_key()
@@ -115,7 +116,8 @@ class Reservations:
         """
         Reserve this job, which no session holds.
         """
-        self.note_worker(session)
+        if not session.is_worker:
+            self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
             return REFUSED
         return self.hand_out(session, job, now_ns)
@@ -237,11 +239,10 @@ class Reservations:
 
     def note_worker(self, session: Session) -> None:
         """
-        Count a session that has asked for a job.
+        The session has asked for a job for the first time.
         """
-        if not session.is_worker:
-            session.is_worker = True
-            self._tally.workers += 1
+        session.is_worker = True
+        self._tally.workers += 1
 
     def _wait(self, session: Session, now_ns: int, timeout_ns: int | None) -> None:
         session.is_waiting = True

@@ -151,10 +151,15 @@ class Executor:
             if answer is None:
                 return STOPPED
             reply, lsn = answer
-            if not is_plain or isinstance(reply, Refusal):
+            if not is_plain:
                 is_sent = self.answer(answer)
-            elif isinstance(reply, JobReply) and len(reply.body) >= MAX_JOINED_BYTES:
-                is_sent = replies.add_job(reply, lsn)
+            elif isinstance(reply, JobReply):
+                if len(reply.body) < MAX_JOINED_BYTES:
+                    is_sent = replies.add(reply.encode(), lsn)
+                else:
+                    is_sent = replies.add_job(reply, lsn)
+            elif isinstance(reply, Refusal):
+                is_sent = self.answer(answer)
             else:
                 is_sent = replies.add(reply.encode(), lsn)
             if is_sent:

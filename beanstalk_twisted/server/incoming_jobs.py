@@ -16,6 +16,7 @@ from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS
 from beanstalk_twisted.wire.job_lines import (
     MAX_BATCH_BYTES,
+    NO_LINE,
     JobLine,
     parse_count,
     parse_job_line,
@@ -52,8 +53,8 @@ class IncomingJobs(Incoming):
     """
 
     __slots__ = (
-        "_left", "_max_job_bytes", "_missing", "_pieces", "_tags", "_text", "_total",
-        "_values", "begun_ns", "command", "is_batch", "jobs", "parsed",
+        "_last", "_last_line", "_left", "_max_job_bytes", "_missing", "_pieces", "_tags", "_text",
+        "_total", "_values", "begun_ns", "command", "is_batch", "jobs", "parsed",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +67,8 @@ class IncomingJobs(Incoming):
         self.begun_ns = now_ns
         self.jobs: list[Collected] = []
         self._max_job_bytes = max_job_bytes
-        self._text = b""
+        self._text = self._last_line = b""
+        self._last = NO_LINE
         self._pieces: list[bytes] = []
         self._total = self._missing = 0
         self._values: tuple[Any, ...] | None = None
@@ -120,7 +122,7 @@ class IncomingJobs(Incoming):
         end = text.find(CRLF)
         if end >= 0:
             self._text = b""
-            self._begin_body(parse_job_line(text[:end]))
+            self._begin_body(self._parsed(text[:end]))
             return at + end + len(CRLF) - before
         self._text = text
         if len(text) < most:
@@ -130,6 +132,14 @@ class IncomingJobs(Incoming):
         elif not has_tags(text):
             self._lose()
         return at + most - before
+
+    def _parsed(self, line: bytes) -> JobLine:
+        """
+        As `parse_job_line`; most jobs of a batch have the same line.
+        """
+        if line != self._last_line:
+            self._last_line, self._last = line, parse_job_line(line)
+        return self._last
 
     def _shorten_line(self) -> None:
         """
@@ -194,15 +204,21 @@ class IncomingJobs(Incoming):
         if not self._may_keep(size):
             return False
         try:
-            self._pieces.append(data[at : at + size])
-            if size == self._missing:
-                self._end_body()
+            piece = data[at : at + size]
+            if size < self._missing:
+                self._pieces.append(piece)
+            elif self._pieces:
+                self._end_body(b"".join([*self._pieces, piece]))
+            else:
+                self._end_body(piece)
         except MemoryError:
             return False
         return True
 
-    def _end_body(self) -> None:
-        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+    def _end_body(self, body: bytes) -> None:
+        """
+        :param body: with its CR LF.
+        """
         self._pieces.clear()
         if body.endswith(CRLF):
             assert self._values is not None

@@ -53,6 +53,10 @@ class JobLine(NamedTuple):
     tags: PutTags | None = None
 
 
+NO_LINE: Final = JobLine(None, None, False)
+"""What an empty line says."""
+
+
 def parse_job_line(line: bytes, fields: Sequence[Field] = FIELDS) -> JobLine:
     """
     Understand a job's line, or at least its size.

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.batches import main
 
 
+@pytest.mark.exhaustive
 def test_batches_are_measured_beside_single_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--jobs", "100", "--rounds", "1", "--disk", "memory"]) == 0
     said = capsys.readouterr().out

@@ -19,7 +19,15 @@ from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
+from beanstalk_twisted.binlog.records import (
+    RECORD_BYTES,
+    JobImage,
+    Kind,
+    Reason,
+    Start,
+    State,
+    TubeDef,
+)
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.clock import NS, LogClock
@@ -28,6 +36,7 @@ from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
     IDLE_FLUSH_S,
+    LARGE_BYTES,
     MAX_RELAXED_BYTES,
     MAX_UNACKNOWLEDGED_BYTES,
     NEVER,
@@ -222,6 +231,34 @@ def test_what_arrives_during_a_sync_makes_one_next_batch() -> None:
     bench.io.step()
     assert bench.acknowledged == [first, last]
     assert bench.operations == ["write", "sync"] * 2
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_is_large_and_has_come_with_the_end_of_a_write_has_a_turn_of_its_own(
+    more: int,
+) -> None:
+    bench = Bench(ALWAYS, segment_bytes=4 * LARGE_BYTES)
+    bench.put()
+    bench.turn()
+    bench.put(bytes(LARGE_BYTES - RECORD_BYTES + more))
+    assert bench.log.open_bytes == LARGE_BYTES + more
+    bench.io.step()
+    assert len(bench.io) == 1 - more
+    bench.turn()
+    assert len(bench.io) == 1
+    bench.finish_io()
+    assert bench.jobs_after_power_loss() == {1, 2}
+
+
+def test_what_is_large_is_written_before_the_end() -> None:
+    bench = Bench(ALWAYS, segment_bytes=4 * LARGE_BYTES)
+    bench.put()
+    bench.turn()
+    bench.put(bytes(LARGE_BYTES))
+    ended: list[None] = []
+    bench.committer.finish().addCallback(ended.append)
+    bench.finish_io()
+    assert ended and bench.jobs_after_power_loss() == {1, 2}
 
 
 def test_nothing_is_written_when_nothing_was_appended() -> None:
