@@ -19,6 +19,7 @@ from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.guard import Known
+from beanstalk_twisted.server.turns import SharedTurns
 from beanstalk_twisted.web.authorization import check_route, known_by, refusal_of
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
@@ -35,7 +36,7 @@ from beanstalk_twisted.web.guards import (
     is_own_request,
 )
 from beanstalk_twisted.web.routes import OPEN, NoRoute, Route, RouteTable, WrongMethod
-from beanstalk_twisted.web.sending import PieceSender, SharedTurns, StreamOutlet
+from beanstalk_twisted.web.sending import PieceSender, StreamOutlet
 
 MAX_CONNECTIONS: Final = 64
 """
