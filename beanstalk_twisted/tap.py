@@ -266,7 +266,7 @@ class Options(usage.Options):
             f"Example:\n  {self.launch} --binlog /var/lib/bs --port 11301\n\n"
             "SIGTERM stops it in order, a second one at once;\n"
             "SIGUSR1 has new jobs refused; SIGHUP opens the log's file\n"
-            "again and reads the files of --tubes and --access.\n"
+            "again and reads the files of --tubes, --access and TLS.\n"
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:

@@ -596,6 +596,16 @@ def test_an_endpoint_excludes_address_and_port(
     assert "--listen excludes" in refused(capsys, *words, "--listen=tcp:0")
 
 
+def test_tls_without_its_packages_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['OpenSSL'] = None; from beanstalk_twisted.tap import Options; "
+        "Options().parseOptions(['--listen', 'tls:0:/keys'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (5, 1)
+    assert "TLS needs more packages: pip install '.[tls]'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "place", "interface"),
     [

@@ -8,8 +8,9 @@ that sockets and timers come in between.
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Final
 
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
@@ -18,6 +19,12 @@ from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
+
+TURN_S: Final = 0.001
+"""
+Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
+others wait no longer.
+"""
 
 
 class TurnScheduler:
@@ -200,3 +207,42 @@ class TurnScheduler:
             protocol.unblocked()
         except Exception:
             protocol.break_off()
+
+
+class SharedTurns:
+    """
+    Divides turns of the reactor among what can wait: replies over HTTP that are made piece by
+    piece, handshakes of TLS.
+    """
+
+    def __init__(self, reactor: IReactorTime) -> None:
+        self._reactor = reactor
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._call: IDelayedCall | None = None
+
+    def add(self, make: Callable[[], None]) -> None:
+        """
+        Call in a later turn, behind all who wait.
+        """
+        self._waiting.append(make)
+        if self._call is None:
+            self._call = self._reactor.callLater(0, self._turn)
+
+    def stop(self) -> None:
+        """
+        Make nothing more.
+        """
+        self._waiting.clear()
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def _turn(self) -> None:
+        self._call = None
+        ends_s = self._reactor.seconds() + TURN_S
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
+            if self._reactor.seconds() > ends_s:
+                break
+        if self._waiting and self._call is None:
+            self._call = self._reactor.callLater(0, self._turn)

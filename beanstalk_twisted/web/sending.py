@@ -2,7 +2,6 @@
 Sending replies that are made piece by piece, and those that go on.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -12,53 +11,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.server.turns import SharedTurns
 from beanstalk_twisted.web.channel import BoundedRequest
 from beanstalk_twisted.web.exchange import Refusal, Stream
 
 REPLY_S: Final = 60.0
 """Seconds that a reply may take, however slowly its client reads."""
-
-
-TURN_S: Final = 0.001
-"""Seconds of a turn in which pieces are begun, of all replies together: others wait no longer."""
-
-
-class SharedTurns:
-    """
-    Divides turns of the reactor among all replies that are made piece by piece.
-    """
-
-    def __init__(self, reactor: IReactorTime) -> None:
-        self._reactor = reactor
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._call: IDelayedCall | None = None
-
-    def add(self, make: Callable[[], None]) -> None:
-        """
-        Call in a later turn, behind all who wait.
-        """
-        self._waiting.append(make)
-        if self._call is None:
-            self._call = self._reactor.callLater(0, self._turn)
-
-    def stop(self) -> None:
-        """
-        Make nothing more.
-        """
-        self._waiting.clear()
-        call, self._call = self._call, None
-        if call is not None:
-            call.cancel()
-
-    def _turn(self) -> None:
-        self._call = None
-        ends_s = self._reactor.seconds() + TURN_S
-        for _ in range(len(self._waiting)):
-            self._waiting.popleft()()
-            if self._reactor.seconds() > ends_s:
-                break
-        if self._waiting and self._call is None:
-            self._call = self._reactor.callLater(0, self._turn)
 
 
 @implementer(IPushProducer)

@@ -21,6 +21,7 @@ from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.control import AccessControl
+from beanstalk_twisted.server.turns import SharedTurns
 from beanstalk_twisted.web.authorization import check_route, known_by, refusal_of
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
@@ -38,7 +39,7 @@ from beanstalk_twisted.web.guards import (
 )
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.routes import LOGIN, OPEN, NoRoute, Route, RouteTable, WrongMethod
-from beanstalk_twisted.web.sending import PieceSender, SharedTurns, StreamOutlet
+from beanstalk_twisted.web.sending import PieceSender, StreamOutlet
 
 MAX_CONNECTIONS: Final = 64
 """

@@ -12,9 +12,10 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.server.turns import TURN_S, SharedTurns
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import TEXT, Call, Document, Outlet
-from beanstalk_twisted.web.sending import REPLY_S, TURN_S, SharedTurns
+from beanstalk_twisted.web.sending import REPLY_S
 from tests.web.browsing import browse, parsed
 
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"

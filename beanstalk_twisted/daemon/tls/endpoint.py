@@ -21,6 +21,7 @@ from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import BadTls, Credential, read_folder, read_trust
 from beanstalk_twisted.server.access.handshakes import Expiry, Handshakes
+from beanstalk_twisted.server.turns import SharedTurns
 
 WRONG_FILE: Final = 5
 """Exit code for files that are wrong, as for a wrong option."""
@@ -171,6 +172,7 @@ class TlsEndpoint:
         self._tcp: Any = serverFromString(reactor, self.what.tcp)
         self._port: int = self._tcp._port  # As Twisted's endpoints: see `options.check_port`.
         self._handshakes = Handshakes(reactor, 0)
+        self._turns = SharedTurns(reactor)
         self._now = now
         self._loaded: Loaded | None = None
 
@@ -188,7 +190,7 @@ class TlsEndpoint:
         return () if self._loaded is None else self._loaded.expiries
 
     def listen(self, protocolFactory: IProtocolFactory) -> "Deferred[IListeningPort]":
-        factory = TlsFactory(self._newest, protocolFactory, self._handshakes)
+        factory = TlsFactory(self._newest, protocolFactory, self._handshakes, self._turns)
         listening: Deferred[IListeningPort] = self._tcp.listen(factory)
         return listening
 

@@ -2,7 +2,9 @@
 Handshakes of connections to a port: bounded in time, counted, and told when they fail.
 
 The protocol that is served is there from the first packet on, so its connections count before they
-are encrypted.
+are encrypted.  A step of a handshake takes half a millisecond and more, as much as thirty commands,
+so steps have turns of their own: a thousand clients that come back at once do not keep others
+waiting.
 """
 
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from twisted.internet.interfaces import (
     ITransport,
 )
 from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -27,6 +30,7 @@ from beanstalk_twisted.daemon.addresses import in_words
 from beanstalk_twisted.daemon.tls.contexts import verify_result
 from beanstalk_twisted.daemon.tls.reasons import outcome_of
 from beanstalk_twisted.server.access.handshakes import STALLED, Handshakes
+from beanstalk_twisted.server.turns import SharedTurns
 
 
 @implementer(IOpenSSLServerConnectionCreator)
@@ -50,13 +54,15 @@ class TlsFactory(TLSMemoryBIOFactory):
     wrappedFactory: Any
 
     def __init__(
-        self, newest: Callable[[], SSL.Context], served: IProtocolFactory, handshakes: Handshakes
-    ) -> None:
+        self, newest: Callable[[], SSL.Context], served: IProtocolFactory,
+        handshakes: Handshakes, turns: SharedTurns,
+    ) -> None:  # fmt: skip
         """
         :param newest: gives the context of the next handshake.
         """
         super().__init__(ConnectionCreator(newest), False, served)
         self._handshakes = handshakes
+        self._turns = turns
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """
@@ -66,7 +72,57 @@ class TlsFactory(TLSMemoryBIOFactory):
         if served is None:
             return None
         make: Any = self.protocol
-        return make(self, Greeting(served, self._handshakes))
+        return Steps(make(self, Greeting(served, self._handshakes)), self._turns)
+
+    def stopFactory(self) -> None:
+        """
+        The port was closed.
+        """
+        self._turns.stop()
+
+
+class Steps(Protocol):
+    """
+    Stands between a socket and TLS while the handshake lasts, and has each of its steps wait for a
+    turn.
+    """
+
+    log = Logger()
+    transport: Any
+
+    def __init__(self, tls: Any, turns: SharedTurns) -> None:
+        self._tls = tls
+        self._turns = turns
+        self._came = b""
+        self._is_over = False
+
+    def makeConnection(self, transport: ITransport) -> None:
+        self.transport = transport
+        self._tls.makeConnection(transport)
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Read nothing more until it is the turn of this.
+        """
+        if not self._came:
+            self.transport.pauseProducing()
+            self._turns.add(self._go_on)
+        self._came += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._is_over = True
+        self._tls.connectionLost(reason)
+
+    def _go_on(self) -> None:
+        if self._is_over:
+            return
+        came, self._came = self._came, b""
+        self.transport.resumeProducing()
+        try:
+            self._tls.dataReceived(came)
+        except Exception:
+            self.log.failure("while serving a connection", event="connection-failed")
+            self.transport.abortConnection()
 
 
 @implementer(IHandshakeListener)
@@ -101,6 +157,7 @@ class Greeting(Protocol):
         self._stop_timer()
         self._handshakes.completed()
         self.transport.wrappedProtocol = self._served
+        self.transport.transport.protocol = self.transport
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """

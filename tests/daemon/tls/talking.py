@@ -5,6 +5,7 @@ Clients of TLS without sockets: a handshake with a factory, byte by byte if that
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import read_folder, read_trust
 from beanstalk_twisted.server.access.handshakes import Handshakes
+from beanstalk_twisted.server.turns import SharedTurns
 
 LIMIT_S = 60
 """Of a handshake."""
@@ -32,9 +34,10 @@ class Served(Protocol):
     What is behind TLS.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lost: Callable[[], None]) -> None:
         self.received = b""
         self.is_lost = False
+        self._lost = lost
 
     def dataReceived(self, data: bytes) -> None:
         """
@@ -47,16 +50,20 @@ class Served(Protocol):
         See `Protocol.connectionLost`.
         """
         self.is_lost = True
+        self._lost()
 
 
 class ServedFactory(Factory):
     """
     Makes `Served` ones, unless it is full.
+
+    :ivar lost: called when one has ended.
     """
 
     def __init__(self) -> None:
         self.made: list[Served] = []
         self.is_full = False
+        self.lost: Callable[[], None] = lambda: None
 
     def buildProtocol(self, addr: Any) -> Any:
         """
@@ -64,7 +71,7 @@ class ServedFactory(Factory):
         """
         if self.is_full:
             return None
-        self.made.append(Served())
+        self.made.append(Served(self.lost))
         return self.made[-1]
 
 
@@ -73,10 +80,18 @@ class Socket(StringTransport):
     A transport that ends its protocol when it is closed, once what was written has left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__(peerAddress=PEER)  # type: ignore[no-untyped-call]
         self.protocol: Any = None
         self.is_closed = False
+        self._clock = clock
+
+    def receive(self, data: bytes) -> None:
+        """
+        Have this come, and let everybody have a turn.
+        """
+        self.protocol.dataReceived(data)
+        self._clock.advance(0)
 
     def loseConnection(self) -> None:
         """
@@ -117,7 +132,9 @@ class Port:
         self.handshakes = Handshakes(self.clock, LIMIT_S)
         self.served = ServedFactory()
         self.read(folder, ca, crl)
-        self.factory = TlsFactory(lambda: self.context, self.served, self.handshakes)
+        self.factory = TlsFactory(
+            lambda: self.context, self.served, self.handshakes, SharedTurns(self.clock)
+        )
 
     def read(self, folder: Path, ca: Path | None = None, crl: Path | None = None) -> None:
         """
@@ -131,7 +148,7 @@ class Port:
         """
         Take a connection.
         """
-        socket = Socket()
+        socket = Socket(self.clock)
         socket.protocol = self.factory.buildProtocol(None)
         socket.protocol.makeConnection(socket)
         return socket
@@ -177,7 +194,7 @@ class Client:
         sent = self._outgoing.read()
         for at in range(0, len(sent), piece):
             if not socket.is_closed:
-                socket.protocol.dataReceived(sent[at : at + piece])
+                socket.receive(sent[at : at + piece])
         return bool(sent)
 
     def send(self, socket: Socket, data: bytes) -> None:

@@ -17,6 +17,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.server.access.peers import peer_of
+from beanstalk_twisted.server.turns import TURN_S
 from tests.certificates import WORKER, Authority, Certificates
 from tests.daemon.tls.talking import LIMIT_S, Client, Port, client_context
 
@@ -130,7 +131,7 @@ def test_ciphers_without_forward_secrecy_are_refused(certificates: Certificates)
 def test_plain_text_is_called_so(certificates: Certificates, text: bytes) -> None:
     port = Port(certificates.server.parent)
     socket = port.accept()
-    socket.protocol.dataReceived(text)
+    socket.receive(text)
     assert socket.is_closed
     assert port.outcomes() == {"plain-text": 1}
     assert not port.served.made[0].received
@@ -159,7 +160,7 @@ def test_a_handshake_that_does_not_go_on_is_ended(certificates: Certificates, se
     port = Port(certificates.server.parent)
     socket = port.accept()
     if sent:
-        socket.protocol.dataReceived(sent)
+        socket.receive(sent)
     port.clock.advance(LIMIT_S - 0.1)
     assert not socket.is_closed
     port.clock.advance(0.1)
@@ -172,7 +173,7 @@ def test_a_byte_now_and_then_does_not_win_time(certificates: Certificates) -> No
     port = Port(certificates.server.parent)
     socket = port.accept()
     for byte in b"\x16\x03\x01\x02\x00\x01":
-        socket.protocol.dataReceived(bytes([byte]))
+        socket.receive(bytes([byte]))
         port.clock.advance(LIMIT_S / 6)
     assert socket.is_closed
     assert port.outcomes() == {"stalled": 1}
@@ -198,7 +199,7 @@ def test_each_reason_is_logged_once_a_minute(certificates: Certificates) -> None
     port = Port(certificates.server.parent)
     with capturedLogs() as logged:
         for _ in range(30):
-            port.accept().protocol.dataReceived(b"stats\r\n")
+            port.accept().receive(b"stats\r\n")
         socket = port.accept()
         with pytest.raises(ssl.SSLError):
             Client(client_context(certificates.other_ca)).steps(socket)
@@ -210,11 +211,40 @@ def test_each_reason_is_logged_once_a_minute(certificates: Certificates) -> None
     port.clock.advance(LIMIT_S)
 
 
+def test_steps_of_handshakes_have_turns(certificates: Certificates) -> None:
+    port = Port(certificates.server.parent)
+
+    def take_time() -> None:
+        port.clock.rightNow += TURN_S * 0.6
+
+    port.served.lost = take_time
+    sockets = [port.accept() for _ in range(5)]
+    seen: list[int] = []
+    for socket in sockets:
+        socket.protocol.dataReceived(b"stats\r\n")
+        assert socket.producerState == "paused"
+    port.clock.callLater(0, lambda: seen.append(sum(each.is_closed for each in sockets)))
+    port.clock.advance(0)
+    assert seen == [2]
+    assert port.outcomes() == {"plain-text": 5}
+    port.handshakes.stop()
+
+
+def test_what_came_of_who_has_left_is_dropped(certificates: Certificates) -> None:
+    port = Port(certificates.server.parent)
+    socket = port.accept()
+    socket.protocol.dataReceived(b"stats")
+    socket.protocol.dataReceived(b"\r\n")
+    socket.close(ConnectionDone())
+    port.clock.advance(0)
+    assert port.outcomes() == {"left": 1}
+
+
 @given(st.binary(min_size=1, max_size=600))
 def test_any_bytes_end_or_wait(certificates: Certificates, noise: bytes) -> None:
     port = Port(certificates.server.parent)
     socket = port.accept()
-    socket.protocol.dataReceived(noise)
+    socket.receive(noise)
     port.clock.advance(LIMIT_S)
     assert socket.is_closed
     assert sum(port.outcomes().values()) == 1 and "completed" not in port.outcomes()
@@ -233,7 +263,7 @@ def test_a_changed_byte_of_a_handshake_ends_it_or_does_not_matter(
         tls.do_handshake()
     hello = bytearray(outgoing.read())
     hello[place % len(hello)] = byte
-    socket.protocol.dataReceived(bytes(hello))
+    socket.receive(bytes(hello))
     port.clock.advance(LIMIT_S)
     assert socket.is_closed
     assert sum(port.outcomes().values()) == 1 and "completed" not in port.outcomes()
@@ -268,13 +298,13 @@ def test_renegotiation_is_refused(certificates: Certificates) -> None:
             with suppress(SSL.WantReadError):
                 client.do_handshake()
             with suppress(SSL.WantReadError):
-                socket.protocol.dataReceived(client.bio_read(1 << 16))
+                socket.receive(client.bio_read(1 << 16))
             if answer := socket.take():
                 client.bio_write(answer)
 
     exchange()
     client.send(b"stats\r\n")
-    socket.protocol.dataReceived(client.bio_read(1 << 16))
+    socket.receive(client.bio_read(1 << 16))
     assert port.served.made[0].received == b"stats\r\n"
     assert client.renegotiate()
     with pytest.raises(SSL.Error, match="no renegotiation"):
