@@ -173,6 +173,7 @@ class Model:
 
     :ivar commands: keys of policies that commands have set, by tube; ``file`` those of the file.
     :ivar remembered: job, and until when, of keys that deleted jobs have left, by tube and key.
+    :ivar rounds: after so many rounds of what follows from a command, the process has ended.
     """
 
     def __init__(self, peers: int, backoff_ends: Callable[[int, int, int], int]) -> None:
@@ -191,6 +192,7 @@ class Model:
         self.buckets: dict[str, Bucket] = {}
         self.gone: list[int] = []
         self.is_draining = False
+        self.rounds = LIMIT
 
     def copied(self: M) -> M:
         """
@@ -484,11 +486,14 @@ class Model:
         """
         All happens that follows.
         """
-        before = None
+        before, rounds = None, 0
         while before != (before := [(*vars(job).values(),) for job in self.jobs.values()]):
             self.serve()
+            if rounds == self.rounds:
+                break
             self.end_old()
             self.end_groups()
+            rounds += 1
         for tube in list(self.buckets):
             self.bucket(tube)
         self.remembered = {at: kept for at, kept in self.remembered.items() if kept[1] > self.now}
@@ -520,6 +525,7 @@ class Model:
         """
         self.peers = [Peer() for _ in self.peers]
         self.is_draining = False
+        self.rounds = LIMIT
         self.buckets.clear()
         for job in self.jobs.values():
             if job.state == "reserved":
