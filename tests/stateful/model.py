@@ -440,6 +440,16 @@ class Model:
 
     # What happens by itself.
 
+    def is_shared_moment(self) -> bool:
+        """
+        Whether what begins now may end, after some seconds, together with something else: it is
+        not said what comes first then.
+        """
+        moments = [*self.paused.values(), *[peer.until for peer in self.peers]]
+        for job in self.jobs.values():
+            moments += [job.since, *([job.due] if job.state in ("delayed", "reserved") else [])]
+        return any((at - self.now) % TICKS == 0 for at in moments if at != FOREVER)
+
     def next_due(self) -> int:
         """
         Give the next moment when something does.
