@@ -218,9 +218,9 @@ class Tube:
         Find out whether it hands out jobs, and tell if it does again.
         """
         was_closed = self.is_closed
-        self.is_closed = bool(self.pause_until_ns) or (
-            self.limiter is not None and self.limiter.is_shut(self.reserved, now_ns)
-        )
+        # Asked in a pause too: else it would want to be asked again, at once.
+        is_shut = self.limiter is not None and self.limiter.is_shut(self.reserved, now_ns)
+        self.is_closed = is_shut or self.pause_until_ns > 0
         if was_closed and not self.is_closed:
             self.tell()
 

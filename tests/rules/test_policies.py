@@ -382,6 +382,20 @@ def test_on_a_full_disk_a_job_that_was_reserved_too_often_stays() -> None:
     assert state_of(client, job_id) == "ready"
 
 
+def test_a_paused_tube_with_a_rate_keeps_nobody_busy() -> None:
+    server, client = a_server("rate=1:1")
+    client.put(ttr=100)
+    client.takes()
+    client.says("pause-tube default 60")
+    server.stall(2)
+    due_ns = server.queue.next_due_ns()
+    assert due_ns is not None and due_ns > server.now_ns, "there is nothing to do now"
+    client.put()
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    server.pass_time(58)
+    client.takes()
+
+
 # Age.
 
 

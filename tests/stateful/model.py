@@ -173,6 +173,7 @@ class Model:
 
     :ivar commands: keys of policies that commands have set, by tube; ``file`` those of the file.
     :ivar remembered: job, and until when, of keys that deleted jobs have left, by tube and key.
+    :ivar rounds: after so many rounds of what follows from a command, the process has ended.
     """
 
     def __init__(self, peers: int, backoff_ends: Callable[[int, int, int], int]) -> None:
@@ -191,6 +192,7 @@ class Model:
         self.buckets: dict[str, Bucket] = {}
         self.gone: list[int] = []
         self.is_draining = False
+        self.rounds = LIMIT
 
     def copied(self: M) -> M:
         """
@@ -438,6 +440,16 @@ class Model:
 
     # What happens by itself.
 
+    def is_shared_moment(self) -> bool:
+        """
+        Whether what begins now may end, after some seconds, together with something else: it is
+        not said what comes first then.
+        """
+        moments = [*self.paused.values(), *[peer.until for peer in self.peers]]
+        for job in self.jobs.values():
+            moments += [job.since, *([job.due] if job.state in ("delayed", "reserved") else [])]
+        return any((at - self.now) % TICKS == 0 for at in moments if at != FOREVER)
+
     def next_due(self) -> int:
         """
         Give the next moment when something does.
@@ -484,11 +496,14 @@ class Model:
         """
         All happens that follows.
         """
-        before = None
+        before, rounds = None, 0
         while before != (before := [(*vars(job).values(),) for job in self.jobs.values()]):
             self.serve()
+            if rounds == self.rounds:
+                break
             self.end_old()
             self.end_groups()
+            rounds += 1
         for tube in list(self.buckets):
             self.bucket(tube)
         self.remembered = {at: kept for at, kept in self.remembered.items() if kept[1] > self.now}
@@ -520,6 +535,7 @@ class Model:
         """
         self.peers = [Peer() for _ in self.peers]
         self.is_draining = False
+        self.rounds = LIMIT
         self.buckets.clear()
         for job in self.jobs.values():
             if job.state == "reserved":

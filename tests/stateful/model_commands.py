@@ -26,10 +26,17 @@ class Commands(Model):
         if max([len(job.body) for job in jobs], default=0) > self.most(tube, "max-job-size"):
             return "JOB_TOO_BIG"
         there = self.of(tube) if jobs else []
-        if len(there) + len(jobs) > self.most(tube, "max-jobs"):
+        count, size = self.measured(jobs)
+        if len(there) + count > self.most(tube, "max-jobs"):
             return REFUSED
-        size = sum(len(job.body) for job in [*there, *jobs])
+        size += sum(len(job.body) for job in there)
         return REFUSED if size > self.most(tube, "max-bytes") else ""
+
+    def measured(self, jobs: list[Job]) -> tuple[int, int]:
+        """
+        Give the number of new jobs, and the bytes of their bodies.
+        """
+        return len(jobs), sum(len(job.body) for job in jobs)
 
     def new_ones(self, tube: str, jobs: list[Job]) -> list[Job]:
         """

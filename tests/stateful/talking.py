@@ -121,6 +121,8 @@ class Talking(RuleBasedStateMachine):
         :param answer: is given what was heard, and gives what should have been.
         """
         self.go(STEP_TICKS)
+        while self.model.is_shared_moment():
+            self.go(STEP_TICKS)
         self.model.step += 1
         heard = self.clients[number].ask(request.encode()).decode()
         self.rest()

@@ -1,7 +1,6 @@
 """
-The model with one flaw each no longer says what the server does, and the sample of
-`test_everything` finds it: the proof that it could fail.  A difference is found from whichever
-side it comes.
+The model with one flaw each no longer says what the server does, and `test_everything` finds it:
+the proof that it could fail.  A difference is found from whichever side it comes.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.sampling import one_in
-from tests.stateful.everything import Everything
 from tests.stateful.model import TICKS, Bucket, Job
 from tests.stateful.model_commands import Commands
-from tests.stateful.test_everything import EXAMPLES, STEPS
+from tests.stateful.scenes import Scenes
+from tests.stateful.test_everything import ALL_EXAMPLES, STEPS
 
 
 class LeavesTheTtr(Commands):
@@ -133,26 +132,47 @@ class FillsTwoBuckets(Commands):
         return found
 
 
+class TakesOneByteMoreOfABatch(Commands):
+    def measured(self, jobs: list[Job]) -> tuple[int, int]:
+        count, size = super().measured(jobs)
+        return count, size - (count > 1)
+
+
+class CountsABatchAsOneJob(Commands):
+    def measured(self, jobs: list[Job]) -> tuple[int, int]:
+        count, size = super().measured(jobs)
+        return min(count, 1), size
+
+
+class EndsAGroupOneJobEarly(Commands):
+    def drop(self, job: Job) -> None:
+        super().drop(job)
+        for each in self.jobs.values():
+            if each.is_waiting and each.after == job.group and len(self.members(job.group)) == 1:
+                self.let_go(each, each.created + each.delay * TICKS)
+
+
 FLAWS = [
-    LeavesTheTtr, KicksPastKeys, TakesOneMore, TakesOneByteMore, ReservesOneMore, TriesOnceMore,
+    TakesOneMore, KicksPastKeys, LeavesTheTtr, TakesOneByteMore, ReservesOneMore, TriesOnceMore,
     LetsOneMoreOfAKeyGo, DeadSinceItsPut, ForgetsTagsAtAStart, GroupOfOneHasEnded,
     RemembersTooLong, ForgetsKeysAtAStart, ReservesOneMoreOfABatch, FlushesAllButOne, HalfABatch,
-    PutsAtTheNextSecond, FillsTwoBuckets,
+    FillsTwoBuckets, PutsAtTheNextSecond, TakesOneByteMoreOfABatch, CountsABatchAsOneJob,
+    EndsAGroupOneJobEarly,
 ]  # fmt: skip
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("flaw", one_in(4, FLAWS), ids=lambda flaw: flaw.__name__)
 def test_a_flaw_is_found(flaw: type[Commands]) -> None:
-    class Flawed(Everything):
+    class Flawed(Scenes):
         commands = flaw
 
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
             Flawed,
             settings=settings(
-                max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, derandomize=True,
-                phases=[Phase.generate], report_multiple_bugs=False, database=None,
-                suppress_health_check=[*HealthCheck],
+                max_examples=ALL_EXAMPLES, stateful_step_count=STEPS, deadline=None,
+                derandomize=True, phases=[Phase.generate], report_multiple_bugs=False,
+                database=None, suppress_health_check=[*HealthCheck],
             ),
         )  # fmt: skip
