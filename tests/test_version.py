@@ -16,6 +16,7 @@ from beanstalk_twisted.version import BUILD, IS_COMPILED, VERSION
 COMMANDS = {"beanstalk", "beanstalk-twisted", "beanstalk-work", "binlog-inspect"}
 
 ASK_ALL = """
+import os
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from importlib.metadata import distribution
@@ -27,7 +28,8 @@ class Compiled:
     def find_spec(name, path=None, target=None):
         spec = PathFinder.find_spec(name, path)
         if name == "beanstalk_twisted.rules.workqueue":
-            spec.origin = spec.origin.partition(".")[0] + EXTENSION_SUFFIXES[0]
+            folder, name = os.path.split(spec.origin)
+            spec.origin = os.path.join(folder, name.partition(".")[0] + EXTENSION_SUFFIXES[0])
         return spec
 
 sys.meta_path.insert(0, Compiled)

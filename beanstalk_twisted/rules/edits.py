@@ -6,6 +6,7 @@ for it as one.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records import (
@@ -58,10 +59,8 @@ class Edits:
         job = self._movable(session, now_ns, job_id, name)
         if not isinstance(job, Job):
             return job
-
-        def take(now_ns: int) -> Answer:
-            return self._move(session, now_ns, job_id, name)
-
+        # As in `PutBatches`, no function in here.
+        take = partial(self._move, session, job_id, name)
         return self._when_there_is_room(session, now_ns, len(job.body), 0, take)
 
     def update(
@@ -77,10 +76,7 @@ class Edits:
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
-
-        def take(now_ns: int) -> Answer:
-            return self._update(session, now_ns, job_id, priority, delay_s, ttr_s, body)
-
+        take = partial(self._update, session, job_id, priority, delay_s, ttr_s, body)
         size = len(job.body if body is None else body)
         growth = max(0, size - len(job.body))
         return self._when_there_is_room(session, now_ns, size, growth, take)
@@ -110,7 +106,7 @@ class Edits:
         holder = self._moves.holder_of_key(job, tube, now_ns)
         return job if holder is None else self._changes.of_state(Duplicate(holder))
 
-    def _move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer:
+    def _move(self, session: Session, job_id: int, name: bytes, now_ns: int) -> Answer:
         """
         There was room; if that had to be waited for, the job may be another one by now.
         """
@@ -126,8 +122,8 @@ class Edits:
         return MOVED, lsn
 
     def _update(
-        self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int,
-        ttr_s: int, body: bytes | None,
+        self, session: Session, job_id: int, priority: int, delay_s: int, ttr_s: int,
+        body: bytes | None, now_ns: int,
     ) -> Answer:  # fmt: skip
         """
         As `_move`.

@@ -6,6 +6,7 @@ Their ids follow each other, and are given when they are put.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
@@ -147,16 +148,8 @@ class PutBatches:
         if not session.is_producer:
             self._puts.note_producer(session)
         size = whole_bytes(len(jobs), sum([job.data_bytes for job in jobs]))
-
-        def take(now_ns: int) -> Answer:
-            if not any([job.tags for job in jobs]):
-                refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in jobs])
-                if refusal is not None:
-                    return refusal
-                ids, lsn = self._take(session, now_ns, jobs, size)
-                return (InsertedBatch(ids) if is_batch else Inserted(ids[0])), lsn
-            return self._take_tagged(session, now_ns, jobs, size, is_batch=is_batch)
-
+        # Compiled, a function in here would be part of a cycle that keeps the bodies for a while.
+        take = partial(self._take_any, session, jobs, size, is_batch)
         has_tags = any([job.tags for job in jobs])
         growth = sum([job.memory_bytes for job in jobs])
         waiting = Waiting(session, len(jobs), size, growth, take, has_tags)
@@ -164,6 +157,17 @@ class PutBatches:
             return self._puts.put_together(waiting, now_ns)
         self._puts.put_soon(waiting)
         return None
+
+    def _take_any(
+        self, session: Session, jobs: Sequence[NewJob], size: int, is_batch: bool, now_ns: int
+    ) -> Answer:
+        if any([job.tags for job in jobs]):
+            return self._take_tagged(session, now_ns, jobs, size, is_batch=is_batch)
+        refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in jobs])
+        if refusal is not None:
+            return refusal
+        ids, lsn = self._take(session, now_ns, jobs, size)
+        return (InsertedBatch(ids) if is_batch else Inserted(ids[0])), lsn
 
     def _take(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int

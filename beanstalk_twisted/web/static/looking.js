@@ -1,10 +1,9 @@
 // Looking at many jobs, part by part, and changing them as a whole.
-import { ask, field } from "./actions.js";
+import { ask, field, jobs } from "./actions.js";
 import { get, path, post } from "./api.js";
 import { count, h, setText } from "./dom.js";
 
 const POLL_MS = 500;
-const jobs = (number) => (number === 1 ? "1 job" : `${count(number)} jobs`);
 
 /** Ask until there is no more, or it is stopped; shows how far it came. */
 export class Looking {
