@@ -101,6 +101,12 @@ class Reservations:
         self._wait(session, now_ns, None if timeout_ns is None else now_ns + timeout_ns)
         return None
 
+    def reserve_with_timeout(self, session: Session, now_ns: int, timeout_ns: int) -> Answer | None:
+        """
+        As `reserve`, but wait no longer than that.
+        """
+        return self.reserve(session, now_ns, timeout_ns)
+
     def lacks_room(self, session: Session) -> bool:
         """
         Whether the session's identity has reserved as many jobs as it may; that is told then.  A

@@ -28,7 +28,7 @@ def methods_of(queue: WorkQueue) -> Methods:
         "peek-ready": queue.looks.peek_ready,
         "peek-delayed": queue.looks.peek_delayed,
         "peek-buried": queue.looks.peek_buried,
-        "reserve-with-timeout": queue.reservations.reserve,
+        "reserve-with-timeout": queue.reservations.reserve_with_timeout,
         "reserve-job": queue.reserve_job,
         "reserve": queue.reservations.reserve,
         "delete": queue.delete,

@@ -44,7 +44,7 @@ def watch(number):
         watcher = queue.connect()
     queue.watching.watch(watcher, now, b"%d-" % number + b"x" * size)
     if number % 5000 == 4999:
-        queue.reserve_with_timeout(watcher, now, 10**9 if kind == "waited" else 0)
+        queue.reservations.reserve_with_timeout(watcher, now, 10**9 if kind == "waited" else 0)
 
 gc.disable()
 queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, size)
