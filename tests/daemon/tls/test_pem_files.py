@@ -116,7 +116,7 @@ def locked(authority: Authority) -> bytes:
         ),
         (lambda ca: ca.server().pem.replace(b"MIG", b"xxx", 1), "a private key that cannot be und"),
         (locked, "the private key has a passphrase; remove it"),
-        (lambda ca: ca.server(ends=-timedelta(minutes=1)).pem, "the certificate has expired at 20"),
+        (lambda ca: ca.server(begins=-2 * DAY, ends=-DAY).pem, "the certificate has expired at 20"),
         (lambda ca: ca.server(begins=DAY).pem, "the certificate is not valid before 20"),
         (lambda ca: b"x" * MAX_FILE_BYTES, "it is no PEM"),
         (lambda ca: b"x" * (MAX_FILE_BYTES + 1), f"it has more than {MAX_FILE_BYTES} bytes"),

@@ -240,8 +240,8 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     [
         (("../" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
         (("/" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
-        ((segment_name(1), tarfile.SYMTYPE, b""), "is no segment"),
-        ((segment_name(1), tarfile.DIRTYPE, b""), "is no segment"),
+        ((segment_name(1), tarfile.SYMTYPE, b""), "is no file"),
+        ((segment_name(1), tarfile.DIRTYPE, b""), "is no file"),
         (("LOCK", tarfile.REGTYPE, b"x"), "is no segment"),
         ((MANIFEST, tarfile.SYMTYPE, b""), "is no file"),
         ((MANIFEST, tarfile.REGTYPE, b"{}"), "'v'"),
