@@ -16,7 +16,8 @@ from twisted.application.service import ServiceMaker
 from twisted.python import usage
 from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
 
-from beanstalk_twisted.tap import HAD_TERMINAL, Options
+from beanstalk_twisted.daemon.command_line import Options
+from beanstalk_twisted.tap import HAD_TERMINAL
 
 MAKER = ServiceMaker(
     "Beanstalk",

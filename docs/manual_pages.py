@@ -14,8 +14,8 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.daemon.command_line import Options
 from beanstalk_twisted.daemon.options import GROUPS, Option
-from beanstalk_twisted.tap import Options
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker.command import cli as beanstalk_work
 from binlog_tools.cli.commands import cli as binlog_inspect

@@ -38,6 +38,7 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
+from beanstalk_twisted.daemon.command_line import BACKLOG, Options
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.machine_memory import MemoryShare
 from beanstalk_twisted.daemon.options import (
@@ -53,7 +54,7 @@ from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
-from beanstalk_twisted.tap import BACKLOG, RESERVED_DESCRIPTORS, Options, makeService
+from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, makeService
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.site import MAX_CONNECTIONS
 from beanstalk_twisted.wire.grammar import MAX_U32

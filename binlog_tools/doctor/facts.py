@@ -45,7 +45,7 @@ LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 ASK: Final = """
 import json, sys
 from beanstalk_twisted.daemon.obstacles import ports_in_use, tls_files, wrong_files
-from beanstalk_twisted.tap import Options
+from beanstalk_twisted.daemon.command_line import Options
 options = Options()
 options.command = "beanstalk-twisted"
 options.parseOptions(sys.argv[1:])

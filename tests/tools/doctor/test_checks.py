@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.tap import BACKLOG
+from beanstalk_twisted.daemon.command_line import BACKLOG
 from binlog_tools.doctor import checks, facts
 from binlog_tools.doctor.checks import Finding, Folder, ServerOptions, Syncs
 from tests.test_docs import table
