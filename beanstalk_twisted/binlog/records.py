@@ -7,6 +7,7 @@ The others each have a class of their own.  See docs/binlog-format.md, "Records"
 """
 
 import json
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -116,6 +117,12 @@ _FLAGS: Final = {
 }
 
 
+MAX_COUNTER: Final = (1 << 32) - 1
+"""The largest counter of a record; beyond it beanstalkd's begin again with 0, ours stay."""
+
+COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+"""The counters of a job, fields of `JobImage`."""
+
 Data: TypeAlias = tuple[int, int, int]
 """Where a record's data stand in the heap: offset, length, CRC."""
 
@@ -183,11 +190,27 @@ class JobImage(NamedTuple):
          reserves, timeouts, releases, buries, kicks, connection, _, tags) = self  # fmt: skip
         offset, length, crc = data
         flags = _FLAGS[kind] if tags is None else _FLAGS[kind] | _EXT
-        return RECORD.pack(
-            kind, state, flags, reason, priority, job_id, ts_ns, deadline_ns, delay_s,
-            ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, offset, length, crc,
-            connection,
-        )  # fmt: skip
+        try:
+            return RECORD.pack(
+                kind, state, flags, reason, priority, job_id, ts_ns, deadline_ns, delay_s,
+                ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, offset, length, crc,
+                connection,
+            )  # fmt: skip
+        except struct.error:
+            if max(self._counters) <= MAX_COUNTER:
+                raise
+        return self._saturated().encode(data)
+
+    @property
+    def _counters(self) -> tuple[int, ...]:
+        return self.reserves, self.timeouts, self.releases, self.buries, self.kicks
+
+    def _saturated(self) -> "JobImage":
+        """
+        The same with counters that a record can hold: an import may bring a job with the largest.
+        """
+        counters = tuple([min(count, MAX_COUNTER) for count in self._counters])
+        return self._replace(**dict(zip(COUNTERS, counters, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES, RECORD
 from beanstalk_twisted.binlog.records import (
+    COUNTERS,
     FULL,
+    MAX_COUNTER,
     NO_DATA,
     RELAXED,
     CleanStop,
@@ -160,14 +162,23 @@ def test_every_number_of_a_job_fits_at_its_limit(kind: Kind) -> None:
     ("field", "limit"),
     [
         ("priority", U32), ("job_id", U64), ("ts_ns", I64), ("deadline_ns", I64),
-        ("delay_s", U32), ("ttr_s", U32), ("tube_id", U32), ("reserves", U32), ("timeouts", U32),
-        ("releases", U32), ("buries", U32), ("kicks", U32), ("connection", U32),
+        ("delay_s", U32), ("ttr_s", U32), ("tube_id", U32), ("connection", U32),
     ],
 )  # fmt: skip
 def test_a_number_one_past_its_field_is_never_written_as_another(field: str, limit: int) -> None:
     too_large: dict[str, Any] = {field: limit + 1}
     with pytest.raises(struct.error):
         image(**too_large).encode(NO_DATA)
+
+
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_a_counter_stays_at_its_limit(counter: str) -> None:
+    counts: dict[str, Any] = {counter: MAX_COUNTER}
+    at_limit = image(**counts)
+    past = at_limit._replace(**{counter: MAX_COUNTER + 1})
+    assert past.encode(NO_DATA) == at_limit.encode(NO_DATA)
+    with pytest.raises(struct.error):
+        past._replace(priority=U32 + 1).encode(NO_DATA)
 
 
 def test_a_body_at_the_limit_can_be_described() -> None:
