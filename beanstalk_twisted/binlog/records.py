@@ -209,8 +209,12 @@ class JobImage(NamedTuple):
         """
         The same with counters that a record can hold: an import may bring a job with the largest.
         """
-        counters = tuple([min(count, MAX_COUNTER) for count in self._counters])
-        return self._replace(**dict(zip(COUNTERS, counters, strict=True)))
+        reserves, timeouts, releases, buries, kicks = (
+            min(count, MAX_COUNTER) for count in self._counters
+        )
+        return self._replace(
+            reserves=reserves, timeouts=timeouts, releases=releases, buries=buries, kicks=kicks
+        )
 
 
 @dataclass(frozen=True, slots=True)

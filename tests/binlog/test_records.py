@@ -175,7 +175,8 @@ def test_a_number_one_past_its_field_is_never_written_as_another(field: str, lim
 def test_a_counter_stays_at_its_limit(counter: str) -> None:
     counts: dict[str, Any] = {counter: MAX_COUNTER}
     at_limit = image(**counts)
-    past = at_limit._replace(**{counter: MAX_COUNTER + 1})
+    counts = {counter: MAX_COUNTER + 1}
+    past = at_limit._replace(**counts)
     assert past.encode(NO_DATA) == at_limit.encode(NO_DATA)
     with pytest.raises(struct.error):
         past._replace(priority=U32 + 1).encode(NO_DATA)

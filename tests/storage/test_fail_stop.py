@@ -171,8 +171,9 @@ ON_THE_WAY = ("wire", "binlog", "jobs", "rules", "storage", "server", "daemon")
 """Packages that commands pass through."""
 
 BEFORE_ANYBODY_IS_SERVED = {
-    ("archive.py", "refuse_unusable"), ("directory.py", "_lock"), ("directory.py", "make"),
-    ("listening.py", "startService"), ("opening.py", "_begin"), ("unix_sockets.py", "_make_way"),
+    ("archive.py", "refuse_unusable"), ("command_line.py", "_endpoint"), ("directory.py", "_lock"),
+    ("directory.py", "make"), ("listening.py", "startService"), ("opening.py", "_begin"),
+    ("unix_sockets.py", "_make_way"),
 }  # fmt: skip
 
 SMALL_INTEGERS = 256
