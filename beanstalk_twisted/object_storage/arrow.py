@@ -151,7 +151,7 @@ def open_store(url: str) -> Store:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
     except ImportError as problem:
-        message = "object storage needs the extra archive: pip install 'beanstalk-twisted[archive]'"
+        message = "object storage needs more packages: pip install '.[archive]'"
         raise OSError(errno.ENOPKG, message, where) from problem
     if split.scheme == "s3":
         return ArrowStore(_s3(options), (split.netloc + split.path).rstrip("/"), where)

@@ -25,7 +25,8 @@ export function beginning(body) {
 
 function timeLeft(job) {
   if (job.state === "reserved") return `${age(job.time_left)} of its TTR`;
-  return job.state === "delayed" ? `${age(job.time_left)} of its delay` : "none";
+  if (job.state !== "delayed") return "none";
+  return job.after_group && !job.time_left ? "until its group ends" : `${age(job.time_left)} of its delay`;
 }
 
 const number = (key, label) => ({ label, isNumber: true, isWide: true, cell: (job) => count(job[key]) });
@@ -103,7 +104,7 @@ const FACTS = [
   ["Tube", (job) => tubeLink(job.tube)],
   ["Priority", (job) => count(job.pri)],
   ["Put", (job, now) => since(job.age, now)],
-  ["Deadline", (job, now) => (["reserved", "delayed"].includes(job.state) ? `${when(now + job.time_left * 1000)}, in ${timeLeft(job)}` : "none")],
+  ["Deadline", (job, now) => (job.time_left ? `${when(now + job.time_left * 1000)}, in ${timeLeft(job)}` : timeLeft(job))],
   ["Held by", ({ holder }) => holder && `connection ${holder.connection}, ${holder.peer || "this machine"}`],
   ["Reserved since", ({ holder }, now) => holder && since(holder.reserved_seconds, now)],
   ["Last touched", ({ holder }, now) => holder && (holder.touched_seconds + 0.5 < holder.reserved_seconds ? since(holder.touched_seconds, now) : "not since it was reserved")],
