@@ -178,21 +178,32 @@ def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
         # All full records say when the job was put.
         is_later = entry.raw.type in FULL and entry.raw.type != Kind.PUT
         at = entry.time_ns if is_later else entry.raw.ts_ns
-        words = "a server started; ready again" if is_start else _in_words(entry)
+        words = _STARTED if is_start else _in_words(entry, was_dead=_was_dead(events))
         events.append(Event(entry, words, at, max(0, at - before) if before else 0))
         before = at
     return JobHistory(job_id, events, _ending(events, now_ns), gaps)
 
 
-def _in_words(entry: Entry) -> str:
+def _was_dead(events: list[Event]) -> bool:
+    """
+    Whether the job is a dead letter behind these.
+    """
+    full = (event.entry for event in reversed(events) if event.entry.raw.type in FULL)
+    newest = next(full, None)
+    return newest is not None and _is_dead(newest)
+
+
+def _is_dead(entry: Entry) -> bool:
+    return bool((entry.tags or NO_TAGS).dead_from)
+
+
+def _in_words(entry: Entry, *, was_dead: bool) -> str:
     raw = entry.raw
     if raw.type == KEY:
         until = format_time(raw.deadline_ns)
         return f"its key {text_of(entry.data)} is remembered in {text_of(entry.tube)} until {until}"
     tags = entry.tags or NO_TAGS
-    is_dead = raw.type == Kind.MOVE and tags.dead_at_ns == raw.deadline_ns and tags.dead_from
-    words = _DEAD if is_dead else _WORDS.get(raw.type, "changed")
-    text = words.format(
+    text = _words(entry, was_dead=was_dead).format(
         tube=text_of(entry.tube), by=f" by connection {raw.aux}" if raw.aux else "",
         priority=raw.priority, state=state_name(raw.state), delay=raw.delay_s, ttr=raw.ttr_s,
         why=_WHY.get(raw.reason, ""), size=entry.size, dead_from=text_of(tags.dead_from),
@@ -207,6 +218,16 @@ def _in_words(entry: Entry) -> str:
     elif raw.state == State.RESERVED:
         text += f", until {format_time(raw.deadline_ns)}"
     return text
+
+
+def _words(entry: Entry, *, was_dead: bool) -> str:
+    raw, tags = entry.raw, entry.tags or NO_TAGS
+    if raw.type == Kind.MOVE:
+        if _is_dead(entry) and tags.dead_at_ns == raw.deadline_ns:
+            return _DEAD
+        if was_dead and not _is_dead(entry):
+            return _REVIVED
+    return _WORDS.get(raw.type, "changed")
 
 
 def _tags_in_words(tags: Tags) -> Iterator[str]:
@@ -229,7 +250,7 @@ _WORDS: Final[Mapping[int, str]] = {
     Kind.BURY: "buried{by}: priority {priority}",
     Kind.KICK: "kicked{by}",
     Kind.TOUCH: "touched{by}",
-    Kind.DELETE: "deleted{by}",
+    Kind.DELETE: "deleted{by}{why}",
     Kind.TTR_EXPIRED: "its TTR ran out; {state} again",
     Kind.DISCONNECT_RELEASE: "its connection{by} ended; {state} again",
     Kind.MOVE: "moved into {tube}{by}, {state}",
@@ -238,10 +259,13 @@ _WORDS: Final[Mapping[int, str]] = {
     Kind.COPY: "stated again by compaction or a tool, {state} in {tube}{why}: priority {priority}",
 }
 _DEAD: Final = "a dead letter of {dead_from}, reason {dead_reason}: {state} in {tube}"
+_REVIVED: Final = "a dead letter no more: kicked{by} into {tube}, {state}; its attempts begin anew"
+_STARTED: Final = "a server started; ready again"
 _TELLING_TAGS: Final = frozenset({Kind.PUT, Kind.UPDATE, Kind.COPY})
 _WHY: Final = {
     int(records.Reason.IMPORT): ", made by a tool",
     int(records.Reason.DAMAGED): ", damaged",
+    int(records.Reason.EXPIRED): ": older than the max-age of its tube",
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import (
     Fields,
     body_fields,
@@ -153,7 +154,7 @@ class _Head(NamedTuple):
     """
     What stands before the jobs.
 
-    :ivar lsn_line: the line that says the highest LSN, 0 for none.
+    :ivar lsn_line: the number of the line of the log, 0 for none.
     """
 
     floors: Floors
@@ -229,32 +230,65 @@ def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
 
 def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
     head = _Head(Floors(), [], [], [], [])
+    once = _Once()
     for number, document in documents:
         kind = document.get("kind", "job")
         if kind == "job":
             return head, [(number, document)]
         fields = LineFields(number, document)
         if kind == "log":
+            once.see(number, "log")
             head.sources.append(fields.source())
-            last_lsn = fields.whole("last_lsn", MAX_GIVEN, 0)
-            lsn_line = number if last_lsn > head.floors.last_lsn else head.lsn_line
-            floors = Floors(
-                max(head.floors.last_lsn, last_lsn),
-                max(head.floors.next_job_id, fields.whole("next_job_id", MAX_GIVEN, 1)),
-                max(head.floors.time_ns, fields.log_time(now_ns)),
-            )
-            head = head._replace(floors=floors, lsn_line=lsn_line)
+            head = head._replace(floors=_read_floors(fields, now_ns), lsn_line=number)
         elif kind == "pause":
-            seconds = fields.whole("seconds", MAX_U32, 0)
-            until = fields.time("until", now_ns + seconds * NS)
-            head.pauses.append(StoredPause(fields.tube(), seconds, until))
+            head.pauses.append(_read_pause(fields, now_ns))
+            once.see(number, f"pause of tube {text_of(head.pauses[-1].tube)}")
         elif kind == "policy":
             head.policies.append(StoredPolicy(fields.tube(), fields.rules()))
+            once.see(number, f"policy of tube {text_of(head.policies[-1].tube)}")
         elif kind == "key":
-            head.keys.append(_read_key(fields, now_ns))
+            key = _read_key(fields, now_ns)
+            head.keys.append(key)
+            once.see(number, f"key {text_of(key.key)} of tube {text_of(key.tube)}")
         else:
             raise WrongLine(number, f"kind {kind!r} is unknown: job, pause, policy, key or log")
     return head, []
+
+
+class _Once:
+    """
+    Refuses what a line before has said.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int] = {}
+
+    def see(self, number: int, what: str) -> None:
+        """
+        :param what: which the line with this number says.
+        :raise WrongLine: it was said before.
+        """
+        before = self._lines.setdefault(what, number)
+        if before != number:
+            why = (
+                f"line {before} says the {what} already; leave one out, or import each export by "
+                f"itself and merge the logs"
+            )
+            raise WrongLine(number, why)
+
+
+def _read_floors(fields: LineFields, now_ns: int) -> Floors:
+    return Floors(
+        fields.whole("last_lsn", MAX_GIVEN, 0),
+        max(1, fields.whole("next_job_id", MAX_GIVEN, 1)),
+        fields.log_time(now_ns),
+    )
+
+
+def _read_pause(fields: LineFields, now_ns: int) -> StoredPause:
+    seconds = fields.whole("seconds", MAX_U32, 0)
+    until = fields.time("until", now_ns + seconds * NS)
+    return StoredPause(fields.tube(), seconds, until)
 
 
 def _read_key(fields: LineFields, now_ns: int) -> StoredKey:
@@ -288,7 +322,8 @@ class _Jobs:
         :raise WrongLine: the document says no job.
         """
         if document.get("kind", "job") != "job":
-            raise WrongLine(number, "what is no job stands before all jobs")
+            why = f"a line of kind {document['kind']!r} behind a job; put it before the first one"
+            raise WrongLine(number, why)
         fields = LineFields(number, document)
         state = fields.state()
         job_id = self._id(fields)

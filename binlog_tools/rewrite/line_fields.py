@@ -10,6 +10,7 @@ from typing import Any, Final
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
 from binlog_tools.inspect.dumping import REASON_NAMES
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.quantities import parse_time
@@ -31,6 +32,12 @@ NAMES_OF_TAGS: Final = (
     "unique_key", "concurrency_key", "group", "after", "dead_from", "origin",
 )  # fmt: skip
 """Those of `Tags` that are bytes."""
+
+TAGS_OF_OTHERS: Final = {
+    "unique_s": "unique_key", "concurrency_limit": "concurrency_key", "dead_reason": "dead_from",
+    "dead_at": "dead_from",
+}  # fmt: skip
+"""What tells more of another tag, and means nothing without that."""
 
 
 class WrongLine(ValueError):
@@ -54,10 +61,10 @@ class LineFields:
     def _wrong(self, name: str, why: str) -> WrongLine:
         return WrongLine(self.number, f"{name}: {why}")
 
-    def whole(self, name: str, most: int, default: int) -> int:
+    def whole(self, name: str, most: int, default: int, least: int = 0) -> int:
         value = self.document.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            raise self._wrong(name, f"{value!r} is no whole number from 0 to {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self._wrong(name, f"{value!r} is no whole number from {least} to {most}")
         return value
 
     def time(self, name: str, default: int) -> int:
@@ -125,12 +132,23 @@ class LineFields:
 
     def rules(self) -> Mapping[str, str]:
         """
-        A policy.
+        A policy, as ``tube-policy`` takes it.
         """
         rules = self.document.get("rules")
         if not isinstance(rules, dict) or not all(isinstance(v, str) for v in rules.values()):
             raise self._wrong("rules", "this is no JSON object with text for each name")
+        for key, value in rules.items():
+            self._check_rule(key, value)
         return rules
+
+    def _check_rule(self, key: str, value: str) -> None:
+        try:
+            check_rule(key, value)
+        except BadRule as problem:
+            raise self._wrong("rules", str(problem)) from None
+        if value == ABSENT:
+            why = f"{key}: {ABSENT!r} removes a key, and there is none yet; leave it out"
+            raise self._wrong("rules", why)
 
     def tags(self) -> Tags | None:
         """
@@ -141,18 +159,32 @@ class LineFields:
             return None
         if not isinstance(said, dict):
             raise self._wrong("tags", "this is no JSON object")
-        fields = LineFields(self.number, said)
-        names = {name: fields.name(name, b"") for name in NAMES_OF_TAGS}
+        tags = LineFields(self.number, said)._said_tags()
+        if tags.origin and tags.origin == self.tube():
+            why = "the job is in that tube; this is the one that it was moved from: leave it out"
+            raise self._wrong("origin", why)
+        return None if tags == NO_TAGS else tags
+
+    def _said_tags(self) -> Tags:
+        """
+        The same, of the document in a document.
+        """
+        names = {name: self.name(name, b"") for name in NAMES_OF_TAGS}
         tags = NO_TAGS._replace(**names)  # type: ignore[arg-type]
+        for name, other in TAGS_OF_OTHERS.items():
+            if self.document.get(name) is not None and not names[other]:
+                raise self._wrong(name, f"there is no {other} that it could be of")
+        if tags.group and tags.group == tags.after:
+            raise self._wrong("after", "the job is of that group itself, and would wait for ever")
         if tags.unique_key:
-            tags = tags._replace(unique_s=fields.whole("unique_s", MAX_U32, 0))
+            tags = tags._replace(unique_s=self.whole("unique_s", MAX_U32, 0))
         if tags.concurrency_key:
-            limit = fields.whole("concurrency_limit", MAX_U32, 1)
+            limit = self.whole("concurrency_limit", MAX_U32, 1, least=1)
             tags = tags._replace(concurrency_limit=limit)
         if tags.dead_from:
-            at_ns = fields.time("dead_at", 0)
-            tags = tags._replace(dead_reason=fields.reason(), dead_at_ns=at_ns)
-        return None if tags == NO_TAGS else tags
+            at_ns = self.time("dead_at", 0)
+            tags = tags._replace(dead_reason=self.reason(), dead_at_ns=at_ns)
+        return tags
 
     def reason(self) -> int:
         """

@@ -71,6 +71,8 @@ class Journal:
 
     :ivar done: the new id of each job that is there.
     :ivar unburied: of those, buried ones that are not buried yet.
+    :ivar held: of those, jobs that were buried because one of the group that they wait for was
+        refused.
     :ivar skipped: jobs that are not to be put.
     :ivar uncertain: jobs that were sent, and for which no answer was written down; ``repeated``
         those of an earlier run that are to be sent again.
@@ -83,6 +85,7 @@ class Journal:
         self.path = path
         self.done: dict[int, int] = {}
         self.unburied: dict[int, int] = {}
+        self.held: set[int] = set()
         self.skipped: set[int] = set()
         self.uncertain: set[int] = set()
         self.repeated: set[int] = set()
@@ -128,6 +131,8 @@ class Journal:
             self.done[job_id] = new_id
             if document.get("to_bury", False):
                 self.unburied[job_id] = new_id
+            if document.get("held", False):
+                self.held.add(job_id)
         elif "buried" in document:
             self.unburied.pop(document["buried"], None)
         elif "refused" in document:
@@ -362,6 +367,8 @@ class Putter:
         to_bury: list[tuple[Waiting, int]],
     ) -> None:  # fmt: skip
         more = {"to_bury": True} if each.is_buried else {}
+        if each.is_buried and each.after:
+            more["held"] = True
         notes.append({"put": each.job_id, "as": new_id, **more})
         if each.is_buried:
             to_bury.append((each, new_id))

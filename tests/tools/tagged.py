@@ -155,9 +155,10 @@ class History:
         chance, tags = self._random, job.tags or NO_TAGS
         self._buried += 1
         if what == 8:
+            home = tags.origin or TUBES[job.tube_id]
             dead = tags._replace(
                 dead_from=TUBES[job.tube_id], dead_reason=Reason.MAX_RESERVES,
-                dead_at_ns=self._buried, origin=tags.origin or TUBES[job.tube_id],
+                dead_at_ns=self._buried, origin=b"" if home == TUBES[3] else home,
             )  # fmt: skip
             return job._replace(
                 kind=Kind.MOVE, state=State.BURIED, tube_id=3, deadline_ns=self._buried, tags=dead

@@ -11,7 +11,7 @@ from binlog_tools.cli.opening import load, open_sources
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.new_log import shared_key_fields
-from binlog_tools.rewrite.rewriting import Merged, Renumbered, SameStore, merge
+from binlog_tools.rewrite.rewriting import Merged, OtherPolicy, Renumbered, SameStore, merge
 
 
 @click.command("merge", cls=options.Command)
@@ -61,7 +61,7 @@ def command(
     if not shown.is_terminal:
         shown.rows(("renumbered", *each) for each in moved)
         shown.rows(("shared-key", *each) for each in merged.shared_keys)
-        shown.rows(("policy", each.path, each.tube, each.rules) for each in merged.policies)
+        shown.rows(("policy", each.path, each.tube, _rules_text(each)) for each in merged.policies)
     elif moved:
         shown.heading(f"{told(len(moved), 'job')} got another id")
         shown.table(columns("log", "#old id", "#new id"), moved)
@@ -69,8 +69,11 @@ def command(
 
 def _tell_policies(merged: Merged) -> None:
     for each in merged.policies:
-        rules = " ".join(f"{name}={value}" for name, value in each.rules.items())
         warn(
             f"{each.path}: tube {text_of(each.tube)}: its policy is not in the new log, which has "
-            f"that of a log named before: {rules}"
+            f"that of a log named before: {_rules_text(each)}"
         )
+
+
+def _rules_text(policy: OtherPolicy) -> str:
+    return " ".join(f"{key}={value}" for key, value in policy.rules.items())

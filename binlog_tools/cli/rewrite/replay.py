@@ -111,17 +111,21 @@ def _tell_left_out(wanted: Plan) -> None:
         why = "which no put can set" if what in marks else "which the server does not announce"
         kind = "mark" if what in marks else "tag"
         warn(f"{told(jobs, 'job')} put without the {kind} '{what}', {why}")
-    if wanted.waiting:
-        warn(
-            f"jobs that wait for a group, and are buried, so as not to be done too early: "
-            f"{wanted.waiting}; kick them when it has ended"
-        )
+    _tell_waiting(wanted.waiting)
     lost = wanted.of_tubes
     why = "not put: the server does not announce what that takes, or no client may say so"
     if lost.lost_keys:
         warn(f"{told(lost.lost_keys, 'remembered unique key')} of deleted jobs {why}")
     if lost.lost_policies:
         warn(f"{told(lost.lost_policies, 'policy', 'policies')} of tubes {why}")
+
+
+def _tell_waiting(jobs: int) -> None:
+    if jobs:
+        warn(
+            f"jobs that wait for a group, and are buried, so as not to be done too early: {jobs}; "
+            f"kick them when it has ended"
+        )
 
 
 def _tell_of_policies(outcome: PoliciesSet) -> None:
@@ -178,13 +182,14 @@ def _tell(
 ) -> None:  # fmt: skip
     refused = [each._asdict() for each in outcome.refused]
     unusable = wanted.unusable
+    held = sum(each.waits and each.job_id in journal.held for each in wanted.jobs)
     if output.is_json:
         strange = [{"tube": text_of(tube), "jobs": jobs} for tube, jobs in unusable.items()]
         output.document({
             **outcome._asdict(), "refused": refused, "unusable": strange,
             "unnamed": list(wanted.unnamed), "left_out": dict(wanted.left_out),
-            "waiting": wanted.waiting, "journal": journal.path, "policies": len(policies.tubes),
-            "keys": keys.put, "keys_before": keys.before,
+            "waiting": wanted.waiting + held, "journal": journal.path,
+            "policies": len(policies.tubes), "keys": keys.put, "keys_before": keys.before,
         })  # fmt: skip
     else:
         before = f", {outcome.before} were there before" if outcome.before else ""
@@ -197,6 +202,7 @@ def _tell(
             )
     for each in outcome.refused:
         warn(f"job {each.job_id} was not taken: {each.why}")
+    _tell_waiting(held)
     tell_unusable(unusable, "were not put")
     for job_id in wanted.unnamed:
         warn(f"job {job_id} was not put: it has a key or a group that no client may name")

@@ -194,6 +194,31 @@ def test_replay_tells_of_a_key_that_is_there(tagged: Path, server: ServerProcess
     assert result.stdout == "3 jobs put, 2 of them buried\n" + OF_TUBES
 
 
+def test_replay_tells_of_a_job_that_is_buried_as_one_that_it_waits_for_was_refused(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    log_of(tmp_path / "log", [
+        job(1, b"m", tags=Tags(b"K", group=b"a")),
+        job(2, b"w", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"a")),
+    ])  # fmt: skip
+    client = server.connect()
+    assert client.ask(b"put 0 0 9 1 idp:K\r\nz\r\n").startswith(b"INSERTED 1")
+    told = (
+        "binlog-inspect: job 1 was not taken: job 1 of the server has its unique key (READY)\n"
+        "binlog-inspect: jobs that wait for a group, and are buried, so as not to be done too "
+        "early: 1; kick them when it has ended\n"
+    )
+    for put, before in ((1, 0), (0, 1)):
+        result = replay(tmp_path / "log", server, "--json")
+        (document,) = documents(result)
+        assert (result.exit_code, result.stderr) == (4, told)
+        counts = [document[each] for each in ("put", "before", "buried", "waiting")]
+        assert counts == [put, before, put, 1]
+    # Of other jobs nothing is said, and what the plan itself buries is counted once.
+    assert documents(replay(tmp_path / "log", server, "--json", "--job", "1"))[0]["waiting"] == 0
+    assert documents(replay(tmp_path / "log", server, "--json", "--job", "2"))[0]["waiting"] == 1
+
+
 def test_replay_sets_policies_and_puts_remembered_keys(tagged: Path, server: ServerProcess) -> None:
     assert replay(tagged, server).exit_code == 0
     client = server.connect()

@@ -242,20 +242,20 @@ def test_what_beanstalkd_has_nothing_for_is_counted(path: Path, tmp_path: Path) 
 
 
 def test_what_merge_takes_off_is_told(path: Path, tmp_path: Path) -> None:
-    log_of(tmp_path / "b", [JOBS[0]], policies=[StoredPolicy(b"mail", {"max-jobs": "7"})])
+    other = {"max-jobs": "7", "rate": "2"}
+    log_of(tmp_path / "b", [JOBS[0]], policies=[StoredPolicy(b"mail", other)])
     result = run("merge", path, tmp_path / "b", "-o", tmp_path / "new", "--json")
     (told,) = documents(result)
     (moved,) = told["renumbered"]
     assert told["shared_keys"] == [
         {"job": moved["new_id"], "tube": "default", "key": "key", "holder": 1}
     ]
-    assert told["policies"] == [
-        {"path": str(tmp_path / "b"), "tube": "mail", "rules": {"max-jobs": "7"}}
-    ]
+    assert told["policies"] == [{"path": str(tmp_path / "b"), "tube": "mail", "rules": other}]
     assert f"job {moved['new_id']}: its unique key key was taken off it" in result.stderr
     assert "its policy is not in the new log" in result.stderr
     lines = rows(run("merge", path, tmp_path / "b", "-o", tmp_path / "again"))
     assert [line[0] for line in lines] == ["written", "renumbered", "shared-key", "policy"]
+    assert lines[-1][1:] == [str(tmp_path / "b"), "mail", "max-jobs=7 rate=2"]
 
 
 def test_an_export_of_an_earlier_version_is_imported(tmp_path: Path) -> None:

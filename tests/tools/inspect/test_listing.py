@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import JobImage, Kind, Start, State
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State
+from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.inspect.listing import (
     PastJobs,
     body_of,
@@ -284,6 +285,35 @@ def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
     assert words_of(after, 1)[2:] == ["a server started; ready again", "ready for 0ms"]
     assert len(words_of(after, 2)) == 2
     assert past(after, END)[1][1] is State.READY
+
+
+def test_a_job_that_was_too_old_is_told_apart_from_one_that_somebody_deleted(
+    tmp_path: Path,
+) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1), put(2), delete(1, reason=Reason.EXPIRED, connection=0), delete(2))
+    path = written(tmp_path / "log", scribe.files())
+    assert words_of(path, 1)[1] == "deleted: older than the max-age of its tube"
+    assert words_of(path, 2)[1] == "deleted by connection 7"
+
+
+def test_a_dead_letter_that_is_kicked_is_told_apart_from_a_job_that_is_moved(
+    tmp_path: Path,
+) -> None:
+    dead = Tags(dead_from=b"default", dead_reason=Reason.EXPIRED, dead_at_ns=T0)
+    moved = {"body": b"hello", "tags": dead, "state": State.BURIED}
+    scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+    scribe.write(put(1), image(Kind.MOVE, 1, deadline_ns=T0, **moved))
+    scribe.write(image(Kind.MOVE, 1, deadline_ns=T0 + NS, **moved))
+    scribe.write(image(Kind.MOVE, 1, body=b"hello", kicks=1), image(Kind.MOVE, 1, body=b"hello"))
+    path = written(tmp_path / "log", scribe.files())
+    assert words_of(path, 1)[1:-1] == [
+        "a dead letter of default, reason expired: buried in default",
+        "moved into default by connection 7, buried",
+        "a dead letter no more: kicked by connection 7 into default, ready; its attempts begin "
+        "anew",
+        "moved into default by connection 7, ready",
+    ]
 
 
 def test_of_a_job_without_a_record_nothing_is_told() -> None:

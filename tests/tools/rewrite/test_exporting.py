@@ -213,7 +213,7 @@ def test_what_is_imported_has_numbers_that_an_export_of_it_can_say(tmp_path: Pat
     heads = [b'{"kind": "log", "last_lsn": %d}' % number for number in (most, most + 1)]
     assert imported([heads[0], job], tmp_path / "new").last_lsn == MAX_GIVEN
     with pytest.raises(WrongLine, match=r"^line 2: last_lsn: the LSNs of the new log"):
-        imported([b'{"kind": "log"}', heads[1], job], tmp_path / "other")
+        imported([b'{"kind": "pause"}', heads[1], job], tmp_path / "other")
     assert json.loads(lines_of(tmp_path / "new")[0])["last_lsn"] == MAX_GIVEN
     assert [each.name for each in tmp_path.iterdir()] == ["new"]
 
@@ -266,8 +266,11 @@ def test_an_id_that_is_there_twice_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_no_job_stands_before_all_jobs(tmp_path: Path) -> None:
-    with pytest.raises(WrongLine, match="line 2: what is no job stands before"):
-        imported([b'{"body": ""}', b'{"kind": "pause", "tube": "x"}'], tmp_path / "new")
+    lines = [b'{"body": ""}', b'{"kind": "pause", "tube": "x"}']
+    why = "line 2: a line of kind 'pause' behind a job; put it before the first one"
+    with pytest.raises(WrongLine, match=why):
+        imported(lines, tmp_path / "new")
+    imported(lines[::-1], tmp_path / "new")
 
 
 def test_no_lines_are_a_log_without_jobs(tmp_path: Path) -> None:

@@ -245,6 +245,31 @@ def test_a_job_that_waits_for_a_refused_one_is_buried(tmp_path: Path) -> None:
     outcome = put_all(log_of(tmp_path, *jobs, words=TAGS), server, journal_in(tmp_path))
     assert (outcome.put, outcome.buried, len(outcome.refused)) == (1, 1, 1)
     assert server.heard[-2:] == [b"reserve-job 1001", b"bury 1001 1024"]
+    assert journal_in(tmp_path).held == {1}
+
+
+def test_a_job_that_waits_for_one_whose_key_is_taken_is_held_in_a_second_run_too(
+    tmp_path: Path,
+) -> None:
+    waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
+    jobs = [job(1, b"a", tags=Tags(b"u", group=b"g")), job(2, b"b", tags=Tags(after=b"g"), **waits)]
+    wanted = log_of(tmp_path, *jobs, words=TAGS)
+    plain = FakeServer().plain
+    for puts in ([b"a", b"b"], [b"a"]):
+        server = FakeServer(lambda line: b"INSERTED 7 READY" if b"idp" in line else plain(line))
+        journal = journal_in(tmp_path)
+        outcome = put_all(wanted, server, journal)
+        assert (len(outcome.refused), journal.held, wanted.waiting) == (1, {2}, 0)
+        assert ids_put(server) == puts
+        journal.close()
+
+
+def test_a_job_that_waits_for_what_is_there_is_not_held(tmp_path: Path) -> None:
+    waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
+    jobs = [job(1, b"a", tags=Tags(group=b"g")), job(2, b"b", tags=Tags(after=b"g"), **waits)]
+    journal = journal_in(tmp_path)
+    put_all(log_of(tmp_path, *jobs, words=TAGS), FakeServer(), journal)
+    assert journal.held == set()
 
 
 def test_a_buried_job_that_somebody_takes_is_told(tmp_path: Path) -> None:

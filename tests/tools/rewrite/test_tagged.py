@@ -249,9 +249,24 @@ WRONG = [
     ({"tags": {"concurrency_key": "k", "concurrency_limit": 1 << 32}}, "concurrency_limit"),
     ({"tags": {"dead_from": "t", "dead_reason": "sad"}}, "dead_reason"),
     ({"tags": {"group": "a b"}}, "group"),
-    ({"kind": "key", "key": "k"}, "job"), ({"kind": "key", "job": 1}, "key"),
+    ({"kind": "key", "key": "k"}, "job"),
+    ({"kind": "key", "job": 1}, "key"),
     ({"kind": "policy", "tube": "mail"}, "rules"),
     ({"kind": "policy", "tube": "mail", "rules": {"max-jobs": 9}}, "rules"),
+    ({"tags": {"group": "a", "after": "a"}}, "after"),
+    ({"tags": {"group": "a", "after_base64": "YQ=="}}, "after"),
+    ({"tags": {"concurrency_key": "k", "concurrency_limit": 0}}, "concurrency_limit"),
+    ({"tags": {"concurrency_limit": 1}}, "concurrency_limit"),
+    ({"tags": {"unique_s": 1}}, "unique_s"),
+    ({"tags": {"dead_reason": "ttr"}}, "dead_reason"),
+    ({"tags": {"dead_at": "2026-01-31T12:00:00Z"}}, "dead_at"),
+    ({"tags": {"origin": "default"}}, "origin"),
+    ({"tube": "t", "tags": {"origin": "t"}}, "origin"),
+]
+WRONG += [
+    ({"kind": "policy", "tube": "mail", "rules": rules}, "rules")
+    for rules in ({"max-reserves": "0"}, {"rate": "0"}, {"backoff": "1e3"}, {"foo": "5"},
+                  {"rate": "2", "max-age": "-"}, {"dead-letter": "a b"}, {"expired": ""})
 ]  # fmt: skip
 
 
@@ -262,6 +277,40 @@ def test_wrong_tags_keys_and_policies_are_refused(
     with pytest.raises(WrongLine, match=f"line 1: {field}: "):
         imported(tmp_path / "log", {"body": "x", **line})
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_a_dead_letter_is_in_any_state(state: str, tmp_path: Path) -> None:
+    """
+    It may have been kicked, or reserved and released with a delay.
+    """
+    line = {"body": "x", "state": state, "delay_s": 9, "tags": {"dead_from": "mail"}}
+    ((found,), _) = imported(tmp_path / "log", line)
+    assert found.tags == Tags(dead_from=b"mail")
+
+
+def test_a_policy_is_taken_as_the_command_takes_it(tmp_path: Path) -> None:
+    rules = {"max-reserves": "1", "rate": "1000000:1", "backoff": "1:1:1", "max-jobs": "0"}
+    imported(tmp_path / "log", {"kind": "policy", "tube": "mail", "rules": rules})
+    assert left_in(loaded(tmp_path / "log"))[2] == [StoredPolicy(b"mail", rules)]
+
+
+LATE = "2100-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ({"kind": "log", "last_lsn": 7}, "log"),
+        ({"kind": "pause", "tube": "t", "seconds": 9}, "pause of tube t"),
+        ({"kind": "policy", "tube": "t", "rules": {"rate": "2"}}, "policy of tube t"),
+        ({"kind": "key", "tube": "t", "key": "k", "job": 5, "until": LATE}, "key k of tube t"),
+    ],
+)
+def test_what_is_said_twice_is_refused(line: dict[str, object], what: str, tmp_path: Path) -> None:
+    with pytest.raises(WrongLine, match=f"^line 3: line 1 says the {what} already; leave one out"):
+        imported(tmp_path / "log", line, {"kind": "pause", "tube": "other"}, line)
+    imported(tmp_path / "log", line, *([{**line, "tube": "u"}] if "tube" in line else []))
 
 
 def test_two_jobs_of_a_tube_with_one_key_are_refused(tmp_path: Path) -> None:
