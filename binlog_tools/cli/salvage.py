@@ -43,6 +43,7 @@ _WHYS: Final = {
     "unconfirmed": "it was never confirmed durable",
     "tube": "the name of its tube is lost",
     "body": "its body is damaged or lost",
+    "older": "its newest body is damaged; this is the one before",
     "record": "its record is damaged",
 }
 
