@@ -43,6 +43,7 @@ _WHYS: Final = {
     "unconfirmed": "it was never confirmed durable",
     "tube": "the name of its tube is lost",
     "body": "its body is damaged or lost",
+    "older": "the newest body of job {job} is damaged; this is the one before",
     "record": "its record is damaged",
 }
 
@@ -304,4 +305,4 @@ def _cells(each: Judgement) -> tuple[object, ...]:
 
 def _why(each: Judgement) -> str:
     hole = f"{each.hole[0]} to {each.hole[1]}" if each.hole else ""
-    return _WHYS[each.why].format(hole)
+    return _WHYS[each.why].format(hole, job=each.claimed_id or each.job_id)

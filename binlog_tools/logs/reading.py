@@ -5,8 +5,9 @@ Nothing is kept of what was passed, so this needs the memory of one segment or t
 log is.
 """
 
+import zlib
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
@@ -14,6 +15,7 @@ from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     REHOMED,
     SEGMENT_HEADER_BYTES,
+    U32,
     HeaderProblem,
     SegmentHeader,
 )
@@ -23,6 +25,10 @@ from beanstalk_twisted.binlog.reading.segment import NO_FRAME, content_end, cont
 from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
 from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
 from binlog_tools.logs.sources import Source
+
+_REC_CRC_AT: Final = 12
+_HEAP_CRC_AT: Final = 56
+"""Where in a frame's header the checksums of its records and of its heap stand."""
 
 
 class Hole(NamedTuple):
@@ -232,3 +238,23 @@ def names_ahead(opened: OpenSegment) -> Mapping[int, bytes]:
     re-homed records.
     """
     return dict(opened.tube_names()) if opened.header.flags & REHOMED else {}
+
+
+def has_records(buffer: Buffer, frame: Frame, limit: int) -> bool:
+    """
+    Whether a frame's records are before ``limit`` and check.
+    """
+    return _checks(buffer, frame.records_at, frame.heap_at, limit, frame.offset + _REC_CRC_AT)
+
+
+def has_heap(buffer: Buffer, frame: Frame, limit: int) -> bool:
+    """
+    Whether the bytes of a frame's bodies are before ``limit`` and check.
+    """
+    end = frame.heap_at + frame.heap_len
+    return _checks(buffer, frame.heap_at, end, limit, frame.offset + _HEAP_CRC_AT)
+
+
+def _checks(buffer: Buffer, start: int, end: int, limit: int, crc_at: int) -> bool:
+    crc = U32.unpack_from(buffer, crc_at)[0]
+    return end <= limit and zlib.crc32(memoryview(buffer)[start:end]) == crc

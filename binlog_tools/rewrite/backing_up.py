@@ -13,7 +13,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
@@ -60,6 +60,16 @@ class CopiedSegment(NamedTuple):
     bytes: int
     size: int
     sha256: str
+
+
+_SEGMENT_FIELDS: Final[Mapping[str, type]] = {
+    "name": str, "bytes": int, "size": int, "sha256": str,
+}  # fmt: skip
+
+_FIELDS: Final[Mapping[str, type]] = {
+    "store_uuid": str, "first_lsn": int, "last_lsn": int, "segments": list,
+}  # fmt: skip
+"""What `MANIFEST` says besides its version, ``_SEGMENT_FIELDS`` of each segment."""
 
 
 class Backup(NamedTuple):
@@ -289,7 +299,7 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
                 else:
                     found[member.name] = _unpacked(tar, member, folder)
                     progress(file.tell())
-    except (tarfile.TarError, ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (tarfile.TarError, ValueError) as problem:
         raise _bad(path, str(problem)) from None
     raise _bad(path, f"it ends without {MANIFEST if told is None else SEAL}")
 
@@ -339,13 +349,31 @@ def _created(folder: str, name: str) -> IO[bytes]:
 
 
 def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Backup:
-    told = json.loads(_content_of(tar, member, MAX_MANIFEST_BYTES))
+    """
+    :raise ValueError: it is none.
+    """
+    content = _content_of(tar, member, MAX_MANIFEST_BYTES)
+    try:
+        told = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{MANIFEST} is not JSON") from None
     if not isinstance(told, dict):
         raise ValueError(f"{MANIFEST} is no object")
-    if told.pop("v") != VERSION:
+    if told.pop("v", None) != VERSION:
         raise ValueError("it was written by another version")
-    told["segments"] = [CopiedSegment(**each) for each in told["segments"]]
-    return Backup(**told)
+    _refuse_other_fields(told, _FIELDS)
+    for each in told["segments"]:
+        _refuse_other_fields(each, _SEGMENT_FIELDS)
+    return Backup(**{**told, "segments": [CopiedSegment(**each) for each in told["segments"]]})
+
+
+def _refuse_other_fields(found: object, fields: Mapping[str, type]) -> None:
+    """
+    :raise ValueError: it has not just these fields, of these types.
+    """
+    types = {n: type(value) for n, value in found.items()} if isinstance(found, dict) else None
+    if types != fields:
+        raise ValueError(f"{MANIFEST} has other fields or types than {', '.join(fields)}")
 
 
 def _content_of(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> bytes:

@@ -5,20 +5,32 @@ Damage is passed over: what can be read behind it is used.
 """
 
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import FULL, JOB_ID, TS_NS, TUBE_ID, State
+from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
+    FULL,
+    JOB_ID,
+    TS_NS,
+    TUBE_ID,
+    TYPE,
+    Kind,
+    NotUnderstood,
+    Raw,
+    State,
+)
 from binlog_tools.inspect.dumping import Fields, Gap
 from binlog_tools.inspect.listing import fields_of_job, released
-from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, stored
+from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
 from binlog_tools.logs.new_directory import NewDirectory
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import Broken, Hole, names_ahead, segments
+from binlog_tools.logs.reading import Broken, Hole, has_records, names_ahead, segments
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob
@@ -86,6 +98,33 @@ class _Watch(LiveSet):
         else:
             self.found[job_id] = DeletedJob(job_id, live, lsn, raw[TS_NS])
 
+    def take_damaged(self, buffer: Buffer, frame: Frame, seq: int) -> None:
+        """
+        The bodies of a frame whose records check and whose heap does not.  A job whose own is not
+        sound has none any more: the one before may be another.
+        """
+        if not has_records(buffer, frame, frame.end):
+            return
+        for index, raw in enumerate(frames.raw_records(buffer, frame)):
+            job_id = raw[JOB_ID]
+            if raw[TYPE] not in FULL or job_id not in self.jobs:
+                continue
+            if _has_data(buffer, frame, raw):
+                at = frame.records_at + index * frame.rec_size
+                self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
+            elif raw[TYPE] != Kind.COPY:
+                del self.jobs[job_id]
+
+
+def _has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
+    """
+    Whether a record's data have the checksum that it names.
+    """
+    try:
+        return zlib.crc32(frames.data_of(buffer, frame, raw)) == raw[DATA_CRC]
+    except NotUnderstood:
+        return False
+
 
 def find_deleted(source: Source, selection: Selection) -> Deleted:
     """
@@ -106,6 +145,8 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
         for piece in opened.pieces():
             if isinstance(piece, Hole):
                 gaps.append(Gap.of(opened, piece))
+                if piece.frame is not None:
+                    watch.take_damaged(opened.buffer, piece.frame, opened.seq)
                 continue
             watch.take(opened.buffer, piece, opened.seq)
             last_lsn = max(last_lsn, piece.next_lsn - 1)

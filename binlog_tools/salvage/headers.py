@@ -2,16 +2,13 @@
 What a segment's header said, from its frames: each carries the salt and its LSN.
 """
 
-import zlib
 from collections.abc import Container, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, U32
+from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.reading.searching import frames_anywhere, salt_at
-
-_REC_CRC_AT: Final = 12
-_HEAP_CRC_AT: Final = 56
+from binlog_tools.logs.reading import has_heap, has_records
 
 
 class Rebuilt(NamedTuple):
@@ -72,23 +69,3 @@ def _checked_bytes(buffer: Buffer, frame: Frame, end: int) -> int:
     """
     records = (frame.heap_at - frame.records_at) * has_records(buffer, frame, end)
     return records + frame.heap_len * has_heap(buffer, frame, end)
-
-
-def has_records(buffer: Buffer, frame: Frame, limit: int) -> bool:
-    """
-    Whether a frame's records are before ``limit`` and check.
-    """
-    return _checks(buffer, frame.records_at, frame.heap_at, limit, frame.offset + _REC_CRC_AT)
-
-
-def has_heap(buffer: Buffer, frame: Frame, limit: int) -> bool:
-    """
-    Whether the bytes of a frame's bodies are before ``limit`` and check.
-    """
-    end = frame.heap_at + frame.heap_len
-    return _checks(buffer, frame.heap_at, end, limit, frame.offset + _HEAP_CRC_AT)
-
-
-def _checks(buffer: Buffer, start: int, end: int, limit: int, crc_at: int) -> bool:
-    crc = U32.unpack_from(buffer, crc_at)[0]
-    return end <= limit and zlib.crc32(memoryview(buffer)[start:end]) == crc

@@ -3,6 +3,7 @@ How sure it is that a job lives, and what of it is brought back; docs/recovery.m
 doubtful and lost".
 """
 
+import contextlib
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,7 @@ class Why(StrEnum):
     UNCONFIRMED = "unconfirmed"
     TUBE = "tube"
     BODY = "body"
+    OLDER = "older"
     RECORD = "record"
 
 
@@ -117,6 +119,7 @@ class Judge:
         self._buried_ns = live.time_ns
         self._used: set[int] = set()
         self._given: dict[int, tuple[int, int]] = {}
+        self._older: list[JobImage] = []
 
     @property
     def next_job_id(self) -> int:
@@ -183,7 +186,48 @@ class Judge:
         if entry.full is None:
             return self._without_body(job_id, entry)
         raw = self._raw(entry.full)
-        return self._with_body(job_id, entry, raw, partial(self._data, entry.full, raw))
+        body = partial(self._data, entry.full, raw)
+        if entry.damaged is None or self._is_torn(entry.damaged_lsn):
+            return self._with_body(job_id, entry, raw, body)
+        named, older = self._raw(entry.damaged), body()
+        data = self._named_data(entry.damaged, named, raw, older)
+        if data is None:
+            return self._beside_older(job_id, entry, raw, older)
+        return self._with_body(job_id, entry, named, lambda: data)
+
+    def _named_data(self, damaged: Place, named: Raw, raw: Raw, older: bytes) -> bytes | None:
+        """
+        The data that the newest full record names, put together of what is left of them and of the
+        older data: None if nothing has their length and checksum.
+
+        :param named: that record, ``raw`` the one of the older data.
+        """
+        candidates = [older]
+        with contextlib.suppress(NotUnderstood):
+            left = self._data(damaged, named)
+            body_at = _body_at(raw, older)
+            body_bytes = len(older) - body_at
+            # One of the two, tags or body, is often the same in both.
+            candidates.append(left[: max(0, len(left) - body_bytes)] + older[body_at:])
+            candidates.append(older[:body_at] + left[body_at:])
+        fitting = (each for each in candidates if (len(each), zlib.crc32(each)) == _sum_of(named))
+        return next(fitting, None)
+
+    def _beside_older(self, job_id: int, entry: Entry, raw: Raw, older: bytes) -> Outcome:
+        """
+        The newest body is damaged, and the one before it is another: both are for a person to look
+        at, the older one under an id of its own.
+        """
+        found = self._without_body(job_id, entry)
+        try:
+            image = self._image(entry, raw, older)
+        except NotUnderstood:
+            return found
+        if found.job is None:
+            return self._set_aside(image, entry.lsn, Why.OLDER)
+        # Its unique key, group and the like are those of the job itself.
+        self._older.append(image._replace(tags=None))
+        return found
 
     def _with_body(self, job_id: int, entry: Entry, raw: Raw, body: Callable[[], bytes]) -> Outcome:
         """
@@ -330,6 +374,8 @@ class Judge:
                     job_id, next_id = next_id, next_id + 1
                 self._used.add(job_id)
                 yield self._adopted(body, job_id, claimed_id if job_id != claimed_id else 0)
+        for job_id, image in enumerate(self._older, next_id):
+            yield self._set_aside(image._replace(job_id=job_id), 0, Why.OLDER, image.job_id)
 
     def _is_worth(self, body: Body) -> bool:
         """
@@ -408,6 +454,13 @@ def _decoded(raw: Raw, data: bytes) -> JobImage:
     image = decode_record(raw, data)
     assert isinstance(image, JobImage)
     return image
+
+
+def _body_at(raw: Raw, data: bytes) -> int:
+    """
+    Where in a record's data the body begins, behind the extensions.
+    """
+    return 2 + int.from_bytes(data[:2], "little") if raw[records.FLAGS] & records.Flag.EXT else 0
 
 
 def _without_extensions(raw: Raw) -> Raw:

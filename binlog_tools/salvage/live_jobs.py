@@ -38,16 +38,17 @@ class Entry:
     :ivar lsn: of its newest record; ``seq`` the segment that is in.
     :ivar newest: that record, None if it is the one at ``full``.
     :ivar full: its newest full record whose body checks, None if there is none.
-    :ivar damaged: its newest full record whose body does not.
+    :ivar damaged: its newest full record, if the body of that does not check; else None.
+    :ivar damaged_lsn: the LSN of that.
     """
 
-    __slots__ = ("damaged", "full", "lsn", "newest", "seq")
+    __slots__ = ("damaged", "damaged_lsn", "full", "lsn", "newest", "seq")
 
     def __init__(self) -> None:
         self.full: Place | None = None
         self.damaged: Place | None = None
         self.newest: bytes | None = None
-        self.lsn = self.seq = 0
+        self.lsn = self.seq = self.damaged_lsn = 0
 
 
 class KnownPause(NamedTuple):
@@ -177,9 +178,9 @@ class LiveJobs:
         if kind in FULL:
             moved = 0 if piece.has_heap else _moved_by(piece, at, buffer)
             if moved is not None:
-                entry.full = _place(seq, piece, record_at, moved)
+                entry.full, entry.damaged = _place(seq, piece, record_at, moved), None
                 return
-            entry.damaged = _place(seq, piece, record_at, 0)
+            entry.damaged, entry.damaged_lsn = _place(seq, piece, record_at, 0), entry.lsn
         entry.newest = bytes(memoryview(buffer)[record_at : record_at + records.RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:

@@ -77,7 +77,8 @@ class Report:
         lacking = [
             each
             for each in [*self.doubtful, *self.lost]
-            if each.why in (Why.TUBE, Why.BODY) and not self.salvage.is_unconfirmed(each.lsn)
+            if each.why in (Why.TUBE, Why.BODY, Why.OLDER)
+            and not self.salvage.is_unconfirmed(each.lsn)
         ]
         is_said_sound = self.salvage.verdict == SOUND
         return DAMAGED if lacking or (is_said_sound and self.places) else self.salvage.verdict

@@ -21,8 +21,8 @@ from beanstalk_twisted.binlog.reading.segment import (
     is_trailer,
 )
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
+from binlog_tools.logs.reading import has_heap, has_records
 from binlog_tools.salvage.claims import Part
-from binlog_tools.salvage.headers import has_heap, has_records
 
 
 class Piece(NamedTuple):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.records import Kind
 from tests.binlog.forging import rechecked
 from tests.binlog.make_golden import GOLDEN, STORES
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, edited, flipped, put
@@ -89,6 +90,16 @@ def test_a_terminal_gets_tables_and_sentences(log: Path) -> None:
     assert "it may have been deleted in LSN 5 to 7" in shown
     assert "at most 1 of the doubtful ones were deleted" in shown
     assert f"nothing was written; to write it: binlog-inspect salvage {log} -o NEW" in shown
+
+
+def test_a_body_before_the_damaged_one_is_named_with_its_job(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"one"))
+    scribe.write(put(1, b"another")._replace(kind=Kind.UPDATE))
+    scribe.mark()
+    files = edited(scribe.files(), ONE, lambda raw: flipped(raw, raw.index(b"another")))
+    shown = on_a_terminal("salvage", written(tmp_path / "log", files))
+    assert "the newest body of job 1 is damaged; this is the one before" in shown
 
 
 def test_of_a_sound_log_there_is_nothing_to_write() -> None:

@@ -211,6 +211,15 @@ def test_one_that_is_cut_is_refused(backup: bytes, part: float, tmp_path: Path) 
     assert "no whole back-up" in refused(whole[: int(len(whole) * part)], tmp_path)
 
 
+def test_without_the_zeros_behind_the_seal_it_is_whole(backup: bytes, tmp_path: Path) -> None:
+    path, target = tmp_path / "cut.tar", tmp_path / "new"
+    path.write_bytes(backup.rstrip(b"\0"))
+    assert restore(str(path), str(target), nothing).segments
+    last = tmp_path / "last"
+    last.mkdir()
+    assert "no whole back-up" in refused(backup.rstrip(b"\0")[:-1], last)
+
+
 def tar_of(*members: tuple[str, bytes, bytes], is_sealed: bool = False) -> bytes:
     """
     Make a tar of names, kinds and contents, with the sum of all.
@@ -244,7 +253,7 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
         ((segment_name(1), tarfile.DIRTYPE, b""), "is no file"),
         (("LOCK", tarfile.REGTYPE, b"x"), "is no segment"),
         ((MANIFEST, tarfile.SYMTYPE, b""), "is no file"),
-        ((MANIFEST, tarfile.REGTYPE, b"{}"), "'v'"),
+        ((MANIFEST, tarfile.REGTYPE, b"{}"), "another version"),
         ((MANIFEST, tarfile.REGTYPE, b"[]"), ""),
         ((MANIFEST, tarfile.REGTYPE, b"{"), ""),
         ((MANIFEST, tarfile.REGTYPE, b'{"v": 1}'), "another version"),
@@ -277,9 +286,7 @@ def test_a_manifest_as_it_was_is_taken(backup: bytes, tmp_path: Path) -> None:
     assert contents(tmp_path / "bs") == SEGMENTS
 
 
-@pytest.mark.parametrize(
-    "changes", [{"first_lsn": 2}, {"last_lsn": 6}, {"last_lsn": "7"}, {"store_uuid": "0" * 32}]
-)
+@pytest.mark.parametrize("changes", [{"first_lsn": 2}, {"last_lsn": 6}, {"store_uuid": "0" * 32}])
 def test_a_manifest_of_another_log_is_refused(
     backup: bytes, changes: dict[str, object], tmp_path: Path
 ) -> None:
@@ -300,7 +307,10 @@ def test_one_without_segments_is_refused(tmp_path: Path) -> None:
         ({"size": 1 << 40}, "has no such length"),
         ({"size": 1}, "has no such length"),
         ({"name": segment_name(9)}, "names other segments"),
-        ({"more": 1}, "more"),
+        ({"more": 1}, "has other fields or types than name, bytes, size, sha256"),
+        ({"size": None}, "has other fields or types"),
+        ({"size": "4096"}, "has other fields or types"),
+        ({"name": []}, "has other fields or types"),
     ],
 )
 def test_a_manifest_that_says_something_else_is_refused(
@@ -310,10 +320,25 @@ def test_a_manifest_that_says_something_else_is_refused(
     assert said in refused(raw, tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"5", b"null", b'"a"', b"[" * 200_000, b"{}"])
-def test_a_manifest_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"5", "is no object"), (b"null", "is no object"), (b'"a"', "is no object"),
+        (b"[" * 200_000, "is not JSON"), (b"\xff", "is not JSON"), (b"", "is not JSON"),
+        (b"{}", "another version"), (b'{"v": 2}', "has other fields or types than store_uuid"),
+        (b'{"v": 2, "store_uuid": "", "first_lsn": 1, "last_lsn": "7", "segments": []}',
+         "has other fields or types"),
+        (b'{"v": 2, "store_uuid": "", "first_lsn": 1, "last_lsn": 1, "segments": null}',
+         "has other fields or types"),
+        (b'{"v": 2, "store_uuid": "", "first_lsn": 1, "last_lsn": 1, "segments": [5]}',
+         "has other fields or types than name, bytes"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_none_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     member = (MANIFEST, tarfile.REGTYPE, content)
-    assert "no whole back-up" in refused(tar_of(member), tmp_path)
+    answer = refused(tar_of(member), tmp_path)
+    assert "no whole back-up" in answer
+    assert said in answer
 
 
 def test_a_segment_twice_is_refused(tmp_path: Path) -> None:

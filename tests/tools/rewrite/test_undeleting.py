@@ -173,3 +173,21 @@ def test_behind_damage_one_goes_on_and_it_is_told(tmp_path: Path) -> None:
     assert (deleted.jobs, deleted.without_body) == ([], 4)
     header = written(tmp_path / "two", edited(files, ONE, lambda raw: flipped(raw, 9)))
     assert found_in(header).gaps[0].offset == 0
+
+
+def test_an_older_body_does_not_come_back_for_a_damaged_one(tmp_path: Path) -> None:
+    log = Scribe(opening=[DEFAULT_TUBE])
+    log.write(put(1, b"old"), put(2, b"old"), put(3, b"same body"))
+    log.write(
+        put(1, b"new body")._replace(kind=Kind.UPDATE),
+        put(2, b"another")._replace(kind=Kind.UPDATE),
+        put(3, b"same body")._replace(kind=Kind.COPY),
+    )
+    log.write(delete(1), delete(2), delete(3))
+    files = edited(log.files(), ONE, lambda raw: flipped(raw, raw.index(b"new body")))
+    files = edited(files, ONE, lambda raw: flipped(raw, raw.rindex(b"same body")))
+    path = written(tmp_path / "log", files)
+    deleted = found_in(path)
+    bodies = {job.job_id: job.body for _, job in restored(open_source(str(path)), deleted)}
+    assert (bodies, deleted.without_body) == ({2: b"another", 3: b"same body"}, 1)
+    assert len(deleted.gaps) == 1

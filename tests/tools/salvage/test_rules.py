@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.framing import SegmentIndex
-from beanstalk_twisted.binlog.records import Kind, Pause, Seal, State
+from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Seal, State
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
 from binlog_tools.salvage.judging import Doubtful, Why
 from binlog_tools.salvage.live_jobs import PAGE_IDS, Ids
@@ -35,6 +35,14 @@ from tests.tools.salvage.damaging import (
 )
 from tests.tools.salvage.logs import ONE, TWO
 from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
+
+
+def update(job_id: int, body: bytes) -> JobImage:
+    """
+    Another body.
+    """
+    return put(job_id, body)._replace(kind=Kind.UPDATE, priority=7)
+
 
 # Certain.
 
@@ -67,6 +75,16 @@ def test_an_older_copy_of_a_body_is_as_good() -> None:
     at = files[ONE].rindex(b"first body")
     found = salvaged(edited(files, ONE, lambda raw: flipped(raw, at)))
     assert (found.jobs[1].body, found.judgements) == (b"first body", {})
+
+
+def test_a_body_that_was_changed_back_is_the_one_that_counts() -> None:
+    files = killed([put(1, b"first body")], [update(1, b"other body")], [update(1, b"first body")])
+    at = files[ONE].rindex(b"first body")
+    found = salvaged(edited(files, ONE, lambda raw: flipped(raw, files[ONE].index(b"other body"))))
+    assert (found.jobs[1].body, found.judgements) == (b"first body", {})
+    # The one before the damage is another.
+    found = salvaged(edited(files, ONE, lambda raw: flipped(raw, at)))
+    assert found.judgements[1].why is Why.BODY
 
 
 def test_a_body_in_a_trimmed_segment_serves_if_its_copy_is_lost() -> None:
@@ -350,3 +368,38 @@ def test_the_new_log_says_what_it_was_made_from_and_begins_above_it() -> None:
     assert salvage.floors.last_lsn >= independent_reader.read_log(three_segments())["durable_lsn"]
     assert salvage.floors.next_job_id > 9
     assert salvage.origin.sources[0].store_uuid == bytes(range(16)).hex()
+
+
+# A newest body that is damaged, and an older one that is not.
+
+
+@pytest.mark.parametrize("later", [[], [image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0)]])
+def test_an_older_body_never_takes_the_place_of_a_damaged_one(later: list[JobImage]) -> None:
+    files = killed([put(1, b"first body")], [update(1, b"other body"), *later], [put(2)])
+    found = salvaged(with_bad_heap(files, ONE, b"other body"))
+    assert (found.verdict, found.report.certain) == ("damaged", 1)
+    new_id = max(found.jobs)
+    whys = {n: (each.why, each.claimed_id) for n, each in found.judgements.items()}
+    assert whys == {1: (Why.BODY, 0), new_id: (Why.OLDER, 1)}
+    assert found.jobs[1].body.endswith(b"ther body")
+    assert found.jobs[new_id].body == b"first body"
+    assert {found.jobs[n].tube for n in whys} == {LOST_AND_FOUND}
+    see_that_it_loads(found)
+
+
+def test_if_the_newest_body_is_not_all_there_the_older_one_has_its_id() -> None:
+    files = killed([put(1, b"first body")], [update(1, b"y" * 99), put(2, FILL)], [put(3)])
+    found = salvaged({**files, ONE: files[ONE][: files[ONE].index(b"y" * 99) + 50]})
+    doubt = found.judgements[1]
+    assert (doubt.why, doubt.new_tube, doubt.claimed_id) == (Why.OLDER, LOST_AND_FOUND, 0)
+    assert (found.jobs[1].body, found.jobs[1].priority) == (b"first body", 7)
+    see_that_it_loads(found)
+
+
+def test_an_update_that_nobody_was_promised_leaves_the_body_before() -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"first body"))
+    scribe.write(update(1, b"other body"), sync=False)
+    found = salvaged(with_bad_heap(scribe.files(), ONE, b"other body"))
+    assert (found.verdict, found.jobs[1].body) == ("torn", b"first body")
+    assert found.judgements[1].why is Why.UNCONFIRMED

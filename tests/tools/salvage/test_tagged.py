@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import RememberedKey, TubePolicy
+from beanstalk_twisted.binlog.records import Kind, RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.salvage.judging import Why
@@ -99,6 +99,48 @@ def test_a_body_whose_tags_are_damaged_is_set_aside_with_their_bytes() -> None:
     assert found.jobs[1].tags is None
     assert found.jobs[1].body.endswith(b"the body")
     assert b"some-group" in found.jobs[1].body
+
+
+DEAD = TAGS._replace(dead_from=b"mail", dead_reason=10, dead_at_ns=T0)
+
+
+def dead_letter() -> Files:
+    """
+    A log in which a job has become a dead letter: the body is the same, the tags are not.
+    """
+    log = scribe()
+    log.write(put(1, b"the body", tags=TAGS), put(2))
+    log.write(put(1, b"the body", tags=DEAD)._replace(kind=Kind.MOVE))
+    log.write(put(3))
+    log.finish()
+    return log.files()
+
+
+def test_the_newest_tags_count_though_the_body_beside_them_is_damaged() -> None:
+    found = salvaged(with_flip_in(dead_letter(), b"the body"))
+    assert (found.jobs[1].tags, found.jobs[1].body, found.judgements) == (DEAD, b"the body", {})
+    see_that_it_loads(found)
+
+
+def test_tags_before_the_damaged_ones_do_not_count() -> None:
+    # The name of the tube that it died in.
+    found = salvaged(with_flip_in(dead_letter(), b"mailthe body"))
+    whys = {each.why for each in found.judgements.values()}
+    assert (found.judgements[1].why, whys) == (Why.BODY, {Why.BODY, Why.OLDER})
+    assert [job.tags for n, job in found.jobs.items() if n > 3] == [None]
+    see_that_it_loads(found)
+
+
+def test_the_newest_body_counts_though_the_tags_before_it_are_damaged() -> None:
+    log = scribe()
+    log.write(put(1, b"the body", tags=TAGS), put(2))
+    log.write(put(1, b"another", tags=TAGS)._replace(kind=Kind.UPDATE))
+    log.write(put(3))
+    log.finish()
+    for what in (b"some-key", b"\x01\x00\x0c\x00"):
+        found = salvaged(with_flip_in(log.files(), what))
+        assert (found.jobs[1].tags, found.jobs[1].body) == (TAGS, b"another")
+        assert found.judgements == {}
 
 
 def test_a_job_whose_deletion_is_lost_does_not_take_the_key_of_the_next_one(
