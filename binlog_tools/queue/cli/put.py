@@ -27,10 +27,11 @@ from binlog_tools.queue.extensions import (
     MAX_BATCH_BYTES,
     Extensions,
     NewJob,
+    Policy,
     inserted_ids,
     put_batch_request,
 )
-from binlog_tools.queue.server import WINDOW, Queue, put_request
+from binlog_tools.queue.server import NO_ROOM, STATES, WINDOW, Queue, Refused, put_request
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG", b"NOT_INSERTED")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""
@@ -47,6 +48,10 @@ TAGS: Final[Mapping[str, str]] = {
     "unique": "idp:", "concurrency": "con:", "group": "grp:", "after": "aft:",
 }  # fmt: skip
 """Options of the command, and the tags that they are (docs/extensions.md)."""
+
+
+ROOM_KEYS: Final = ("max-jobs", "max-bytes")
+"""Of a policy: why a put may get OUT_OF_MEMORY."""
 
 
 class Request(NamedTuple):
@@ -116,6 +121,7 @@ class Putter:
     :ivar put: how many the server has taken.
     :ivar refused: how many it has not.
     :ivar too_big: how many of those for their size.
+    :ivar is_full: whether the last one was for want of room.
     """
 
     def __init__(
@@ -130,6 +136,7 @@ class Putter:
         self.put = 0
         self.refused = 0
         self.too_big = 0
+        self.is_full = False
         self._queue = queue
         self._requests = requests
         self._of_lines = of_lines
@@ -182,6 +189,7 @@ class Putter:
         self.refused += len(sizes)
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
         self.too_big += reply.name == b"JOB_TOO_BIG"
+        self.is_full = reply.name == b"OUT_OF_MEMORY"
         which = f"line {first} of the input" if self._of_lines else "the job"
         if len(sizes) > 1:
             which = f"lines {first} to {self._answered_lines} of the input"
@@ -285,8 +293,9 @@ def put(
             putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
         if putter.too_big:
-            limit = queue.stats().number("max-job-size")
-            warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
+            warn(_size_limits(queue, tube))
+        if putter.is_full:
+            warn(_no_room(queue, tube))
     if putter.refused:
         raise SystemExit(REFUSED)
 
@@ -304,6 +313,48 @@ def _tags(tagged: Mapping[str, str | None]) -> bytes:
         why = "keys and groups are made as names of tubes are, of up to 200 bytes and without ':'"
         raise click.UsageError(f"{' '.join(words)!r} cannot be: {why}") from None
     return text
+
+
+def _size_limits(queue: Queue, tube: bytes) -> str:
+    """
+    Say how large a job of the tube may be, and what says so.
+    """
+    limit = queue.stats().number("max-job-size")
+    server = f"the server takes jobs of up to {limit:,} bytes (its option -z)"
+    policy = _policy_of(queue, tube)
+    if "max-job-size" not in policy:
+        return server
+    own, _ = policy["max-job-size"]
+    return f"{server}, the policy of {tube.decode()} of up to {int(own):,} (max-job-size)"
+
+
+def _no_room(queue: Queue, tube: bytes) -> str:
+    """
+    Say what may have no room for one more job, and which limits the tube's policy has.
+    """
+    policy = _policy_of(queue, tube)
+    limits = [f"{key}={policy[key][0]}" for key in ROOM_KEYS if key in policy]
+    if not limits:
+        return NO_ROOM
+    stats = queue.stats_tube(tube)
+    jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
+    has = (
+        f"the policy of {tube.decode()} has {' and '.join(limits)}, and it has {told(jobs, 'job')}"
+    )
+    if "max-jobs" in policy and jobs >= int(policy["max-jobs"][0]):
+        return f"{has}: it is full"
+    return f"{has}; {NO_ROOM}"
+
+
+def _policy_of(queue: Queue, tube: bytes) -> Policy:
+    """
+    Ask for the tube's policy; there is none on some servers, or we may have no right to see it.
+    """
+    extensions = Extensions(queue)
+    try:
+        return extensions.policy(tube) if extensions.has("tube-policy") else {}
+    except Refused:
+        return {}
 
 
 def _need(extensions: Extensions, tagged: Mapping[str, str | None], at: int | None) -> None:

@@ -20,7 +20,7 @@ import pytest
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.connections import connect
 from binlog_tools.queue.batch_moving import BATCH_JOBS
-from binlog_tools.queue.server import Queue
+from binlog_tools.queue.server import NO_ROOM, Queue
 from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 from tests.tools.queue.cli.test_commands import (
@@ -509,6 +509,39 @@ def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
     for words in ("max-jobs", "max-jobs=", "max-jobs=1\r\nquit"):
         result = server.result("policy", "unruled", words)
         assert result.exit_code == 2 and "is not KEY=VALUE" in result.stderr
+
+
+def test_a_policy_that_refuses_a_job_is_named(server: Server) -> None:
+    server.run("policy", "narrow", "max-job-size=3")
+    result = server.result("put", "-t", "narrow", "too big")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert (
+        f"the server takes jobs of up to {MAX_JOB_BYTES:,} bytes (its option -z), the policy of "
+        "narrow of up to 3 (max-job-size)\n"
+    ) in result.stderr
+    server.run("put", "-t", "narrow", "big")
+
+
+def test_the_limits_of_a_policy_that_has_no_room_are_named(server: Server) -> None:
+    server.run("policy", "full", "max-jobs=1", "max-bytes=5")
+    result = server.result("put", "-t", "full", "123456")
+    assert "the policy of full has max-jobs=1 and max-bytes=5, and it has 0 jobs" in result.stderr
+    assert NO_ROOM in result.stderr
+    server.run("put", "-t", "full", "1")
+    for words, typed in (("2",), b""), (("--lines",), b"2\n3\n"):
+        result = server.result("put", "-t", "full", *words, typed=typed)
+        assert result.exit_code == 4
+        assert result.stderr.endswith(
+            "the policy of full has max-jobs=1 and max-bytes=5, and it has 1 job: it is full\n"
+        )
+
+
+def test_without_a_limit_in_a_policy_all_that_may_be_full_is_named(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0, "--max-keys", 1), tmp_path) as running:
+        server = Server(running)
+        server.run("put", "--unique", "a", "x")
+        result = server.result("put", "--unique", "b", "x")
+        assert result.exit_code == 4 and result.stderr.endswith(f"beanstalk: {NO_ROOM}\n")
 
 
 # dead
