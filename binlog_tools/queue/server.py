@@ -40,8 +40,8 @@ OF_NO_TUBE: Final = ("stats", "list-tubes", "stats-group", "list-connections", "
 
 
 NO_ROOM: Final = (
-    "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of the "
-    "server's memory, unique keys or disk (its log)"
+    "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of "
+    "the server's memory, unique keys or disk (its log)"
 )
 """What OUT_OF_MEMORY means."""
 

@@ -4,6 +4,7 @@
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -213,8 +214,11 @@ def _wrong_rule(changes: Sequence[str]) -> str:
     # It takes long to import, and is for mistakes only.
     from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
 
-    for change in changes:
-        key, _, value = change.partition("=")
+    pairs = [change.split("=", 1) for change in changes]
+    keys = Counter(key for key, _ in pairs)
+    for key, value in pairs:
+        if keys[key] > 1:
+            return f"{key} stands {keys[key]} times"
         try:
             check_rule(key, value)
         except BadRule as wrong:

@@ -294,12 +294,21 @@ def test_a_job_is_put_with_tags_and_at_a_moment(server: Server) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("put x --unique a:b", "'idp:a:b' cannot be"),
-        ("put x --unique a:4294967296", "cannot be"),
-        ("put x --group a --after a", "'grp:a aft:a' cannot be"),
+        ("put x --unique a:b", "--unique 'a:b': 'b' is no whole number"),
+        ("put x --unique a:", "--unique 'a:': '' is no whole number"),
+        ("put x --unique a:4294967296", "unique_seconds is 0 to 4294967295, not 4294967296"),
+        ("put x --unique :5", "--unique ':5': unique_seconds needs a unique_key"),
+        ("put x --concurrency a:0", "concurrency_limit is 1 to 4294967295, not 0"),
+        ("put x --group a:b", "--group 'a:b': group is not b'a:b'; it is 1 to 200 letters"),
+        ("put x --group a --after a", "--group and --after: a job of b'a' cannot wait"),
         ("put -l --unique a", "leave out --lines"),
         ("put x --at now --delay 5", "one of --at and --delay"),
-        ("put x --at never", "is no time"),
+        ("put x --at never", "is no moment to wait for: write 2026-01-31T12:00:00Z, now, +2h, or"),
+        ("put x --at 1.5", "'1.5' is no moment"),
+        ("put x --at 2h", "'2h' is no moment"),
+        ("put x --at +2", "'+2' is no moment"),
+        ("put x --at 2262-01-01", "at most 4,294,967,295 seconds (136 years) from now"),
+        ("put x --at 9999-01-01", "at most 4,294,967,295 seconds (136 years) from now"),
     ],
 )
 def test_what_cannot_be_put_is_refused_before_a_server_is_asked(words: str, message: str) -> None:
@@ -505,6 +514,11 @@ def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
     assert "there is no key 'max-fun'; keys are max-reserves, dead-letter, " in result.stderr
     result = server.result("policy", "unruled", "max-reserves=many")
     assert "max-reserves is a whole number from 1 to 4294967295, not 'many'" in result.stderr
+    result = server.result("policy", "unruled", "max-jobs=1", "rate=1", "rate=2")
+    assert (
+        "BAD_FORMAT: a key or a value is wrong, and nothing was changed: rate stands 2 times\n"
+        in result.stderr
+    )
     assert server.run("policy", "unruled") == ""
     for words in ("max-jobs", "max-jobs=", "max-jobs=1\r\nquit"):
         result = server.result("policy", "unruled", words)
