@@ -80,6 +80,8 @@ def _meaning(what: str, reply: Reply) -> str:
     first = about.split()[0]
     if command in ("stats-tube", "pause-tube", "list-jobs", "flush-tube"):
         return f": there is no tube {first}"
+    if command == "stats-group":
+        return f": the group {first} has no job, and none waits for it"
     if command in ("peek", "stats-job"):
         return f": there is no job {first}"
     return f": there is no job {first}, or not in a state for that"

@@ -119,17 +119,25 @@ def fitting(
 @options.server
 @click.option("-t", "--tube", type=options.TUBE, metavar="NAME", help="Of a tube.")
 @click.option("-j", "--job", type=options.JOB, metavar="ID", help="Of a job.")
+@click.option("-g", "--group", type=options.TUBE, metavar="NAME", help="Of a group of jobs.")
 @options.as_json
-def stats(address: Address, tube: bytes | None, job: int | None, is_json: bool) -> None:
+def stats(
+    address: Address, tube: bytes | None, job: int | None, group: bytes | None, is_json: bool
+) -> None:  # fmt: skip
     """
-    Show what the server says of itself, of a tube, or of a job.
+    Show what the server says of itself, of a tube, of a job, or of a group of jobs.
 
-    The keys are explained in docs/protocol.md, and in beanstalkd's protocol.txt.
+    The keys are explained in docs/protocol.md, those of a group in docs/extensions.md, and in
+    beanstalkd's protocol.txt.
     """
-    if tube is not None and job is not None:
-        raise click.UsageError("--tube or --job, not both")
+    if sum(each is not None for each in (tube, job, group)) > 1:
+        raise click.UsageError("only one of --tube, --job and --group")
     with options.connected(address) as queue:
-        if tube is not None:
+        if group is not None:
+            extensions = Extensions(queue)
+            extensions.need("stats-group", "it has no groups")
+            found = extensions.group(group)
+        elif tube is not None:
             found = queue.stats_tube(tube)
         else:
             found = queue.stats() if job is None else queue.stats_job(job)

@@ -93,7 +93,7 @@ def test_the_jobs_of_a_tube_are_listed(server: Server) -> None:
     assert [row[:3] for row in rows] == [
         [job, state, "65536"] for job, state in zip(put, states, strict=True)
     ]
-    assert rows[0][5:] == ["1", "0", "0", "0", "0", "0", "0", "60", "-"]
+    assert rows[0][5:] == ["1", "0", "0", "0", "0", "0", "0", "60", "-", "-"]
     assert 490 <= int(rows[2][4]) <= 500 and rows[2][11] == "500"
     found = server.documents("list", "listed", "--state", "buried", "--limit", 1)
     (only,) = found
@@ -111,6 +111,47 @@ def test_a_reserved_job_is_listed_with_the_connection_that_has_it(server: Server
     assert [each["connection"] for each in holders] == [found["connection"]]
     assert list(holders[0]["time-left"]) == [str(job)] and holders[0]["role"] == ["worker"]
     worker.close()
+
+
+def test_states_of_a_list_add_up(server: Server) -> None:
+    jobs = filled(server, "several")
+    words = ("--state", "buried", "--state", "ready")
+    listed = [line.split("\t")[0] for line in server.run("list", "several", *words).splitlines()]
+    assert listed == [*jobs["ready"], *jobs["buried"]]
+    for limit, count in (2, 2), (3, 3), (9, 4):
+        assert len(server.run("list", "several", *words, "-n", limit).splitlines()) == count
+    assert len(server.documents("list", "several", *words, "--state", "all")) == 6
+    result = server.result("list", "several", "--state", "reserved", "--state", "reserved")
+    assert result.stderr == "beanstalk: several has no reserved job\n"
+
+
+def test_a_group_is_shown_and_who_waits_for_it(server: Server) -> None:
+    first = server.run("put", "-t", "grouped", "--group", "shown", "x")
+    server.run("put", "-t", "grouped", "--after", "shown", "x")
+    rows = [line.split("\t") for line in server.run("list", "grouped").splitlines()]
+    assert [(row[1], row[-1]) for row in rows] == [("ready", "-"), ("delayed", "shown")]
+    (found,) = server.documents("stats", "--group", "shown")
+    assert (found["name"], found["pending"], found["waiting-jobs"]) == ("shown", 1, 1)
+    assert found["complete"] is False
+    server.run("delete", first.strip())
+    assert server.run("list", "grouped").split("\t")[-1] == "-\n"
+    result = server.result("stats", "--group", "shown")
+    assert result.exit_code == 4
+    assert "the group shown has no job, and none waits for it" in result.stderr
+    see_that_it_is_refused("stats --group a --tube b", "only one of --tube, --job and --group")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("move attic 5 --state ready", "--state is for --from"),
+        ("move attic 5 --count 1", "--count is for --from"),
+        ("move attic --from x --state ready --state buried", "only one can be given"),
+        ("peek -t x --state ready --state buried", "only one can be given"),
+    ],
+)
+def test_a_state_that_would_be_ignored_is_refused(words: str, message: str) -> None:
+    see_that_it_is_refused(words, message)
 
 
 def test_many_jobs_are_listed_each_once(server: Server) -> None:
@@ -319,7 +360,7 @@ def test_lines_that_come_together_are_put_together(server: Server) -> None:
     count = 5000
     numbers = b"".join(b"%d\n" % number for number in range(count))
     before = server.documents("stats")[0]["cmd-put"]
-    jobs = server.run("put", "-t", "batched", "-l", "-p", 7, "--ttr", 9, typed=numbers).split()
+    jobs = server.run("put", "-t", "batched", "-l", "--pri", 7, "--ttr", 9, typed=numbers).split()
     # The jobs of batches are not counted as commands.
     assert server.documents("stats")[0]["cmd-put"] - before < count // 2
     assert len(jobs) == count
