@@ -5,7 +5,7 @@
 import re
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
@@ -14,7 +14,7 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail
+from binlog_tools.queue.cli.exits import REFUSED, fail, warn
 from binlog_tools.queue.extensions import Extensions, Policy
 from binlog_tools.queue.server import Refused, Stats
 
@@ -194,6 +194,8 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
         if changes:
             _change_policy(extensions, tube, changes)
         found = extensions.policy(tube)
+    for sentence in _without_effect(changes, found):
+        warn(sentence)
     if is_json:
         Output(True).document({"tube": tube.decode(), **_document(found)})
     else:
@@ -232,6 +234,20 @@ def _wrong_rule(changes: Sequence[str]) -> str:
         except BadRule as wrong:
             return str(wrong)
     return ""
+
+
+def _without_effect(changes: Sequence[str], found: Policy) -> Iterator[str]:
+    """
+    Say of each value that was set and does not hold what the file of policies says instead.
+    """
+    for change in changes:
+        key, _, value = change.partition("=")
+        holds, source = found.get(key, ("-", "file"))
+        if value != "-" and source == "file":
+            yield (
+                f"{key}={value} is kept and does not count: the server's file of policies, which "
+                f"wins, has {key}={holds}"
+            )
 
 
 def _document(found: Policy) -> dict[str, object]:

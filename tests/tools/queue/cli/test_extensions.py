@@ -640,6 +640,42 @@ def test_dead_letters_are_shown_and_kicked(server: Server) -> None:
     assert [server.state(str(job)) for job in there] == ["ready", "ready"]
 
 
+def test_a_dead_letter_that_stays_is_told_with_the_reason(server: Server) -> None:
+    server.run("policy", "stays", "max-reserves=1")
+    (job,) = server.documents("put", "-t", "stays", "--unique", "k", "x")
+    with closing(Connection(server.process.port())) as worker:
+        worker.ask(b"reserve-job %d\r\n" % job["id"])
+        worker.ask(b"release %d 0 0\r\n" % job["id"])
+    server.run("put", "-t", "stays", "--unique", "k", "y")
+    result = server.result("dead", "stays", "--kick", "--yes")
+    assert (result.exit_code, result.stdout) == (1, "0 jobs kicked\n")
+    assert (
+        "1 dead letter stays, 1 with a unique key: one stays if another job of stays has that "
+        "key, or it is remembered"
+    ) in result.stderr
+
+
+def test_a_job_that_fails_for_the_last_time_is_said_to_be_dead(server: Server) -> None:
+    server.run("policy", "failing", "max-reserves=2")
+    server.run("put", "-t", "failing", "x")
+    for end in ("was given back", "was given back, and is a dead letter of failing now"):
+        result = server.result("reserve", "-t", "failing", "--exec", "exit 7")
+        assert result.exit_code == 7 and result.stderr.endswith(f" {end}\n")
+
+
+def test_a_value_that_the_file_of_policies_hides_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tubes").write_text('[mail]\nmax-reserves = 2\nrate = "-"\n')
+    with ServerProcess(ours("-p", 0, "--tubes", tmp_path / "tubes"), tmp_path) as running:
+        server = Server(running)
+        result = server.result("policy", "mail", "max-reserves=9", "rate=5", "max-jobs=7")
+        assert result.exit_code == 0
+        assert result.stderr.splitlines() == [
+            f"beanstalk: {said} is kept and does not count: the server's file of policies, which "
+            f"wins, has {holds}"
+            for said, holds in (("max-reserves=9", "max-reserves=2"), ("rate=5", "rate=-"))
+        ]
+
+
 def test_a_tube_without_dead_letters_is_told(server: Server) -> None:
     for words in (), ("--kick",):
         result = server.result("dead", "immortal", *words)
