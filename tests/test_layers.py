@@ -58,7 +58,8 @@ PURE_MODULES = (
     "server.access.guard", "server.access.quotas",
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
     "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
-    "client.reading", "client.stats", "client.tls.faults", "client.tubes", "client.pool.hashing",
+    "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
+    "client.pool.hashing",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 

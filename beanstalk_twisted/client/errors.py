@@ -8,6 +8,8 @@ All say whether the command was carried out: an `ErrorReply` is the server's wor
 from typing import ClassVar, Final
 
 from beanstalk_twisted.client.tls.faults import TlsFault
+from beanstalk_twisted.wire.grammar import MAX_U32
+from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 
 
 class ClientError(Exception):
@@ -84,12 +86,27 @@ class Draining(ErrorReply):
 
 class JobTooBig(ErrorReply):
     word = b"JOB_TOO_BIG"
-    meaning = "the body is larger than the server's max-job-size; nothing was put"
+    meaning = (
+        "the body is larger than the max-job-size of the server, or of the tube's policy; nothing "
+        "was changed"
+    )
+
+    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
+        if command == "put-batch":
+            self.meaning = (
+                "a body is larger than the max-job-size of the server, or of the tube's policy, or "
+                f"all together have more than {MAX_BATCH_BYTES:,} bytes; nothing was put"
+            )
+        super().__init__(command, job_id, tube)
 
 
 class OutOfMemory(ErrorReply):
     word = b"OUT_OF_MEMORY"
-    meaning = "the server has no room in memory or on its disk; try again later"
+    meaning = (
+        "a limit is reached: of the tube's policy (max-jobs, max-bytes), of the identity, or of "
+        "the server's memory, unique keys or disk; nothing was changed; the tube's policy and the "
+        "server's log say which"
+    )
 
 
 class Buried(ErrorReply):
@@ -129,9 +146,22 @@ class ExpectedCrlf(ErrorReply):
     meaning = "the server did not find the end of the body where it should be; nothing was put"
 
 
+_BAD_FORMS: Final = {
+    "put-at": f"the moment is more than {MAX_U32:,} seconds ahead of the server's clock; nothing "
+    "was put",
+    "tube-policy": "the server knows no such key, or the key cannot have this value; nothing was "
+    "changed; docs/extensions.md has keys and values",
+}
+"""What else than the values of a command, which are checked before, can be wrong with it."""
+
+
 class BadFormat(ErrorReply):
     word = b"BAD_FORMAT"
     meaning = "the server does not accept this form of the command"
+
+    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
+        self.meaning = _BAD_FORMS.get(command, self.meaning)
+        super().__init__(command, job_id, tube)
 
 
 class UnknownCommand(ErrorReply):

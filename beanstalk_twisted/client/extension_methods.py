@@ -103,12 +103,13 @@ class ExtensionCommands(Commands):
         """
         Put a job that is ready at that moment of the wall clock, at once if it is past.
 
-        :param unix_seconds: since 1970 UTC: ``int(moment.timestamp())`` of a `datetime`.
+        :param unix_seconds: since 1970 UTC: ``int(moment.timestamp())`` of a `datetime`; before
+            that, too, it is past.
         :return: the job's number, which says whether the job is new.
         :raise BadFormat: the moment is more than 4,294,967,295 seconds ahead.
         :raise Draining, JobTooBig, OutOfMemory: there is no job.
         """
-        args = (priority, unix_seconds, ttr, _size("put-at", body), on_wire(tags))
+        args = (priority, _moment(unix_seconds), ttr, _size("put-at", body), on_wire(tags))
         return self.send(extended.PUT_AT, args, body, _place(tube))
 
     def put_batch(
@@ -319,6 +320,14 @@ class ExtensionCommands(Commands):
         Let the server take new jobs again.
         """
         return self.send(extended.UNDRAIN)
+
+
+def _moment(unix_seconds: int) -> int:
+    """
+    Give a moment as a line can have it: all that is past is the same to the server.
+    """
+    is_before_1970 = isinstance(unix_seconds, int) and unix_seconds < 0
+    return 0 if is_before_1970 else unix_seconds
 
 
 def _size(command: str, body: object) -> int:

@@ -258,6 +258,14 @@ class Extensions:
         """
         return self._ask(tube_request(b"kick-dead", tube, bound), b"KICKED").number
 
+    # Groups.
+
+    def group(self, name: bytes) -> Stats:
+        """
+        Ask about a group: its jobs, and those that wait for it.
+        """
+        return parsed(self._ask(tube_request(b"stats-group", name), b"OK"))
+
     # The server.
 
     def drain(self) -> None:
@@ -271,6 +279,15 @@ class Extensions:
         Let the server take new jobs again.
         """
         self._ask(b"undrain\r\n", b"NOT_DRAINING")
+
+
+def group_awaited(job: Stats) -> str:
+    """
+    :param job: what `list-jobs` or `stats-job` says of it.
+    :return: the group that it waits for now; empty if it waits for none.
+    """
+    is_waiting = job["state"] == "delayed" and job["time-left"] == "0"
+    return job.get("after-group", "") if is_waiting else ""
 
 
 def can_page(tube: bytes) -> bool:

@@ -39,6 +39,13 @@ OF_NO_TUBE: Final = ("stats", "list-tubes", "stats-group", "list-connections", "
 """Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
 
 
+NO_ROOM: Final = (
+    "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of "
+    "the server's memory, unique keys or disk (its log)"
+)
+"""What OUT_OF_MEMORY means."""
+
+
 class Refused(Exception):
     """
     The server has answered, and the answer is no.
@@ -64,6 +71,8 @@ def _meaning(what: str, reply: Reply) -> str:
     command, _, about = what.partition(" ")
     if reply.name == b"DUPLICATE":
         return f": job {reply.number} has, or had, its unique key there"
+    if reply.name == b"OUT_OF_MEMORY":
+        return f": {NO_ROOM}"
     if reply.name == b"BAD_FORMAT" and command == "tube-policy":
         return ": a key or a value is wrong, and nothing was changed"
     if reply.name != b"NOT_FOUND" or not about:
@@ -71,6 +80,8 @@ def _meaning(what: str, reply: Reply) -> str:
     first = about.split()[0]
     if command in ("stats-tube", "pause-tube", "list-jobs", "flush-tube"):
         return f": there is no tube {first}"
+    if command == "stats-group":
+        return f": the group {first} has no job, and none waits for it"
     if command in ("peek", "stats-job"):
         return f": there is no job {first}"
     return f": there is no job {first}, or not in a state for that"

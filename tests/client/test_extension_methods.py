@@ -96,7 +96,8 @@ def test_a_batch_goes_into_the_tube_it_names_and_no_other_put_does() -> None:
         assert (await client.stats_job(used)).tube == "used"
         stats = await client.stats_job(later)
         assert (stats.tube, stats.state, stats.delay) == ("named", "delayed", 60)
-        assert (await client.stats_job(await client.put_at(b"", 0))).state == "ready"
+        for past in (0, -315_619_200):
+            assert (await client.stats_job(await client.put_at(b"", past))).state == "ready"
         assert await client.list_tube_used() == "used"
 
     world = World()
@@ -105,9 +106,9 @@ def test_a_batch_goes_into_the_tube_it_names_and_no_other_put_does() -> None:
 
 def test_a_batch_is_refused_as_a_whole_and_the_connection_goes_on() -> None:
     async def script(client: Client) -> None:
-        with pytest.raises(errors.JobTooBig):
+        with pytest.raises(errors.JobTooBig, match="of the tube's policy, or all together"):
             await client.put_batch([b"a", bytes(65_536), b"b"])
-        with pytest.raises(errors.BadFormat):
+        with pytest.raises(errors.BadFormat, match="the moment is more than 4,294,967,295 s"):
             await client.put_at(b"a", STARTED_S + (1 << 32) + 1)
         await client.drain()
         with pytest.raises(errors.Draining):

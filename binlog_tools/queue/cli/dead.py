@@ -62,6 +62,8 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
         _agree(extensions, min(there, bound), tube, yes)
         line.limit(LIMIT_S + there / FLUSHED_PER_S)
         kicked = extensions.kick_dead(tube, bound)
+        if kicked < min(there, bound):
+            warn(_why_some_stay(extensions, tube))
     options.show_count(kicked, "kicked", is_json)
     if not kicked:
         raise SystemExit(NOTHING)
@@ -113,6 +115,19 @@ def _agree(extensions: Extensions, count: int, tube: bytes, is_agreed: bool) -> 
         ask(what, "kick", "kicked")
     else:
         fail(NOTHING, f"{_none_of(extensions, tube)}; --yes kicks what was moved elsewhere")
+
+
+def _why_some_stay(extensions: Extensions, tube: bytes) -> str:
+    """
+    Say how many were not kicked, and how many of them have a unique key that may be taken.
+    """
+    left = [job for _, job in extensions.dead_letters(tube)]
+    with_key = sum("idempotency-key" in job for job in left)
+    stay = "dead letter stays" if len(left) == 1 else "dead letters stay"
+    return (
+        f"{len(left)} {stay}, {with_key} with a unique key: one stays if another job of "
+        f"{tube.decode()} has that key, or it is remembered; `move` takes it to another tube"
+    )
 
 
 def _none_of(extensions: Extensions, tube: bytes) -> str:

@@ -10,7 +10,7 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, fail
 from binlog_tools.queue.cli.jobs import each
-from binlog_tools.queue.extensions import Extensions
+from binlog_tools.queue.extensions import Extensions, group_awaited
 from binlog_tools.queue.server import Queue, Stats
 
 
@@ -89,7 +89,6 @@ def _delay_left_s(stats: Stats) -> int:
     """
     Find the delay with which a job stays what it is.
     """
-    waits = stats["state"] == "delayed" and "after-group" in stats and stats["time-left"] == "0"
-    if waits or stats["state"] == "buried":
+    if group_awaited(stats) or stats["state"] == "buried":
         return stats.number("delay")  # The server keeps it for later.
     return stats.number("time-left") if stats["state"] == "delayed" else 0

@@ -180,7 +180,20 @@ def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> s
         queue.bury(job.id, stats.number("pri"))
         return "buried"
     queue.release(job.id, stats.number("pri"), delay_s)
-    return "given back"
+    return f"given back{_if_dead(queue, job)}"
+
+
+def _if_dead(queue: Queue, job: Job) -> str:
+    """
+    Say of a job that was given back whether it will not be tried again, as far as can be told:
+    others may have it by now.
+    """
+    try:
+        stats = queue.stats_job(job.id)
+    except (Refused, Lost):
+        return ""
+    is_dead = stats.get("state") == "buried" and "dead-from" in stats
+    return f", and is a dead letter of {stats['dead-from']} now" if is_dead else ""
 
 
 @contextmanager

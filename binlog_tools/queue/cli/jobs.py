@@ -81,8 +81,9 @@ def _document(is_json: bool, fields: Mapping[str, object]) -> None:
 @numbers
 @options.server
 @click.option(
-    "-p", "--priority", type=options.SECONDS, help="With this priority; without it, as it is."
-)
+    "-p", "--priority", "--pri", "priority", type=options.SECONDS,
+    help="With this priority; without it, as it is.",
+)  # fmt: skip
 @options.as_json
 def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json: bool) -> None:
     """

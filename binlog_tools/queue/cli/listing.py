@@ -14,18 +14,21 @@ from binlog_tools.console.output import TABLE_ROWS, Column, Output, columns
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, fail
 from binlog_tools.queue.cli.tubes import fitting, numbers
-from binlog_tools.queue.extensions import Extensions
+from binlog_tools.queue.extensions import Extensions, group_awaited
 from binlog_tools.queue.server import STATES, Stats
 
 JOB_TITLES: Final = columns(
     "#id", "state", "#pri", "#age", "#left", "#size", "#reserves", "#timeouts", "#releases",
-    "#buries", "#kicks", "#delay", "#ttr", "#connection",
+    "#buries", "#kicks", "#delay", "#ttr", "#connection", "waits for",
 )  # fmt: skip
+WAITS_FOR: Final = "waits-for"
+"""Our word for the group that a job waits for, of those that a job of a list has."""
+
 JOB_KEYS: Final = (
     "id", "state", "pri", "age", "time-left", "size", "reserves", "timeouts", "releases",
-    "buries", "kicks", "delay", "ttr", "connection",
+    "buries", "kicks", "delay", "ttr", "connection", WAITS_FOR,
 )  # fmt: skip
-JOBS_NOT_IF_NARROW: Final = ("delay", "kicks", "ttr", "buries", "timeouts", "releases")
+JOBS_NOT_IF_NARROW: Final = ("delay", "kicks", "ttr", "buries", "timeouts", "releases", WAITS_FOR)
 """What a terminal without room is not shown, the first first."""
 
 LISTED: Final = ("all", "ready", "reserved", "delayed", "buried")
@@ -45,19 +48,22 @@ CONNECTIONS_NOT_IF_NARROW: Final = ("buffered", "watching", "time-left")
 @click.argument("tube", type=options.TUBE, default=b"default")
 @options.server
 @click.option(
-    "--state", type=click.Choice(LISTED), default=LISTED[0], show_default=True,
-    help="The jobs in this state.",
+    "--state", "states", type=click.Choice(LISTED), multiple=True, show_default=LISTED[0],
+    help="Only the jobs in this state; may be repeated.",
 )  # fmt: skip
 @click.option("-n", "--limit", type=click.IntRange(1), help="At most so many; without it, all.")
 @options.as_json
-def list_jobs(tube: bytes, address: Address, state: str, limit: int | None, is_json: bool) -> None:
+def list_jobs(
+    tube: bytes, address: Address, states: tuple[str, ...], limit: int | None, is_json: bool
+) -> None:  # fmt: skip
     """
     Show the jobs of TUBE ('default' without it), and change nothing.
 
     Ready ones stand in the order in which they are given out, delayed ones as their delays end,
     buried ones as they were buried.  Times are seconds; connection is that of who has reserved it,
-    as in `beanstalk connections`.  They are asked for page by page: a job that stays where it is
-    stands there once.
+    as in `beanstalk connections`.  A delayed job may wait for a group to end instead.
+
+    They are asked for page by page: a job that stays where it is stands there once.
 
     \b
     Examples:
@@ -65,24 +71,33 @@ def list_jobs(tube: bytes, address: Address, state: str, limit: int | None, is_j
       beanstalk list mail --state buried --limit 20 --json
     """
     found = 0
+    chosen = tuple(state for state in LISTED if state in states) or LISTED[:1]
+    if LISTED[0] in chosen:
+        chosen = LISTED[:1]
 
     def jobs() -> Iterator[Stats]:
         nonlocal found
-        for page in extensions.pages(tube, state, limit):
-            found += len(page)
-            yield from page
+        for state in chosen:
+            left = None if limit is None else limit - found
+            for page in extensions.pages(tube, state, left):
+                found += len(page)
+                yield from page
 
     with options.connected(address) as queue:
         extensions = Extensions(queue)
-        extensions.need("list-jobs", _instead(tube, state))
+        extensions.need("list-jobs", _instead(tube, chosen[0]))
         if is_json:
             for job in jobs():
                 Output(True).document({"tube": tube.decode(), **numbers(job)})
         else:
-            _table(JOB_TITLES, JOB_KEYS, JOBS_NOT_IF_NARROW, jobs())
+            _table(JOB_TITLES, JOB_KEYS, JOBS_NOT_IF_NARROW, map(_with_group, jobs()))
     if not found:
-        which = "" if state == "all" else f"{state} "
+        which = "" if chosen == LISTED[:1] else f"{' or '.join(chosen)} "
         fail(NOTHING, f"{tube.decode()} has no {which}job")
+
+
+def _with_group(job: Stats) -> Stats:
+    return Stats({**job, WAITS_FOR: group_awaited(job)})
 
 
 def _instead(tube: bytes, state: str) -> str:

@@ -55,6 +55,8 @@ def move(
     if bool(jobs) == (source is not None):
         both = ", not both" if jobs else ""
         raise click.UsageError(f"give the numbers of jobs, or --from a tube{both}")
+    if jobs and (given := options.given("state", "count")):
+        raise click.UsageError(f"{given} is for --from; the numbers of jobs are enough")
     if source == target:
         raise click.UsageError("a tube cannot be moved into itself")
     output, moved = Output(is_json), 0

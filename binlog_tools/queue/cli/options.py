@@ -138,11 +138,18 @@ def tubes(help_text: str) -> Callable[[F], F]:
 
 def state(help_text: str) -> Callable[[F], F]:
     """
-    ``--state``, one.
+    ``--state``, one; a second one is refused, as there are commands that take several.
     """
     return click.option(
-        "--state", type=click.Choice(STATES), default=STATES[0], show_default=True, help=help_text
-    )
+        "--state", type=click.Choice(STATES), default=STATES[:1], show_default=STATES[0],
+        multiple=True, callback=_only_one, help=help_text,
+    )  # fmt: skip
+
+
+def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str:
+    if len(values) > 1:
+        raise click.BadParameter("only one can be given", ctx, param)
+    return values[0]
 
 
 def interval(least_s: float, default_s: float) -> Callable[[F], F]:
@@ -160,8 +167,8 @@ lines: Final = click.option(
 )  # fmt: skip
 
 priority: Final = click.option(
-    "-p", "--priority", type=SECONDS, default=DEFAULT_PRIORITY, show_default=True,
-    help="0 is the most urgent.",
+    "-p", "--priority", "--pri", "priority", type=SECONDS, default=DEFAULT_PRIORITY,
+    show_default=True, help="0 is the most urgent.",
 )  # fmt: skip
 
 

@@ -2,23 +2,24 @@
 ``beanstalk put``.
 """
 
+import re
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.wire.grammar import ParseError
-from beanstalk_twisted.wire.tags import parse_tags
+from beanstalk_twisted.client.tags import Tags
+from beanstalk_twisted.wire.tags import write_tags
 from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.console.wording import told
-from binlog_tools.logs.quantities import NS, parse_time
+from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.lines import lines_of
@@ -27,10 +28,11 @@ from binlog_tools.queue.extensions import (
     MAX_BATCH_BYTES,
     Extensions,
     NewJob,
+    Policy,
     inserted_ids,
     put_batch_request,
 )
-from binlog_tools.queue.server import WINDOW, Queue, put_request
+from binlog_tools.queue.server import NO_ROOM, STATES, WINDOW, Queue, Refused, put_request
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG", b"NOT_INSERTED")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""
@@ -47,6 +49,24 @@ TAGS: Final[Mapping[str, str]] = {
     "unique": "idp:", "concurrency": "con:", "group": "grp:", "after": "aft:",
 }  # fmt: skip
 """Options of the command, and the tags that they are (docs/extensions.md)."""
+
+
+ROOM_KEYS: Final = ("max-jobs", "max-bytes")
+"""Of a policy: why a put may get OUT_OF_MEMORY."""
+
+
+TAG_FIELDS: Final[Mapping[str, tuple[str, str | None]]] = {
+    "unique": ("unique_key", "unique_seconds"),
+    "concurrency": ("concurrency_key", "concurrency_limit"),
+    "group": ("group", None), "after": ("after", None),
+}  # fmt: skip
+"""What these options say of the client's `Tags`: a key or group, and for keys a number."""
+
+MAX_DIGITS: Final = 20
+"""Of a number of these options; none that may be there has more than 10."""
+
+FRACTION_OR_AGO: Final = re.compile(r"\s*(?:@?[0-9]+\.[0-9]+|-?(?:[0-9.]+[smhdw])+)\s*")
+"""What other commands take for a moment: seconds with a fraction, and a time before now."""
 
 
 class Request(NamedTuple):
@@ -116,6 +136,7 @@ class Putter:
     :ivar put: how many the server has taken.
     :ivar refused: how many it has not.
     :ivar too_big: how many of those for their size.
+    :ivar is_full: whether the last one was for want of room.
     """
 
     def __init__(
@@ -130,6 +151,7 @@ class Putter:
         self.put = 0
         self.refused = 0
         self.too_big = 0
+        self.is_full = False
         self._queue = queue
         self._requests = requests
         self._of_lines = of_lines
@@ -182,6 +204,7 @@ class Putter:
         self.refused += len(sizes)
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
         self.too_big += reply.name == b"JOB_TOO_BIG"
+        self.is_full = reply.name == b"OUT_OF_MEMORY"
         which = f"line {first} of the input" if self._of_lines else "the job"
         if len(sizes) > 1:
             which = f"lines {first} to {self._answered_lines} of the input"
@@ -214,8 +237,8 @@ class Putter:
     help="Seconds that a worker has for it.",
 )
 @click.option(
-    "--at", type=Parsed("time", lambda text: -(-parse_time(text, time.time_ns()) // NS)),
-    help="Not before this moment: 2026-01-31T12:00:00Z, or seconds since 1970.",
+    "--at", type=Parsed("time", lambda text: moment_s(text, time.time_ns())),
+    help="Not before this moment: 2026-01-31T12:00:00Z, +2h, or seconds since 1970.",
 )  # fmt: skip
 @click.option(
     "--unique", metavar="KEY[:S]",
@@ -285,8 +308,9 @@ def put(
             putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
         if putter.too_big:
-            limit = queue.stats().number("max-job-size")
-            warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
+            warn(_size_limits(queue, tube))
+        if putter.is_full:
+            warn(_no_room(queue, tube))
     if putter.refused:
         raise SystemExit(REFUSED)
 
@@ -295,15 +319,106 @@ def _tags(tagged: Mapping[str, str | None]) -> bytes:
     """
     :return: the tags of the options that were given, as on the line; empty for none.
     """
-    words = [TAGS[name] + value for name, value in tagged.items() if value is not None]
-    text = " ".join(words).encode("utf-8", "surrogateescape")
+    given = {name: value for name, value in tagged.items() if value is not None}
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        own = _tag_fields(name, value)
+        _checked(f"--{name} {value!r}", own)
+        fields |= own
+    if not fields:
+        return b""
+    return write_tags(_checked(" and ".join(f"--{name}" for name in given), fields).for_wire())
+
+
+def _tag_fields(name: str, value: str) -> dict[str, Any]:
+    """
+    :return: what an option says, as the client's `Tags` has it.
+    """
+    key_field, number_field = TAG_FIELDS[name]
+    key, colon, number = value, "", ""
+    if number_field is not None:
+        key, colon, number = value.partition(":")
+    fields: dict[str, Any] = {key_field: key.encode("utf-8", "surrogateescape")}
+    if colon and number_field is not None:
+        if not (number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS):
+            raise click.UsageError(f"--{name} {value!r}: {number!r} is no whole number")
+        fields[number_field] = int(number)
+    return fields
+
+
+def _checked(said: str, fields: Mapping[str, Any]) -> Tags:
+    """
+    :param said: the options, as they were given.
+    """
     try:
-        if text:
-            parse_tags(b" " + text)
-    except (ParseError, ValueError):
-        why = "keys and groups are made as names of tubes are, of up to 200 bytes and without ':'"
-        raise click.UsageError(f"{' '.join(words)!r} cannot be: {why}") from None
-    return text
+        return Tags(**fields)
+    except ValueError as wrong:
+        raise click.UsageError(f"{said}: {str(wrong).removeprefix('tags: ')}") from None
+
+
+def moment_s(text: str, now_ns: int) -> int:
+    """
+    Read the moment at which a job is to be ready, for `put-at`.
+
+    :return: seconds since 1970; 0 for all that is before: what is past is ready at once.
+    :raise ValueError: it is no moment, or is later than a delay can say.
+    """
+    try:
+        if text.startswith("+"):
+            moment_ns = now_ns + parse_duration(text.removeprefix("+"))
+        else:
+            moment_ns = parse_time(text, now_ns)
+    except ValueError:
+        moment_ns = None
+    is_other = FRACTION_OR_AGO.fullmatch(text) is not None
+    if moment_ns is None or is_other or moment_ns > now_ns + options.MAX_U32 * NS:
+        raise ValueError(
+            f"{text!r} is no moment to wait for: write 2026-01-31T12:00:00Z, now, +2h, or whole "
+            f"seconds since 1970; at most {options.MAX_U32:,} seconds (136 years) from now"
+        )
+    return max(0, -(-moment_ns // NS))
+
+
+def _size_limits(queue: Queue, tube: bytes) -> str:
+    """
+    Say how large a job of the tube may be, and what says so.
+    """
+    limit = queue.stats().number("max-job-size")
+    server = f"the server takes jobs of up to {limit:,} bytes (its option -z)"
+    policy = _policy_of(queue, tube)
+    if "max-job-size" not in policy:
+        return server
+    own, _ = policy["max-job-size"]
+    return f"{server}, the policy of {tube.decode()} of up to {int(own):,} (max-job-size)"
+
+
+def _no_room(queue: Queue, tube: bytes) -> str:
+    """
+    Say what may have no room for one more job, and which limits the tube's policy has.
+    """
+    policy = _policy_of(queue, tube)
+    limits = [f"{key}={policy[key][0]}" for key in ROOM_KEYS if key in policy]
+    if not limits:
+        return NO_ROOM
+    stats = queue.stats_tube(tube)
+    jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
+    has = (
+        f"the policy of {tube.decode()} has {' and '.join(limits)}, and it has {told(jobs, 'job')}"
+    )
+    if "max-jobs" in policy and jobs >= int(policy["max-jobs"][0]):
+        return f"{has}: it is full"
+    return f"{has}; {NO_ROOM}"
+
+
+def _policy_of(queue: Queue, tube: bytes) -> Policy:
+    """
+    Ask for the tube's policy; there is none on some servers, or we may have no right to see it.
+    """
+    extensions = Extensions(queue)
+    try:
+        return extensions.policy(tube) if extensions.has("tube-policy") else {}
+    except Refused:
+        return {}
 
 
 def _need(extensions: Extensions, tagged: Mapping[str, str | None], at: int | None) -> None:

@@ -4,7 +4,8 @@
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
@@ -13,7 +14,7 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail
+from binlog_tools.queue.cli.exits import REFUSED, fail, warn
 from binlog_tools.queue.extensions import Extensions, Policy
 from binlog_tools.queue.server import Refused, Stats
 
@@ -118,17 +119,25 @@ def fitting(
 @options.server
 @click.option("-t", "--tube", type=options.TUBE, metavar="NAME", help="Of a tube.")
 @click.option("-j", "--job", type=options.JOB, metavar="ID", help="Of a job.")
+@click.option("-g", "--group", type=options.TUBE, metavar="NAME", help="Of a group of jobs.")
 @options.as_json
-def stats(address: Address, tube: bytes | None, job: int | None, is_json: bool) -> None:
+def stats(
+    address: Address, tube: bytes | None, job: int | None, group: bytes | None, is_json: bool
+) -> None:  # fmt: skip
     """
-    Show what the server says of itself, of a tube, or of a job.
+    Show what the server says of itself, of a tube, of a job, or of a group of jobs.
 
-    The keys are explained in docs/protocol.md, and in beanstalkd's protocol.txt.
+    The keys are explained in docs/protocol.md, those of a group in docs/extensions.md, and in
+    beanstalkd's protocol.txt.
     """
-    if tube is not None and job is not None:
-        raise click.UsageError("--tube or --job, not both")
+    if sum(each is not None for each in (tube, job, group)) > 1:
+        raise click.UsageError("only one of --tube, --job and --group")
     with options.connected(address) as queue:
-        if tube is not None:
+        if group is not None:
+            extensions = Extensions(queue)
+            extensions.need("stats-group", "it has no groups")
+            found = extensions.group(group)
+        elif tube is not None:
             found = queue.stats_tube(tube)
         else:
             found = queue.stats() if job is None else queue.stats_job(job)
@@ -185,6 +194,8 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
         if changes:
             _change_policy(extensions, tube, changes)
         found = extensions.policy(tube)
+    for sentence in _without_effect(changes, found):
+        warn(sentence)
     if is_json:
         Output(True).document({"tube": tube.decode(), **_document(found)})
     else:
@@ -213,13 +224,30 @@ def _wrong_rule(changes: Sequence[str]) -> str:
     # It takes long to import, and is for mistakes only.
     from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
 
-    for change in changes:
-        key, _, value = change.partition("=")
+    pairs = [change.split("=", 1) for change in changes]
+    keys = Counter(key for key, _ in pairs)
+    for key, value in pairs:
+        if keys[key] > 1:
+            return f"{key} stands {keys[key]} times"
         try:
             check_rule(key, value)
         except BadRule as wrong:
             return str(wrong)
     return ""
+
+
+def _without_effect(changes: Sequence[str], found: Policy) -> Iterator[str]:
+    """
+    Say of each value that was set and does not hold what the file of policies says instead.
+    """
+    for change in changes:
+        key, _, value = change.partition("=")
+        holds, source = found.get(key, ("-", "file"))
+        if value != "-" and source == "file":
+            yield (
+                f"{key}={value} is kept and does not count: the server's file of policies, which "
+                f"wins, has {key}={holds}"
+            )
 
 
 def _document(found: Policy) -> dict[str, object]:

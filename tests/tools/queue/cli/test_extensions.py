@@ -20,7 +20,7 @@ import pytest
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.connections import connect
 from binlog_tools.queue.batch_moving import BATCH_JOBS
-from binlog_tools.queue.server import Queue
+from binlog_tools.queue.server import NO_ROOM, Queue
 from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 from tests.tools.queue.cli.test_commands import (
@@ -93,7 +93,7 @@ def test_the_jobs_of_a_tube_are_listed(server: Server) -> None:
     assert [row[:3] for row in rows] == [
         [job, state, "65536"] for job, state in zip(put, states, strict=True)
     ]
-    assert rows[0][5:] == ["1", "0", "0", "0", "0", "0", "0", "60", "-"]
+    assert rows[0][5:] == ["1", "0", "0", "0", "0", "0", "0", "60", "-", "-"]
     assert 490 <= int(rows[2][4]) <= 500 and rows[2][11] == "500"
     found = server.documents("list", "listed", "--state", "buried", "--limit", 1)
     (only,) = found
@@ -111,6 +111,47 @@ def test_a_reserved_job_is_listed_with_the_connection_that_has_it(server: Server
     assert [each["connection"] for each in holders] == [found["connection"]]
     assert list(holders[0]["time-left"]) == [str(job)] and holders[0]["role"] == ["worker"]
     worker.close()
+
+
+def test_states_of_a_list_add_up(server: Server) -> None:
+    jobs = filled(server, "several")
+    words = ("--state", "buried", "--state", "ready")
+    listed = [line.split("\t")[0] for line in server.run("list", "several", *words).splitlines()]
+    assert listed == [*jobs["ready"], *jobs["buried"]]
+    for limit, count in (2, 2), (3, 3), (9, 4):
+        assert len(server.run("list", "several", *words, "-n", limit).splitlines()) == count
+    assert len(server.documents("list", "several", *words, "--state", "all")) == 6
+    result = server.result("list", "several", "--state", "reserved", "--state", "reserved")
+    assert result.stderr == "beanstalk: several has no reserved job\n"
+
+
+def test_a_group_is_shown_and_who_waits_for_it(server: Server) -> None:
+    first = server.run("put", "-t", "grouped", "--group", "shown", "x")
+    server.run("put", "-t", "grouped", "--after", "shown", "x")
+    rows = [line.split("\t") for line in server.run("list", "grouped").splitlines()]
+    assert [(row[1], row[-1]) for row in rows] == [("ready", "-"), ("delayed", "shown")]
+    (found,) = server.documents("stats", "--group", "shown")
+    assert (found["name"], found["pending"], found["waiting-jobs"]) == ("shown", 1, 1)
+    assert found["complete"] is False
+    server.run("delete", first.strip())
+    assert server.run("list", "grouped").split("\t")[-1] == "-\n"
+    result = server.result("stats", "--group", "shown")
+    assert result.exit_code == 4
+    assert "the group shown has no job, and none waits for it" in result.stderr
+    see_that_it_is_refused("stats --group a --tube b", "only one of --tube, --job and --group")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("move attic 5 --state ready", "--state is for --from"),
+        ("move attic 5 --count 1", "--count is for --from"),
+        ("move attic --from x --state ready --state buried", "only one can be given"),
+        ("peek -t x --state ready --state buried", "only one can be given"),
+    ],
+)
+def test_a_state_that_would_be_ignored_is_refused(words: str, message: str) -> None:
+    see_that_it_is_refused(words, message)
 
 
 def test_many_jobs_are_listed_each_once(server: Server) -> None:
@@ -294,12 +335,21 @@ def test_a_job_is_put_with_tags_and_at_a_moment(server: Server) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("put x --unique a:b", "'idp:a:b' cannot be"),
-        ("put x --unique a:4294967296", "cannot be"),
-        ("put x --group a --after a", "'grp:a aft:a' cannot be"),
+        ("put x --unique a:b", "--unique 'a:b': 'b' is no whole number"),
+        ("put x --unique a:", "--unique 'a:': '' is no whole number"),
+        ("put x --unique a:4294967296", "unique_seconds is 0 to 4294967295, not 4294967296"),
+        ("put x --unique :5", "--unique ':5': unique_seconds needs a unique_key"),
+        ("put x --concurrency a:0", "concurrency_limit is 1 to 4294967295, not 0"),
+        ("put x --group a:b", "--group 'a:b': group is not b'a:b'; it is 1 to 200 letters"),
+        ("put x --group a --after a", "--group and --after: a job of b'a' cannot wait"),
         ("put -l --unique a", "leave out --lines"),
         ("put x --at now --delay 5", "one of --at and --delay"),
-        ("put x --at never", "is no time"),
+        ("put x --at never", "is no moment to wait for: write 2026-01-31T12:00:00Z, now, +2h, or"),
+        ("put x --at 1.5", "'1.5' is no moment"),
+        ("put x --at 2h", "'2h' is no moment"),
+        ("put x --at +2", "'+2' is no moment"),
+        ("put x --at 2262-01-01", "at most 4,294,967,295 seconds (136 years) from now"),
+        ("put x --at 9999-01-01", "at most 4,294,967,295 seconds (136 years) from now"),
     ],
 )
 def test_what_cannot_be_put_is_refused_before_a_server_is_asked(words: str, message: str) -> None:
@@ -310,7 +360,7 @@ def test_lines_that_come_together_are_put_together(server: Server) -> None:
     count = 5000
     numbers = b"".join(b"%d\n" % number for number in range(count))
     before = server.documents("stats")[0]["cmd-put"]
-    jobs = server.run("put", "-t", "batched", "-l", "-p", 7, "--ttr", 9, typed=numbers).split()
+    jobs = server.run("put", "-t", "batched", "-l", "--pri", 7, "--ttr", 9, typed=numbers).split()
     # The jobs of batches are not counted as commands.
     assert server.documents("stats")[0]["cmd-put"] - before < count // 2
     assert len(jobs) == count
@@ -505,10 +555,48 @@ def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
     assert "there is no key 'max-fun'; keys are max-reserves, dead-letter, " in result.stderr
     result = server.result("policy", "unruled", "max-reserves=many")
     assert "max-reserves is a whole number from 1 to 4294967295, not 'many'" in result.stderr
+    result = server.result("policy", "unruled", "max-jobs=1", "rate=1", "rate=2")
+    assert (
+        "BAD_FORMAT: a key or a value is wrong, and nothing was changed: rate stands 2 times\n"
+        in result.stderr
+    )
     assert server.run("policy", "unruled") == ""
     for words in ("max-jobs", "max-jobs=", "max-jobs=1\r\nquit"):
         result = server.result("policy", "unruled", words)
         assert result.exit_code == 2 and "is not KEY=VALUE" in result.stderr
+
+
+def test_a_policy_that_refuses_a_job_is_named(server: Server) -> None:
+    server.run("policy", "narrow", "max-job-size=3")
+    result = server.result("put", "-t", "narrow", "too big")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert (
+        f"the server takes jobs of up to {MAX_JOB_BYTES:,} bytes (its option -z), the policy of "
+        "narrow of up to 3 (max-job-size)\n"
+    ) in result.stderr
+    server.run("put", "-t", "narrow", "big")
+
+
+def test_the_limits_of_a_policy_that_has_no_room_are_named(server: Server) -> None:
+    server.run("policy", "full", "max-jobs=1", "max-bytes=5")
+    result = server.result("put", "-t", "full", "123456")
+    assert "the policy of full has max-jobs=1 and max-bytes=5, and it has 0 jobs" in result.stderr
+    assert NO_ROOM in result.stderr
+    server.run("put", "-t", "full", "1")
+    for words, typed in (("2",), b""), (("--lines",), b"2\n3\n"):
+        result = server.result("put", "-t", "full", *words, typed=typed)
+        assert result.exit_code == 4
+        assert result.stderr.endswith(
+            "the policy of full has max-jobs=1 and max-bytes=5, and it has 1 job: it is full\n"
+        )
+
+
+def test_without_a_limit_in_a_policy_all_that_may_be_full_is_named(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0, "--max-keys", 1), tmp_path) as running:
+        server = Server(running)
+        server.run("put", "--unique", "a", "x")
+        result = server.result("put", "--unique", "b", "x")
+        assert result.exit_code == 4 and result.stderr.endswith(f"beanstalk: {NO_ROOM}\n")
 
 
 # dead
@@ -550,6 +638,42 @@ def test_dead_letters_are_shown_and_kicked(server: Server) -> None:
     assert server.state(str(here)) == "ready"
     assert server.documents("dead", "mortal", "--kick", "-y") == [{"v": 1, "kicked": 2}]
     assert [server.state(str(job)) for job in there] == ["ready", "ready"]
+
+
+def test_a_dead_letter_that_stays_is_told_with_the_reason(server: Server) -> None:
+    server.run("policy", "stays", "max-reserves=1")
+    (job,) = server.documents("put", "-t", "stays", "--unique", "k", "x")
+    with closing(Connection(server.process.port())) as worker:
+        worker.ask(b"reserve-job %d\r\n" % job["id"])
+        worker.ask(b"release %d 0 0\r\n" % job["id"])
+    server.run("put", "-t", "stays", "--unique", "k", "y")
+    result = server.result("dead", "stays", "--kick", "--yes")
+    assert (result.exit_code, result.stdout) == (1, "0 jobs kicked\n")
+    assert (
+        "1 dead letter stays, 1 with a unique key: one stays if another job of stays has that "
+        "key, or it is remembered"
+    ) in result.stderr
+
+
+def test_a_job_that_fails_for_the_last_time_is_said_to_be_dead(server: Server) -> None:
+    server.run("policy", "failing", "max-reserves=2")
+    server.run("put", "-t", "failing", "x")
+    for end in ("was given back", "was given back, and is a dead letter of failing now"):
+        result = server.result("reserve", "-t", "failing", "--exec", "exit 7")
+        assert result.exit_code == 7 and result.stderr.endswith(f" {end}\n")
+
+
+def test_a_value_that_the_file_of_policies_hides_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tubes").write_text('[mail]\nmax-reserves = 2\nrate = "-"\n')
+    with ServerProcess(ours("-p", 0, "--tubes", tmp_path / "tubes"), tmp_path) as running:
+        server = Server(running)
+        result = server.result("policy", "mail", "max-reserves=9", "rate=5", "max-jobs=7")
+        assert result.exit_code == 0
+        assert result.stderr.splitlines() == [
+            f"beanstalk: {said} is kept and does not count: the server's file of policies, which "
+            f"wins, has {holds}"
+            for said, holds in (("max-reserves=9", "max-reserves=2"), ("rate=5", "rate=-"))
+        ]
 
 
 def test_a_tube_without_dead_letters_is_told(server: Server) -> None:
