@@ -27,6 +27,7 @@ class Call(NamedTuple):
     :ivar body: at most `channel.MAX_BODY_BYTES`.
     :ivar peer: the client's address and port, in words; empty if it has none.
     :ivar known: what is known of the client, where rights are asked for.
+    :ivar is_secure: whether it came over TLS that ends here.
     """
 
     parameters: Mapping[str, str] = {}
@@ -35,6 +36,7 @@ class Call(NamedTuple):
     body: bytes = b""
     peer: str = ""
     known: Known | None = None
+    is_secure: bool = False
 
 
 class Document(NamedTuple):

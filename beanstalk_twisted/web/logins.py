@@ -61,11 +61,14 @@ class Logins:
         # By a digest of the secret: how long a look-up takes says nothing of a secret.
         self._logins: dict[bytes, _Login] = {}
 
-    def begin(self, shown: TokenHash, headers: Mapping[str, str]) -> str:
+    def begin(
+        self, shown: TokenHash, headers: Mapping[str, str], *, is_secure: bool = False
+    ) -> str:
         """
         Log somebody in.
 
         :param shown: the hash of the token that they have.
+        :param is_secure: whether the connection itself is TLS.
         :return: the header Set-Cookie.
         """
         now = self._seconds()
@@ -75,7 +78,7 @@ class Logins:
             del live[mark]
         secret = base64.urlsafe_b64encode(self._chance(SECRET_BYTES)).decode().rstrip("=")
         self._logins = {**live, _mark(secret): _Login(shown, now + LOGIN_S)}
-        return _set(headers, secret)
+        return _set(headers, secret, is_secure=is_secure)
 
     def find(self, headers: Mapping[str, str], rules: AccessRules) -> TokenHash | None:
         """
@@ -90,14 +93,15 @@ class Logins:
         found = self._logins.get(_mark(secret_in(headers)))
         return found.shown if found is not None and found.ends_at > self._seconds() else None
 
-    def end(self, headers: Mapping[str, str]) -> str:
+    def end(self, headers: Mapping[str, str], *, is_secure: bool = False) -> str:
         """
         Log a browser out.
 
+        :param is_secure: whether the connection itself is TLS.
         :return: the header Set-Cookie.
         """
         self._logins.pop(_mark(secret_in(headers)), None)
-        return _set(headers, "") + "; Max-Age=0"
+        return _set(headers, "", is_secure=is_secure) + "; Max-Age=0"
 
 
 def secret_in(headers: Mapping[str, str]) -> str:
@@ -122,10 +126,10 @@ def _name(headers: Mapping[str, str]) -> str:
     return f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
 
 
-def _set(headers: Mapping[str, str], value: str) -> str:
+def _set(headers: Mapping[str, str], value: str, *, is_secure: bool) -> str:
     """
-    Over TLS, a proxy's too, a browser names an origin that says so.
+    Over the TLS of a proxy, a browser names an origin that says so.
     """
-    if headers.get("origin", "").startswith("https://"):
+    if is_secure or headers.get("origin", "").startswith("https://"):
         return f"{SECURE}{_name(headers)}={value}; {ATTRIBUTES}; Secure"
     return f"{_name(headers)}={value}; {ATTRIBUTES}"

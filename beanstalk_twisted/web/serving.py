@@ -88,11 +88,14 @@ def _logins(logins: Logins) -> Operations:
         Whoever is known without a token needs no login.
         """
         shown = None if call.known is None else call.known.shown
-        cookie = {} if shown is None else {"Set-Cookie": logins.begin(shown, call.headers)}
-        return json_document({})._replace(headers=cookie)
+        if shown is None:
+            return json_document({})
+        cookie = logins.begin(shown, call.headers, is_secure=call.is_secure)
+        return json_document({})._replace(headers={"Set-Cookie": cookie})
 
     def end(call: Call) -> Document:
-        return json_document({})._replace(headers={"Set-Cookie": logins.end(call.headers)})
+        cookie = logins.end(call.headers, is_secure=call.is_secure)
+        return json_document({})._replace(headers={"Set-Cookie": cookie})
 
     return {"beginLogin": begin, "endLogin": end}
 

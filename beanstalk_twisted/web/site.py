@@ -11,10 +11,11 @@ from urllib.parse import parse_qsl
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IProtocolNegotiationFactory, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
+from zope.interface import implementer
 
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.access.tokens import TokenHash
@@ -138,7 +139,8 @@ class SiteRequest(BoundedRequest):
         if route.method == "POST":
             _check_post(route, headers, site.settings.may_write)
         peer = "" if self._who == UNIX_SOCKET else self._who
-        call = Call(parameters, _fields(query, route), headers, self.content.getvalue(), peer)
+        fields, body = _fields(query, route), self.content.getvalue()
+        call = Call(parameters, fields, headers, body, peer, is_secure=bool(self.isSecure()))
         if route.writes and peer:
             site.begin(peer)
         access = site.access()
@@ -294,6 +296,7 @@ def _known_fields(route: Route) -> str:
     return f"known are {', '.join(route.query)}" if route.query else "this path takes none"
 
 
+@implementer(IProtocolNegotiationFactory)
 class Site(HTTPFactory):
     """
     The endpoint: HTTP/1.1 on any number of ports.

@@ -111,6 +111,16 @@ class TlsServer:
             with problem:
                 return problem.code, problem.read()
 
+    def cookie_of_logout(self) -> str:
+        """
+        Log out without a header Origin, as programs do.
+        """
+        url = f"https://127.0.0.1:{self.process.port_of('TLS, HTTP, changes allowed')}/logout"
+        request = urllib.request.Request(url, b"{}", {"X-Beanstalk-Request": "1"})
+        context = client_context(self.certificates.ca)
+        with urllib.request.urlopen(request, timeout=LIMIT_S, context=context) as reply:
+            return str(reply.headers["Set-Cookie"])
+
 
 @contextmanager
 def serving(certificates: Certificates, folder: Path, *options: object) -> Iterator[TlsServer]:
@@ -246,12 +256,38 @@ def test_the_console_is_served_over_tls(certificates: Certificates, tmp_path: Pa
     with serving(certificates, tmp_path) as server:
         assert server.ask_http("/healthz") == (200, b"ok\n")
         assert b"<html" in server.ask_http("/")[1]
+        assert "; Secure" in server.cookie_of_logout()
         port = server.process.port_of("TLS, HTTP, changes allowed")
         put = ("/api/v1/tubes/mail/jobs", {"body": "hello"})
         ours = {"x-beanstalk-request": "1", "Origin": f"https://127.0.0.1:{port}"}
         assert server.ask_http(*put, **ours)[0] == 200
         for wrong in ({"Origin": "https://elsewhere.example.org"}, {"Host": "elsewhere"}):
             assert server.ask_http(*put, **{**ours, **wrong})[0] in (403, 421)
+
+
+def test_each_encrypted_endpoint_greets_clients_as_browsers_do(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    pem = certificates.server
+    own = f"ssl:0:privateKey={pem}:certKey={pem}:interface=127.0.0.1"
+    with ServerProcess(
+        ours_at_once(
+            "--listen", f"tls:0:{pem.parent}:interface=127.0.0.1", "--listen", own,
+            "--http", f"tls:0:{pem.parent}", "--http", own,
+        ), tmp_path,
+    ) as process:  # fmt: skip
+        process.wait_for("HTTP, read-only")
+        for words in ("TLS", "", "TLS, HTTP, read-only", "HTTP, read-only"):
+            context = client_context(certificates.ca)
+            if words:
+                # The queue behind Twisted's `ssl:` has no name for it to agree upon.
+                context.set_alpn_protocols(["h2", "http/1.1"])
+            client = TlsConnection(process.port_of(words) if words else process.port(), context)
+            http = words.endswith("HTTP, read-only")
+            client.send(b"GET /healthz HTTP/1.0\r\n\r\n" if http else b"list-tube-used\r\n")
+            expected = b"HTTP/1.0 200 OK\r\n" if http else b"USING default\r\n"
+            assert client.reply().replace(b"HTTP/1.1", b"HTTP/1.0") == expected
+            client.close()
 
 
 def test_a_start_with_wrong_files_ends_with_one_sentence(

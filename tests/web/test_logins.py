@@ -10,6 +10,8 @@ from itertools import count
 from typing import Any
 
 import pytest
+from twisted.internet.interfaces import ISSLTransport
+from zope.interface import implementer
 
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.server.access.authentication import InlineHashing
@@ -17,7 +19,7 @@ from beanstalk_twisted.web.guards import CHALLENGE, QUIET_CHALLENGE
 from beanstalk_twisted.web.live import TICK_S
 from beanstalk_twisted.web.logins import ATTRIBUTES, COOKIE, LOGIN_S, MAX_LOGINS, Logins, secret_in
 from tests.server.access.meeting import HASH, OTHER_HASH, TOKEN, guarded, rules
-from tests.web.browsing import Browser, Reply, browse, parsed
+from tests.web.browsing import Browser, Reply, WebTransport, browse, parsed
 
 HOST = {"host": "localhost:9300"}
 OWN = {**HOST, "x-beanstalk-request": "1", "origin": "http://localhost:9300"}
@@ -91,6 +93,32 @@ def test_over_tls_it_goes_over_tls_alone(host: str) -> None:
     cookie = logins().begin(HASH, headers)
     assert cookie.startswith(f"__Host-{COOKIE}") and cookie.endswith("; Secure")
     assert secret_in({"host": host, "cookie": cookie.partition(";")[0]}) == "A" * 43
+
+
+@implementer(ISSLTransport)
+class TlsTransport(WebTransport):
+    """
+    Says that it is encrypted.
+    """
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """
+        There is no TCP below.
+        """
+
+    setTcpKeepAlive = setTcpNoDelay
+
+
+def test_over_tls_that_ends_here_no_header_has_to_say_so() -> None:
+    console = Console()
+    transport = TlsTransport()
+    transport.protocol = channel = console.browser.channel.factory.buildProtocol(transport.address)
+    channel.makeConnection(transport)
+    console.browser.transport, console.browser.channel = transport, channel
+    bare = {**HOST, **SHOWN, "x-beanstalk-request": "1"}
+    for path in ("/login", "/logout"):
+        cookie = console.ask("POST", path, bare).headers["set-cookie"]
+        assert cookie.startswith(f"__Host-{COOKIE}-9300=") and "; Secure" in cookie
 
 
 @pytest.mark.parametrize(
