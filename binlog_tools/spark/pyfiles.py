@@ -21,6 +21,9 @@ OF_THE_SERVER: Final = (
 )  # fmt: skip
 """Modules beside those that read logs: the sink reads addresses, and what a server says."""
 
+PACKAGES: Final = ("beanstalk_twisted/binlog", "beanstalk_twisted/object_storage", "binlog_tools")
+"""All modules of these, but for the commands."""
+
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LEFT_OUT: Final = ("cli", "__pycache__")
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
@@ -33,7 +36,7 @@ def members() -> Iterator[Path]:
     """
     for module in OF_THE_SERVER:
         yield Path("beanstalk_twisted", module)
-    for package in ("beanstalk_twisted/binlog", "binlog_tools"):
+    for package in PACKAGES:
         for path in sorted((_ROOT / package).rglob("*.py")):
             inside = path.relative_to(_ROOT)
             if not set(inside.parts) & set(_LEFT_OUT):

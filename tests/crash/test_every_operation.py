@@ -39,7 +39,7 @@ CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 TUBE_DEF: Final = 32
 TRIM: Final = 48
 
-EXTENSIONS: Final = {"move-job": 9, "update-job": 9, "tube-policy": 9, "kick-dead": 2}
+EXTENSIONS: Final = {"move-job": 9, "update-job": 9, "tube-policy": 9, "kick-dead": 1}
 """Commands that beanstalkd does not have, and how often each has done something, at least."""
 
 LIVES: Final = 8
