@@ -258,7 +258,7 @@ class Commands(Model):
         """
         :param most: so many jobs, in their order, are deleted before it ends for good.
         """
-        states = ["ready", "delayed", "buried"] if state in ("", "all") else [state]
+        states = ["delayed", "buried", "ready"] if state in ("", "all") else [state]
         flushed = [job for each in states for job in self.of(tube, each)][:most]
         for job in flushed:
             self.drop(job)

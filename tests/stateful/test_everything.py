@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.sampling import share
 from tests.stateful.scenes import Scenes
 
-ALL_EXAMPLES = 100
+ALL_EXAMPLES = 300
 EXAMPLES = share(ALL_EXAMPLES, 10)
 
 STEPS = 50
