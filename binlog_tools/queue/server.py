@@ -73,6 +73,8 @@ def _meaning(what: str, reply: Reply) -> str:
         return f": job {reply.number} has, or had, its unique key there"
     if reply.name == b"OUT_OF_MEMORY":
         return f": {NO_ROOM}"
+    if reply.name == b"JOB_TOO_BIG":
+        return ": the body is larger than the max-job-size of the server, or of the tube's policy"
     if reply.name == b"BAD_FORMAT" and command == "tube-policy":
         return ": a key or a value is wrong, and nothing was changed"
     if reply.name != b"NOT_FOUND" or not about:

@@ -270,8 +270,13 @@ def test_the_policy_of_a_tube_is_shown_and_changed() -> None:
         assert stats.dead_reason == "release" and stats.dead_at > 0
         assert await client.kick_dead("t", 9) == 1
         assert (await client.stats_job(number)).state == "ready"
-        with pytest.raises(errors.BadFormat):
+        with pytest.raises(errors.BadFormat, match="no such key, or the key cannot have this"):
             await client.tube_policy("t", {"max-reserves": 0})
+        await client.tube_policy("t", {"max-jobs": 0, "max-job-size": 1})
+        with pytest.raises(errors.OutOfMemory, match="a limit is reached: of the tube's policy"):
+            await client.put(b"1", tube="t")
+        with pytest.raises(errors.JobTooBig, match="of the server, or of the tube's policy; not"):
+            await client.put(b"12", tube="t")
 
     world = World()
     world.run(script(world.client()))

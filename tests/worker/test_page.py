@@ -139,7 +139,7 @@ def test_the_file_of_schedules_of_the_page_is_one(tmp_path: Path) -> None:
 def test_runs_are_missed_as_the_page_tells() -> None:
     text = " ".join(section(PAGE, "Recurring jobs").split())
     assert f"1 to {schedule.MAX_NAME} bytes" in text
-    assert f"up to {schedule.MAX_CATCH_UP_S:,} |" in text
+    assert f"{schedule.LATE_S} to {schedule.MAX_CATCH_UP_S:,} |" in text
     assert f"cannot be put within {schedule.LATE_S} seconds" in text
     assert f"(the newest {schedule.MAX_MISSED:,})" in text
     assert f"tried again after {recurring.RETRY_S:g} seconds" in text

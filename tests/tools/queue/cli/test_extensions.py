@@ -527,7 +527,8 @@ def test_what_cannot_be_edited_is_told(server: Server) -> None:
     assert server.documents("peek", job)[0]["body"] == ""
     big = b"x" * (MAX_JOB_BYTES + 1)
     result = server.result("edit", job, "--body", "-", typed=big)
-    assert result.exit_code == 4 and "JOB_TOO_BIG" in result.stderr
+    assert result.exit_code == 4
+    assert "JOB_TOO_BIG: the body is larger than the max-job-size of the s" in result.stderr
     see_that_it_is_refused("edit 5", "say what to change")
 
 
