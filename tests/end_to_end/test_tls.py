@@ -255,6 +255,10 @@ def test_handshakes_count_as_connections(certificates: Certificates, tmp_path: P
 def test_the_console_is_served_over_tls(certificates: Certificates, tmp_path: Path) -> None:
     with serving(certificates, tmp_path) as server:
         assert server.ask_http("/healthz") == (200, b"ok\n")
+        client = server.connect()
+        assert client.ask(b"list-connections\r\n").endswith(b'identity: ""\n  tls: true\n\r\n')
+        (_, own) = json.loads(server.ask_http("/api/v1/connections")[1])["connections"]
+        assert (own["is_request"], own["identity"], own["tls"]) == (True, "", True)
         assert b"<html" in server.ask_http("/")[1]
         assert "; Secure" in server.cookie_of_logout()
         port = server.process.port_of("TLS, HTTP, changes allowed")
