@@ -301,6 +301,8 @@ class ConnectionStats(Stats):
     :ivar time_left: of the first of them.
     :ivar waiting: seconds that its `reserve` or `wait-job` has waited.
     :ivar buffered: bytes.
+    :ivar identity: its name in the server's access file; empty without such a file.
+    :ivar tls: whether it is encrypted up to the server.
     """
 
     connection: int
@@ -313,3 +315,5 @@ class ConnectionStats(Stats):
     time_left: TimesLeft
     waiting: int
     buffered: int
+    identity: str
+    tls: bool

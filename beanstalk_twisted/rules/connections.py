@@ -28,10 +28,14 @@ class ConnectionFacts(NamedTuple):
 
     :ivar peer: its address; empty if it has none.
     :ivar buffered_bytes: input that was read and not carried out, and replies that are not sent.
+    :ivar identity: its peer's name in the access file; empty without such a file.
+    :ivar is_tls: whether it is encrypted up to this server.
     """
 
     peer: str = ""
     buffered_bytes: int = 0
+    identity: str = ""
+    is_tls: bool = False
 
 
 ConnectionFactsSource = Callable[[Session], ConnectionFacts | None]
@@ -101,6 +105,8 @@ class Connections:
             ("time-left", self._times_left(session, now_ns)),
             ("waiting", whole_seconds(waited_ns)),
             ("buffered", facts.buffered_bytes),
+            ("identity", Quoted(facts.identity)),
+            ("tls", "true" if facts.is_tls else "false"),
         ]
 
     def _times_left(self, session: Session, now_ns: int) -> str:

@@ -61,12 +61,14 @@ class Done(NamedTuple):
     What somebody did.
 
     :ivar arguments: by the names of the command's fields.
+    :ivar identity: the name of who it was in the access file; empty without one.
     """
 
     operation: str
     who: str
     connection: int
     arguments: dict[str, Any]
+    identity: str = ""
 
 
 class Audit:
@@ -79,16 +81,19 @@ class Audit:
     log = Logger()
 
     def __init__(
-        self, clock: Clock, context: ExecutionContext, peer_of: Callable[[Session], str]
-    ) -> None:
+        self, clock: Clock, context: ExecutionContext, peer_of: Callable[[Session], str],
+        identity_of: Callable[[Session], str] = lambda session: "",
+    ) -> None:  # fmt: skip
         """
         :param context: whose methods are wrapped, and whose late answers are heard.
         :param peer_of: the address of a session's peer; `host:port` on TCP.
+        :param identity_of: the peer's name in the access file; empty without one.
         """
         self._late = context.late
         self._methods = context.methods
         self._clock = clock
         self._peer_of = peer_of
+        self._identity_of = identity_of
         self._lines: Counter[str] = Counter()
         self._sums: dict[tuple[str, str], tuple[int, int]] = {}
         self._timer: IDelayedCall | None = None
@@ -123,7 +128,7 @@ class Audit:
             return
         try:
             done = Done(row.operation, self._peer_of(session), session.number,
-                        _arguments(row, session, args))  # fmt: skip
+                        _arguments(row, session, args), self._identity_of(session))  # fmt: skip
             if answer is None:
                 self._late[session] = partial(self._answered, done)
             else:
@@ -165,33 +170,38 @@ class Audit:
         """
         self._requests[who + OVER_HTTP] = False
 
-    def tell_request(self, who: str, path: str, status: int) -> None:
+    def tell_request(self, who: str, path: str, status: int, identity: str = "") -> None:
         """
         Log a request over HTTP for a change, unless the line of its command was logged.
 
-        :param who: the address of the one who sent it.
+        :param who: the address of the one who sent it, and ``identity`` their name, if any.
         """
         if self._requests.pop(who + OVER_HTTP, False):
             return
         if self._takes_line(who):
             self.log.info(
-                "{who}: HTTP {path}: {status}", event=AUDIT, who=who, path=path, status=status
-            )
+                "{by}{who}: HTTP {path}: {status}", event=AUDIT, who=who, path=path, status=status,
+                **_by(identity),
+            )  # fmt: skip
         else:
             self._sum(who, "HTTP", 0)
 
-    def tell_run(self, who: str, run: int, what: str, state: str, jobs: int, skipped: int) -> None:
+    def tell_run(
+        self, who: str, run: int, what: str, state: str, jobs: int, skipped: int,
+        identity: str = "",
+    ) -> None:  # fmt: skip
         """
         Log a run of changes as a whole.
 
         :param what: it did, to which jobs; ``state`` how it ended.
         :param jobs: how many were changed, and ``skipped`` how many were not.
+        :param identity: the name of who has begun it; empty if there is none.
         """
         if self._takes_line(who):
             self.log.info(
-                "{who}: run {run}: {what}: {state}, {jobs} jobs changed, {skipped} skipped",
+                "{by}{who}: run {run}: {what}: {state}, {jobs} jobs changed, {skipped} skipped",
                 event=AUDIT, who=who, command="run", run=run, what=what, state=state, jobs=jobs,
-                skipped=skipped,
+                skipped=skipped, **_by(identity),
             )  # fmt: skip
         else:
             self._sum(who, "run", jobs)
@@ -205,7 +215,7 @@ class Audit:
             self._end_second()
 
     def _tell(self, done: "Done", reply: Reply) -> None:
-        operation, who, connection, arguments = done
+        operation, who, connection, arguments, identity = done
         if arguments.get("policy") == "":
             # A `tube-policy` that only shows it.
             return
@@ -215,10 +225,10 @@ class Audit:
         if self._takes_line(who):
             words = [operation, *(f"{name}={value}" for name, value in arguments.items())]
             self.log.info(
-                "{who}: {words}: {reply}", event=AUDIT, who=who, command=operation,
+                "{by}{who}: {words}: {reply}", event=AUDIT, who=who, command=operation,
                 words=" ".join(words), **arguments,
                 reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
-                jobs=jobs, connection=connection,
+                jobs=jobs, connection=connection, **_by(identity),
             )  # fmt: skip
         else:
             self._sum(who, operation, jobs)
@@ -247,6 +257,13 @@ class Audit:
                 "{who}: {command} {count} more times in this second, {jobs} jobs changed",
                 event=AUDIT, who=who, command=command, count=count, jobs=jobs,
             )  # fmt: skip
+
+
+def _by(identity: str) -> dict[str, str]:
+    """
+    The fields of a line that say who somebody is, beside their address.
+    """
+    return {"by": f"{identity} at ", "identity": identity} if identity else {"by": ""}
 
 
 def host_of(who: str) -> str:

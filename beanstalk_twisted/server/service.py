@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorFDSet
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorFDSet, ISSLTransport
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -133,7 +133,7 @@ class BeanstalkService(Service):
         )
         self.context.wrong = self._anomalies.note_wrong
         self.context.slow, self.context.slow_ns = self._anomalies.note_slow, settings.slow_ns
-        self.audit = Audit(reactor, self.context, self._peer_of)
+        self.audit = Audit(reactor, self.context, self._peer_of, self._identity_of)
         self.audit.watch(MODERN.rows)
         if settings.verbosity > 1:
             self.context.observer = CommandLog()
@@ -490,7 +490,19 @@ class BeanstalkService(Service):
         protocol = self._protocols.get(session)
         if protocol is None:
             return None
-        return ConnectionFacts(_peer(protocol.transport.getPeer()), protocol.buffered_bytes)
+        transport = protocol.transport
+        return ConnectionFacts(
+            _peer(transport.getPeer()), protocol.buffered_bytes, self._identity_of(session),
+            getattr(transport, "is_secure", False) or ISSLTransport.providedBy(transport),
+        )  # fmt: skip
+
+    def _identity_of(self, session: Session) -> str:
+        """
+        :return: the name that the access file has for who is at the other end; empty without one.
+        """
+        if self.access is None or session not in self._protocols:
+            return ""
+        return self.access.guard.admissions.name_of(session)
 
     def _answer_failure(self, line: bytes, has_only_looked: bool) -> Answer:
         """

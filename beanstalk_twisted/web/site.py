@@ -11,7 +11,11 @@ from urllib.parse import parse_qsl
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IProtocolNegotiationFactory, IReactorTime
+from twisted.internet.interfaces import (
+    IProtocolNegotiationFactory,
+    IReactorTime,
+    ISSLTransport,
+)
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
@@ -140,7 +144,8 @@ class SiteRequest(BoundedRequest):
             _check_post(route, headers, site.settings.may_write)
         peer = "" if self._who == UNIX_SOCKET else self._who
         fields, body = _fields(query, route), self.content.getvalue()
-        call = Call(parameters, fields, headers, body, peer, is_secure=bool(self.isSecure()))
+        is_secure = ISSLTransport.providedBy(self.channel.transport)
+        call = Call(parameters, fields, headers, body, peer, is_secure=is_secure)
         if route.writes and peer:
             site.begin(peer)
         access = site.access()
@@ -248,7 +253,10 @@ class SiteRequest(BoundedRequest):
         Log what somebody did, as far as the path tells it; what its commands do is told besides.
         """
         path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
-        site.tell(self._who, path, status)
+        identity = ""
+        if self._known is not None and self._rules is not None:
+            identity = self._rules.identify(*self._known).name
+        site.tell(self._who, path, status, identity)
 
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())
@@ -305,7 +313,7 @@ class Site(HTTPFactory):
     :ivar logins: what browsers are logged in.
     :ivar access: gives what asks for rights; None where everybody has all.
     :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
-        request's path and the reply's status.
+        request's path, the reply's status, and the name of the identity, if there is one.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
     :ivar requests: how many have come.
     :ivar refused: how many connections were closed since there were `MAX_CONNECTIONS`.
@@ -325,7 +333,7 @@ class Site(HTTPFactory):
         self.parts: list[Part] = []
         self.turns = SharedTurns(reactor)
         self.begin: Callable[[str], None] = lambda who: None
-        self.tell: Callable[[str, str, int], None] = lambda who, path, status: None
+        self.tell: Callable[[str, str, int, str], None] = lambda who, path, status, identity: None
         self.logins = Logins(reactor.seconds, chance)
         self.access: Callable[[], AccessControl | None] = lambda: None
         self.requests = self.refused = 0

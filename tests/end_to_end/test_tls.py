@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 import time
 import urllib.request
@@ -255,6 +256,10 @@ def test_handshakes_count_as_connections(certificates: Certificates, tmp_path: P
 def test_the_console_is_served_over_tls(certificates: Certificates, tmp_path: Path) -> None:
     with serving(certificates, tmp_path) as server:
         assert server.ask_http("/healthz") == (200, b"ok\n")
+        client = server.connect()
+        assert client.ask(b"list-connections\r\n").endswith(b'identity: ""\n  tls: true\n\r\n')
+        (_, own) = json.loads(server.ask_http("/api/v1/connections")[1])["connections"]
+        assert (own["is_request"], own["identity"], own["tls"]) == (True, "", True)
         assert b"<html" in server.ask_http("/")[1]
         assert "; Secure" in server.cookie_of_logout()
         port = server.process.port_of("TLS, HTTP, changes allowed")
@@ -300,6 +305,29 @@ def test_a_start_with_wrong_files_ends_with_one_sentence(
     why = f"--listen {text}: {certificates.expired}: the certificate has expired at 20"
     assert f"the server does not start: {why}" in said
     assert "Traceback" not in said
+
+
+def test_the_commands_of_the_page_make_an_authority_and_what_it_issues(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tls.md").read_text()
+    section = page.partition("## An authority of one's own\n")[2]
+    commands = section.partition("```sh\n")[2].partition("```")[0]
+    made = tmp_path / "made"
+    made.mkdir()
+    subprocess.run(["sh", "-ec", commands], cwd=made, check=True, capture_output=True)
+    (made / "worker.pem").write_text(
+        (made / "worker-1.key").read_text() + (made / "worker-1.crt").read_text()
+    )
+    text = f"mtls:0:{made / 'server'}:ca={made / 'ca.pem'}:interface=127.0.0.1"
+    for crl, is_let_in in (("", True), (f":crl={made / 'revoked.pem'}", False)):
+        with ServerProcess(ours_at_once("--listen", text + crl), tmp_path) as process:
+            context = client_context(made / "ca.pem", made / "worker.pem")
+            if is_let_in:
+                client = TlsConnection(process.port_of(MUTUAL), context)
+                assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+                client.close()
+            else:
+                with pytest.raises(ssl.SSLError, match="revoked"):
+                    TlsConnection(process.port_of(MUTUAL), context).ask(b"stats\r\n")
 
 
 WITHOUT_EXECUTABLE_DATA = """

@@ -39,7 +39,9 @@ def numbers(client: Client, reply: str | None) -> list[int]:
 def test_a_connection_is_described_with_all_that_there_is_to_say() -> None:
     server = Server()
     asker, worker = server.connect(), server.connect()
-    server.queue.connections.facts = lambda session: ConnectionFacts(f"peer {session.number}", 7)
+    server.queue.connections.facts = lambda session: ConnectionFacts(
+        f"peer {session.number}", 7, "shop" if session.number == 2 else "", session.number == 2
+    )
     worker.says("use a")
     worker.says("watch a")
     ids = [worker.put(ttr=60), worker.put(ttr=90)]
@@ -51,10 +53,11 @@ def test_a_connection_is_described_with_all_that_there_is_to_say() -> None:
     assert listed(asker.says("list-connections")) == [
         {"connection": "1", "peer": '"peer 1"', "role": '""', "using": '"default"',
          "watching": "1", "mode": "fifo", "reserved": "0", "time-left": "{}", "waiting": "0",
-         "buffered": "7"},
+         "buffered": "7", "identity": '""', "tls": "false"},
         {"connection": "2", "peer": '"peer 2"', "role": '"producer worker waiting"',
          "using": '"a"', "watching": "2", "mode": "fifo", "reserved": "2",
-         "time-left": "{1: 55, 2: 85}", "waiting": "3", "buffered": "7"},
+         "time-left": "{1: 55, 2: 85}", "waiting": "3", "buffered": "7",
+         "identity": '"shop"', "tls": "true"},
     ]  # fmt: skip
     assert asker.last is not None and asker.last[1] == server.log.committed_lsn() > 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.interfaces import ISSLTransport
-from zope.interface import implementer
+from zope.interface import directlyProvides
 
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.server.access.authentication import InlineHashing
@@ -95,11 +95,14 @@ def test_over_tls_it_goes_over_tls_alone(host: str) -> None:
     assert secret_in({"host": host, "cookie": cookie.partition(";")[0]}) == "A" * 43
 
 
-@implementer(ISSLTransport)
 class TlsTransport(WebTransport):
     """
     Says that it is encrypted.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        directlyProvides(self, ISSLTransport)
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         """

@@ -88,6 +88,13 @@ class Admissions:
             found = self._admit(session, self.rules.identify(*known))
         return found
 
+    def name_of(self, session: Session) -> str:
+        """
+        :return: the name of its identity, without counting it as one of its connections.
+        """
+        known = self._known.get(session) or Known(self._peer_of(session))
+        return self.rules.identify(*known).name
+
     def _admit(self, session: Session, identity: Identity) -> Admission:
         former = self._former.get(session)
         quota = self._quotas.by_name.get(identity.name)

@@ -42,9 +42,11 @@ class LocalEnd:
     One end of a connection in memory, an ITransport.  What is written arrives in a later turn.
 
     :cvar how: its peer sends commands.
+    :ivar is_secure: whether the request came over TLS.
     """
 
     how = OVER_HTTP
+    is_secure = False
 
     def __init__(self, reactor: IReactorTime, peer: object) -> None:
         """
@@ -139,6 +141,7 @@ class LocalConnections:
         known: Known | None = None,
         *,
         is_told: bool = True,
+        is_secure: bool = False,
     ) -> Deferred[T]:
         """
         Make a connection, have something done on it, and close it.
@@ -146,9 +149,10 @@ class LocalConnections:
         :param peer: the address and port of who has asked for it; empty if there is none.
         :param known: what is known of who has, where rights are asked for.
         :param is_told: whether the audit tells of each command.
+        :param is_secure: whether the request came over TLS.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
-        made = self._connect(peer, known)
+        made = self._connect(peer, known, is_secure=is_secure)
         if made is None:
             return fail(Refusal(503, "the server takes no more connections"))
         connection, session = made
@@ -170,7 +174,9 @@ class LocalConnections:
         self._service.audit.left_out.discard(session)
         return outcome
 
-    def _connect(self, peer: str, known: Known | None) -> tuple[Connection, Session] | None:
+    def _connect(
+        self, peer: str, known: Known | None, *, is_secure: bool
+    ) -> tuple[Connection, Session] | None:
         host, _, port = peer.rpartition(":")
         kind = IPv6Address if host.startswith("[") else IPv4Address
         address = kind("TCP", host.strip("[]"), int(port)) if peer else None
@@ -179,6 +185,7 @@ class LocalConnections:
             return None
         ours, theirs = LocalEnd(self._reactor, None), LocalEnd(self._reactor, address)
         ours.other, theirs.other = theirs, ours
+        theirs.is_secure = is_secure
         connection = Connection(self._reactor)
         ours.protocol, theirs.protocol = connection, served
         served.makeConnection(theirs)

@@ -176,7 +176,7 @@ class ReadingApi:
                 lambda stats: self._rows(stats, frozenset(self._connections.numbers))
             )
 
-        return self._connections.run(call.peer, ask, call.known)
+        return self._connections.run(call.peer, ask, call.known, is_secure=call.is_secure)
 
     def _rows(self, stats: tuple[Stats, ...], requests: Collection[int]) -> Document:
         def pieces() -> Iterator[bytes]:
@@ -195,7 +195,8 @@ class ReadingApi:
         return row
 
     def _asked(self, call: Call, ask: Any, make: Any) -> "Deferred[Document]":
-        return self._connections.run(call.peer, ask, call.known).addCallback(make)
+        asked = self._connections.run(call.peer, ask, call.known, is_secure=call.is_secure)
+        return asked.addCallback(make)
 
 
 def _looks(page: JobPage) -> Iterator[list[int]]:

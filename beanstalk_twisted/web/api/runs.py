@@ -90,6 +90,7 @@ class Run:
         self.number = number
         self.task = task
         self.who = who
+        self.identity = ""
         self.state, self.why = "running", ""
         self.done = self.skipped = self.looked = 0
         self.total = total
@@ -156,13 +157,16 @@ class Runs:
         steps = self._steps_of(task)
         self._last += 1
         run = Run(self._last, task, call.peer or "a UNIX socket", steps.total)
+        access = self._service.access
+        if access is not None and call.known is not None:
+            run.identity = access.rules.identify(*call.known).name
         self._runs[run.number] = run
         for number in list(self._runs)[:-KEPT_RUNS]:
             if self._runs[number].state != "running":
                 del self._runs[number]
         begun = self._connections.run(
             call.peer, lambda to: Deferred.fromCoroutine(self._work(run, steps, to)), call.known,
-            is_told=False,
+            is_told=False, is_secure=call.is_secure,
         )  # fmt: skip
         begun.addErrback(self._failed, run)
         return json_document(run.described())
@@ -249,7 +253,9 @@ class Runs:
         if run.state == "running":
             run.state, run.why = state, why
             what = escape(str(run.task))
-            self._service.audit.tell_run(run.who, run.number, what, state, run.done, run.skipped)
+            self._service.audit.tell_run(
+                run.who, run.number, what, state, run.done, run.skipped, run.identity
+            )
 
 
 class Outcome(NamedTuple):

@@ -175,5 +175,5 @@ class WritingApi:
         :param result: what the commands' result is called, if it is shown.
         """
         api_fields.no_more(fields)
-        done = self._connections.run(call.peer, work, call.known)
+        done = self._connections.run(call.peer, work, call.known, is_secure=call.is_secure)
         return done.addCallback(lambda value: json_document({result: value} if result else {}))

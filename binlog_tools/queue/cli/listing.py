@@ -35,13 +35,13 @@ LISTED: Final = ("all", "ready", "reserved", "delayed", "buried")
 
 CONNECTION_TITLES: Final = columns(
     "#connection", "~peer", "role", "~using", "#watching", "#reserved", "~time left", "#waiting",
-    "#buffered",
+    "#buffered", "~identity", "tls",
 )  # fmt: skip
 CONNECTION_KEYS: Final = (
     "connection", "peer", "role", "using", "watching", "reserved", "time-left", "waiting",
-    "buffered",
+    "buffered", "identity", "tls",
 )  # fmt: skip
-CONNECTIONS_NOT_IF_NARROW: Final = ("buffered", "watching", "time-left")
+CONNECTIONS_NOT_IF_NARROW: Final = ("buffered", "tls", "watching", "time-left")
 
 
 @click.command("list")
@@ -128,6 +128,9 @@ def connections(address: Address, is_json: bool) -> None:
 
 def _document(connection: Stats) -> dict[str, object]:
     texts = {key: connection[key] for key in ("peer", "role", "using")}
+    # Older servers do not say who it is.
+    if "tls" in connection:
+        texts["identity"] = connection["identity"]
     return {
         **numbers(connection), **texts, "role": texts["role"].split(),
         "time-left": dict(_times_left(connection)),

@@ -426,3 +426,22 @@ def test_without_rules_who_waits_hears_of_a_job_wherever_it_is_moved() -> None:
     client.send(b"wait-job 1 60\r\n")
     assert ops.ask(b"move-job 1 b\r\ndelete 1\r\n") == b"MOVED\r\nDELETED\r\n"
     assert client.take() == b"DELETED\r\n"
+
+
+# Who is who, for those who may see it.
+
+
+def test_who_may_list_connections_sees_who_they_are_and_the_audit_says_it() -> None:
+    server = guarded(rules(it={"admin": "*"}, other={"put": "*"}))
+    shop, other, nobody = PeerClient(server), PeerClient(server), PeerClient(server)
+    other.ask(b"auth " + OTHER_TOKEN + b"\r\n")
+    with capturedLogs() as events:
+        shop.ask(AUTH + b"drain\r\n")
+    (line,) = [formatEvent(event) for event in events if event["event"] == "audit"]
+    assert line == "it at 127.0.0.1:1: drain: DRAINING"
+    shown = shop.ask(b"list-connections\r\n").decode()
+    names = [each.split(": ")[1] for each in shown.splitlines() if "identity: " in each]
+    assert names == ['"it"', '"other"', '"anonymous"']
+    assert shown.count("tls: false") == 3
+    for each in (other, nobody):
+        assert each.ask(b"list-connections\r\n") == REFUSED
