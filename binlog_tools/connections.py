@@ -113,6 +113,8 @@ class TlsConnection(Connection):
     A `Line` to a server over TLS, whose certificate must be for the name that the address says.
     """
 
+    _unanswered = ", or is none of this protocol"
+
     def __init__(self, address: Address, limit_s: float = LIMIT_S) -> None:
         """
         :raise OSError: there is no server, or it cannot be trusted.
