@@ -121,6 +121,8 @@ class Connection(Line):
     A `Line` to a server over TCP.
     """
 
+    _unanswered = ", or is none of this protocol; if it speaks TLS, write tls://HOST:PORT"
+
     def __init__(self, host: str, port: int, limit_s: float = LIMIT_S) -> None:
         """
         :raise OSError: there is no server.
@@ -186,7 +188,7 @@ class Connection(Line):
     def _line(self) -> bytes:
         line = self._replies.readline(MAX_LINE_BYTES)
         if not line.endswith(b"\r\n"):
-            hint = "" if self._has_answered else ", or is none of this protocol"
+            hint = "" if self._has_answered else self._unanswered
             raise OSError(0, f"the server has closed the connection{hint}")
         self._has_answered = True
         return line

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_twisted.client.addresses import MAX_TOKEN_LINE, SHOWN_VARIABLE, Address, Tls
+from beanstalk_twisted.client.addresses import Address, Tls
 from beanstalk_twisted.client.tls import faults
 from beanstalk_twisted.client.tls.faults import HANDSHAKE_S, Seen, TlsFault
 from binlog_tools.client import LIMIT_S, Connection, Lost, Reply
@@ -35,22 +35,6 @@ class WrongToken(Lost):
         why = ": the token is nobody's" if reply.name == b"UNAUTHORIZED" else ""
         super().__init__(0, f"auth: the server says {reply}{why}", address)
         self.reply = reply.name
-
-
-def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:
-    """
-    Give the token that is to be shown: the first line of a file, else that of the environment; None
-    if there is none.
-
-    :raise ValueError: the file cannot be read.
-    """
-    if path is None:
-        return environment.get(SHOWN_VARIABLE) or None
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.readline(MAX_TOKEN_LINE).strip()
-    except OSError as problem:
-        raise ValueError(f"--token-file {path}: {problem.strerror}") from None
 
 
 def connect(address: Address, limit_s: float = LIMIT_S) -> Connection:
@@ -112,6 +96,8 @@ class TlsConnection(Connection):
     """
     A `Line` to a server over TLS, whose certificate must be for the name that the address says.
     """
+
+    _unanswered = ", or is none of this protocol"
 
     def __init__(self, address: Address, limit_s: float = LIMIT_S) -> None:
         """

@@ -694,7 +694,7 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--listen", "nonesuch:1"], "nonesuch"),
         (["--listen", "tcp:1:nonesuch=1"], "it takes no argument 'nonesuch'; endpoints are"),
         (["--listen", "unix:/x:mode=z"], "--listen unix:/x:mode=z"),
-        (["--listen", "tls:7"], "--listen tls:7: it is not tls:PORT:FOLDER; endpoints are"),
+        (["--listen", "tls:7"], "--listen tls:7: it is not tls:PORT:FOLDER[:interface=ADDRESS]"),
         (["--listen", "mtls:7:/x"], "mtls:7:/x: it is not mtls:PORT:FOLDER:ca=FILE[:crl=FILE]"),
         (["--listen", "tls:65536:/x"], "--listen tls:65536:/x: port 65536 is larger than 65535"),
         (["--listen-v1"], "--listen-v1"),

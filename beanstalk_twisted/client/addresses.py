@@ -12,7 +12,7 @@ In those with ``://``, ``%`` and two hexadecimal digits stand for any byte.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -194,3 +194,23 @@ def _parse_tls(rest: str, text: str) -> Address:
         )
     named = {TWISTED_OPTIONS[name]: value for name, value in options.items()}
     return Address(*place(where, text), _tls(named))
+
+
+def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:
+    """
+    Give the token that is to be shown: the first line of a file, else that of the environment; None
+    if there is none.
+
+    :raise ValueError: the file cannot be read, or its first line is more than a token.
+    """
+    if path is None:
+        return environment.get(SHOWN_VARIABLE) or None
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            token = file.readline(MAX_TOKEN_LINE).strip()
+    except OSError as problem:
+        raise ValueError(f"--token-file {path}: {problem.strerror}") from None
+    if len(token.split()) > 1:
+        said = "its first line has to be the token alone, bst_..., not all that is printed with it"
+        raise ValueError(f"--token-file {path}: {said}")
+    return token

@@ -171,7 +171,10 @@ class UnknownCommand(ErrorReply):
 
 class Unauthorized(ErrorReply):
     word = b"UNAUTHORIZED"
-    meaning = "the server's access file gives us no right to this; nothing was changed"
+    meaning = (
+        "the server's access file gives us no right to this, or a limit of our identity is "
+        "reached; nothing was changed"
+    )
 
     def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
         if command == "auth":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -81,6 +82,12 @@ SERVER_LOG: Final = "beanstalk_twisted.client.server"
 _log = Logger(namespace=SERVER_LOG)
 
 
+UNANSWERED: Final = (
+    "the server has closed it before any answer; if it speaks TLS, write tls://HOST:PORT"
+)
+"""Of a plain connection."""
+
+
 @implementer(IStreamClientEndpoint)
 class LoggedEndpoint:
     """
@@ -126,8 +133,17 @@ class LoggedEndpoint:
         self.trouble = why
         if self._logs and not was_unavailable:
             _log.warn("no connection to {server}: {why}; retrying",
-                      server=self.name, why=without_server(why))  # fmt: skip
+                      server=self.name, why=self._in_words(why))  # fmt: skip
         self._tell_failed(why)
+
+    def _in_words(self, why: BaseException) -> object:
+        """
+        Why it cannot be used; a server that expects TLS closes what is plain without a word.
+        """
+        is_plain = not self.name.startswith(("tls:", "ssl:"))
+        if is_plain and isinstance(why, ConnectionDone | ConnectionLost):
+            return UNANSWERED
+        return without_server(why)
 
     def available(self) -> None:
         """

@@ -314,6 +314,8 @@ def endpoint_problem(error: Exception) -> str:
     :return: what is wrong, and how endpoints are written, in place of Python's own words.
     """
     said = str(error)
+    if getattr(error, "is_whole", False):
+        return said
     if isinstance(error, ImportError):
         return f"{said}; TLS needs more packages: pip install '.[tls]'"
     if found := _NO_NUMBER.search(said):

@@ -24,7 +24,7 @@ from twisted.logger import (
     globalLogBeginner,
 )
 
-from beanstalk_twisted.client.addresses import FORMS, MAX_TOKEN_LINE, SHOWN_VARIABLE
+from beanstalk_twisted.client.addresses import FORMS, token_of
 from beanstalk_twisted.client.reconnecting import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape
@@ -110,21 +110,6 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
         if equals and not (weight.isascii() and weight.isdigit()):
             raise ValueError(f"--tube {name}={weight}: a weight is a number, 1 to 1000")
     return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
-
-
-def token_of(path: str | None) -> str | None:
-    """
-    Read the token that is to be shown: of a file, else of the environment.
-
-    :raise ValueError: the file cannot be read.
-    """
-    if path is None:
-        return os.environ.get(SHOWN_VARIABLE) or None
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.readline(MAX_TOKEN_LINE).strip()
-    except OSError as problem:
-        raise ValueError(f"--token-file {path}: {problem.strerror}") from None
 
 
 def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
@@ -310,7 +295,7 @@ def cli(
         if reactor_name == "asyncio":
             choose_reactor(reactor_name, True)
         what = doing(function, command, in_reactor) if works else None
-        token = token_of(token_file)
+        token = token_of(token_file, os.environ)
         if reactor_name == "auto":
             choose_reactor(reactor_name, what is not None and what.is_coroutine)
         if what is not None:

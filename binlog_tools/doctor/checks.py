@@ -148,8 +148,9 @@ def tls(found: ServerOptions) -> Iterator[Finding]:
             advice = "mend or renew it; no server starts with this one"
             yield Finding("tls files", "problem", f"{endpoint}: {problem}", advice)
         for warning in warnings:
-            advice = "renew it, send SIGHUP to the server" if "ends at" in warning else "chmod o="
-            yield Finding("tls files", "warning", f"{endpoint}: {warning}", advice)
+            what, _, command = warning.partition(". Run ")
+            advice = command or "renew it, send SIGHUP to the server"
+            yield Finding("tls files", "warning", f"{endpoint}: {what}", advice)
         if not problem and not warnings:
             yield Finding("tls files", "ok", f"{endpoint}: they can be used")
 
@@ -161,8 +162,7 @@ def ports(found: ServerOptions, has_server: bool) -> Iterator[Finding]:
     if found.problem:
         return
     if has_server and found.ports:
-        what = f"a server runs on this log; {'; '.join(found.ports)}"
-        yield Finding("ports", "ok", what)
+        yield Finding("ports", "ok", "a server runs on this log, so its ports are in use")
         return
     for problem in found.ports:
         yield Finding("ports", "problem", problem, "free it, or listen elsewhere")

@@ -4,9 +4,11 @@ What addresses mean, to the client and to the tools.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from beanstalk_twisted.client.addresses import Address, Tls
+from beanstalk_twisted.client.addresses import Address, Tls, token_of
 from beanstalk_twisted.client.endpoints import endpoint
 
 
@@ -85,3 +87,12 @@ def test_what_may_have_a_token_is_not_shown_when_it_is_wrong(text: str) -> None:
         with pytest.raises(ValueError, match="no server:") as caught:
             read(text)
         assert "secret" not in str(caught.value)
+
+
+def test_a_file_with_more_than_a_token_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("bst_a_b\n")
+    assert token_of(str(path), {}) == "bst_a_b"
+    path.write_text("token  bst_a_b\nhash   bst_a:scrypt\n")
+    with pytest.raises(ValueError, match=f"--token-file {path}: its first line has to be"):
+        token_of(str(path), {})

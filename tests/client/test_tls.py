@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock, deferLater
 from twisted.logger import capturedLogs, formatEvent
@@ -24,7 +25,7 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.connection import connect
 from beanstalk_twisted.client.endpoints import connectable
 from beanstalk_twisted.client.pool.pool import Pool
-from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff
+from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff, LoggedEndpoint
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.tls import faults
 from beanstalk_twisted.client.tls.endpoint import TlsEndpoint
@@ -404,3 +405,15 @@ def test_files_are_looked_at_when_a_client_is_made(certificates: Certificates) -
     wrong = f"cert={certificates.client}&key={certificates.server}"
     with pytest.raises(ValueError, match=r"server\.pem: this private key is not that of"):
         Client(f"tls://127.0.0.1:1?{wrong}")
+
+
+@pytest.mark.parametrize(
+    ("server", "is_told"), [("127.0.0.1:1", True), ("tls://127.0.0.1:1", False)]
+)
+def test_a_plain_connection_that_is_closed_before_any_answer_may_lack_tls(
+    server: str, is_told: bool
+) -> None:
+    endpoint = LoggedEndpoint(cast(Any, None), server, logs=True)
+    with capturedLogs() as told:
+        endpoint.unavailable(ConnectionDone())
+    assert ("if it speaks TLS, write tls://" in str(formatEvent(told[0]))) == is_told

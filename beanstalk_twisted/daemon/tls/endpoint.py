@@ -33,7 +33,22 @@ WARN_BEFORE: Final = {
 }
 """How long before it ends something is warned of: lists of a week or a day are renewed each day."""
 
-FORMS: Final = {"tls": "tls:PORT:FOLDER", "mtls": "mtls:PORT:FOLDER:ca=FILE[:crl=FILE]"}
+MORE: Final = "[:interface=ADDRESS][:backlog=N]"
+
+FORMS: Final = {
+    "tls": f"tls:PORT:FOLDER{MORE}", "mtls": f"mtls:PORT:FOLDER:ca=FILE[:crl=FILE]{MORE}",
+}  # fmt: skip
+
+
+class NoEndpoint(ValueError):
+    """
+    A text is none of these endpoints.
+
+    :cvar is_whole: its words say how these are written.
+    """
+
+    is_whole = True
+
 
 _COLON: Final = re.compile(r"(?<!\\):")
 _NAMED: Final = re.compile(r"([A-Za-z]\w*)=(.*)", re.DOTALL)
@@ -57,7 +72,7 @@ def described(text: str, backlog: int) -> Described:
     """
     Read an endpoint's text.
 
-    :raise ValueError: it is none.
+    :raise NoEndpoint: it is none.
     """
     kind, *parts = _COLON.split(text)
     options = {"interface": "", "backlog": str(backlog)}
@@ -69,12 +84,12 @@ def described(text: str, backlog: int) -> Described:
         if named is None:
             places.append(part)
         elif named[1] not in options:
-            raise ValueError(f"{kind}: takes no {named[1]}=; write {FORMS[kind]}")
+            raise NoEndpoint(f"{kind}: takes no {named[1]}=; write {FORMS[kind]}")
         else:
             options[named[1]] = named[2]
     port, folder = places if len(places) == 2 else ("", "")
     if not (port.isascii() and port.isdigit() and folder) or (kind == "mtls" and not options["ca"]):
-        raise ValueError(f"it is not {FORMS[kind]}")
+        raise NoEndpoint(f"it is not {FORMS[kind]}")
     ca, crl = (_absolute(options.get(name, "")) for name in ("ca", "crl"))
     return Described(_tcp(port, options), os.path.abspath(folder), ca, crl)
 

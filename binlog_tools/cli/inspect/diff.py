@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import click
 
-from beanstalk_twisted.client.addresses import FORMS, URLS, Address
+from beanstalk_twisted.client.addresses import FORMS, URLS, Address, token_of
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
 from binlog_tools.cli.opening import load, open_source
-from binlog_tools.connections import connect, token_of
+from binlog_tools.connections import connect
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.inspect.comparing import FIELDS, Difference, ServerComparison, compare_logs

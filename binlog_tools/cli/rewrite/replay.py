@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from beanstalk_twisted.client.addresses import FORMS, Address
+from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
 from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.opening import open_source
 from binlog_tools.client import announced
-from binlog_tools.connections import connect, token_of
+from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.new_log import OriginSource

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from beanstalk_twisted.client.addresses import FORMS, Address
-from binlog_tools.connections import connect, token_of
+from beanstalk_twisted.client.addresses import FORMS, Address, token_of
+from binlog_tools.connections import connect
 from binlog_tools.console.output import Output
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.console.wording import body_fields, told

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.client.addresses import Address, token_of
 from binlog_tools.client import LIMIT_S
-from binlog_tools.connections import token_of
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.tube_names import is_tube_name
 

@@ -71,7 +71,7 @@ def test_files() -> None:
 
 def test_files_of_tls() -> None:
     key, end = (
-        "a.pem: others may read this private key",
+        "a.pem: others may read this private key. Run chmod o= a.pem",
         "b.pem: the certificate ends at 2026-11-22",
     )
     told = ServerOptions(
@@ -79,7 +79,11 @@ def test_files_of_tls() -> None:
     )
     found = list(checks.tls(told))
     assert levels(*found) == ["ok", "problem", "warning", "warning"]
-    assert found[2].advice == "chmod o=" and "SIGHUP" in found[3].advice
+    assert (
+        found[2].advice == "chmod o= a.pem"
+        and "Run" not in found[2].what
+        and "SIGHUP" in found[3].advice
+    )
     assert levels(*checks.tls(ServerOptions())) == []
 
 

@@ -931,7 +931,7 @@ def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:
         assert waiting.returncode == 4
         assert said == (
             f"beanstalk: {server.address}: the server has closed the connection, or is none of "
-            "this protocol\n"
+            "this protocol; if it speaks TLS, write tls://HOST:PORT\n"
         )
 
 
