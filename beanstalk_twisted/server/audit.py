@@ -180,8 +180,8 @@ class Audit:
             return
         if self._takes_line(who):
             self.log.info(
-                "{by}{who}: HTTP {path}: {status}", event=AUDIT, who=who, path=path, status=status,
-                **_by(identity),
+                _with(identity, "{who}: HTTP {path}: {status}"), event=AUDIT, who=who, path=path,
+                status=status, **_fields_of(identity),
             )  # fmt: skip
         else:
             self._sum(who, "HTTP", 0)
@@ -199,9 +199,10 @@ class Audit:
         """
         if self._takes_line(who):
             self.log.info(
-                "{by}{who}: run {run}: {what}: {state}, {jobs} jobs changed, {skipped} skipped",
+                _with(identity, "{who}: run {run}: {what}: {state}, {jobs} jobs changed, "
+                      "{skipped} skipped"),
                 event=AUDIT, who=who, command="run", run=run, what=what, state=state, jobs=jobs,
-                skipped=skipped, **_by(identity),
+                skipped=skipped, **_fields_of(identity),
             )  # fmt: skip
         else:
             self._sum(who, "run", jobs)
@@ -225,10 +226,10 @@ class Audit:
         if self._takes_line(who):
             words = [operation, *(f"{name}={value}" for name, value in arguments.items())]
             self.log.info(
-                "{by}{who}: {words}: {reply}", event=AUDIT, who=who, command=operation,
+                _with(identity, "{who}: {words}: {reply}"), event=AUDIT, who=who, command=operation,
                 words=" ".join(words), **arguments,
                 reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
-                jobs=jobs, connection=connection, **_by(identity),
+                jobs=jobs, connection=connection, **_fields_of(identity),
             )  # fmt: skip
         else:
             self._sum(who, operation, jobs)
@@ -259,11 +260,18 @@ class Audit:
             )  # fmt: skip
 
 
-def _by(identity: str) -> dict[str, str]:
+def _with(identity: str, text: str) -> str:
     """
-    The fields of a line that say who somebody is, beside their address.
+    The format of a line about somebody who may have an identity.
     """
-    return {"by": f"{identity} at ", "identity": identity} if identity else {"by": ""}
+    return "{identity} at " + text if identity else text
+
+
+def _fields_of(identity: str) -> dict[str, str]:
+    """
+    Its field, for who has one.
+    """
+    return {"identity": identity} if identity else {}
 
 
 def host_of(who: str) -> str:
