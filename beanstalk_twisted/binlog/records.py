@@ -197,24 +197,17 @@ class JobImage(NamedTuple):
                 connection,
             )  # fmt: skip
         except struct.error:
-            if max(self._counters) <= MAX_COUNTER:
+            saturated = self._saturated()
+            if saturated == self:
                 raise
-        return self._saturated().encode(data)
-
-    @property
-    def _counters(self) -> tuple[int, ...]:
-        return self.reserves, self.timeouts, self.releases, self.buries, self.kicks
+        return saturated.encode(data)
 
     def _saturated(self) -> "JobImage":
         """
         The same with counters that a record can hold: an import may bring a job with the largest.
         """
-        reserves, timeouts, releases, buries, kicks = (
-            min(count, MAX_COUNTER) for count in self._counters
-        )
-        return self._replace(
-            reserves=reserves, timeouts=timeouts, releases=releases, buries=buries, kicks=kicks
-        )
+        counts: dict[str, Any] = {name: min(getattr(self, name), MAX_COUNTER) for name in COUNTERS}
+        return self._replace(**counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ full; or, while the archive fails, the next attempt.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -131,7 +132,8 @@ class Archiver:
         """
         :return: how many finished segments are not known to be in the archive, and their bytes.
         """
-        sizes = [size for seq, size in self._log.ends.items() if not self.has(seq)]
+        newest_first = reversed(self._log.ends.items())
+        sizes = [size for _, size in takewhile(lambda end: not self.has(end[0]), newest_first)]
         return len(sizes), sum(sizes)
 
     def has(self, seq: int) -> bool:

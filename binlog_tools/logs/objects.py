@@ -6,7 +6,6 @@ memory at a time, and the newest one.
 """
 
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Final
 
@@ -90,6 +89,9 @@ class ObjectSource(Source):
         """
         A file descriptor of a copy that has no name.
         """
+        # Here, since it takes 7 ms, and commands that read directories do not need it.
+        import tempfile
+
         own = self.path_of(name)
         size = self._folder.size(own)
         with tempfile.TemporaryFile() as copy:

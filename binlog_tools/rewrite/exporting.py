@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, count
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.records import COUNTERS, NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import (
@@ -56,9 +56,6 @@ MAX_JOB_ID: Final = MAX_GIVEN - 1
 MAX_IGNORED: Final = 100
 """Unknown fields that are counted by name: what a newer version adds is few, what is no export may
 have a new one in each line."""
-
-COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
-
 
 _ALL: Final = frozenset({"v", "kind"})
 _TUBE: Final = frozenset({"tube", "tube_base64"})

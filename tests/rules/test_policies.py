@@ -269,6 +269,21 @@ def test_a_draining_server_does_not_answer_for_a_key_that_is_taken() -> None:
 # Jobs that come back.
 
 
+def comes_back(server: Server, worker: Client, job_id: int, way: str, ttr_left: int) -> None:
+    """
+    The worker that holds a job gives it back, leaves, or takes too long.
+    """
+    if way == "TTR":
+        server.pass_time(ttr_left)
+    elif way == "disconnect":
+        worker.leaves()
+    else:
+        delay = 7 if way == "release with delay" else 0
+        assert worker.says(f"release {job_id} 0 {delay}") == "RELEASED"
+        assert worker.last is not None
+        assert worker.last[1] == len(server.log.records), "it waits for what follows too"
+
+
 @pytest.mark.parametrize("way", ["release", "release with delay", "TTR", "disconnect"])
 def test_a_job_that_was_reserved_too_often_is_a_dead_letter(way: str) -> None:
     server, client = a_server("max-reserves=2", "dead-letter=dead", "backoff=5")
@@ -279,15 +294,7 @@ def test_a_job_that_was_reserved_too_often_is_a_dead_letter(way: str) -> None:
     worker, waiter = server.connect(), server.connect()
     assert worker.takes() == job_id
     waiter.says("reserve")
-    if way == "TTR":
-        server.pass_time(10)
-    elif way == "disconnect":
-        worker.leaves()
-    else:
-        delay = 7 if way == "release with delay" else 0
-        assert worker.says(f"release {job_id} 0 {delay}") == "RELEASED"
-        assert worker.last is not None
-        assert worker.last[1] == len(server.log.records), "it waits for the move too"
+    comes_back(server, worker, job_id, way, ttr_left=10)
     assert waiter.hears() is None, "nobody was given it in between"
     found = client.asks(f"stats-job {job_id}")
     assert (found["tube"], found["state"]) == ("dead", "buried")
@@ -430,15 +437,7 @@ def test_a_reserved_job_is_too_old_when_it_comes_back(way: str, expired: str) ->
     waiter.says("reserve")
     server.pass_time(50)
     assert state_of(client, job_id) == "reserved"
-    if way == "TTR":
-        server.pass_time(50)
-    elif way == "disconnect":
-        worker.leaves()
-    else:
-        delay = 7 if way == "release with delay" else 0
-        assert worker.says(f"release {job_id} 0 {delay}") == "RELEASED"
-        assert worker.last is not None
-        assert worker.last[1] == len(server.log.records), "it waits for the end too"
+    comes_back(server, worker, job_id, way, ttr_left=50)
     assert waiter.hears() is None, "nobody was given it in between"
     image = server.log.images(job_id)[-1]
     assert image.reason is Reason.EXPIRED

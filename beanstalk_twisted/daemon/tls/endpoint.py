@@ -17,14 +17,12 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.small_files import WRONG_FILE
 from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import BadTls, Credential, read_folder, read_trust
 from beanstalk_twisted.server.access.handshakes import Expiry, Handshakes
 from beanstalk_twisted.server.turns import SharedTurns
-
-WRONG_FILE: Final = 5
-"""Exit code for files that are wrong, as for a wrong option."""
 
 WARN_BEFORE: Final = {
     "certificate": timedelta(days=14),
