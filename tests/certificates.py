@@ -238,6 +238,16 @@ def common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
+def with_extension_twice(certificate: x509.Certificate) -> x509.Certificate:
+    """
+    Have it say twice what its key is for, under a signature that was made before.
+    """
+    ours, others = b"\x06\x03\x55\x1d\x25", b"\x06\x03\x55\x1d\x23"
+    content = certificate.public_bytes(serialization.Encoding.DER)
+    assert ours in content and others in content
+    return x509.load_der_x509_certificate(content.replace(others, ours))
+
+
 def host_name(host: str) -> x509.GeneralName:
     """
     Make the name of a host, or of an address.

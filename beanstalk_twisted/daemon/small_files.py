@@ -35,8 +35,8 @@ def read_text(path: str, max_bytes: int) -> str:
 
 
 def _content(path: str, max_bytes: int) -> bytes:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        # To open a pipe would wait for whoever writes into it.
-        raise Unreadable("it is no regular file")
-    with open(path, "rb") as file:
+    # To open a pipe would wait for whoever writes into it.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Unreadable("it is no regular file")
         return file.read(max_bytes + 1)

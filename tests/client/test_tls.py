@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from OpenSSL.crypto import X509
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectionDone
@@ -28,9 +29,10 @@ from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff, LoggedEndpoint
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.tls import faults
+from beanstalk_twisted.client.tls.contexts import seen
 from beanstalk_twisted.client.tls.endpoint import TlsEndpoint
 from beanstalk_twisted.worker.service import Worker
-from tests.certificates import Certificates
+from tests.certificates import Authority, Certificates, with_extension_twice
 from tests.conftest import the_reactor
 from tests.sampling import share
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
@@ -417,3 +419,8 @@ def test_a_plain_connection_that_is_closed_before_any_answer_may_lack_tls(
     with capturedLogs() as told:
         endpoint.unavailable(ConnectionDone())
     assert ("if it speaks TLS, write tls://" in str(formatEvent(told[0]))) == is_told
+
+
+def test_what_cannot_be_read_in_a_certificate_is_no_name_of_a_server() -> None:
+    doubled = with_extension_twice(Authority("CA").server().certificate)
+    assert seen(X509.from_cryptography(doubled)).names == ()

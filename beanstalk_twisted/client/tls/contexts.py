@@ -20,7 +20,10 @@ from beanstalk_twisted.client.addresses import Address, Tls
 from beanstalk_twisted.client.tls import faults
 from beanstalk_twisted.client.tls.faults import Files, Seen, TlsFault
 
-_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+# No block reaches over five dashes, so that a beginning without an end costs little.
+_PEM: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----(?:[^-]++|-(?!----))++-----END CERTIFICATE-----"
+)
 
 
 def read_pem(path: str) -> bytes:
@@ -153,7 +156,7 @@ def seen(certificate: crypto.X509) -> Seen:
         others = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names += others.get_values_for_type(x509.DNSName)
         names += map(str, others.get_values_for_type(x509.IPAddress))
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
         pass  # It is for nothing that can be connected to.
     return Seen(tuple(names), _moment(certificate.get_notBefore()),
                 _moment(certificate.get_notAfter()))  # fmt: skip

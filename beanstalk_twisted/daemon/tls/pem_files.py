@@ -29,14 +29,29 @@ MAX_FILES: Final = 200
 """With these suffixes in a folder: a hundred certificates with their keys; all take 50 ms."""
 
 MAX_FILE_BYTES: Final = 1 << 20
-"""All authorities of a browser are 200 KB; a list of 20,000 revoked certificates fits."""
+"""All authorities of a browser are 200 KB; a list of 19,000 revoked certificates fits."""
+
+MAX_FOLDER_CHARACTERS: Final = 2 << 20
+"""
+Of all files of a folder: a hundred certificates with RSA keys and two issuers each are 0.9 million.
+They are read while clients wait, certificates alone in 0.3 s.
+"""
 
 MAX_CHAIN: Final = 10
 """Certificates above the server's: more no client follows."""
 
 OTHERS_MAY_READ: Final = 0o004
 
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n.*?-----END \1-----", re.DOTALL)
+NOT_UNDERSTOOD: Final = (
+    ValueError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension,
+)  # fmt: skip
+"""What `cryptography` raises of bytes that are no certificate, or none that it knows."""
+
+BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n(?:[^-]++|-(?!----))*+-----END \1-----")
+"""
+Of a PEM file.  None reaches over five dashes: what is behind a beginning without an end is read
+once, not once for each beginning.
+"""
 
 
 class BadTls(ValueError):
@@ -118,7 +133,7 @@ def read_folder(folder: str, now: datetime) -> list[Credential]:
             raise BadTls(f"{path}: no certificate in {folder} is for this private key")
         for certificate, where in ours.items():
             chain = tuple(_chain(certificate, by_subject))
-            names = frozenset(_names(certificate))
+            names = frozenset(_names(where, certificate))
             credentials.append(Credential(where, path, names, certificate, key, chain))
     if not credentials:
         what = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
@@ -136,7 +151,7 @@ def read_trust(ca: str, crl: str, now: datetime) -> Trust:
     :param crl: empty if nobody asks.
     :raise BadTls: there is no authority, or one of the files is wrong or has ended.
     """
-    authorities = _parsed(ca, "CERTIFICATE", _read(ca), x509.load_pem_x509_certificate)
+    authorities = _parsed(ca, "CERTIFICATE", _read(ca), _load_certificate)
     if not authorities:
         raise BadTls(f"{ca}: there is no certificate in it")
     valid = [each for each in authorities if each.not_valid_after_utc > now]
@@ -145,7 +160,7 @@ def read_trust(ca: str, crl: str, now: datetime) -> Trust:
     expiries = [Expiry("authority", ca, min(each.not_valid_after_utc for each in valid))]
     if not crl:
         return Trust(authorities, None, expiries)
-    lists = _parsed(crl, "X509 CRL", _read(crl), x509.load_pem_x509_crl)
+    lists = _parsed(crl, "X509 CRL", _read(crl), _load_list)
     if not lists:
         raise BadTls(f"{crl}: there is no revocation list in it")
     for each_list in lists:
@@ -161,12 +176,18 @@ def _find(folder: str) -> _Found:
     paths = [os.path.join(folder, name) for name in names if _is_read(name)]
     if len(paths) > MAX_FILES:
         raise BadTls(f"{folder}: it has more than {MAX_FILES} files of keys and certificates")
-    found = _Found({}, {})
+    found, left = _Found({}, {}), MAX_FOLDER_CHARACTERS
     for path in paths:
         text = _read(path)
-        if not _BLOCK.search(text):
+        left -= len(text)
+        if left < 0:
+            raise BadTls(
+                f"{folder}: its keys and certificates are more than {MAX_FOLDER_CHARACTERS} "
+                "characters"
+            )
+        if not BLOCK.search(text):
             raise BadTls(f"{path}: it is no PEM: it has no '-----BEGIN …-----'")
-        for each in _parsed(path, "CERTIFICATE", text, x509.load_pem_x509_certificate):
+        for each in _parsed(path, "CERTIFICATE", text, _load_certificate):
             found.certificates.setdefault(each, path)
         for key in _parsed(path, "PRIVATE KEY", text, _load_key):
             found.keys.setdefault(_public(key), (path, key))
@@ -188,18 +209,34 @@ def _load_key(block: bytes) -> Any:
     return load_pem_private_key(block, None)
 
 
+def _load_certificate(block: bytes) -> x509.Certificate:
+    """
+    Read it, and all that is asked for later: `cryptography` looks at most only then.
+    """
+    made = x509.load_pem_x509_certificate(block)
+    _ = made.subject, made.issuer, made.not_valid_before_utc, made.not_valid_after_utc
+    made.public_key()
+    return made
+
+
+def _load_list(block: bytes) -> x509.CertificateRevocationList:
+    made = x509.load_pem_x509_crl(block)
+    _ = made.issuer, made.next_update_utc
+    return made
+
+
 def _parsed(path: str, kind: str, text: str, load: Callable[[bytes], T]) -> list[T]:
     """
     :param kind: how the names of its blocks end.
     """
     parsed = []
-    for block in _BLOCK.finditer(text):
+    for block in BLOCK.finditer(text):
         if block[1].endswith(kind):
             try:
                 parsed.append(load(block[0].encode()))
             except TypeError:
                 raise BadTls(f"{path}: the private key has a passphrase; remove it") from None
-            except (ValueError, UnsupportedAlgorithm):
+            except NOT_UNDERSTOOD:
                 what = block[1].lower()
                 raise BadTls(f"{path}: it has a {what} that cannot be understood") from None
     return parsed
@@ -227,9 +264,10 @@ def _chain(
         certificate = issuer
 
 
-def _names(certificate: x509.Certificate) -> Iterator[str]:
+def _names(path: str, certificate: x509.Certificate) -> Iterator[str]:
     """
     :return: host names; the common name where there are no alternative names.
+    :raise BadTls: one of its extensions cannot be understood.
     """
     try:
         extension: Any = certificate.extensions.get_extension_for_oid(
@@ -239,6 +277,8 @@ def _names(certificate: x509.Certificate) -> Iterator[str]:
         for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME):
             yield str(attribute.value).lower()
         return
+    except NOT_UNDERSTOOD:
+        raise BadTls(f"{path}: it has a certificate that cannot be understood") from None
     for name in extension.value.get_values_for_type(x509.DNSName):
         yield name.lower()
 
@@ -272,10 +312,18 @@ def _list_expiry(
     now: datetime,
 ) -> Iterator[Expiry]:  # fmt: skip
     issuers = [each for each in authorities if each.subject == found.issuer]
-    if not any(found.is_signature_valid(each.public_key()) for each in issuers):  # type: ignore[arg-type]
+    if not any(_has_signed(each, found) for each in issuers):
         raise BadTls(f"{path}: no authority in ca= has signed this revocation list")
     ends = found.next_update_utc
     if ends is not None:
         if ends <= now:
             raise BadTls(f"{path}: the revocation list has ended at {ends:%Y-%m-%dT%H:%M:%SZ}")
         yield Expiry("revocations", path, ends)
+
+
+def _has_signed(issuer: x509.Certificate, found: x509.CertificateRevocationList) -> bool:
+    key: Any = issuer.public_key()
+    try:
+        return found.is_signature_valid(key)
+    except (*NOT_UNDERSTOOD, TypeError):
+        return False

@@ -5,7 +5,7 @@ its certificate.
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -78,12 +78,23 @@ def _names(transport: Any) -> Iterator[str]:
     if certificate is None:
         return
     shown = certificate.to_cryptography()
-    for attribute in shown.subject:
+    for attribute in _understood(lambda: shown.subject):
         if attribute.oid.dotted_string == "2.5.4.3":
             yield f"CN={attribute.value}"
-    for extension in shown.extensions:
+    for extension in _understood(lambda: shown.extensions):
         if extension.oid.dotted_string == "2.5.29.17":
             for name in list(extension.value)[:MAX_NAMES]:
                 kind = _KINDS.get(type(name).__name__)
                 if kind is not None:
                     yield f"{kind}:{name.value}"
+
+
+def _understood(read: Callable[[], Iterable[Any]]) -> Iterable[Any]:
+    """
+    :return: nothing of what `cryptography` does not take and OpenSSL did: an extension that is
+        damaged, or is there twice, keeps all others from being read.
+    """
+    try:
+        return read()
+    except Exception:
+        return ()

@@ -4,6 +4,8 @@ Folders of certificates in any layout, and each way in which files are wrong.
 
 from __future__ import annotations
 
+import base64
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,13 +18,16 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from beanstalk_twisted.daemon.tls.pem_files import (
+    BLOCK,
     MAX_FILE_BYTES,
     MAX_FILES,
+    MAX_FOLDER_CHARACTERS,
     BadTls,
     read_folder,
     read_trust,
 )
-from tests.certificates import DAY, Authority, Certificates
+from tests.certificates import DAY, Authority, Certificates, with_extension_twice
+from tests.sampling import share
 
 NOW = datetime.now(UTC)
 
@@ -147,6 +152,69 @@ def test_a_folder_has_so_many_files_and_no_more(certificates: Certificates, tmp_
     (tmp_path / "more.pem").write_bytes(pem)
     with pytest.raises(BadTls, match=f"more than {MAX_FILES} files"):
         read_folder(str(tmp_path), NOW)
+
+
+def test_a_folder_has_so_many_characters_and_no_more(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    pem = certificates.server.read_text()
+    for number, size in enumerate((MAX_FILE_BYTES, MAX_FOLDER_CHARACTERS - MAX_FILE_BYTES)):
+        (tmp_path / f"{number}.pem").write_text(pem.ljust(size))
+    assert len(read_folder(str(tmp_path), NOW)) == 1
+    (tmp_path / "more.pem").write_text("x")
+    with pytest.raises(BadTls, match=f"more than {MAX_FOLDER_CHARACTERS} characters"):
+        read_folder(str(tmp_path), NOW)
+
+
+@pytest.mark.parametrize("line", ["-----BEGIN A-----\n", "-----BEGIN A-----\n-"])
+def test_beginnings_without_an_end_are_read_once_each(line: str) -> None:
+    # With what is behind each of them it would be minutes.
+    assert not BLOCK.search(line * (MAX_FILE_BYTES // len(line)))
+    assert BLOCK.search(line + "-----BEGIN B-----\nMIG-\n-----END B-----")
+
+
+def test_a_certificate_of_the_server_whose_extensions_cannot_be_read_is_refused(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    issued = certificates.authority.server()
+    doubled = with_extension_twice(issued.certificate).public_bytes(Encoding.PEM)
+    (tmp_path / "a.pem").write_bytes(issued.key_pem + doubled)
+    with pytest.raises(BadTls, match="a certificate that cannot be understood"):
+        read_folder(str(tmp_path), NOW)
+
+
+def test_changed_bytes_are_refused_or_do_not_matter(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    chance, refused = random.Random(1), 0
+
+    def changed(pem: bytes) -> bytes:
+        content = bytearray(base64.b64decode(b"".join(pem.splitlines()[1:-1])))
+        content[chance.randrange(len(content))] = chance.choice((0, 2, 6, 48, 255))
+        first, *_, last = pem.splitlines()
+        return b"%s\n%s%s\n" % (first, base64.encodebytes(content), last)
+
+    issued = certificates.authority.server()
+    ca, crl = tmp_path / "ca", tmp_path / "crl"
+    for _ in range(share(500, of=10)):
+        (tmp_path / "a.pem").write_bytes(issued.key_pem + changed(issued.certificate_pem))
+        ca.write_bytes(changed(certificates.ca.read_bytes()))
+        crl.write_bytes(changed(certificates.revocations.read_bytes()))
+        refused += is_refused(lambda: read_folder(str(tmp_path), NOW))
+        refused += is_refused(lambda: read_trust(str(ca), "", NOW))
+        refused += is_refused(lambda: read_trust(str(certificates.ca), str(crl), NOW))
+    assert refused
+
+
+def is_refused(read: Callable[[], object]) -> bool:
+    """
+    Whether files are said to be wrong, and not otherwise told.
+    """
+    try:
+        read()
+    except BadTls:
+        return True
+    return False
 
 
 def test_a_key_that_others_may_read_is_seen(certificates: Certificates, tmp_path: Path) -> None:

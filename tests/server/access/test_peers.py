@@ -9,10 +9,12 @@ import socket
 from typing import Any
 
 import pytest
+from OpenSSL.crypto import X509
 from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
 
 from beanstalk_twisted.access.rules import Peer
 from beanstalk_twisted.server.access.peers import host_of, peer_of
+from tests.certificates import Authority, with_extension_twice
 from tests.server.access.peers import certificate
 
 
@@ -78,3 +80,9 @@ def test_the_names_in_a_certificate_are_those_of_its_subject_and_its_alternative
         "EMAIL:worker@example.org",
     )  # fmt: skip
     assert peer_of(TlsTransport(None)).certificate == ()
+
+
+def test_of_a_certificate_whose_extensions_cannot_be_read_the_subject_counts_alone() -> None:
+    doubled = with_extension_twice(Authority("CA").client().certificate)
+    shown = X509.from_cryptography(doubled)
+    assert peer_of(TlsTransport(shown)).certificate == ("CN=worker-1",)
