@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "beanstalk-twisted.service"
 SOCKET = DEPLOY / "systemd" / "beanstalk-twisted.socket"
+GUARDED = DEPLOY / "systemd" / "guarded.conf"
 SYSCTL = DEPLOY / "systemd" / "90-beanstalk-twisted.conf"
 DEBIAN = DEPLOY / "debian"
 CONTAINER = DEPLOY / "container" / "Containerfile"
@@ -85,6 +86,18 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def guarded(installed: Path) -> Path:
+    """
+    Add what has the server speak TLS and ask for rights.
+    """
+    folder = installed / f"{UNIT.name}.d"
+    folder.mkdir()
+    text = GUARDED.read_text().replace(program(), shutil.which("true") or "/bin/true")
+    (folder / GUARDED.name).write_text(text)
+    return installed
+
+
 def program() -> str:
     """
     The program that the unit runs.
@@ -103,6 +116,17 @@ def test_the_unit_is_protected(installed: Path) -> None:
     threshold = f"--threshold={EXPOSURE * 10:g}"
     said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
     assert "OK" in said.splitlines()[-1]
+
+
+def test_systemd_takes_what_is_added_for_tls_and_rights(guarded: Path) -> None:
+    analyzed("verify", "--man=no", guarded / UNIT.name)
+    threshold = f"--threshold={EXPOSURE * 10:g}"
+    said = analyzed("security", "--offline=true", threshold, "--no-pager", guarded / UNIT.name)
+    assert "OK" in said.splitlines()[-1]
+    with (guarded / f"{UNIT.name}.d" / GUARDED.name).open("a") as file:
+        file.write("NoSuchSetting=yes\n")
+    with pytest.raises(AssertionError, match="NoSuchSetting"):
+        analyzed("verify", "--man=no", guarded / UNIT.name)
 
 
 def test_the_limits_of_the_unit_are_wider_than_those_of_the_server() -> None:
