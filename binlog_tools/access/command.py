@@ -30,25 +30,48 @@ from binlog_tools.queue.cli.exits import NOTHING, USAGE, fail, warn
     "--hash", "asks_for_hash", is_flag=True,
     help="Hash the token that is typed, or comes on stdin, instead of making one.",
 )  # fmt: skip
+@click.option(
+    "-o", "--output", "path", metavar="FILE", type=click.Path(path_type=Path),
+    help="A new file for the token, which only its owner may read, instead of showing it.",
+)  # fmt: skip
 @options.as_json
-def token(asks_for_hash: bool, is_json: bool) -> None:
+def token(asks_for_hash: bool, path: Path | None, is_json: bool) -> None:
     """
     Make a token, and the hash that the server's access file has of it.
 
     The token is shown this once.  Give it to a program in BEANSTALK_TOKEN or in a file of its own;
     give the hash to the file.
     """
+    if asks_for_hash and path is not None:
+        fail(USAGE, "with --hash no token is made: leave out --output")
     made = _typed() if asks_for_hash else new_token(os.urandom)
     try:
         kept = str(hash_of(made.encode(), os.urandom))
     except BadHash as problem:
         fail(USAGE, str(problem))
+    if path is not None:
+        _keep(path, made)
+    is_shown = not asks_for_hash and path is None
     if is_json:
-        Output(True).document({"hash": kept} | ({} if asks_for_hash else {"token": made}))
+        Output(True).document({"hash": kept} | ({"token": made} if is_shown else {}))
         return
-    if not asks_for_hash:
+    if is_shown:
         Output().line(f"token  {made}")
     Output().line(f"hash   {kept}")
+
+
+def _keep(path: Path, made: str) -> None:
+    """
+    Write a token where nobody else may read it; what is there already, a link too, stays.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+            file.write(f"{made}\n")
+    except FileExistsError:
+        fail(USAGE, f"{path}: it is there already, and stays as it is; name a new file")
+    except OSError as problem:
+        fail(USAGE, f"{path}: the token cannot be written: {problem.strerror}")
 
 
 def _typed() -> str:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,41 @@ def test_what_is_no_token_has_no_hash_and_is_not_shown() -> None:
     assert result.exit_code == 2
     assert "it is no token: make one with beanstalk token" in result.stderr
     assert "secret" not in result.output
+
+
+def test_a_token_goes_into_a_new_file_that_its_owner_alone_may_read(tmp_path: Path) -> None:
+    path = tmp_path / "worker.token"
+    before = os.umask(0)
+    try:
+        result = call("token", "-o", path)
+    finally:
+        os.umask(before)
+    label, kept = result.stdout.split()
+    token = path.read_text()
+    assert token.endswith("\n") and token.strip() not in result.output
+    assert label == "hash" and TokenHash.parse(kept).matches(token.strip().encode())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "token" not in json.loads(call("token", "-o", tmp_path / "other", "--json").stdout)
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_is_there_is_not_written_over_by_a_token(tmp_path: Path, is_link: bool) -> None:
+    path, target = tmp_path / "worker.token", tmp_path / "elsewhere"
+    if is_link:
+        path.symlink_to(target)
+    else:
+        path.write_text("before")
+    result = call("token", "--output", path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{path}: it is there already, and stays as it is" in result.stderr
+    assert not target.exists() and (is_link or path.read_text() == "before")
+
+
+def test_a_token_that_cannot_be_written_or_is_not_made_is_told(tmp_path: Path) -> None:
+    nowhere = call("token", "-o", tmp_path / "none" / "token")
+    assert nowhere.exit_code == 2 and "No such file or directory" in nowhere.stderr
+    hashed = call("token", "--hash", "-o", tmp_path / "token", typed="x\n")
+    assert hashed.exit_code == 2 and "with --hash no token is made" in hashed.stderr
 
 
 def file_of(tmp_path: Path, text: str) -> Path:
