@@ -106,6 +106,7 @@ class SiteRequest(BoundedRequest):
 
     log = Logger()
     _is_change = False
+    _identity = ""
     _known: Known | None = None
     _rules: AccessRules | None = None
     _login: TokenHash | None = None
@@ -164,6 +165,8 @@ class SiteRequest(BoundedRequest):
 
         :raise Refusal: what is asked for is not for them.
         """
+        if route.writes:
+            self._identity = access.rules.identify(*known).name
         check_route(access.rules, known, route)
         self._known, self._rules = known, access.rules
         return site.operations[route.operation](call._replace(known=known))
@@ -253,10 +256,7 @@ class SiteRequest(BoundedRequest):
         Log what somebody did, as far as the path tells it; what its commands do is told besides.
         """
         path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
-        identity = ""
-        if self._known is not None and self._rules is not None:
-            identity = self._rules.identify(*self._known).name
-        site.tell(self._who, path, status, identity)
+        site.tell(self._who, path, status, self._identity)
 
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())

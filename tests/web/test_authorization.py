@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.access.grants import ROLES, Grant, Granted
 from beanstalk_twisted.access.guesses import FIRST_S
@@ -263,6 +264,31 @@ def test_a_page_of_another_origin_is_refused_before_it_is_asked_who_it_is() -> N
     )
     assert parsed(reply).status == 403
     assert not site.server.service.queue.puts.is_draining
+
+
+@pytest.mark.parametrize(
+    ("operation", "authorization", "told"),
+    [
+        (
+            "setPolicy",
+            BEARER,
+            "it at {who} over HTTP: tube-policy tube=own policy=max-jobs=9: POLICY",
+        ),
+        ("putJob", BEARER, "it at {who}: HTTP /api/v1/tubes/own/jobs: 200"),
+        ("drain", BEARER, "it at {who}: HTTP /api/v1/server/drain: 403"),
+        ("beginRun", BEARER, "it at {who}: HTTP /api/v1/runs: 403"),
+        ("drain", "", "anonymous at {who}: HTTP /api/v1/server/drain: 401"),
+        ("drain", WRONG, "{who}: HTTP /api/v1/server/drain: 401"),
+    ],
+)
+def test_the_audit_says_who_has_changed_something_or_tried_to(
+    operation: str, authorization: str, told: str
+) -> None:
+    site = Guarded(rules(it={"manage": "own", "put": "own"}))
+    with capturedLogs() as events:
+        site.ask(route_of(operation), authorization=authorization)
+    (line,) = [formatEvent(each) for each in events if each["event"] == "audit"]
+    assert line.startswith(told.format(who="127.0.0.1:4711"))
 
 
 @given(st.text() | st.text().map("Basic {}".format) | st.text().map("Bearer {}".format))
