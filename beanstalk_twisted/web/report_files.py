@@ -38,7 +38,7 @@ NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._ +-]{{0,199}}\.(?:{'|'.join(
 
 SCRIPTS: Final = (
     "'sha256-GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8='",
-    "'sha256-3Jse22fU7r24Yc9xO8SVZWB1jdbO5cVm78txobyYBGE='",
+    "'sha256-ie8ul6BixtWg2aI6NsJpQ5a8O5x1qYHTeF3PVsdwApI='",
 )
 """Of the page that ``binlog_tools.spark.report`` makes, in this version: uPlot, `report.js`."""
 

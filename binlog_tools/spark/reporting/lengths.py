@@ -58,6 +58,14 @@ class Lengths:
         counts = maps.items.slice(first, count).to_numpy(zero_copy_only=False)
         self._put(np.repeat(groups, np.diff(offsets)) * SLOTS + slots_of(keys), counts)
 
+    def add_each(self, groups: np.ndarray, lengths_ns: np.ndarray) -> None:
+        """
+        :param lengths_ns: of each row, one length; below 0: there is none.
+        """
+        known = lengths_ns >= 0
+        codes = groups[known] * SLOTS + slots_of(lengths_ns[known])
+        self._put(codes, np.ones(len(codes), np.int64))
+
     def _put(self, codes: np.ndarray, counts: np.ndarray) -> None:
         self._codes.append(codes)
         self._counts.append(np.asarray(counts, np.int64))

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.reporting.samples import readable
+from binlog_tools.spark.reporting.seconds import refine
 from binlog_tools.spark.reporting.series import ALWAYS, ENDS, Flow, Period, flow
 from binlog_tools.spark.reporting.tables import Rows, open_table, refuse_unfinished, seconds_of
 
@@ -116,8 +117,10 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
     for name, rows in found.items():
         if name == MINUTES:
             readings.flow = flow(rows, wish.period, coarser)
-        else:
+        elif KNOWN[name] is not None:
             KNOWN[name](readings, rows)
+    if readings.flow is not None and {"attempts", "lifetimes"} <= {*found}:
+        refine(readings.flow, found["attempts"], found["lifetimes"], wish.period, coarser)
     if wish.events is not None:
         _look_at_events(readings, wish.events)
     return readings
@@ -259,5 +262,6 @@ KNOWN: Final[Mapping[str, Any]] = {
     "lifetimes": _read_lifetimes,
     "poison": _read_poison,
     "workers": _read_workers,
+    "attempts": None,
 }
 """The tables that the report looks at, and what it takes from each."""

@@ -58,6 +58,8 @@ def _span_text(now: Readings, before: Readings | None) -> str:
     if now.flow is None:
         return ""
     found, whole, tubes = now.flow.survey, now.flow.whole, now.flow.tubes
+    if now.flow.fine is not None:
+        whole, tubes = now.flow.fine
     steps = f"in {width_text(whole.width)} steps"
     if tubes.width != whole.width:
         steps += f" (tubes: {width_text(tubes.width)})"
@@ -258,13 +260,23 @@ def _steps(whole: Series) -> Table:
 
 
 def _period(flow: Flow) -> dict[str, Any]:
-    return {"whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
+    """
+    :return: if there are ``fine`` steps, the others have only what stood in the queue.
+    """
+    if flow.fine is None:
+        return {"whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
+    fine = {"whole": _drawn(flow.fine[0]), "tubes": _drawn(flow.fine[1])}
+    standing = (*STATES, "oldest")
+    return {"whole": _drawn(flow.whole, standing), "tubes": _drawn(flow.tubes, standing),
+            "fine": fine}  # fmt: skip
 
 
-def _drawn(series: Series) -> dict[str, Any]:
+def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
     """
     What the figures are drawn of: of each tube its numbers by name, without those that are nothing
     in every step.
+
+    :param only: the names; None: all.
     """
     numbers: dict[str, Sequence[Sequence[Any]]] = {
         name: values.tolist() for name, values in series.numbers.items() if name != "oldest_ns"
@@ -275,7 +287,11 @@ def _drawn(series: Series) -> dict[str, Any]:
     numbers["oldest"] = [_cut(row / 1e6) for row in series.numbers["oldest_ns"]]
     numbers |= _milliseconds(series)
     drawn = [
-        {name: rows[at] for name, rows in numbers.items() if any(rows[at])}
+        {
+            name: rows[at]
+            for name, rows in numbers.items()
+            if (only is None or name in only) and any(rows[at])
+        }
         for at in range(len(series.names))
     ]
     return {"start": series.start, "width": series.width, "count": series.count,

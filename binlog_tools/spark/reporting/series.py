@@ -120,12 +120,15 @@ class Flow:
 
     :ivar whole: all tubes together; ``tubes`` each of the busiest, in wider steps if need be.
     :ivar hours: jobs put, by day of the week (Monday first) and hour, in UTC.
+    :ivar fine: the same two in steps of seconds, without what stood in the queue; None: there is
+        no room for such, or no table.
     """
 
     survey: Survey
     whole: Series
     tubes: Series
     hours: np.ndarray = field(default_factory=lambda: np.zeros((7, 24), np.int64))
+    fine: tuple[Series, Series] | None = None
 
 
 def _whole(column: pa.Array) -> np.ndarray:
@@ -181,18 +184,31 @@ def flow(rows: Rows, period: Period, coarser: int = 1) -> Flow | None:
     ranks = found.busiest()
     shown = ranks if len(ranks) <= MAX_TUBES + 1 else ranks[:MAX_TUBES]
     names = [*shown, *([OTHERS] if len(ranks) > len(shown) else [])]
-    made = Flow(
-        found, _empty(found, [ALL], WHOLE_STEPS // coarser),
-        _empty(found, names, min(WHOLE_STEPS, max(2, TUBE_CELLS // len(names))) // coarser),
-    )  # fmt: skip
+    made = Flow(found, *in_steps(found, names, coarser))
     _fill(made, rows, period, {tube: at for at, tube in enumerate(shown)})
     return made
 
 
-def _empty(found: Survey, names: Sequence[str], steps: int) -> Series:
-    width = width_for(found.last + MINUTE_S - found.start, max(2, steps))
+def in_steps(
+    found: Survey, names: Sequence[str], coarser: int = 1, least: int = MINUTE_S
+) -> tuple[Series, Series]:
+    """
+    Series for all tubes together and for each, in as narrow steps as there is room for.
+
+    :param least: seconds that a step has at least.
+    """
+    steps = min(WHOLE_STEPS, max(2, TUBE_CELLS // len(names)))
+    return (
+        _empty(found, [ALL], WHOLE_STEPS // coarser, least),
+        _empty(found, names, steps // coarser, least),
+    )
+
+
+def _empty(found: Survey, names: Sequence[str], steps: int, least: int) -> Series:
+    end = found.last + MINUTE_S
+    width = width_for(end - found.start, max(2, steps), least)
     start = found.start - found.start % width
-    return Series(names, start, width, (found.last - start) // width + 1)
+    return Series(names, start, width, (end - 1 - start) // width + 1)
 
 
 def _fill(made: Flow, rows: Rows, period: Period, places: Mapping[str, int]) -> None:

@@ -78,7 +78,10 @@ def lifetimes(*jobs: tuple[str, str | None, str | None, int | None]) -> pa.Table
     return pa.table({
         "outcome": outcomes, "dead_from": pa.array(tubes, pa.string()),
         "dead_reason": pa.array(reasons, pa.string()), "dead_at": pa.array(micros, MICROS),
-        "is_whole": [at != 9 for at in deaths],
+        "is_whole": [at != 9 for at in deaths], "tube": ["mail"] * len(jobs),
+        "state": ["gone" if each == "done" else "ready" for each in outcomes],
+        "put": pa.array([START_S * 1_000_000] * len(jobs), MICROS),
+        "last": pa.array([(START_S + 2) * 1_000_000] * len(jobs), MICROS),
     })  # fmt: skip
 
 
@@ -106,6 +109,30 @@ def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) 
     }  # fmt: skip
 
 
+def attempt(started: float | None, ended: float | None, **given: Any) -> dict[str, Any]:
+    """
+    A row of `attempts`.
+
+    :param started: seconds after the start; likewise ``ended``.
+    """
+    run_ns = None if started is None or ended is None else int((ended - started) * 1e9)
+    return {
+        "tube": "mail", "started": _micros(started), "ended": _micros(ended), "run_ns": run_ns,
+        "ended_by": None if ended is None else "delete", "wait_ns": None, **given,
+    }  # fmt: skip
+
+
+def _micros(at: float | None) -> int | None:
+    return None if at is None else int((START_S + at) * 1e6)
+
+
+def write_attempts(tables: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write(tables / "attempts", pa.Table.from_pylist(list(rows), pa.schema([
+        ("tube", pa.string()), ("started", MICROS), ("ended", MICROS), ("run_ns", pa.int64()),
+        ("ended_by", pa.string()), ("wait_ns", pa.int64()),
+    ])))  # fmt: skip
+
+
 def write_workers(tables: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     table = pa.Table.from_pylist(list(rows))
     for name in ("first", "last"):
@@ -130,4 +157,5 @@ def all_tables(place: Path) -> Path:
         [kind(at, sample=f'{{"note": "{HOSTILE}", "at": {at}}}'.encode()) for at in range(30)]
     ))  # fmt: skip
     write_workers(place, (worker(at, 1 + at // 10, 600 * at) for at in range(20)))
+    write_attempts(place, [attempt(1, 2)])
     return place

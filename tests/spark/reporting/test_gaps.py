@@ -20,6 +20,7 @@ from tests.spark.reporting.some_tables import (
     minute,
     worker,
     write,
+    write_attempts,
     write_minutes,
     write_workers,
 )
@@ -35,6 +36,7 @@ def whole(place: Path) -> Path:
     write(place / "lifetimes", lifetimes(("done", None, None, None)))
     write(place / "poison", pa.Table.from_pylist([kind(3)]))
     write_workers(place, [worker(1)])
+    write_attempts(place, [])
     return place
 
 
@@ -50,7 +52,7 @@ def test_of_what_is_whole_nothing_is_missing(tmp_path: Path) -> None:
 def test_tables_that_are_not_there_are_named(tmp_path: Path) -> None:
     write_workers(tmp_path, [worker(1)])
     (gap,) = said(tmp_path)
-    assert gap.endswith("is not shown: tube_minutes, lifetimes, poison.")
+    assert gap.endswith("is not shown: tube_minutes, lifetimes, poison, attempts.")
 
 
 def test_a_period_that_the_tables_do_not_cover(tmp_path: Path) -> None:

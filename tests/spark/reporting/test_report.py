@@ -187,7 +187,9 @@ def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
     (only / "workers").symlink_to(tables / "workers")
     done = run(only, "-o", tmp_path / "r.html")
     assert done.exit_code == 0
-    assert done.stderr.startswith(f"report: {only} lacks tube_minutes, lifetimes, poison: ")
+    assert done.stderr.startswith(
+        f"report: {only} lacks tube_minutes, lifetimes, poison, attempts: "
+    )
     content = content_of((tmp_path / "r.html").read_text())
     assert content["tiles"] == [["20", "worker connections", ""]]
     assert (content["text"], content["periods"]) == ("", [])

@@ -44,9 +44,13 @@
 
   // ---- What is drawn
 
-  /** Where a tube's numbers are: all tubes together have narrower steps. */
-  function place(period, tube) {
-    const series = tube === ALL ? period.whole : period.tubes;
+  /** Known by the minute only: what stood in the queue. */
+  const STANDING = new Set(["ready", "reserved", "delayed", "buried", "oldest"]);
+
+  /** Where a tube's numbers of a name are: all tubes together have narrower steps. */
+  function place(period, tube, name) {
+    const steps = period.fine && !STANDING.has(name) ? period.fine : period;
+    const series = tube === ALL ? steps.whole : steps.tubes;
     const at = series.names.indexOf(tube);
     return { series, numbers: at < 0 ? null : series.numbers[at] };
   }
@@ -68,7 +72,7 @@
   /** Numbers of the other period, moved so that both begin at once. */
   function moved(name, change = (values) => values) {
     if (!then) return null;
-    const [mine, other] = [place(now, chosen.tube), place(then, chosen.tube)];
+    const [mine, other] = [place(now, chosen.tube, name), place(then, chosen.tube, name)];
     if (other.numbers === null) return null;
     const values = change(valuesOf(other, name), other.series);
     return timesOf(mine.series).map((time) => {
@@ -83,17 +87,17 @@
 
   const FIGURES = {
     depth: {
-      title: "Jobs in the queue", text: "How many jobs there were at the end of each step, by what they were doing, one above the other.",
+      title: "Jobs in the queue", of: "ready", text: "How many jobs there were at the end of each step, by what they were doing, one above the other.",
       rows() {
-        const at = place(now, chosen.tube);
+        const at = place(now, chosen.tube, "ready");
         return STATES.map(([name, number]) => ({ label: name, values: valuesOf(at, name), colour: COLOURS[number] })).reverse();
       },
       isStack: true, show: countText,
     },
     flow: {
-      title: "Arrivals and throughput", text: "Jobs put, jobs deleted and failed runs (time-out, release, bury or lost connection), a minute on average in each step.",
+      title: "Arrivals and throughput", of: "puts", text: "Jobs put, jobs deleted and failed runs (time-out, release, bury or lost connection), a minute on average in each step.",
       rows() {
-        const at = place(now, chosen.tube);
+        const at = place(now, chosen.tube, "puts");
         const rate = (name) => perMinute(valuesOf(at, name), at.series);
         return lines([
           { label: "put", values: rate("puts"), colour: COLOURS[0], fill: true }, { label: "deleted", values: rate("deletes"), colour: COLOURS[1] },
@@ -102,16 +106,16 @@
       },
       show: (value) => (value === null ? "-" : `${countText(value)}/min`),
     },
-    wait: { title: "How long jobs wait", text: "From ready to reserved: half of them, 95 and 99 of 100 waited no longer. A gap is a step in which none was reserved.", rows: () => percentiles("wait"), isLog: true, show: lengthText },
-    run: { title: "How long jobs run", text: "From reserved to the end of the run. A gap is a step in which none ended.", rows: () => percentiles("run"), isLog: true, show: lengthText },
+    wait: { title: "How long jobs wait", of: "wait", text: "From ready to reserved: half of them, 95 and 99 of 100 waited no longer. A gap is a step in which none was reserved.", rows: () => percentiles("wait"), isLog: true, show: lengthText },
+    run: { title: "How long jobs run", of: "run", text: "From reserved to the end of the run. A gap is a step in which none ended.", rows: () => percentiles("run"), isLog: true, show: lengthText },
     tubes: {
       title: "Tubes side by side", text: "",
-      note: () => `The busiest ${MAX_LINES} of the tubes that the filter lets through, in steps of ${lengthText(now.tubes.width * 1000)}.`,
+      note: () => `The busiest ${MAX_LINES} of the tubes that the filter lets through, in steps of ${lengthText(tubeSteps().width * 1000)}.`,
       rows: () => filtered().slice(0, MAX_LINES).map((tube, number) => {
-        const at = place(now, tube);
+        const at = place(now, tube, chosen.metric);
         return { label: tube, values: METRICS[chosen.metric].of(at), colour: COLOURS[number] };
       }),
-      times: () => timesOf(now.tubes),
+      times: () => timesOf(tubeSteps()),
     },
   };
 
@@ -131,13 +135,14 @@
   };
 
   function percentiles(name) {
-    const at = place(now, chosen.tube);
+    const at = place(now, chosen.tube, name);
     return lines([
       { label: "p50", values: valuesOf(at, `${name}_p50`), colour: COLOURS[1] }, { label: "p95", values: valuesOf(at, `${name}_p95`), colour: COLOURS[0] },
       { label: "p99", values: valuesOf(at, `${name}_p99`), colour: COLOURS[3] }, { label: "p95 then", values: moved(`${name}_p95`), colour: COLOURS[7], isThen: true },
     ]);
   }
 
+  const tubeSteps = () => place(now, now.tubes.names[0], chosen.metric).series;
   const filtered = () => now.tubes.names.filter((name) => name.toLowerCase().includes(chosen.filter.toLowerCase()));
 
   // ---- Figures
@@ -254,7 +259,7 @@
       box.append(h("p", { class: "empty" }, "Nothing was measured here in this time: that is not the same as zero."));
       return;
     }
-    const times = figure.times ? figure.times() : timesOf(place(now, chosen.tube).series);
+    const times = figure.times ? figure.times() : timesOf(place(now, chosen.tube, figure.of).series);
     // A stack is drawn from the top, so that each area covers the lower part of the one before.
     const shown = figure.isStack ? rows : drawn;
     const columns = figure.isStack ? stacked([...rows].reverse()) : shown.map(({ values }) => values);
