@@ -10,6 +10,7 @@ import numpy as np
 from binlog_tools.spark.reporting.readings import Readings, server_text
 from binlog_tools.spark.reporting.series import ALL, OTHERS, Flow
 from binlog_tools.spark.reporting.summaries import Summary, summaries, whole_summary
+from binlog_tools.spark.reporting.targets import PARTS
 from binlog_tools.spark.reporting.texts import (
     count_text,
     length_text,
@@ -81,7 +82,7 @@ def findings(now: Readings, before: Readings | None = None) -> list[Finding]:
         found += [*_failing(rows), *_waiting(rows), *_climbing(now.flow)]
         if before is not None and before.flow is not None:
             found += _worse(now.flow, before.flow)
-    found += [*_kinds(now), *_dead(now), *_workers(now), *_restarts(now)]
+    found += [*_missed(now), *_kinds(now), *_dead(now), *_workers(now), *_restarts(now)]
     found.sort(key=lambda finding: (-finding.weight, finding.text))
     return found[:MAX_FINDINGS]
 
@@ -153,6 +154,21 @@ def _worse(now: Flow, before: Flow) -> Iterator[Finding]:
                     f"In {place}, {100 * new:.1f} % of runs failed; in the period compared with "
                     f"{100 * gone:.1f} %.", "flow", tube,
                 )  # fmt: skip
+
+
+def _missed(now: Readings) -> Iterator[Finding]:
+    tubes = {} if now.targets is None else now.targets.tubes
+    for tube, kept in tubes.items():
+        if kept.breached:
+            shares = " and ".join(
+                f"{100 * share:.1f} % of its {part}s" for part in PARTS
+                if (share := kept.share(part)) is not None
+            )  # fmt: skip
+            yield Finding(
+                1.0 + kept.breached / kept.hours,
+                f"Tube {tube} missed its target in {kept.breached:,} of {kept.hours:,} hours: "
+                f"{shares} were within it.", "sla", tube,
+            )  # fmt: skip
 
 
 def _kinds(now: Readings) -> Iterator[Finding]:

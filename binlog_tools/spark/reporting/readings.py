@@ -5,7 +5,6 @@ All that the report says, read from the tables: some thousand numbers out of any
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +17,7 @@ from binlog_tools.spark.reporting.samples import readable
 from binlog_tools.spark.reporting.seconds import refine
 from binlog_tools.spark.reporting.series import ALWAYS, ENDS, Flow, Period, flow
 from binlog_tools.spark.reporting.tables import Rows, open_table, refuse_unfinished, seconds_of
+from binlog_tools.spark.reporting.targets import Targets, targets_of
 
 ROWS: Final = 20
 """Rows of the lists of what is worst: what somebody reads."""
@@ -46,12 +46,13 @@ class DeadLetters:
     """
     The dead letters of a tube that died for one reason.
 
-    :ivar oldest: when the first of them died, ``newest`` the last; None if that is not known.
+    :ivar oldest: when the first of them died, ``newest`` the last, seconds since the epoch; None if
+        that is not known.
     """
 
     jobs: int
-    oldest: datetime | None
-    newest: datetime | None
+    oldest: float | None
+    newest: float | None
 
     def add(self, other: "DeadLetters") -> None:
         self.jobs += other.jobs
@@ -67,6 +68,7 @@ class Readings:
     :ivar absent: the tables that are not there, so that nothing is known of what they say.
     :ivar outcomes: of jobs; ``begun_before`` of them were there before the log begins.
     :ivar dead: dead letters that are there, by the tube that they died in and why.
+    :ivar targets: how they were kept; None: there is no table of them.
     :ivar kinds: what fails again and again, worst first, each with a ``sample`` if one is known.
     :ivar unended: runs without an end in the log, which no percentile counts.
     :ivar damages: places that could not be read; None if nobody looked.
@@ -78,6 +80,7 @@ class Readings:
     outcomes: Counter[str] = field(default_factory=Counter)
     begun_before: int = 0
     dead: dict[tuple[str, str], DeadLetters] = field(default_factory=dict)
+    targets: Targets | None = None
     kinds: list[Row] = field(default_factory=list)
     workers: list[Row] = field(default_factory=list)
     worker_count: int = 0
@@ -121,6 +124,9 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
             KNOWN[name](readings, rows)
     if readings.flow is not None and {"attempts", "lifetimes"} <= {*found}:
         refine(readings.flow, found["attempts"], found["lifetimes"], wish.period, coarser)
+    sla = open_table(wish.tables / SLA)
+    if sla is not None:
+        readings.targets = targets_of(sla, *wish.period)
     if wish.events is not None:
         _look_at_events(readings, wish.events)
     return readings
@@ -142,7 +148,9 @@ _DEAD: Final = ("dead_from", "dead_reason", "dead_at")
 
 
 def _add_dead(readings: Readings, batch: pa.RecordBatch) -> None:
-    dead = pa.Table.from_batches([batch]).filter(pc.equal(batch["outcome"], "dead"))
+    moments = pa.array(seconds_of(batch["dead_at"]), from_pandas=True)
+    named = {name: batch[name] for name in ("outcome", "dead_from", "dead_reason")}
+    dead = pa.table({**named, "dead_at": moments}).filter(pc.equal(batch["outcome"], "dead"))
     groups = dead.group_by(["dead_from", "dead_reason"]).aggregate(
         [("outcome", "count"), ("dead_at", "min"), ("dead_at", "max")]
     )
@@ -256,6 +264,9 @@ def _look_at_events(readings: Readings, place: Path) -> None:
 
 MINUTES: Final = "tube_minutes"
 """The table that says what happened, and when; servers and tubes are known from it."""
+
+SLA: Final = "sla"
+"""The table of targets; without targets there is none, so it is not missed."""
 
 KNOWN: Final[Mapping[str, Any]] = {
     MINUTES: None,

@@ -14,6 +14,7 @@ from binlog_tools.spark.reporting.readings import Readings
 from binlog_tools.spark.reporting.series import ENDS, FLOW, STATES, Flow, Series
 from binlog_tools.spark.reporting.steps import MINUTE_S, width_text
 from binlog_tools.spark.reporting.summaries import SHARES, Summary, summaries, whole_summary
+from binlog_tools.spark.reporting.targets import PARTS, WORST_HOURS, Targets
 from binlog_tools.spark.reporting.texts import (
     count_text,
     length_text,
@@ -106,6 +107,8 @@ def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
         if before is not None and before.flow is not None:
             yield _compared(now.flow, before.flow)
         yield _tubes(now.flow)
+    if now.targets is not None:
+        yield from _targets(now.targets)
     if now.dead:
         yield _dead_letters(now)
     if now.kinds:
@@ -170,6 +173,34 @@ def _sides(row: Summary | None) -> list[Any]:
         row.totals["puts"], row.totals["deletes"], share_text(row.failed, row.runs),
         length_text(row.wait[1]), length_text(row.run[1]), row.depth["ready"],
     ]  # fmt: skip
+
+
+def _targets(targets: Targets) -> Iterator[Table]:
+    rows = []
+    for tube, kept in sorted(targets.tubes.items(), key=lambda pair: (-pair[1].breached, pair[0])):
+        parts = [(length_text(kept.target_ns.get(part)), _share(kept.share(part)))
+                 for part in PARTS]  # fmt: skip
+        rows.append([tube, *(cell for part in parts for cell in part), kept.hours, kept.breached])
+    yield Table(
+        "sla",
+        "Served within the target",
+        "By tube: the share of waits, and of runs, that were no longer than its target, and in how "
+        "many of its hours the share that is wanted was missed.",
+        ["tube", "wait target", "waits within", "run target", "runs within", "hours", "missed"],
+        rows,
+    )
+    if targets.worst:
+        yield Table(
+            "missed", "Hours that missed their target",
+            f"The worst {WORST_HOURS}, with the shares within the target (UTC).",
+            ["tube", "hour", "waits within", "runs within"],
+            [[row["tube"], time_text(row["hour"]), _share(row["wait_share"]),
+              _share(row["run_share"])] for row in targets.worst],
+        )  # fmt: skip
+
+
+def _share(share: float | None) -> str | None:
+    return None if share is None else share_text(share, 1)
 
 
 def _dead_letters(now: Readings) -> Table:
@@ -271,6 +302,10 @@ def _period(flow: Flow) -> dict[str, Any]:
             "fine": fine}  # fmt: skip
 
 
+_NOTHING: Final = ((0, None), (None,))
+"""What is left out of numbers, and of percentiles: a wait of 0 was measured."""
+
+
 def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
     """
     What the figures are drawn of: of each tube its numbers by name, without those that are nothing
@@ -285,12 +320,14 @@ def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
     numbers = {name: values for name, values in numbers.items() if name not in ENDS}
     numbers["failed"] = np.asarray(failed).tolist()
     numbers["oldest"] = [_cut(row / 1e6) for row in series.numbers["oldest_ns"]]
-    numbers |= _milliseconds(series)
+    lengths = _milliseconds(series)
+    numbers |= lengths
     drawn = [
         {
             name: rows[at]
             for name, rows in numbers.items()
-            if (only is None or name in only) and any(rows[at])
+            if (only is None or name in only)
+            and any(each not in _NOTHING[name in lengths] for each in rows[at])
         }
         for at in range(len(series.names))
     ]

@@ -48,5 +48,8 @@ def time_text(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
 
 
-def moment_text(time: datetime | None) -> str | None:
-    return None if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+def moment_text(at: float | None) -> str | None:
+    """
+    The same to the second; None of None.
+    """
+    return None if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

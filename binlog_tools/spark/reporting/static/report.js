@@ -14,7 +14,8 @@
   const STATES = [["ready", 0], ["reserved", 1], ["delayed", 2], ["buried", 3]];
   const UNITS = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"], [1, "ms"], [0.001, "µs"]];
   /** Milliseconds that a logarithmic axis marks: what people count in. */
-  const LENGTHS = [0.0001, 0.001, 0.01, 0.1, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000, 86_400_000_000];
+  const LEAST = 0.001;
+  const LENGTHS = [LEAST, 0.01, 0.1, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000, 86_400_000_000];
   const plots = new Map();
   const root = document.documentElement;
   const chosen = { tube: ALL, filter: "", metric: "ready", zoom: null, theme: "auto" };
@@ -35,8 +36,9 @@
   /** Milliseconds in the unit that suits them. */
   function lengthText(milliseconds) {
     if (milliseconds === null) return "-";
+    if (milliseconds <= LEAST) return "≤ 1 µs";
     const [size, unit] = UNITS.find(([least]) => milliseconds >= least * 0.9995) ?? [1e-6, "ns"];
-    return milliseconds === 0 ? "0" : `${Number((milliseconds / size).toPrecision(3))} ${unit}`;
+    return `${Number((milliseconds / size).toPrecision(3))} ${unit}`;
   }
 
   const timeText = (seconds) => new Date(seconds * 1000).toISOString().replace("T", " ").slice(0, 16);
@@ -63,7 +65,8 @@
     const isLength = /_p\d+$|oldest/.test(name);
     const found = numbers === null ? null : numbers[name];
     const values = found ?? new Array(series.count).fill(numbers === null || isLength ? null : 0);
-    const shown = isLength ? values.map((value) => value || null) : values;
+    // Nobody waits: there is no longest wait.  A wait of 0 was measured; the axis begins at 1 µs.
+    const shown = !isLength ? values : values.map((value) => (value === null || (value === 0 && name === "oldest") ? null : Math.max(value, LEAST)));
     return [...shown, shown.at(-1) ?? null];
   }
 
@@ -234,7 +237,7 @@
       width, height: HEIGHT, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       cursor: { sync: { key: "report" }, drag: { x: true, y: false } },
       scales: { x: { time: true }, y: isLog ? { distr: 3, range: logRange } : { range: (plot, low, high) => [0, Math.max(1e-9, high > 0 ? high * 1.05 : 1)] } },
-      axes: [axis(true, { values: timeMarks }), axis(false, { ...(isLog ? { splits: (plot) => LENGTHS.filter((length) => length >= plot.scales.y.min && length <= plot.scales.y.max), filter: (_, splits) => splits } : {}), values: (plot, splits) => splits.map((value) => (value === null ? "" : show(value).replace("/min", ""))) })],
+      axes: [axis(true, { values: timeMarks, space: 66 }), axis(false, { ...(isLog ? { splits: (plot) => LENGTHS.filter((length) => length >= plot.scales.y.min && length <= plot.scales.y.max), filter: (_, splits) => splits } : {}), values: (plot, splits) => splits.map((value) => (value === null ? "" : show(value).replace("/min", ""))) })],
       series: [{ value: (plot, seconds) => (seconds === null ? "" : timeText(seconds)) }, ...series],
       hooks: { draw: [drawMarks], setCursor: [tell], setScale: [zoomed] },
     };
