@@ -22,6 +22,7 @@ from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.tables.agreement import obsolete, refuse_renamed
 from binlog_tools.spark.tables.committing import commit, missing, opened
 from binlog_tools.spark.tables.segment_files import Batches, Receipt, Split, write_split
+from binlog_tools.spark.tasks import in_tasks
 
 WHOLE: Final = 1 << 50
 """Bytes: no segment is as large, so none is cut."""
@@ -90,7 +91,7 @@ def write_events(spark: SparkSession, asked: Asked, out: Path) -> tuple[int, int
     """
 
     def run(todo: list[Split], write: Write) -> list[Receipt]:
-        return spark.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).collect()
+        return in_tasks(spark, todo, lambda split: next(write([split])))
 
     return update(asked, out, run)
 

@@ -35,7 +35,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sink": BELOW | {"writing"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
-    "events": BELOW | {"segments", "reading", "tables", "source"},
+    "tasks": frozenset(),
+    "events": BELOW | {"segments", "reading", "tables", "source", "tasks"},
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
