@@ -21,6 +21,7 @@ from binlog_tools.spark.storing.files import (
     Layout,
     as_batch,
     files_of,
+    folder_of,
     write_files,
 )
 from binlog_tools.spark.storing.locations import Location
@@ -88,7 +89,7 @@ def _is_in_folders(file: File) -> bool:
     """
     Whether the folders say the partition, as ours do; other writers of Delta need not do so.
     """
-    return all(f"{name}=" in file.path for name, _ in file.partition)
+    return all(folder_of(name, value) in file.path for name, value in file.partition)
 
 
 def _escaped(path: str) -> str:
@@ -103,9 +104,9 @@ def _packed(files: Iterable[File]) -> list[list[File]]:
     What each task reads: small files together.
     """
     tasks: list[list[File]] = []
-    size = FILE_BYTES
+    size = 0
     for file in files:
-        if size + file.size > FILE_BYTES:
+        if not tasks or size + file.size > FILE_BYTES:
             tasks.append([])
             size = 0
         tasks[-1].append(file)

@@ -2,6 +2,7 @@
 What the commands for tables share: the session, the input, and writing what was made of it.
 """
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,11 +18,17 @@ from binlog_tools.spark.tables.pipelines import PIPELINES, refuse_existing, writ
 def started(name: str, master: str | None) -> SparkSession:
     """
     Spark, quiet: the stacks of what fails would stand before the line that tells it.
+
+    :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server.
     """
-    settings = {"spark.master": master} if master else {}
-    spark = session(f"beanstalk {name}", settings)
-    spark.sparkContext.setLogLevel("ERROR" if wants_stacks() else "FATAL")
-    return spark
+    settings = {"spark.log.level": "ERROR" if wants_stacks() else "FATAL"}
+    if master and master.startswith("sc://"):
+        settings = {"spark.remote": master}
+    elif os.environ.get("SPARK_REMOTE"):
+        settings = {}
+    elif master:
+        settings["spark.master"] = master
+    return session(f"beanstalk {name}", settings)
 
 
 def _load(

@@ -100,9 +100,9 @@ def tasks_of(pieces: Iterable[Piece], task_bytes: int) -> list[tuple[Piece, ...]
     Pieces in their order, of so many bytes together at most, or one.
     """
     tasks: list[list[Piece]] = []
-    size = task_bytes
+    size = 0
     for piece in pieces:
-        if size + piece.size > task_bytes:
+        if not tasks or size + piece.size > task_bytes:
             tasks.append([])
             size = 0
         tasks[-1].append(piece)

@@ -6,11 +6,11 @@ run that was killed, disturbs nobody; `stored.Stored.optimize` removes what no c
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any, Final, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -261,10 +261,21 @@ class _Open:
             pass
 
 
+_ESCAPED: Final = re.compile(r"[^A-Za-z0-9_.~\-\x80-\U0010ffff]")
+"""What Spark and Hive take for what it is in a folder's name only if it is escaped, and more.  They
+unescape bytes, not UTF-8: other characters than those of ASCII stay."""
+
+
+def folder_of(name: str, value: str | None) -> str:
+    """
+    The folder of a partition, as Hive names it.
+    """
+    escaped = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value or "")
+    return f"{name}={NULL if value is None else escaped}"
+
+
 def _folder(partition: Partition) -> str:
-    return "".join(
-        f"{name}={NULL if value is None else quote(value, safe='')}/" for name, value in partition
-    )
+    return "".join(f"{folder_of(name, value)}/" for name, value in partition)
 
 
 def _by_partition(
