@@ -16,8 +16,6 @@ from binlog_tools.spark.errors import need
 
 TITLE: Final = "The queue, as its log tells it"
 
-_PATH: Final = click.Path(path_type=Path)
-
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """
@@ -30,7 +28,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("tables", type=_PATH)
+@click.argument("tables")
 @click.option(
     "-o", "--output", "outputs", required=True, multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
@@ -43,19 +41,19 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
               help="Compare with the time from there on, as long as --from to --to.")  # fmt: skip
 @click.option("--deploys", type=click.File(encoding="utf-8"),
               help="Lines of TIME NAME: marked in the figures.")  # fmt: skip
-@click.option("--events", type=_PATH,
+@click.option("--events",
               help="The events table, for samples of bodies and for damage.")  # fmt: skip
 def command(
-    tables: Path, outputs: tuple[Path, ...], title: str, start: float | None, end: float | None,
-    versus: float | None, deploys: Any, events: Path | None,
+    tables: str, outputs: tuple[Path, ...], title: str, start: float | None, end: float | None,
+    versus: float | None, deploys: Any, events: str | None,
 ) -> None:  # fmt: skip
     """
-    Make a page of the tables in the directory TABLES: tube_minutes, lifetimes, poison, workers.
+    Make a page of the tables in TABLES, a directory or URL, as `tables` makes them.
 
     What is missing is said in the page; of tables that are not whole nothing is reported (exit code
     4). Neither Spark nor Java is needed.
     """
-    need("report", "numpy", "pyarrow")
+    need("report", "numpy", "pyarrow", "deltalake")
     from binlog_tools.spark.definitions.errors import TableError
     from binlog_tools.spark.reporting.making import Request, deploys_of, make
     from binlog_tools.spark.reporting.series import Period
@@ -76,7 +74,7 @@ def command(
     except TableError as problem:
         _fail(str(problem))
     except OSError as problem:
-        _fail(f"{problem.filename or tables}: {problem.strerror}")
+        _fail(f"{problem.filename or tables}: {problem.strerror or problem}")
     if made.absent:
         aside(
             f"report: {tables} lacks {', '.join(made.absent)}: that is left out. To make all: "

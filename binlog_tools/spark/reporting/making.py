@@ -20,11 +20,11 @@ class Request(NamedTuple):
     :ivar events: the events table, for samples and damage; None: there is none.
     """
 
-    tables: Path
+    tables: str
     title: str
     period: Period = ALWAYS
     versus: float | None = None
-    events: Path | None = None
+    events: str | None = None
     deploys: Sequence[Mark] = ()
 
 

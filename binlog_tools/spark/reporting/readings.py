@@ -5,7 +5,6 @@ All that the report says, read from the tables: some thousand numbers out of any
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +15,13 @@ from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.reporting.samples import readable
 from binlog_tools.spark.reporting.seconds import refine
 from binlog_tools.spark.reporting.series import ALWAYS, ENDS, Flow, Period, flow
-from binlog_tools.spark.reporting.tables import Rows, open_table, refuse_unfinished, seconds_of
+from binlog_tools.spark.reporting.tables import (
+    Rows,
+    open_table,
+    place_of,
+    refuse_unfinished,
+    seconds_of,
+)
 from binlog_tools.spark.reporting.targets import Targets, targets_of
 
 ROWS: Final = 20
@@ -93,12 +98,12 @@ class Wish(NamedTuple):
     """
     What to read.
 
-    :ivar tables: the directory that the tables are in, each in one that is named after it.
+    :ivar tables: the directory, or URL, that the tables are in, each in one that is named after it.
     :ivar events: the events table, for bodies and damages; None: there is none.
     """
 
-    tables: Path
-    events: Path | None = None
+    tables: str
+    events: str | None = None
     period: Period = ALWAYS
 
 
@@ -108,7 +113,7 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
     :raise TableError: there is no table, or one cannot be read, or they were not finished.
     """
     refuse_unfinished(wish.tables)
-    opened = {name: open_table(wish.tables / name) for name in KNOWN}
+    opened = {name: open_table(place_of(wish.tables, name)) for name in KNOWN}
     found = {name: rows for name, rows in opened.items() if rows is not None}
     if not found:
         raise TableError(
@@ -124,7 +129,7 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
             KNOWN[name](readings, rows)
     if readings.flow is not None and {"attempts", "lifetimes"} <= {*found}:
         refine(readings.flow, found["attempts"], found["lifetimes"], wish.period, coarser)
-    sla = open_table(wish.tables / SLA)
+    sla = open_table(place_of(wish.tables, SLA))
     if sla is not None:
         readings.targets = targets_of(sla, *wish.period)
     if wish.events is not None:
@@ -238,7 +243,7 @@ def _most(
     return rows
 
 
-def _look_at_events(readings: Readings, place: Path) -> None:
+def _look_at_events(readings: Readings, place: str) -> None:
     """
     Places that could not be read, and a body of each kind that has no sample.
 

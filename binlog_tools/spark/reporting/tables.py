@@ -5,16 +5,18 @@ Nothing else of the report opens a file.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
+from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.wholeness import SUCCESS, TEMPORARY, UNFINISHED, is_whole
+from binlog_tools.spark.definitions.wholeness import SUCCESS, TEMPORARY, UNFINISHED
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.opening import form_of, open_stored
+from binlog_tools.spark.storing.stored import dataset
 
 AGAIN: Final = "make it again with --mode overwrite"
 
@@ -26,13 +28,13 @@ class Rows:
     :ivar names: its columns; empty if there is no file in it.
     """
 
-    def __init__(self, place: Path, found: Any) -> None:
+    def __init__(self, place: str, found: Any) -> None:
+        """
+        :param found: a dataset of Arrow; None: there is no file in the table.
+        """
         self._place = place
         self._found = found
-        self.names = frozenset(found.schema.names if found.files else ())
-
-    def count(self) -> int:
-        return int(self._found.count_rows())
+        self.names = frozenset(() if found is None else found.schema.names)
 
     def batches(self, names: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
         """
@@ -52,43 +54,50 @@ class Rows:
                 yield batch
 
 
-def refuse_unfinished(tables: Path) -> None:
+def place_of(tables: str, name: str) -> str:
+    """
+    Where a table is among others: below them, with the options of their URL.
+    """
+    place, mark, options = tables.partition("?") if is_url(tables) else (tables, "", "")
+    return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+
+def refuse_unfinished(tables: str) -> None:
     """
     :raise TableError: the run that makes these tables has not come to its end.
     """
-    if (tables / UNFINISHED).exists():
+    place = Location.of(tables)
+    if UNFINISHED in place.files().names():
         raise TableError(
             "TABLE_NOT_FOUND",
-            f"{tables}: the run that made these tables has not come to its end; make them again: "
-            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite",
+            f"{place}: the run that made these tables has not come to its end; make them again: "
+            f"python -m binlog_tools.spark tables LOG -o {place} --mode overwrite",
         )
 
 
-def open_table(place: Path) -> Rows | None:
+def open_table(place: str) -> Rows | None:
     """
-    A table of Parquet files in partitions, or None if there is none at this place.
+    A table, in whichever form it is stored, or None if there is none at this place.
 
+    :param place: a path, or a URL.
     :raise TableError: it is not whole, or cannot be read.
     """
-    if not place.is_dir():
+    shown = Location.of(place)
+    names = shown.files().names()
+    if not names:
         return None
-    if not is_whole(place):
+    if form_of(shown) is None or TEMPORARY in names:
         raise TableError(
             "TABLE_NOT_FOUND",
-            f"{place}: it is not whole (no {SUCCESS}, or {TEMPORARY} in it): whoever writes it has "
+            f"{shown}: it is not whole (no {SUCCESS}, or {TEMPORARY} in it): whoever writes it has "
             f"not finished, or was killed; wait, or {AGAIN}",
         )
-    return Rows(place, _dataset(place))
-
-
-def _dataset(place: Path) -> Any:
-    partitions = ds.partitioning(
-        pa.schema([("server", pa.string()), ("date", pa.string())]), flavor="hive"
-    )
     try:
-        return ds.dataset(place, format="parquet", partitioning=partitions)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
-        raise TableError("TABLE_NOT_FOUND", f"{place}: it is no table: {problem}") from None
+        stored = open_stored(place)
+        return Rows(str(shown), dataset(stored) if stored.files() else None)
+    except pa.ArrowException as problem:
+        text = str(problem).partition("\n")[0]
+        raise TableError("TABLE_NOT_FOUND", f"{shown}: it is no table: {text}") from None
 
 
 def seconds_of(times: Any) -> np.ndarray:

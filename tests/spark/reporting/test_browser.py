@@ -34,8 +34,7 @@ pytestmark = pytest.mark.exhaustive
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables = all_tables(tmp_path_factory.mktemp("tables"))
     made = make(
-        Request(
-            tables, f"A {HOSTILE}", Period(START_S, START_S + 86_400), START_S + 86_400,
+        Request(str(tables), f"A {HOSTILE}", Period(START_S, START_S + 86_400), START_S + 86_400,
             deploys=deploys_of([f"2025-11-24T12:00:00Z {HOSTILE}"], 0),
         )
     )  # fmt: skip

@@ -25,7 +25,7 @@ SECOND = 10**9
 
 def of(tmp_path: Path, rows: Iterable[dict[str, Any]], name: str = "t") -> Readings:
     write_minutes(tmp_path / name, rows)
-    return read(Wish(tmp_path / name))
+    return read(Wish(str(tmp_path / name)))
 
 
 def told(readings: Readings, before: Readings | None = None) -> list[tuple[str, str, str]]:

@@ -41,7 +41,7 @@ def whole(place: Path) -> Path:
 
 
 def said(place: Path, period: Period = Period(), events: Path | None = None) -> list[str]:  # noqa: B008
-    return list(gaps(read(Wish(place, events, period))))
+    return list(gaps(read(Wish(str(place), str(events) if events else None, period))))
 
 
 def test_of_what_is_whole_nothing_is_missing(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_damage_is_counted_in_the_events_and_samples_are_taken_of_them(tmp_path:
         "server": ["a" * 32, None, "b" * 32], "event": ["put", "damage", "put"],
         "job": [1234567, None, 1234567], "body": [b"one of them\x1b", None, b"another"],
     }))  # fmt: skip
-    readings = read(Wish(place, tmp_path / "events"))
+    readings = read(Wish(str(place), str(tmp_path / "events")))
     assert readings.damages == 1 and readings.kinds[0]["sample"] == "one of them\\x1b"
     assert "1 place that could not be read" in next(gaps(readings))
     with pytest.raises(TableError, match="no events table"):
-        read(Wish(place, tmp_path / "nothing"))
+        read(Wish(str(place), str(tmp_path / "nothing")))

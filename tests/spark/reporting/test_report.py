@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import write_deltalake
 
 from binlog_tools.cli.exits import CANNOT_READ
 from binlog_tools.spark.definitions.wholeness import SUCCESS
@@ -24,10 +25,12 @@ from binlog_tools.spark.reporting.page import script_hashes
 from binlog_tools.spark.reporting.readings import ROWS, Wish, read
 from binlog_tools.spark.reporting.series import MAX_TUBES, OTHERS, Period
 from binlog_tools.spark.reporting.steps import MAX_PAGE_BYTES
+from binlog_tools.spark.reporting.tables import place_of
 from binlog_tools.spark.reporting.texts import seconds_text
 from tests.spark.reporting.some_tables import (
     COUNTS,
     HOSTILE,
+    MINUTES,
     START_S,
     all_tables,
     minute,
@@ -54,8 +57,8 @@ def content_of(page: str) -> Any:
 
 
 def test_the_page_holds_all_and_is_the_same_each_time(tables: Path) -> None:
-    page = make(Request(tables, TITLE)).page
-    assert page == make(Request(tables, TITLE)).page
+    page = make(Request(str(tables), TITLE)).page
+    assert page == make(Request(str(tables), TITLE)).page
     content = content_of(page)
     assert [table["key"] for table in content["tables"]] == KEYS
     assert "2025-11-24 00:00 to 2025-11-26 23:51 UTC" in content["text"]
@@ -63,7 +66,7 @@ def test_the_page_holds_all_and_is_the_same_each_time(tables: Path) -> None:
 
 
 def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables: Path) -> None:
-    page = make(Request(tables, f"A {HOSTILE}")).page
+    page = make(Request(str(tables), f"A {HOSTILE}")).page
     assert page.count("<script") == 3 and page.count("</script>") == 3
     assert "<img" not in page and "\u202e" not in page and "\u2028" not in page
     assert HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028") in [
@@ -76,7 +79,7 @@ def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables
 
 
 def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
-    readings = read(Wish(tables))
+    readings = read(Wish(str(tables)))
     flow = readings.flow
     assert flow is not None and flow.whole.width == 300
     assert flow.whole.numbers["puts"].sum() == 2 * 10 * 144 * 3
@@ -92,7 +95,7 @@ def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
 def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
     rows = [minute(60 * at, ready=at, reserved=1) for at in range(1505)]
     write_minutes(tmp_path, rows)
-    flow = read(Wish(tmp_path)).flow
+    flow = read(Wish(str(tmp_path))).flow
     assert flow is not None and flow.whole.width == 120
     # The last minute of all is the end of its step, although the step is longer.
     assert flow.whole.numbers["ready"][0, [0, 1, -1]].tolist() == [1, 3, 1504]
@@ -102,7 +105,7 @@ def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
 def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
     count = MAX_TUBES + 2
     write_minutes(tmp_path, [minute(0, f"t{at:02}", puts=at + 1, ready=1) for at in range(count)])
-    flow = read(Wish(tmp_path)).flow
+    flow = read(Wish(str(tmp_path))).flow
     assert flow is not None
     assert len(flow.tubes.names) == MAX_TUBES + 1 and flow.tubes.names[-1] == OTHERS
     assert flow.tubes.numbers["puts"][-1].sum() == 1 + 2
@@ -111,7 +114,7 @@ def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
 
 def test_a_step_without_a_measurement_has_none_and_a_nought_is_left_out(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0, puts=1, wait_histogram=[(2_500_000, 1)]), minute(60)])
-    content = content_of(make(Request(tmp_path, TITLE)).page)
+    content = content_of(make(Request(str(tmp_path), TITLE)).page)
     (numbers,) = content["periods"][0]["whole"]["numbers"]
     assert numbers["wait_p95"] == [2.5, None] and numbers["puts"] == [1, 0]
     assert "deletes" not in numbers and "run_p95" not in numbers
@@ -175,7 +178,7 @@ def test_its_tables_are_written_as_json_beside_the_page(tables: Path, tmp_path: 
 
 def test_tables_of_earlier_versions_have_no_dead_letters(tmp_path: Path) -> None:
     write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done"]}))
-    readings = read(Wish(tmp_path))
+    readings = read(Wish(str(tmp_path)))
     assert (readings.outcomes, readings.dead) == ({"alive": 1, "done": 1}, {})
 
 
@@ -213,7 +216,7 @@ def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path, sign: 
 def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path) -> None:
     (tmp_path / "tube_minutes").mkdir()
     (tmp_path / "tube_minutes" / SUCCESS).touch()
-    content = content_of(make(Request(tmp_path, TITLE)).page)
+    content = content_of(make(Request(str(tmp_path), TITLE)).page)
     assert content["tiles"] == []
     assert any("tube_minutes has no row" in note for note in content["notes"])
 
@@ -254,17 +257,37 @@ def year_of(place: Path, tubes: int, rows: int) -> Path:
 @pytest.mark.exhaustive
 def test_the_page_of_a_year_of_fifty_tubes_is_small_enough(tmp_path: Path) -> None:
     tables = year_of(tmp_path, 50, 730)
-    made = make(Request(tables, TITLE))
+    made = make(Request(str(tables), TITLE))
     assert 300_000 < len(made.page) <= MAX_PAGE_BYTES
     year = Period(START_S, START_S + 150 * 86_400)
-    compared = make(Request(tables, TITLE, year, START_S + 150 * 86_400))
+    compared = make(Request(str(tables), TITLE, year, START_S + 150 * 86_400))
     assert len(compared.page) <= MAX_PAGE_BYTES
 
 
 def test_a_page_that_is_too_large_has_wider_steps(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = make(Request(tables, TITLE)).page
+    whole = make(Request(str(tables), TITLE)).page
     monkeypatch.setattr("binlog_tools.spark.reporting.making.MAX_PAGE_BYTES", len(whole) - 1)
-    smaller = content_of(make(Request(tables, TITLE)).page)
+    smaller = content_of(make(Request(str(tables), TITLE)).page)
     assert smaller["periods"][0]["whole"]["width"] == 600
+
+
+def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist([minute(0, puts=2), minute(60, puts=3)], MINUTES)
+    place = tmp_path / "tube_minutes"
+    write_deltalake(place, rows.slice(0, 1), partition_by=["server"])
+    write_deltalake(place, rows.slice(1), partition_by=["server"], mode="append")
+    # What no commit has named does not count.
+    pq.write_table(rows, place / "left.parquet")
+    flow = read(Wish(str(tmp_path))).flow
+    assert flow is not None
+    assert flow.whole.numbers["puts"].tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("tables", "place"),
+    [("tables", "tables/sla"), ("a?b/", "a?b/sla"), ("s3://b/t?region=x", "s3://b/t/sla?region=x")],
+)
+def test_tables_lie_below_their_place_also_of_a_url_with_options(tables: str, place: str) -> None:
+    assert place_of(tables, "sla") == place

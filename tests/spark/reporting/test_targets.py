@@ -43,7 +43,7 @@ def tables(place: Path) -> Path:
 
 
 def test_shares_are_added_up_by_tube_and_the_worst_hours_listed(tmp_path: Path) -> None:
-    content = content_of(read(Wish(tables(tmp_path))), "x")
+    content = content_of(read(Wish(str(tables(tmp_path)))), "x")
     shown = {table.key: table.rows for table in content.tables}
     assert shown["sla"] == [
         ["mail", "5 s", "90.0 %", None, None, 3, 1], ["other", "5 s", "100.0 %", None, None, 1, 0],
@@ -53,13 +53,13 @@ def test_shares_are_added_up_by_tube_and_the_worst_hours_listed(tmp_path: Path) 
 
 def test_a_missed_target_is_told_and_one_that_was_kept_is_not(tmp_path: Path) -> None:
     place = tables(tmp_path)
-    (found,) = findings(read(Wish(place)))
+    (found,) = findings(read(Wish(str(place))))
     assert (found.figure, found.tube) == ("sla", "mail")
     assert "in 1 of 3 hours: 90.0 % of its waits were within it" in found.text
-    assert findings(read(Wish(place, None, Period(START_S + 3600, ALWAYS.end)))) == []
+    assert findings(read(Wish(str(place), None, Period(START_S + 3600, ALWAYS.end)))) == []
 
 
 def test_without_targets_nothing_is_missing(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0)])
-    readings = read(Wish(tmp_path))
+    readings = read(Wish(str(tmp_path)))
     assert readings.targets is None and "sla" not in readings.absent
