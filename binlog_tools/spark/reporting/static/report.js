@@ -90,7 +90,8 @@
 
   const FIGURES = {
     depth: {
-      title: "Jobs in the queue", of: "ready", text: "How many jobs there were at the end of each step, by what they were doing, one above the other.",
+      title: "Jobs in the queue", of: "ready", text: "",
+      note: () => `How many jobs there were at the end of each step of ${lengthText(place(now, chosen.tube, "ready").series.width * 1000)}, by what they were doing, one above the other.`,
       rows() {
         const at = place(now, chosen.tube, "ready");
         return STATES.map(([name, number]) => ({ label: name, values: valuesOf(at, name), colour: COLOURS[number] })).reverse();
@@ -225,11 +226,17 @@
     });
   }
 
+  /** Steps before a gap: one between two gaps would have no line. */
+  function lastOfRuns(plot, at) {
+    const values = plot.data[at];
+    return [...values.keys()].filter((step) => step < values.length - 1 && values[step] !== null && values[step + 1] === null);
+  }
+
   function options(figure, rows, width) {
     const { isLog, show, isStack } = figure;
     const stepped = uPlot.paths.stepped({ align: 1 });
     const series = rows.map((row, at) => ({
-      label: row.label, stroke: colour(row.colour), width: row.isThen ? 1 : 1.5, dash: row.isThen ? [6, 4] : undefined, points: { show: false }, spanGaps: false,
+      label: row.label, stroke: colour(row.colour), width: row.isThen ? 1 : 1.5, dash: row.isThen ? [6, 4] : undefined, points: isLog ? { show: true, size: 4, fill: colour(row.colour), filter: lastOfRuns } : { show: false }, spanGaps: false,
       paths: stepped, fill: isStack || row.fill ? `${colour(row.colour)}${isStack ? "" : "33"}` : undefined,
       value: (plot, _, __, index) => (index === null ? "" : show(rows[at].values[index])),
     }));
@@ -364,9 +371,19 @@
     document.getElementById("report").replaceChildren(...parts.filter((part) => part !== null));
   }
 
+  /** Minutes may hold a few busy seconds: those are shown at first. */
+  function firstZoom() {
+    if (!now?.fine) return null;
+    const { series, numbers } = place(now, ALL, "puts");
+    const busy = [...Array(series.count).keys()].filter((at) => ["puts", "deletes", "failed", "reserves"].some((name) => numbers[name]?.[at]));
+    return busy.length ? { min: series.start + busy[0] * series.width, max: series.start + (busy.at(-1) + 1) * series.width } : null;
+  }
+
   // ---- Start
 
   page();
+  chosen.zoom = firstZoom();
+  if (chosen.zoom) document.getElementById("zoom").disabled = false;
   setTheme("auto");
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(chosen.theme));
   let resizing = 0;
