@@ -5,6 +5,7 @@ of a job becomes markup.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from binlog_tools.spark.reporting.making import Request, deploys_of, make
 from binlog_tools.spark.reporting.series import Period
 from tests.server_process import ServerProcess, ours_at_once
 from tests.spark.reporting.some_tables import HOSTILE, START_S, all_tables
+from tests.web.test_browser import FOLDER, browser_or_skip
 
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
@@ -99,3 +101,16 @@ def test_every_table_and_finding_is_there(shown: tuple[str, str]) -> None:
         "What to look at first", "Two periods side by side", "Tubes", "Dead letters", "Workers",
         "Kinds of jobs that fail again and again", "Restarts and deploys",
     } <= {*titles}  # fmt: skip
+
+
+def test_it_is_used_with_a_mouse_on_a_narrow_screen(folder: Path) -> None:
+    node, chromium = browser_or_skip()
+    command = [node, "report.mjs", chromium, str(folder / "report.html"), "tube0"]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["errors"] == [] and found["overflow"] <= 0
+    assert found["theme"] == ["dark", "light"]
+    assert re.match(r"2025-11-24 \d\d:\d\d UTC", found["at"]) and found["whole"] is True
+    # All tubes, and the one that was asked for.
+    assert found["rows"] == 2 and found["legend"][1:] == ["tube0"]

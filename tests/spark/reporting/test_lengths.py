@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlog_tools.spark.reporting import lengths as module
@@ -28,6 +28,7 @@ def filled(rows: list[tuple[int, dict[int, int]]]) -> Lengths:
     return made
 
 
+@settings(max_examples=30)
 @given(DIGITS, DIGITS)
 def test_a_length_of_three_digits_has_a_place_of_its_own_in_order(one: int, two: int) -> None:
     places = slots_of(np.array([one, two]))
@@ -35,6 +36,7 @@ def test_a_length_of_three_digits_has_a_place_of_its_own_in_order(one: int, two:
     assert (places[0] < places[1]) == (one < two) and max(places) < SLOTS
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(
