@@ -220,7 +220,7 @@ def report(folder: Path, measured: Measured, problems: Sequence[str]) -> None:
         draw(folder / "soak.svg", measured)
         print(f"written: {folder / 'soak.svg'}")
     except ImportError:
-        print("no plot: matplotlib is not installed; pip install -e '.[report]' brings it")
+        print("no plot: matplotlib is not installed; pip install -e '.[bench]' brings it")
 
 
 if __name__ == "__main__":

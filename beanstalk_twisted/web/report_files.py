@@ -2,8 +2,9 @@
 The reports of ``--http-report``: the files of one folder, listed and shown.
 
 A page in that folder is somebody's: what it holds was made of bodies and names.  So it is sent with
-a policy that lets it run no script, load nothing, send nothing and be framed by nobody, as if it
-came from an origin of its own.  Files are read in a thread, a piece at a time.
+a policy that lets it run no script but those of our own report, load nothing, send nothing and be
+framed by nobody, as if it came from an origin of its own.  Files are read in a thread, a piece at a
+time.
 """
 
 import os
@@ -35,14 +36,21 @@ TYPES: Final = {
 NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._ +-]{{0,199}}\.(?:{'|'.join(TYPES)})")
 """What names are served: no slash, no step, nothing hidden."""
 
-POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
-    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
+SCRIPTS: Final = (
+    "'sha256-GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8='",
+    "'sha256-oORZ0oSeB3MpU0dMmZTwZs2NILfffmfsFHMh1ua+rZE='",
 )
-"""The Content-Security-Policy of a file: the report has its style within, and no script."""
+"""Of the page that ``binlog_tools.spark.report`` makes, in this version: uPlot, `report.js`."""
+
+POLICY: Final = (
+    f"default-src 'none'; script-src {' '.join(SCRIPTS)}; "
+    "style-src 'unsafe-inline'; img-src data:; font-src data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox allow-scripts"
+)
+"""The Content-Security-Policy of a file: a script runs only if it is one of `SCRIPTS`."""
 
 MAX_FILE_BYTES: Final = 16 << 20
-"""Bytes of a file: the report has some 0.3 MB, and with many tubes a few."""
+"""Bytes of a file: the report has 1 MB at most, its JSON less."""
 
 PIECE_BYTES: Final = 64 << 10
 """Bytes that are read at a time, and all that a request keeps in memory."""

@@ -161,7 +161,7 @@ def write(folder: Path, report: Report) -> list[Path]:
     try:
         written += plots.draw(folder, report.results)
     except ImportError:
-        print("no plots: matplotlib is not installed; pip install -e '.[report]' brings it")
+        print("no plots: matplotlib is not installed; pip install -e '.[bench]' brings it")
     remove_plots(folder, written)
     return written
 

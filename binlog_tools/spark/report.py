@@ -1,54 +1,83 @@
 """
-``python -m binlog_tools.spark.report TABLES -o report.html``: the tables as a page to look at, or
-as JSON, of which the server's console makes one.
+``python -m binlog_tools.spark.report TABLES -o report.html``: the tables as a page to look at and
+to send, or as JSON, of which the server's console makes one.
 """
 
+import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from binlog_tools.cli.exits import CANNOT_READ
 from binlog_tools.console.output import Output, aside
+from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.errors import need
 
 TITLE: Final = "The queue, as its log tells it"
 
 
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """
+    :return: seconds since the epoch.
+    """
+    try:
+        return None if value is None else parse_time(value, time.time_ns()) / 1e9
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("tables", type=click.Path(path_type=Path))
+@click.argument("tables")
 @click.option(
     "-o", "--output", "outputs", required=True, multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
     help="What to write: a page or, if its name ends with .json, its tables. May be repeated.",
 )  # fmt: skip
 @click.option("--title", default=TITLE, show_default=True, help="Its title.")
-def command(tables: Path, outputs: tuple[Path, ...], title: str) -> None:
+@click.option("--from", "start", callback=_moment, help="Begin there: 2026-01-31T12:00:00Z, -7d.")
+@click.option("--to", "end", callback=_moment, help="End before it.")
+@click.option("--versus", callback=_moment,
+              help="Compare with the time from there on, as long as --from to --to.")  # fmt: skip
+@click.option("--deploys", type=click.File(encoding="utf-8"),
+              help="Lines of TIME NAME: marked in the figures.")  # fmt: skip
+@click.option("--events",
+              help="The events table, for samples of bodies and for damage.")  # fmt: skip
+def command(
+    tables: str, outputs: tuple[Path, ...], title: str, start: float | None, end: float | None,
+    versus: float | None, deploys: Any, events: str | None,
+) -> None:  # fmt: skip
     """
-    Make a page of the tables in the directory TABLES: tube_minutes, lifetimes, poison, workers.
+    Make a page of the tables in TABLES, a directory or URL, as `tables` makes them.
 
-    Tables that are missing are left out, which is said; of tables that are not whole nothing is
-    reported (exit code 4). Neither Spark nor Java is needed.
+    What is missing is said in the page; of tables that are not whole nothing is reported (exit code
+    4). Neither Spark nor Java is needed.
     """
-    need("report", "matplotlib", "pyarrow")
+    need("report", "numpy", "pyarrow", "deltalake")
     from binlog_tools.spark.definitions.errors import TableError
-    from binlog_tools.spark.reporting.page import as_json, as_page
-    from binlog_tools.spark.reporting.readings import read
-    from binlog_tools.spark.reporting.sections import content_of
+    from binlog_tools.spark.reporting.making import Request, deploys_of, make
+    from binlog_tools.spark.reporting.series import Period
 
+    if versus is not None and (start is None or end is None):
+        raise click.UsageError("--versus needs --from and --to: it compares as long a time")
+    period = Period(*(
+        default if given is None else given
+        for given, default in zip((start, end), Period(), strict=True)
+    ))  # fmt: skip
     try:
-        readings = read(tables)
-        content = content_of(readings, title)
+        marks = [] if deploys is None else deploys_of(deploys, time.time_ns())
+        made = make(Request(tables, title, period, versus, events, marks))
         for output in outputs:
-            text = as_json(content) if output.suffix == ".json" else as_page(content)
-            output.write_text(text, encoding="utf-8")
+            output.write_text(made.text_for(output), encoding="utf-8")
+    except ValueError as problem:
+        _fail(f"{deploys.name}: {problem}")
     except TableError as problem:
         _fail(str(problem))
     except OSError as problem:
-        _fail(f"{problem.filename or tables}: {problem.strerror}")
-    if readings.absent:
+        _fail(f"{problem.filename or tables}: {problem.strerror or problem}")
+    if made.absent:
         aside(
-            f"report: {tables} lacks {', '.join(readings.absent)}: that is left out. To make all: "
+            f"report: {tables} lacks {', '.join(made.absent)}: that is left out. To make all: "
             f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite"
         )
     Output().line(f"report: written to {', '.join(map(str, outputs))}")

@@ -24,7 +24,7 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
     ("module", "missing", "extra"),
     [
         ("binlog_tools.spark", "pyspark, pyarrow, numpy, pandas", "spark"),
-        ("binlog_tools.spark.report", "matplotlib, pyarrow", "report"),
+        ("binlog_tools.spark.report", "numpy, pyarrow, deltalake", "report"),
     ],
 )
 def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(

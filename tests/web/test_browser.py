@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from binlog_tools.spark.reporting.page import Content, Part, Table, as_json
+from binlog_tools.spark.reporting.page import Content, Table, as_json
 from tests.server.access.meeting import HASH, OTHER_HASH, OTHER_TOKEN, TOKEN
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
@@ -30,12 +30,12 @@ SCRIPT = b'<script>alert(1)</script><img src=x onerror="alert(2)">'
 LONG_TUBE = b"Auftragsbestaetigungsversandwarteschlange-" * 4 + b"fuer-Grosskunden-der-Nordregion1"
 
 REPORT = Content(
-    f"A report {SCRIPT.decode()}", "1 server, 1 tube", [("1,200", "jobs put")],
-    [Part("Tubes", "What happened in each tube.", "", Table(
+    f"A report {SCRIPT.decode()}", "1 server, 1 tube", [("1,200", "jobs put", "")],
+    [Table("tubes", "Tubes", "What happened in each tube.",
         ["tube", *(f"counter {each}" for each in range(9))],
         [[SCRIPT.decode() + LONG_TUBE.decode(), *range(at, at + 8), None] for at in range(30)],
-     )),
-     Part("Workers", "How runs ended.", "", Table(["server"], []))],
+     ),
+     Table("workers", "Workers", "How runs ended.", ["server"], [])],
 )  # fmt: skip
 
 SKIPPED = "What has changed since it was counted is skipped."

@@ -19,6 +19,7 @@ from beanstalk_twisted.web.report_files import (
     TYPES,
 )
 from beanstalk_twisted.web.site import HttpSettings
+from binlog_tools.spark.reporting.page import script_hashes
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, Reply, site_of
 
@@ -62,14 +63,17 @@ def test_the_newest_files_are_listed_first(folder: Folder) -> None:
     assert "spark.report" in shown["next"]
 
 
-def test_a_file_is_shown_with_a_policy_that_lets_it_do_nothing(folder: Folder) -> None:
+def test_a_file_is_shown_with_a_policy_that_lets_it_run_our_scripts_only(folder: Folder) -> None:
     reply = folder.ask("/reports/report.html")
     assert (reply.status, reply.body) == (200, PAGE)
     assert reply.headers["content-type"] == TYPES["html"]
     policy = [part.strip() for part in reply.headers["content-security-policy"].split(";")]
     assert "default-src 'none'" in policy
-    assert "sandbox" in policy, "without any allow-"
-    assert not any(part.startswith("script-src") for part in policy)
+    assert "sandbox allow-scripts" in policy, "its origin is none"
+    assert [part for part in policy if part.startswith("script-src")] == [
+        f"script-src {' '.join(script_hashes())}"
+    ], "report.js has changed: so have SCRIPTS"
+    assert not [part for part in policy if "connect" in part or "unsafe-eval" in part]
     assert reply.headers["x-content-type-options"] == "nosniff"
 
 

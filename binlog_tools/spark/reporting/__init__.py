@@ -1,4 +1,6 @@
 """
-The parts of the report: numbers (`readings`), figures (`figures`), and what stands where
-(`sections`) on the page (`page`).  Neither Spark nor Java is needed: tables are files.
+The report: tables are read (`tables`, `readings`, `series` in `steps`, with histograms in
+`lengths`), judged (`summaries`, `findings`, `gaps`), laid out (`sections`) and written as one page
+or as JSON (`page`); `making` does all of it.  Neither Spark nor Java is needed:
+`storing` finds a table's files.
 """

@@ -1,226 +1,355 @@
 """
-What stands in the report, and in which order.
+What stands in the report: numbers above, figures along the time, and tables.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
-from binlog_tools.spark.reporting import figures
-from binlog_tools.spark.reporting.figures import seconds_text
-from binlog_tools.spark.reporting.page import Content, Part, Table
-from binlog_tools.spark.reporting.readings import (
-    ENDS,
-    STATES,
-    Readings,
-    Series,
-    busiest,
-    percentile,
+from binlog_tools.spark.reporting.findings import findings, worker_text
+from binlog_tools.spark.reporting.gaps import gaps
+from binlog_tools.spark.reporting.page import Content, Table
+from binlog_tools.spark.reporting.readings import Readings
+from binlog_tools.spark.reporting.series import ENDS, FLOW, STATES, Flow, Series
+from binlog_tools.spark.reporting.steps import MINUTE_S, width_text
+from binlog_tools.spark.reporting.summaries import SHARES, Summary, summaries, whole_summary
+from binlog_tools.spark.reporting.targets import PARTS, WORST_HOURS, Targets
+from binlog_tools.spark.reporting.texts import (
+    count_text,
+    length_text,
+    moment_text,
+    share_text,
+    time_text,
 )
 
-SHARES: Final = (0.5, 0.95, 0.99)
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
-MINUTES: Final = "tube_minutes"
-"""The table that says what happened, and when; servers and tubes are known from it."""
+HOURS_FROM_S: Final = 2 * 86_400
+"""A history as long or longer has a table of hours: before, it would be empty but for a line."""
+
+DEAD_ROWS: Final = 100
+"""Pairs of tube and reason, those with most dead letters."""
 
 
-def content_of(readings: Readings, title: str) -> Content:
+def content_of(now: Readings, title: str, before: Readings | None = None) -> Content:
     """
     All that the report says.  The same readings give the same.
+
+    :param before: a period to compare with.
     """
-    return Content(title, _span_text(readings), list(_tiles(readings)), list(_parts(readings)))
-
-
-def _span_text(readings: Readings) -> str:
-    absent = f"Not there, and so not shown: {', '.join(readings.absent)}."
-    said = [_who_text(readings)] if MINUTES not in readings.absent else []
-    return ". ".join([*said, *([absent] if readings.absent else [])])
-
-
-def _who_text(readings: Readings) -> str:
-    count = len(readings.servers)
-    who = f"{count} server{'' if count == 1 else 's'}, {len(readings.totals)} tubes"
-    series = readings.series
-    if series is None:
-        return who
-    start, last = series.times[0], series.times[-1] + timedelta(minutes=series.width)
-    return f"{who}; {start:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, in {_width(series)} steps"
-
-
-def _width(series: Series) -> str:
-    minutes = series.width
-    if minutes % 1440 == 0:
-        return f"{minutes // 1440}-day"
-    return f"{minutes // 60}-hour" if minutes % 60 == 0 else f"{minutes}-minute"
-
-
-def _tiles(readings: Readings) -> Iterator[tuple[str, str]]:
-    totals = readings.totals.values()
-    if MINUTES not in readings.absent:
-        yield _number(sum(total["puts"] for total in totals)), "jobs put"
-        yield _number(sum(total["deletes"] for total in totals)), "jobs deleted"
-    failed = sum(total[end] for total in totals for end in ENDS)
-    runs = sum(total["reserves"] for total in totals)
-    if runs:
-        yield f"{100 * failed / runs:.1f} %", f"of {_number(runs)} runs failed"
-    for name, histogram in (("wait", readings.waits), ("run", readings.runs)):
-        if histogram:
-            yield _length(percentile(histogram, 0.95)), f"{name}, 95 in 100 at most"
-    if readings.oldest_ns:
-        yield _length(readings.oldest_ns), "longest wait at a minute's end"
-    if readings.outcomes:
-        yield _number(readings.outcomes["alive"]), "jobs still there"
-    if readings.outcomes["dead"]:
-        yield _number(readings.outcomes["dead"]), "dead letters"
-    if readings.worker_count:
-        yield _number(readings.worker_count), "worker connections"
-
-
-def _number(count: int) -> str:
-    return f"{count:,}"
-
-
-def _length(length_ns: int | None) -> str:
-    return "-" if length_ns is None else seconds_text(length_ns / 1e9)
-
-
-def _parts(readings: Readings) -> Iterator[Part]:
-    if readings.series is not None:
-        yield from _over_time(readings.series)
-    if readings.waits or readings.runs:
-        yield _durations(readings)
-    if readings.hours.any():
-        yield _hours(readings)
-    if readings.totals:
-        yield _tubes_table(readings)
-    if readings.dead:
-        yield _dead_letters(readings)
-    if readings.poison:
-        yield _poison(readings)
-    if readings.workers:
-        yield _workers(readings)
-
-
-def _over_time(series: Series) -> Iterator[Part]:
-    yield Part(
-        "Jobs in the queue",
-        "How many jobs there were at the end of each step, by what they were doing.",
-        figures.depth(series),
-        _steps(series, STATES, series.depth),
-    )
-    yield Part(
-        "Waiting for a worker",
-        "Ready jobs at the end of each step, in the tubes with most work. A line that only climbs "
-        "is a tube without enough workers.",
-        figures.ready_by_tube(series),
-        _steps(series, series.by_tube, series.by_tube),
-    )
-    yield Part(
-        "Arrivals and throughput",
-        "Jobs put and jobs deleted, a minute on average in each step. Failed runs ended in a "
-        "time-out, release, bury or lost connection.",
-        figures.flow(series),
-        _steps(series, ("put", "deleted", *ENDS), series.flow),
-    )
-
-
-def _steps(series: Series, names: Iterable[str], columns: Mapping[str, np.ndarray]) -> Table:
-    times = [f"{time:%Y-%m-%d %H:%M}" for time in series.times]
-    numbers = [column.tolist() for column in columns.values()]
-    return Table(["from", *names], list(zip(times, *numbers, strict=True)))
-
-
-def _durations(readings: Readings) -> Part:
-    rows = []
-    for name, histogram in (("wait", readings.waits), ("run", readings.runs)):
-        lengths = [_length(percentile(histogram, share)) for share in SHARES]
-        longest = _length(max(histogram) if histogram else None)
-        rows.append([name, sum(histogram.values()), *lengths, longest])
-    return Part(
-        "How long it takes",
-        "Wait: from ready to reserved. Run: from reserved to its end. Read it as: so many of 100 "
-        "took no longer than this.",
-        figures.durations(readings.waits, readings.runs),
-        Table(["", "how many", "p50", "p95", "p99", "longest"], rows),
-    )
-
-
-def _hours(readings: Readings) -> Part:
-    rows = [[day, *row.tolist()] for day, row in zip(figures.DAYS, readings.hours, strict=True)]
-    return Part(
-        "Hours of the week",
-        "Jobs put, by day of the week and hour (UTC), over the whole time.",
-        figures.hours(readings.hours),
-        Table(["", *(f"{hour}:00" for hour in range(24))], rows),
-    )
-
-
-def _tubes_table(readings: Readings) -> Part:
-    names = ("puts", "reserves", "deletes", *ENDS, "kicks")
-    rows = [
-        [tube, *(total[name] for name in names)] for tube, total in busiest(readings.totals)[:100]
-    ]
-    return Part(
-        "Tubes",
-        "What happened in each tube, the busiest first; of many the first hundred.",
-        "",
-        Table(["tube", *names], rows),
-    )
-
-
-def _dead_letters(readings: Readings) -> Part:
-    rows = [
-        [tube, reason, dead.jobs, _moment(dead.oldest), _moment(dead.newest)]
-        for (tube, reason), dead in sorted(
-            readings.dead.items(), key=lambda pair: (-pair[1].jobs, pair[0])
-        )
-    ]
-    return Part(
-        "Dead letters",
-        "Jobs that were given up and are still there, by the tube that they died in and why, and "
-        "when the first and the last of them died (UTC); of many the first hundred. See them: "
-        "beanstalk dead TUBE. Try them again: beanstalk dead TUBE --kick.",
-        "",
-        Table(["tube", "reason", "jobs", "oldest", "newest"], rows[:100]),
-    )
-
-
-def _moment(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M:%S}"
-
-
-def _poison(readings: Readings) -> Part:
-    names = ("jobs", "failures", *ENDS, "alive", "example_server")
-    return Part(
-        "Jobs that fail again and again",
-        "Kinds of jobs, by tube and the fingerprint of their bodies. See one of them: "
-        "binlog-inspect jobs LOG --explain JOB.",
-        figures.poison(readings.poison),
-        Table(
-            ["tube", "fingerprint", *names, "example_job"],
-            [
-                [*(row[name] for name in ("tube", "fingerprint", *names)), str(row["example_job"])]
-                for row in readings.poison
-            ],
-        ),
-    )
-
-
-def _workers(readings: Readings) -> Part:
-    names = ("jobs", "runs", "deletes", *ENDS, "lost")
-    return Part(
-        "Workers",
-        "How the runs of the connections that were busy longest ended: server, start of the "
-        "server/connection.",
-        figures.workers(readings.workers),
-        Table(
-            ["server", "start", "connection", "busy", *names],
-            [
-                [row["server"], row["incarnation"], str(row["connection"]), _length(row["busy_ns"]),
-                 *(row[name] for name in names)]
-                for row in readings.workers
-            ],
-        ),
+    shown = [now] if before is None else [now, before]
+    return Content(
+        title, _span_text(now, before), list(_tiles(now, before)), list(_tables(now, before)),
+        notes=[*gaps(now), *(f"In the other period: {each}" for each in _gaps_of(before))],
+        findings=[found._asdict() for found in findings(now, before)],
+        periods=[_period(each.flow) for each in shown if each.flow is not None],
+        marks=[mark._asdict() for mark in now.marks],
     )  # fmt: skip
+
+
+def _gaps_of(before: Readings | None) -> Iterator[str]:
+    if before is not None:
+        # What is wrong with the tables was said of the first period.
+        said = Readings(before.period, flow=before.flow)
+        yield from gaps(said)
+
+
+def _span_text(now: Readings, before: Readings | None) -> str:
+    if now.flow is None:
+        return ""
+    found, whole, tubes = now.flow.survey, now.flow.whole, now.flow.tubes
+    if now.flow.fine is not None:
+        whole, tubes = now.flow.fine
+    steps = f"in {width_text(whole.width)} steps"
+    if tubes.width != whole.width:
+        steps += f" (tubes: {width_text(tubes.width)})"
+    compared = before.flow if before is not None else None
+    than = "" if compared is None else f" Compared with {_between(compared)}."
+    return (
+        f"{count_text(len(found.edges), 'server')}, {count_text(len(found.totals), 'tube')}; "
+        f"{_between(now.flow)} UTC, {steps}.{than}"
+    )
+
+
+def _between(flow: Flow) -> str:
+    return f"{time_text(flow.survey.start)} to {time_text(flow.survey.last + MINUTE_S)}"
+
+
+def _tiles(now: Readings, before: Readings | None) -> Iterator[tuple[str, ...]]:
+    """
+    A number, what it is, and what it was in the other period.
+    """
+    whole = whole_summary(now.flow) if now.flow is not None else None
+    old = whole_summary(before.flow) if before is not None and before.flow is not None else None
+    if whole is not None:
+        olds = [""] * 9 if old is None else [number for number, _ in _numbers(old)]
+        yield from ((*pair, then) for pair, then in zip(_numbers(whole), olds, strict=False))
+    if now.outcomes:
+        yield f"{now.outcomes['alive']:,}", "jobs still there", ""
+    if now.outcomes["dead"]:
+        yield f"{now.outcomes['dead']:,}", "dead letters", ""
+    if now.worker_count:
+        yield f"{now.worker_count:,}", "worker connections", ""
+
+
+def _numbers(row: Summary) -> Iterator[tuple[str, str]]:
+    yield f"{row.totals['puts']:,}", "jobs put"
+    yield f"{row.totals['deletes']:,}", "jobs deleted"
+    yield share_text(row.failed, row.runs) or "-", f"of {count_text(row.runs, 'run')} failed"
+    yield length_text(row.wait[1]) or "-", "p95 of waits"
+    yield length_text(row.run[1]) or "-", "p95 of runs"
+    yield length_text(row.oldest_ns) or "-", "longest wait at a minute's end"
+
+
+def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
+    if now.flow is not None:
+        if before is not None and before.flow is not None:
+            yield _compared(now.flow, before.flow)
+        yield _tubes(now.flow)
+    if now.targets is not None:
+        yield from _targets(now.targets)
+    if now.dead:
+        yield _dead_letters(now)
+    if now.kinds:
+        yield _kinds(now)
+    if now.workers:
+        yield _workers(now)
+    if now.marks:
+        yield _marks(now)
+    if now.flow is not None:
+        if now.flow.survey.last - now.flow.survey.start >= HOURS_FROM_S and now.flow.hours.any():
+            yield _hours(now.flow)
+        yield _steps(now.flow.whole)
+
+
+def _tubes(flow: Flow) -> Table:
+    head = ["tube", "put", "deleted", "runs", "failed",
+            *(f"{name} {_named(share)}" for name in ("wait", "run") for share in SHARES),
+            "longest wait", *STATES, *ENDS]  # fmt: skip
+    return Table(
+        "tubes", "Tubes",
+        "The busiest first. Wait: from ready to reserved. Run: from reserved to its end. Failed: "
+        "runs that ended in a time-out, release, bury or lost connection. Ready to buried: jobs at "
+        "the end of the time.",
+        head, [_tube_row(row) for row in (whole_summary(flow), *summaries(flow))],
+    )  # fmt: skip
+
+
+def _tube_row(row: Summary) -> list[Any]:
+    lengths = [length_text(each) for each in (*row.wait, *row.run, row.oldest_ns or None)]
+    return [
+        row.tube, row.totals["puts"], row.totals["deletes"], row.runs,
+        share_text(row.failed, row.runs), *lengths,
+        *(row.depth[state] for state in STATES), *(row.totals[end] for end in ENDS),
+    ]  # fmt: skip
+
+
+def _named(share: float) -> str:
+    return f"p{share * 100:.0f}"
+
+
+def _compared(now: Flow, before: Flow) -> Table:
+    olds = {row.tube: row for row in (whole_summary(before), *summaries(before))}
+    rows = []
+    for row in (whole_summary(now), *summaries(now)):
+        pairs = zip(_sides(row), _sides(olds.pop(row.tube, None)), strict=True)
+        rows.append([row.tube, *(side for pair in pairs for side in pair)])
+    for old in olds.values():
+        pairs = zip(_sides(None), _sides(old), strict=True)
+        rows.append([old.tube, *(side for pair in pairs for side in pair)])
+    what = ("put", "deleted", "failed", "wait p95", "run p95", "ready at the end")
+    return Table(
+        "compare", "Two periods side by side",
+        f"Now: {_between(now)}; then: {_between(before)}, UTC. What is unknown in one is -.",
+        ["tube", *(f"{name} {when}" for name in what for when in ("now", "then"))], rows,
+    )  # fmt: skip
+
+
+def _sides(row: Summary | None) -> list[Any]:
+    if row is None:
+        return [None] * 6
+    return [
+        row.totals["puts"], row.totals["deletes"], share_text(row.failed, row.runs),
+        length_text(row.wait[1]), length_text(row.run[1]), row.depth["ready"],
+    ]  # fmt: skip
+
+
+def _targets(targets: Targets) -> Iterator[Table]:
+    rows = []
+    for tube, kept in sorted(targets.tubes.items(), key=lambda pair: (-pair[1].breached, pair[0])):
+        parts = [(length_text(kept.target_ns.get(part)), _share(kept.share(part)))
+                 for part in PARTS]  # fmt: skip
+        rows.append([tube, *(cell for part in parts for cell in part), kept.hours, kept.breached])
+    yield Table(
+        "sla",
+        "Served within the target",
+        "By tube: the share of waits, and of runs, that were no longer than its target, and in how "
+        "many of its hours the share that is wanted was missed.",
+        ["tube", "wait target", "waits within", "run target", "runs within", "hours", "missed"],
+        rows,
+    )
+    if targets.worst:
+        yield Table(
+            "missed", "Hours that missed their target",
+            f"The worst {WORST_HOURS}, with the shares within the target (UTC).",
+            ["tube", "hour", "waits within", "runs within"],
+            [[row["tube"], time_text(row["hour"]), _share(row["wait_share"]),
+              _share(row["run_share"])] for row in targets.worst],
+        )  # fmt: skip
+
+
+def _share(share: float | None) -> str | None:
+    return None if share is None else share_text(share, 1)
+
+
+def _dead_letters(now: Readings) -> Table:
+    ranked = sorted(now.dead.items(), key=lambda pair: (-pair[1].jobs, str(pair[0])))
+    rows = [
+        [tube, reason, dead.jobs, moment_text(dead.oldest), moment_text(dead.newest)]
+        for (tube, reason), dead in ranked[:DEAD_ROWS]
+    ]
+    return Table(
+        "dead", "Dead letters",
+        "Jobs that were given up and are still there, by the tube that they died in and why, and "
+        f"when the first and the last of them died (UTC); of many the first {DEAD_ROWS}. See them: "
+        "beanstalk dead TUBE. Try them again: beanstalk dead TUBE --kick.",
+        ["tube", "reason", "jobs", "oldest", "newest"], rows,
+    )  # fmt: skip
+
+
+def _kinds(now: Readings) -> Table:
+    names = ("jobs", "failures", *ENDS, "alive", "dead")
+    has_samples = any(kind.get("sample") for kind in now.kinds)
+    told = "" if has_samples else (
+        " Without a sample: give --events EVENTS, an events table made with --body."
+    )  # fmt: skip
+    return Table(
+        "kinds", "Kinds of jobs that fail again and again",
+        "By tube and what their bodies have in common, over the whole history of the tables, those "
+        "with most failures; dead are still there as dead letters. Sample: the beginning of a "
+        "body. See one: binlog-inspect jobs LOG --explain JOB." + told,
+        ["tube", *names, "sample", "example_server", "example_job", "fingerprint"],
+        [
+            [row["tube"], *(row.get(name) for name in names), row.get("sample"),
+             row["example_server"], str(row["example_job"]), row["fingerprint"]]
+            for row in now.kinds
+        ],
+    )  # fmt: skip
+
+
+def _workers(now: Readings) -> Table:
+    names = ("jobs", "runs", "deletes", *ENDS, "lost")
+    return Table(
+        "workers", "Workers",
+        "How the runs of those ended that were busy longest. A log knows no names of clients, only "
+        "the number of a connection, which begins anew when the server starts. Lost: runs without "
+        "an end in the log.",
+        ["worker", "busy", *names, "failed"],
+        [
+            [worker_text(row), length_text(row["busy_ns"]), *(row[name] for name in names),
+             share_text(sum(row[end] for end in ENDS), row["runs"])]
+            for row in now.workers
+        ],
+    )  # fmt: skip
+
+
+def _marks(now: Readings) -> Table:
+    return Table(
+        "marks", "Restarts and deploys",
+        "As the figures mark them. A restart is known from the first run of a worker behind it.",
+        ["time (UTC)", "what", "text"],
+        [[time_text(mark.at), mark.kind, mark.text] for mark in now.marks],
+    )  # fmt: skip
+
+
+def _hours(flow: Flow) -> Table:
+    return Table(
+        "hours", "Hours of the week",
+        "Jobs put, by day of the week and hour (UTC), over the whole time.",
+        ["day", *(f"{hour:02}" for hour in range(24))],
+        [[day, *row.tolist()] for day, row in zip(DAYS, flow.hours, strict=True)],
+    )  # fmt: skip
+
+
+def _steps(whole: Series) -> Table:
+    """
+    In the page the figures have these numbers; it is for JSON.
+    """
+    names = (*STATES, *FLOW)
+    lengths = _milliseconds(whole)
+    times = [time_text(whole.start + at * whole.width) for at in range(whole.count)]
+    numbers = [whole.numbers[name][0].tolist() for name in names]
+    columns = [times, *numbers, *(lengths[name][0] for name in lengths)]
+    return Table(
+        "steps", "Along the time",
+        f"All tubes, in {width_text(whole.width)} steps: jobs at the end of each, what happened in "
+        "it, and percentiles in milliseconds.",
+        ["from", *names, *(f"{name}_ms" for name in lengths)],
+        [list(row) for row in zip(*columns, strict=True)],
+    )  # fmt: skip
+
+
+def _period(flow: Flow) -> dict[str, Any]:
+    """
+    :return: if there are ``fine`` steps, the others have only what stood in the queue.
+    """
+    if flow.fine is None:
+        return {"whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
+    fine = {"whole": _drawn(flow.fine[0]), "tubes": _drawn(flow.fine[1])}
+    standing = (*STATES, "oldest")
+    return {"whole": _drawn(flow.whole, standing), "tubes": _drawn(flow.tubes, standing),
+            "fine": fine}  # fmt: skip
+
+
+_NOTHING: Final = ((0, None), (None,))
+"""What is left out of numbers, and of percentiles: a wait of 0 was measured."""
+
+
+def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
+    """
+    What the figures are drawn of: of each tube its numbers by name, without those that are nothing
+    in every step.
+
+    :param only: the names; None: all.
+    """
+    numbers: dict[str, Sequence[Sequence[Any]]] = {
+        name: values.tolist() for name, values in series.numbers.items() if name != "oldest_ns"
+    }
+    failed = sum(series.numbers[end] for end in ENDS)
+    numbers = {name: values for name, values in numbers.items() if name not in ENDS}
+    numbers["failed"] = np.asarray(failed).tolist()
+    numbers["oldest"] = [_cut(row / 1e6) for row in series.numbers["oldest_ns"]]
+    lengths = _milliseconds(series)
+    numbers |= lengths
+    drawn = [
+        {
+            name: rows[at]
+            for name, rows in numbers.items()
+            if (only is None or name in only)
+            and any(each not in _NOTHING[name in lengths] for each in rows[at])
+        }
+        for at in range(len(series.names))
+    ]
+    return {"start": series.start, "width": series.width, "count": series.count,
+            "names": list(series.names), "numbers": drawn}  # fmt: skip
+
+
+def _milliseconds(series: Series) -> Mapping[str, list[list[float | int | None]]]:
+    """
+    Percentiles by tube and step, to three digits; None where there was nothing to measure.
+    """
+    made = {}
+    for name, lengths in (("wait", series.waits), ("run", series.runs)):
+        found = lengths.percentiles(SHARES, len(series.names) * series.count) / 1e6
+        for share, row in zip(SHARES, found, strict=True):
+            by_tube = row.reshape(len(series.names), series.count)
+            made[f"{name}_{_named(share)}"] = [_cut(each) for each in by_tube]
+    return made
+
+
+def _cut(milliseconds: np.ndarray) -> list[float | int | None]:
+    return [
+        None if each != each else int(each) if each >= 100 else float(f"{each:.3g}")
+        for each in milliseconds.tolist()
+    ]

@@ -1,0 +1,235 @@
+"""
+What to look at first: rules that compare figures with thresholds, and say in words what they found.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from binlog_tools.spark.reporting.readings import Readings, server_text
+from binlog_tools.spark.reporting.series import ALL, OTHERS, Flow
+from binlog_tools.spark.reporting.summaries import Summary, summaries, whole_summary
+from binlog_tools.spark.reporting.targets import PARTS
+from binlog_tools.spark.reporting.texts import (
+    count_text,
+    length_text,
+    seconds_text,
+    share_text,
+    time_text,
+)
+
+MAX_FINDINGS: Final = 8
+"""The weightiest: who reads more than that reads the figures."""
+
+FEW_RUNS: Final = 20
+"""Of fewer runs no share is told: one more failure would change it by 5 of 100."""
+
+FAILED_SHARE: Final = 0.05
+"""Of a tube's runs: one in twenty is more than what a retry is for."""
+
+KIND_SHARE: Final = 0.5
+"""Of all failures: one kind of jobs that has half of them is one cause."""
+
+FEW_FAILURES: Final = 10
+"""Of fewer failures none is called the cause."""
+
+LONG_WAIT_S: Final = 60.0
+"""p95 of waits: a minute is where people begin to ask where their job is."""
+
+LONG_WAIT_RUNS: Final = 10.0
+"""Times p95 of the runs, which the wait must be as well: it is workers that lack, not speed."""
+
+MANY_READY: Final = 100
+"""Ready jobs at the end: fewer are a moment's."""
+
+CLIMB: Final = 2.0
+"""Times what stood there in the first quarter of the time."""
+
+WORKER_TIMES: Final = 3.0
+"""Times the failed share of all workers: one of them is broken, or has the worst jobs."""
+
+RESTARTS_A_DAY: Final = 3.0
+"""More than two deploys a day: something ends the server."""
+
+WORSE: Final = 2.0
+"""Times what it was in the other period."""
+
+LEAST_WORSE_NS: Final = 10e6
+"""Of a p95 that has become longer: below 10 ms nobody notices."""
+
+
+class Finding(NamedTuple):
+    """
+    :ivar weight: the heaviest comes first; about 1 at a threshold.
+    :ivar figure: the id of what shows it, on the page.
+    :ivar tube: to be chosen there; empty: all.
+    """
+
+    weight: float
+    text: str
+    figure: str
+    tube: str = ""
+
+
+def findings(now: Readings, before: Readings | None = None) -> list[Finding]:
+    """
+    :param before: the period that the report compares with.
+    """
+    found: list[Finding] = []
+    if now.flow is not None:
+        rows = [row for row in summaries(now.flow) if row.tube != OTHERS]
+        found += [*_failing(rows), *_waiting(rows), *_climbing(now.flow)]
+        if before is not None and before.flow is not None:
+            found += _worse(now.flow, before.flow)
+    found += [*_missed(now), *_kinds(now), *_dead(now), *_workers(now), *_restarts(now)]
+    found.sort(key=lambda finding: (-finding.weight, finding.text))
+    return found[:MAX_FINDINGS]
+
+
+def _failing(rows: Sequence[Summary]) -> Iterator[Finding]:
+    for row in rows:
+        if row.runs < FEW_RUNS or row.failed < FAILED_SHARE * row.runs:
+            continue
+        worst = max(("timeouts", "releases", "buries", "disconnects"), key=row.totals.__getitem__)
+        advice = {
+            "timeouts": "the TTR is too short for them, or workers hang",
+            "releases": "workers give them back",
+            "buries": "workers give up on them",
+            "disconnects": "workers die or lose their connection",
+        }[worst]
+        yield Finding(
+            row.failed / row.runs / FAILED_SHARE,
+            f"In tube {row.tube}, {share_text(row.failed, row.runs)} of {row.runs:,} runs failed, "
+            f"{row.totals[worst]:,} by {worst}: {advice}.", "flow", row.tube,
+        )  # fmt: skip
+
+
+def _waiting(rows: Sequence[Summary]) -> Iterator[Finding]:
+    for row in rows:
+        wait, run = row.wait[1], row.run[1]
+        if wait >= LONG_WAIT_S * 1e9 and not wait < LONG_WAIT_RUNS * run:
+            behind = "" if run != run else f", and run no longer than {length_text(run)}"
+            yield Finding(
+                wait / 1e9 / LONG_WAIT_S,
+                f"In tube {row.tube}, one in twenty jobs waits {length_text(wait)} or longer for a "
+                f"worker{behind}: it lacks workers, at least at times.", "wait", row.tube,
+            )  # fmt: skip
+
+
+def _climbing(flow: Flow) -> Iterator[Finding]:
+    quarter = max(1, flow.tubes.count // 4)
+    for at, tube in enumerate(flow.tubes.names):
+        ready = flow.tubes.numbers["ready"][at]
+        first, last = float(ready[:quarter].mean()), int(ready[-1])
+        if last >= MANY_READY and last >= CLIMB * first and last >= 0.9 * ready.max():
+            yield Finding(
+                min(100.0, last / max(1.0, CLIMB * first)),
+                f"In tube {tube}, {last:,} jobs were ready at the end, as many as ever, and "
+                f"{first:,.0f} on average in the first quarter of the time: more comes in than "
+                "goes out.", "depth", tube,
+            )  # fmt: skip
+
+
+def _worse(now: Flow, before: Flow) -> Iterator[Finding]:
+    olds = {row.tube: row for row in (whole_summary(before), *summaries(before))}
+    for row in (whole_summary(now), *summaries(now)):
+        old = olds.get(row.tube)
+        if old is None or row.tube == OTHERS:
+            continue
+        place, tube = (row.tube, "") if row.tube == ALL else (f"tube {row.tube}", row.tube)
+        for name, new_ns, old_ns in (("wait", row.wait[1], old.wait[1]),
+                                     ("run", row.run[1], old.run[1])):  # fmt: skip
+            if new_ns >= LEAST_WORSE_NS and new_ns >= WORSE * old_ns:
+                yield Finding(
+                    new_ns / old_ns if old_ns else WORSE,
+                    f"p95 of the {name} in {place} is {length_text(new_ns)}; in the period "
+                    f"compared with it was {length_text(old_ns)}.", name, tube,
+                )  # fmt: skip
+        if min(row.runs, old.runs) >= FEW_RUNS and row.failed >= FAILED_SHARE * row.runs:
+            new, gone = row.failed / row.runs, old.failed / old.runs
+            if new >= WORSE * gone:
+                yield Finding(
+                    min(100.0, new / gone) if gone else new / FAILED_SHARE,
+                    f"In {place}, {100 * new:.1f} % of runs failed; in the period compared with "
+                    f"{100 * gone:.1f} %.", "flow", tube,
+                )  # fmt: skip
+
+
+def _missed(now: Readings) -> Iterator[Finding]:
+    tubes = {} if now.targets is None else now.targets.tubes
+    for tube, kept in tubes.items():
+        if kept.breached:
+            shares = " and ".join(
+                f"{100 * share:.1f} % of its {part}s" for part in PARTS
+                if (share := kept.share(part)) is not None
+            )  # fmt: skip
+            yield Finding(
+                1.0 + kept.breached / kept.hours,
+                f"Tube {tube} missed its target in {kept.breached:,} of {kept.hours:,} hours: "
+                f"{shares} were within it.", "sla", tube,
+            )  # fmt: skip
+
+
+def _kinds(now: Readings) -> Iterator[Finding]:
+    total = sum(kind["failures"] for kind in now.kinds)
+    for kind in now.kinds[:1]:
+        if total >= FEW_FAILURES and kind["failures"] >= KIND_SHARE * total:
+            yield Finding(
+                2 * kind["failures"] / total / KIND_SHARE,
+                f"One kind of jobs, in tube {kind['tube']}, has {kind['failures']:,} of {total:,} "
+                f"failures of jobs that fail again and again: {count_text(kind['jobs'], 'job')}, "
+                f"{kind['alive']:,} still there. Its sample says what they are.", "kinds",
+            )  # fmt: skip
+
+
+def _dead(now: Readings) -> Iterator[Finding]:
+    count = sum(dead.jobs for dead in now.dead.values())
+    if count:
+        (tube, reason), most = max(now.dead.items(), key=lambda pair: pair[1].jobs)
+        yield Finding(
+            1.0 + float(np.log10(count)),
+            f"{count_text(count, 'dead letter')} there, {most.jobs:,} of tube {tube} by {reason}: "
+            f"they stay until somebody tries them again or deletes them.", "dead",
+        )  # fmt: skip
+
+
+def _workers(now: Readings) -> Iterator[Finding]:
+    if now.flow is None:
+        return
+    whole = whole_summary(now.flow)
+    for row in now.workers:
+        failed = sum(row[end] or 0 for end in ("timeouts", "releases", "buries", "disconnects"))
+        if row["runs"] < FEW_RUNS or failed < FAILED_SHARE * row["runs"] or not whole.runs:
+            continue
+        times = failed / row["runs"] / max(whole.failed / whole.runs, 1e-9)
+        if times >= WORKER_TIMES:
+            yield Finding(
+                times / WORKER_TIMES,
+                f"Worker {worker_text(row)} failed {share_text(failed, row['runs'])} of its "
+                f"{row['runs']:,} runs, all together {share_text(whole.failed, whole.runs)}.",
+                "workers",
+            )
+
+
+def _restarts(now: Readings) -> Iterator[Finding]:
+    restarts = [mark for mark in now.marks if mark.kind == "restart"]
+    if now.flow is None or len(restarts) < RESTARTS_A_DAY:
+        return
+    days = max(1.0, (now.flow.survey.last - now.flow.survey.start) / 86_400)
+    if len(restarts) >= RESTARTS_A_DAY * days:
+        yield Finding(
+            len(restarts) / days / RESTARTS_A_DAY,
+            f"Servers were started anew {len(restarts)} times in {seconds_text(days * 86_400)}, "
+            f"last before {time_text(restarts[-1].at)}: was that meant?", "marks",
+        )  # fmt: skip
+
+
+def worker_text(row: dict[str, object]) -> str:
+    """
+    Its name if the table knows one; else how a server's log names it.
+    """
+    if row.get("name"):
+        return str(row["name"])
+    server = str(row["server"])
+    return f"connection {row['connection']} of start {row['incarnation']} of {server_text(server)}"

@@ -1,0 +1,92 @@
+"""
+A report of a request: read, judged, and made small enough.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from binlog_tools.logs.quantities import parse_time
+from binlog_tools.spark.reporting.page import as_json, as_page
+from binlog_tools.spark.reporting.readings import MAX_MARKS, Mark, Readings, Wish, read
+from binlog_tools.spark.reporting.sections import content_of
+from binlog_tools.spark.reporting.series import ALWAYS, Period
+from binlog_tools.spark.reporting.steps import COARSEST, MAX_PAGE_BYTES
+
+
+class Request(NamedTuple):
+    """
+    :ivar versus: the beginning of a time as long as the period, to compare with; None: nothing.
+    :ivar events: the events table, for samples and damage; None: there is none.
+    """
+
+    tables: str
+    title: str
+    period: Period = ALWAYS
+    versus: float | None = None
+    events: str | None = None
+    deploys: Sequence[Mark] = ()
+
+
+class Made(NamedTuple):
+    """
+    :ivar absent: the tables that were not there.
+    """
+
+    page: str
+    json: str
+    absent: tuple[str, ...]
+
+    def text_for(self, output: Path) -> str:
+        return self.json if output.suffix == ".json" else self.page
+
+
+def make(request: Request) -> Made:
+    """
+    A page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger.
+
+    :raise TableError: there is no table, or one cannot be read, or they were not finished.
+    """
+    coarser = 1 if request.versus is None else 2
+    while True:
+        now, before = _read(request, coarser)
+        content = content_of(now, request.title, before)
+        page = as_page(content)
+        if len(page) <= MAX_PAGE_BYTES or coarser >= COARSEST:
+            return Made(page, as_json(content), now.absent)
+        coarser *= 2
+
+
+def _read(request: Request, coarser: int) -> tuple[Readings, Readings | None]:
+    tables, period = request.tables, request.period
+    now = read(Wish(tables, request.events, period), coarser)
+    now.marks = sorted([*now.marks, *_within(request.deploys, now)])[-MAX_MARKS:]
+    if request.versus is None:
+        return now, None
+    other = Period(request.versus, request.versus + period.end - period.start)
+    return now, read(Wish(tables, None, other), coarser)
+
+
+def _within(marks: Iterable[Mark], now: Readings) -> Iterable[Mark]:
+    if now.flow is None:
+        return ()
+    found = now.flow.survey
+    return (mark for mark in marks if found.start <= mark.at <= found.last + now.flow.whole.width)
+
+
+def deploys_of(lines: Iterable[str], now_ns: int) -> list[Mark]:
+    """
+    Of lines ``TIME NAME``; empty ones, and those that begin with ``#``, are skipped.
+
+    :raise ValueError: a line has no time.
+    """
+    marks = []
+    for number, line in enumerate(lines, 1):
+        moment, _, name = line.strip().partition(" ")
+        if not moment or moment.startswith("#"):
+            continue
+        try:
+            marks.append(Mark(parse_time(moment, now_ns) / 1e9, "deploy", name.strip() or "deploy"))
+        except ValueError as problem:
+            raise ValueError(f"line {number}: {problem}") from None
+    return marks

@@ -1,0 +1,226 @@
+"""
+What stood, came and went along the time, by tube, from `tube_minutes`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from binlog_tools.spark.reporting.lengths import Lengths
+from binlog_tools.spark.reporting.steps import MINUTE_S, TUBE_CELLS, WHOLE_STEPS, width_for
+from binlog_tools.spark.reporting.tables import Rows, seconds_of
+
+ALL: Final = "all tubes"
+OTHERS: Final = "other tubes"
+STATES: Final = ("ready", "reserved", "delayed", "buried")
+ENDS: Final = ("timeouts", "releases", "buries", "disconnects")
+FLOW: Final = ("puts", "reserves", "deletes", *ENDS)
+COUNTED: Final = (*FLOW, "kicks")
+
+MAX_TUBES: Final = 50
+"""Tubes with numbers of their own, the busiest; the others are added up: few read more lines."""
+
+
+class Period(NamedTuple):
+    """
+    From a moment up to another one, seconds since the epoch.
+    """
+
+    start: float = -np.inf
+    end: float = np.inf
+
+
+ALWAYS: Final = Period()
+
+
+@dataclass
+class Survey:
+    """
+    What is known before the time is cut into steps.
+
+    :ivar edges: of each server, its first and its last minute, seconds since the epoch.
+    :ivar totals: by tube.
+    """
+
+    edges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    totals: dict[str, Counter[str]] = field(default_factory=dict)
+    oldest_ns: int = 0
+
+    @property
+    def start(self) -> int:
+        return min(first for first, _ in self.edges.values())
+
+    @property
+    def last(self) -> int:
+        """
+        The last minute: it ends 60 s later.
+        """
+        return max(last for _, last in self.edges.values())
+
+    def busiest(self) -> list[str]:
+        def work(tube: str) -> tuple[int, str]:
+            return -self.totals[tube]["puts"] - self.totals[tube]["reserves"], tube
+
+        return sorted(self.totals, key=work)
+
+
+@dataclass
+class Series:
+    """
+    Numbers by tube and step.
+
+    :ivar start: of the first step, seconds since the epoch; ``width`` of a step, seconds; there are
+        ``count``.
+    :ivar numbers: by name, shaped (tubes, steps): of `FLOW`, how many in the step; of `STATES`, how
+        many at its end; ``oldest_ns``, the longest wait at the end of one of its minutes.
+    :ivar waits: by tube times ``count`` plus step; likewise ``runs``.
+    """
+
+    names: Sequence[str]
+    start: int
+    width: int
+    count: int
+    numbers: dict[str, np.ndarray] = field(default_factory=dict)
+    waits: Lengths = field(default_factory=Lengths)
+    runs: Lengths = field(default_factory=Lengths)
+
+    def __post_init__(self) -> None:
+        shape = (len(self.names), self.count)
+        self.numbers = {name: np.zeros(shape, np.int64) for name in (*FLOW, *STATES, "oldest_ns")}
+
+    def add(self, batch: pa.RecordBatch, minutes: np.ndarray, tubes: np.ndarray, last: int) -> None:
+        """
+        :param minutes: of each row, in seconds since the epoch; ``last`` is the last of all.
+        :param tubes: of each row, the place in `names`.
+        """
+        steps = (minutes - self.start) // self.width
+        for name in FLOW:
+            np.add.at(self.numbers[name], (tubes, steps), _whole(batch[name]))
+        ends = (steps + 1) * self.width + self.start
+        at_end = (minutes + MINUTE_S == ends) | (minutes == last)
+        for name in STATES:
+            np.add.at(
+                self.numbers[name], (tubes[at_end], steps[at_end]), _whole(batch[name])[at_end]
+            )
+        np.maximum.at(self.numbers["oldest_ns"], (tubes, steps), _whole(batch["oldest_ns"]))
+        groups = tubes * self.count + steps
+        self.waits.add(groups, batch["wait_histogram"])
+        self.runs.add(groups, batch["run_histogram"])
+
+
+@dataclass
+class Flow:
+    """
+    All that is known by time.
+
+    :ivar whole: all tubes together; ``tubes`` each of the busiest, in wider steps if need be.
+    :ivar hours: jobs put, by day of the week (Monday first) and hour, in UTC.
+    :ivar fine: the same two in steps of seconds, without what stood in the queue; None: there is
+        no room for such, or no table.
+    """
+
+    survey: Survey
+    whole: Series
+    tubes: Series
+    hours: np.ndarray = field(default_factory=lambda: np.zeros((7, 24), np.int64))
+    fine: tuple[Series, Series] | None = None
+
+
+def _whole(column: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _within(
+    rows: Rows, names: Sequence[str], period: Period
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """
+    The rows of a period, with their minutes in seconds since the epoch.
+    """
+    for batch in rows.batches(names):
+        minutes = seconds_of(batch["minute"]).astype(np.int64)
+        kept = (minutes >= period.start) & (minutes < period.end)
+        if kept.all():
+            yield batch, minutes
+        elif kept.any():
+            yield batch.filter(pa.array(kept)), minutes[kept]
+
+
+def survey(rows: Rows, period: Period) -> Survey:
+    found = Survey()
+    names = ("server", "tube", "minute", "oldest_ns", *COUNTED)
+    for batch, minutes in _within(rows, names, period):
+        found.oldest_ns = max(found.oldest_ns, int(_whole(batch["oldest_ns"]).max()))
+        _widen(found.edges, batch["server"], minutes)
+        sums = pa.table({"tube": batch["tube"], **{name: batch[name] for name in COUNTED}})
+        grouped = sums.group_by("tube").aggregate([(name, "sum") for name in COUNTED])
+        for row in grouped.to_pylist():
+            total = found.totals.setdefault(row["tube"] or "?", Counter())
+            total.update({name: row[f"{name}_sum"] for name in COUNTED})
+    return found
+
+
+def _widen(edges: dict[str, tuple[int, int]], servers: pa.Array, minutes: np.ndarray) -> None:
+    table = pa.table({"server": servers, "minute": minutes})
+    spans = table.group_by("server").aggregate([("minute", "min"), ("minute", "max")])
+    for row in spans.to_pylist():
+        first, last = row["minute_min"], row["minute_max"]
+        known = edges.get(row["server"], (first, last))
+        edges[row["server"]] = min(first, known[0]), max(last, known[1])
+
+
+def flow(rows: Rows, period: Period, coarser: int = 1) -> Flow | None:
+    """
+    :param coarser: so many times fewer steps than there may be.
+    :return: None if there is no row in the period.
+    """
+    found = survey(rows, period)
+    if not found.edges:
+        return None
+    ranks = found.busiest()
+    shown = ranks if len(ranks) <= MAX_TUBES + 1 else ranks[:MAX_TUBES]
+    names = [*shown, *([OTHERS] if len(ranks) > len(shown) else [])]
+    made = Flow(found, *in_steps(found, names, coarser))
+    _fill(made, rows, period, {tube: at for at, tube in enumerate(shown)})
+    return made
+
+
+def in_steps(
+    found: Survey, names: Sequence[str], coarser: int = 1, least: int = MINUTE_S
+) -> tuple[Series, Series]:
+    """
+    Series for all tubes together and for each, in as narrow steps as there is room for.
+
+    :param least: seconds that a step has at least.
+    """
+    steps = min(WHOLE_STEPS, max(2, TUBE_CELLS // len(names)))
+    return (
+        _empty(found, [ALL], WHOLE_STEPS // coarser, least),
+        _empty(found, names, steps // coarser, least),
+    )
+
+
+def _empty(found: Survey, names: Sequence[str], steps: int, least: int) -> Series:
+    end = found.last + MINUTE_S
+    width = width_for(end - found.start, max(2, steps), least)
+    start = found.start - found.start % width
+    return Series(names, start, width, (end - 1 - start) // width + 1)
+
+
+def _fill(made: Flow, rows: Rows, period: Period, places: Mapping[str, int]) -> None:
+    names = ("tube", "minute", "oldest_ns", "wait_histogram", "run_histogram", *FLOW, *STATES)
+    last = made.survey.last
+    for batch, minutes in _within(rows, names, period):
+        own = batch["tube"].dictionary_encode()
+        by_code = [places.get(tube or "?", len(places)) for tube in own.dictionary.to_pylist()]
+        unnamed = places.get("?", len(places))
+        codes = pc.fill_null(own.indices, len(by_code)).to_numpy(zero_copy_only=False)
+        tubes = np.array([*by_code, unnamed], np.int64)[codes]
+        made.tubes.add(batch, minutes, tubes, last)
+        made.whole.add(batch, minutes, np.zeros_like(tubes), last)
+        days, hours = (minutes // 86_400 + 3) % 7, minutes // 3600 % 24
+        np.add.at(made.hours, (days, hours), _whole(batch["puts"]))

@@ -1,0 +1,68 @@
+"""
+A tube's whole period in a row of numbers.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from binlog_tools.spark.reporting.lengths import Lengths
+from binlog_tools.spark.reporting.series import ALL, ENDS, FLOW, STATES, Flow, Series
+
+SHARES: Final = (0.5, 0.95, 0.99)
+
+
+class Summary(NamedTuple):
+    """
+    :ivar totals: of `series.FLOW`, how many in the period.
+    :ivar depth: of `series.STATES`, how many at its end.
+    :ivar wait: lengths in nanoseconds that `SHARES` of the waits were no longer than, NaN if there
+        was none; likewise ``run``.
+    :ivar oldest_ns: the longest wait at the end of a minute.
+    """
+
+    tube: str
+    totals: Mapping[str, int]
+    depth: Mapping[str, int]
+    wait: tuple[float, ...]
+    run: tuple[float, ...]
+    oldest_ns: int
+
+    @property
+    def runs(self) -> int:
+        return self.totals["reserves"]
+
+    @property
+    def failed(self) -> int:
+        return sum(self.totals[end] for end in ENDS)
+
+
+def summaries(flow: Flow) -> list[Summary]:
+    """
+    Of the tubes that have numbers of their own, the busiest first, and of the others together.
+    """
+    return _of(flow.tubes)
+
+
+def whole_summary(flow: Flow) -> Summary:
+    return _of(flow.whole)[0]._replace(tube=ALL)
+
+
+def _of(series: Series) -> list[Summary]:
+    waits, runs = _percentiles(series, series.waits), _percentiles(series, series.runs)
+    return [
+        Summary(
+            name,
+            {each: int(series.numbers[each][at].sum()) for each in FLOW},
+            {each: int(series.numbers[each][at, -1]) for each in STATES},
+            tuple(waits[:, at].tolist()), tuple(runs[:, at].tolist()),
+            int(series.numbers["oldest_ns"][at].max()),
+        )
+        for at, name in enumerate(series.names)
+    ]  # fmt: skip
+
+
+def _percentiles(series: Series, lengths: Lengths) -> np.ndarray:
+    by_tube = lengths.regrouped(lambda groups: groups // series.count)
+    return by_tube.percentiles(SHARES, len(series.names))

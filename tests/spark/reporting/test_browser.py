@@ -1,0 +1,116 @@
+"""
+The page in a real browser, from a file and from the console: it draws, fetches nothing, and nothing
+of a job becomes markup.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from binlog_tools.spark.reporting.making import Request, deploys_of, make
+from binlog_tools.spark.reporting.series import Period
+from tests.server_process import ServerProcess, ours_at_once
+from tests.spark.reporting.some_tables import HOSTILE, START_S, all_tables
+from tests.web.test_browser import FOLDER, browser_or_skip
+
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run", "--disable-dev-shm-usage",
+    "--virtual-time-budget=5000", "--enable-logging=stderr", "--dump-dom",
+)  # fmt: skip
+LIMIT_S = 120.0
+REFUSED = re.compile(r"Content[ -]Security[ -]Policy|Refused|Uncaught|SyntaxError")
+
+pytestmark = pytest.mark.exhaustive
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tables = all_tables(tmp_path_factory.mktemp("tables"))
+    made = make(
+        Request(str(tables), f"A {HOSTILE}", Period(START_S, START_S + 86_400), START_S + 86_400,
+            deploys=deploys_of([f"2025-11-24T12:00:00Z {HOSTILE}"], 0),
+        )
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("reports")
+    (folder / "report.html").write_text(made.page)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["file", "console"])
+def shown(
+    request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    """
+    The page as it is when its script has run, and what the browser said.
+    """
+    profile = tmp_path_factory.mktemp("profile")
+    if request.param == "file":
+        yield look(f"file://{folder}/report.html", profile)
+        return
+    options = ("--port", 0, "--http", 0, "--http-report", folder)
+    with ServerProcess(ours_at_once(*options), profile) as server:
+        server.wait_for(", HTTP")
+        (port,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
+        yield look(f"http://127.0.0.1:{port}/reports/report.html", profile)
+
+
+def look(address: str, profile: Path) -> tuple[str, str]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed, so there is no browser to ask")
+    done = subprocess.run(
+        [chromium, *OPTIONS, f"--user-data-dir={profile / 'chromium'}", address],
+        capture_output=True, text=True, timeout=LIMIT_S, check=True,
+    )  # fmt: skip
+    return done.stdout, done.stderr
+
+
+def test_its_script_runs_and_draws_what_was_measured(shown: tuple[str, str]) -> None:
+    page, said = shown
+    assert 'data-ready="yes"' in page, said
+    # Of the runs there are no lengths.
+    assert page.count("<canvas") == 4 and page.count('class="empty"') == 1
+    assert not REFUSED.findall(said)
+
+
+def test_what_is_hostile_is_text(shown: tuple[str, str]) -> None:
+    page, _ = shown
+    assert "<img" not in page and "\u202e" not in page and "\u2028" not in page
+    assert page.count("<script") == 3
+    text = HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
+    cells = [unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", page)]
+    assert text in cells
+    assert any(cell.startswith('{"note": "</script><img') for cell in cells), "a sample"
+    (title,) = re.findall("<title>(.*?)</title>", page, re.DOTALL)
+    assert unescape(title) == f"A {text}"
+
+
+def test_every_table_and_finding_is_there(shown: tuple[str, str]) -> None:
+    page, _ = shown
+    titles = re.findall("<h2>([^<]*)</h2>", page)
+    assert {
+        "What to look at first", "Two periods side by side", "Tubes", "Dead letters", "Workers",
+        "Kinds of jobs that fail again and again", "Restarts and deploys",
+    } <= {*titles}  # fmt: skip
+
+
+def test_it_is_used_with_a_mouse_on_a_narrow_screen(folder: Path) -> None:
+    node, chromium = browser_or_skip()
+    command = [node, "report.mjs", chromium, str(folder / "report.html"), "tube0"]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["errors"] == [] and found["overflow"] <= 0
+    assert found["theme"] == ["dark", "light"]
+    assert re.match(r"2025-11-24 \d\d:\d\d UTC", found["at"]) and found["whole"] is True
+    # All tubes, and the one that was asked for.
+    assert found["rows"] == 2 and found["legend"][1:] == ["tube0"]

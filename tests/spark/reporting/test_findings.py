@@ -1,0 +1,115 @@
+"""
+What stands out is said, at its threshold and not before, with the figure that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlog_tools.spark.reporting.findings import (
+    FEW_RUNS,
+    LONG_WAIT_S,
+    MANY_READY,
+    MAX_FINDINGS,
+    findings,
+)
+from binlog_tools.spark.reporting.readings import DeadLetters, Mark, Readings, Wish, read
+from tests.spark.reporting.some_tables import START_S, kind, minute, worker, write_minutes
+
+SECOND = 10**9
+
+
+def of(tmp_path: Path, rows: Iterable[dict[str, Any]], name: str = "t") -> Readings:
+    write_minutes(tmp_path / name, rows)
+    return read(Wish(str(tmp_path / name)))
+
+
+def told(readings: Readings, before: Readings | None = None) -> list[tuple[str, str, str]]:
+    return [(found.figure, found.tube, found.text) for found in findings(readings, before)]
+
+
+@pytest.mark.parametrize(("runs", "failed", "count"), [(100, 5, 1), (100, 4, 0), (19, 19, 0)])
+def test_a_tube_whose_runs_fail(tmp_path: Path, runs: int, failed: int, count: int) -> None:
+    assert FEW_RUNS == 20
+    found = told(of(tmp_path, [minute(0, reserves=runs, timeouts=failed)]))
+    assert len(found) == count
+    if found:
+        assert found[0][:2] == ("flow", "mail")
+        assert "5.0 % of 100 runs failed, 5 by timeouts: the TTR is too short" in found[0][2]
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "run_s", "count"),
+    [(LONG_WAIT_S, 1, 1), (LONG_WAIT_S - 1, 1, 0), (LONG_WAIT_S, 60, 0), (LONG_WAIT_S, None, 1)],
+)
+def test_a_tube_that_lacks_workers(
+    tmp_path: Path, wait_s: float, run_s: float | None, count: int
+) -> None:
+    runs = [] if run_s is None else [(int(run_s * SECOND), 3)]
+    row = minute(0, wait_histogram=[(int(wait_s * SECOND), 9)], run_histogram=runs)
+    found = told(of(tmp_path, [row]))
+    assert [place[:2] for place in found] == [("wait", "mail")] * count
+
+
+@pytest.mark.parametrize(("last", "count"), [(MANY_READY, 1), (MANY_READY - 1, 0)])
+def test_a_tube_that_fills(tmp_path: Path, last: int, count: int) -> None:
+    rows = [minute(60 * at, ready=last * at // 19) for at in range(20)]
+    found = told(of(tmp_path, rows))
+    assert [place[:2] for place in found] == [("depth", "mail")] * count
+
+
+def test_a_tube_that_was_emptied_again_does_not_fill(tmp_path: Path) -> None:
+    rows = [minute(60 * at, ready=1000 if at == 5 else 500 if at > 9 else 0) for at in range(20)]
+    assert told(of(tmp_path, rows)) == []
+
+
+def test_a_kind_of_jobs_that_is_most_of_the_failures() -> None:
+    assert [found[0] for found in told(Readings(kinds=[kind(6), kind(6)]))] == ["kinds"]
+    assert told(Readings(kinds=[kind(6), kind(4), kind(4)])) == []
+    assert told(Readings(kinds=[kind(9)])) == []
+
+
+def test_dead_letters_wait_for_somebody() -> None:
+    dead = {("mail", "expired"): DeadLetters(3, None, None)}
+    ((figure, _, text),) = told(Readings(dead=dead))
+    assert figure == "dead" and text.startswith("3 dead letters there, 3 of tube mail by expired")
+
+
+@pytest.mark.parametrize(("runs", "failures", "count"), [(20, 3, 1), (20, 2, 0), (19, 19, 0)])
+def test_one_worker_that_fails_more_than_the_others(
+    tmp_path: Path, runs: int, failures: int, count: int
+) -> None:
+    # All together fail 4.9 of 100; three times that are 14.7.
+    readings = of(tmp_path, [minute(0, reserves=1000, timeouts=49)])
+    readings.workers = [worker(7, runs=runs, timeouts=failures, releases=0)]
+    assert [found[0] for found in told(readings)] == ["workers"] * count
+
+
+def test_many_restarts_in_a_day(tmp_path: Path) -> None:
+    readings = of(tmp_path, [minute(0), minute(86_400)])
+    marks = [Mark(START_S + at, "restart", "x") for at in range(3)]
+    assert told(Readings(flow=readings.flow, marks=marks[:2])) == []
+    assert [found[0] for found in told(Readings(flow=readings.flow, marks=marks))] == ["marks"]
+    deploys = [mark._replace(kind="deploy") for mark in marks]
+    assert told(Readings(flow=readings.flow, marks=deploys)) == []
+
+
+def test_what_has_become_worse_than_in_the_other_period(tmp_path: Path) -> None:
+    before = of(tmp_path, [minute(0, wait_histogram=[(20_000_000, 9)])], "before")
+    worse = of(tmp_path, [minute(0, wait_histogram=[(40_000_000, 9)])], "worse")
+    same = of(tmp_path, [minute(0, wait_histogram=[(39_000_000, 9)])], "same")
+    assert told(same, before) == []
+    assert {found[:2] for found in told(worse, before)} == {("wait", ""), ("wait", "mail")}
+
+
+def test_only_the_weightiest_are_said(tmp_path: Path) -> None:
+    rows = [
+        minute(0, f"tube{at}", reserves=100, releases=10 + at) for at in range(MAX_FINDINGS + 3)
+    ]
+    found = told(of(tmp_path, rows))
+    assert len(found) == MAX_FINDINGS
+    assert found[0][1] == f"tube{MAX_FINDINGS + 2}"

@@ -1,0 +1,293 @@
+"""
+The report says what the tables say; without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import write_deltalake
+
+from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.spark.definitions.wholeness import SUCCESS
+from binlog_tools.spark.report import TITLE, command
+from binlog_tools.spark.reporting.making import Request, deploys_of, make
+from binlog_tools.spark.reporting.page import script_hashes
+from binlog_tools.spark.reporting.readings import ROWS, Wish, read
+from binlog_tools.spark.reporting.series import MAX_TUBES, OTHERS, Period
+from binlog_tools.spark.reporting.steps import MAX_PAGE_BYTES
+from binlog_tools.spark.reporting.tables import place_of
+from binlog_tools.spark.reporting.texts import seconds_text
+from tests.spark.reporting.some_tables import (
+    COUNTS,
+    HOSTILE,
+    MINUTES,
+    START_S,
+    all_tables,
+    minute,
+    write,
+    write_minutes,
+)
+
+KEYS = ["tubes", "dead", "kinds", "workers", "marks", "hours"]
+BLOCK = re.compile(r'<script type="application/json" id="content">(.*?)</script>', re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return all_tables(tmp_path_factory.mktemp("tables"))
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(command, [*map(str, words)])
+
+
+def content_of(page: str) -> Any:
+    (block,) = BLOCK.findall(page)
+    return json.loads(block)
+
+
+def test_the_page_holds_all_and_is_the_same_each_time(tables: Path) -> None:
+    page = make(Request(str(tables), TITLE)).page
+    assert page == make(Request(str(tables), TITLE)).page
+    content = content_of(page)
+    assert [table["key"] for table in content["tables"]] == KEYS
+    assert "2025-11-24 00:00 to 2025-11-26 23:51 UTC" in content["text"]
+    assert ["5", "dead letters", ""] in content["tiles"]
+
+
+def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables: Path) -> None:
+    page = make(Request(str(tables), f"A {HOSTILE}")).page
+    assert page.count("<script") == 3 and page.count("</script>") == 3
+    assert "<img" not in page and "\u202e" not in page and "\u2028" not in page
+    assert HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028") in [
+        row[0] for row in content_of(page)["tables"][0]["rows"]
+    ]
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith(f"default-src 'none'; script-src {' '.join(script_hashes())}; ")
+    assert "unsafe" not in policy and "http" not in policy
+    assert not re.findall(r'(?:src|href)="|@import|url\(', page)
+
+
+def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
+    readings = read(Wish(str(tables)))
+    flow = readings.flow
+    assert flow is not None and flow.whole.width == 300
+    assert flow.whole.numbers["puts"].sum() == 2 * 10 * 144 * 3
+    assert flow.tubes.names[0] == "tube0" and len(flow.tubes.names) == 10
+    assert np.all(flow.hours[0] == 2 * 10 * 6 * 3) and flow.hours[1:].sum() == 0
+    assert flow.whole.waits.regrouped(np.zeros_like).counts(1).tolist() == [4 * 8640]
+    assert flow.survey.oldest_ns == 431 * 10**9
+    assert readings.outcomes == {"alive": 2001, "done": 2, "dead": 5}
+    assert [row["failures"] for row in readings.kinds] == list(range(29, 29 - ROWS, -1))
+    assert (readings.worker_count, len(readings.marks)) == (20, 1)
+
+
+def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
+    rows = [minute(60 * at, ready=at, reserved=1) for at in range(1505)]
+    write_minutes(tmp_path, rows)
+    flow = read(Wish(str(tmp_path))).flow
+    assert flow is not None and flow.whole.width == 120
+    # The last minute of all is the end of its step, although the step is longer.
+    assert flow.whole.numbers["ready"][0, [0, 1, -1]].tolist() == [1, 3, 1504]
+    assert set(flow.whole.numbers["reserved"][0].tolist()) == {1}
+
+
+def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
+    count = MAX_TUBES + 2
+    write_minutes(tmp_path, [minute(0, f"t{at:02}", puts=at + 1, ready=1) for at in range(count)])
+    flow = read(Wish(str(tmp_path))).flow
+    assert flow is not None
+    assert len(flow.tubes.names) == MAX_TUBES + 1 and flow.tubes.names[-1] == OTHERS
+    assert flow.tubes.numbers["puts"][-1].sum() == 1 + 2
+    assert flow.tubes.numbers["ready"][-1, 0] == 2
+
+
+def test_a_step_without_a_measurement_has_none_and_a_nought_is_left_out(tmp_path: Path) -> None:
+    write_minutes(tmp_path, [minute(0, puts=1, wait_histogram=[(2_500_000, 1)]), minute(60)])
+    content = content_of(make(Request(str(tmp_path), TITLE)).page)
+    (numbers,) = content["periods"][0]["whole"]["numbers"]
+    assert numbers["wait_p95"] == [2.5, None] and numbers["puts"] == [1, 0]
+    assert "deletes" not in numbers and "run_p95" not in numbers
+
+
+def test_two_periods_stand_side_by_side(tables: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    done = run(tables, "-o", out, "--from", "2025-11-25T00:00:00Z", "--to", "2025-11-26T00:00:00Z",
+               "--versus", "2025-11-24T00:00:00Z")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    content = content_of(out.read_text())
+    assert [period["whole"]["start"] - START_S for period in content["periods"]] == [86_400, 0]
+    (compared,) = [table for table in content["tables"] if table["key"] == "compare"]
+    assert compared["rows"][0][:3] == ["all tubes", 0, 2 * 10 * 144 * 3]
+    assert content["tiles"][0] == ["0", "jobs put", "8,640"]
+    assert run(tables, "-o", out, "--versus", "-2d").exit_code == 2
+
+
+def test_restarts_and_deploys_are_marked(tables: Path, tmp_path: Path) -> None:
+    deploys = tmp_path / "deploys"
+    deploys.write_text("# ours\n\n2025-11-24T12:00:00Z v2 of it\n2030-01-01T00:00:00Z later\n")
+    done = run(tables, "-o", tmp_path / "r.html", "--deploys", deploys)
+    assert done.exit_code == 0, done.output
+    marks = content_of((tmp_path / "r.html").read_text())["marks"]
+    assert [(mark["at"] - START_S, mark["kind"], mark["text"]) for mark in marks] == [
+        (6000, "restart", "aaaaaaaa: start 2, its first run"), (43_200, "deploy", "v2 of it"),
+    ]  # fmt: skip
+    deploys.write_text("yesterday v2\n")
+    done = run(tables, "-o", tmp_path / "r.html", "--deploys", deploys)
+    assert done.exit_code == CANNOT_READ and "line 1: 'yesterday' is no time" in done.stderr
+
+
+def test_a_deploy_without_a_name_is_one() -> None:
+    assert [mark.text for mark in deploys_of(["@0"], 0)] == ["deploy"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0"), (0.002, "2 ms"), (30, "30 s"), (60, "1 min"), (1770, "29.5 min"), (7200, "2 h"),
+     (86_400, "1 d")],
+)  # fmt: skip
+def test_lengths_are_in_the_units_people_count_in(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_its_tables_are_written_as_json_beside_the_page(tables: Path, tmp_path: Path) -> None:
+    page, numbers = tmp_path / "r.html", tmp_path / "r.json"
+    assert (
+        run(tables, "-o", page, "-o", numbers).stdout == f"report: written to {page}, {numbers}\n"
+    )
+    written = json.loads(numbers.read_text())
+    assert page.read_text().startswith("<!DOCTYPE html>") and written["title"] == TITLE
+    assert len(written["tables"]) == len(KEYS) + 1
+    assert all(
+        len(row) == len(table["head"]) for table in written["tables"] for row in table["rows"]
+    )
+    kinds = written["tables"][2]
+    assert kinds["rows"][0][kinds["head"].index("failures")] == 29
+    assert "\\u202e" in kinds["rows"][0][kinds["head"].index("sample")]
+
+
+def test_tables_of_earlier_versions_have_no_dead_letters(tmp_path: Path) -> None:
+    write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done"]}))
+    readings = read(Wish(str(tmp_path)))
+    assert (readings.outcomes, readings.dead) == ({"alive": 1, "done": 1}, {})
+
+
+def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
+    tables: Path, tmp_path: Path
+) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    (only / "workers").symlink_to(tables / "workers")
+    done = run(only, "-o", tmp_path / "r.html")
+    assert done.exit_code == 0
+    assert done.stderr.startswith(
+        f"report: {only} lacks tube_minutes, lifetimes, poison, attempts: "
+    )
+    content = content_of((tmp_path / "r.html").read_text())
+    assert content["tiles"] == [["20", "worker connections", ""]]
+    assert (content["text"], content["periods"]) == ("", [])
+    assert "tube_minutes, lifetimes, poison" in content["notes"][0]
+
+
+@pytest.mark.parametrize("sign", ["_unfinished", "tube_minutes/_SUCCESS", "workers/_temporary"])
+def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path, sign: str) -> None:
+    write_minutes(tmp_path, [minute(0)])
+    write(tmp_path / "workers", pa.table({"jobs": [1]}))
+    if sign.endswith(SUCCESS):
+        (tmp_path / sign).unlink()
+    else:
+        (tmp_path / sign).mkdir()
+    done = run(tmp_path, "-o", tmp_path / "r.html")
+    assert done.exit_code == CANNOT_READ
+    assert done.stderr.count("\n") == 1 and "--mode overwrite" in done.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path) -> None:
+    (tmp_path / "tube_minutes").mkdir()
+    (tmp_path / "tube_minutes" / SUCCESS).touch()
+    content = content_of(make(Request(str(tmp_path), TITLE)).page)
+    assert content["tiles"] == []
+    assert any("tube_minutes has no row" in note for note in content["notes"])
+
+
+def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None:
+    empty, broken = tmp_path / "empty", tmp_path / "broken"
+    (broken / "workers").mkdir(parents=True)
+    empty.mkdir()
+    pq.write_table(pa.table({"jobs": [1]}), broken / "workers" / "x.parquet")
+    (broken / "workers" / SUCCESS).touch()
+    for wrong, said in ((empty, "none of the tables"), (broken, "there is no column")):
+        done = run(wrong, "-o", tmp_path / "r.html")
+        assert done.exit_code == CANNOT_READ
+        assert said in done.stderr and done.stderr.count("\n") == 1
+    done = run(tables, "-o", tmp_path / "no" / "r.html")
+    assert done.exit_code == CANNOT_READ
+    assert "No such file" in done.stderr
+
+
+def year_of(place: Path, tubes: int, rows: int) -> Path:
+    """
+    Tables of a year, in which no number is short and none is nought.
+
+    :param rows: of each tube.
+    """
+    dice = random.Random(7)
+    names = [f"{at:02}-{HOSTILE}" for at in range(tubes)]
+    step = 365 * 86_400 // rows // 60 * 60
+    wait = [(int(f"{each}0000000000"), 1) for each in range(101, 999, 90)]
+    given: dict[str, Any] = {"wait_histogram": wait, "run_histogram": wait}
+    write_minutes(place, (
+        {**minute(at * step, name), **given, **{each: dice.randrange(10**6) for each in COUNTS}}
+        for name in names for at in range(rows)
+    ))  # fmt: skip
+    return place
+
+
+@pytest.mark.exhaustive
+def test_the_page_of_a_year_of_fifty_tubes_is_small_enough(tmp_path: Path) -> None:
+    tables = year_of(tmp_path, 50, 730)
+    made = make(Request(str(tables), TITLE))
+    assert 300_000 < len(made.page) <= MAX_PAGE_BYTES
+    year = Period(START_S, START_S + 150 * 86_400)
+    compared = make(Request(str(tables), TITLE, year, START_S + 150 * 86_400))
+    assert len(compared.page) <= MAX_PAGE_BYTES
+
+
+def test_a_page_that_is_too_large_has_wider_steps(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = make(Request(str(tables), TITLE)).page
+    monkeypatch.setattr("binlog_tools.spark.reporting.making.MAX_PAGE_BYTES", len(whole) - 1)
+    smaller = content_of(make(Request(str(tables), TITLE)).page)
+    assert smaller["periods"][0]["whole"]["width"] == 600
+
+
+def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist([minute(0, puts=2), minute(60, puts=3)], MINUTES)
+    place = tmp_path / "tube_minutes"
+    write_deltalake(place, rows.slice(0, 1), partition_by=["server"])
+    write_deltalake(place, rows.slice(1), partition_by=["server"], mode="append")
+    # What no commit has named does not count.
+    pq.write_table(rows, place / "left.parquet")
+    flow = read(Wish(str(tmp_path))).flow
+    assert flow is not None
+    assert flow.whole.numbers["puts"].tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("tables", "place"),
+    [("tables", "tables/sla"), ("a?b/", "a?b/sla"), ("s3://b/t?region=x", "s3://b/t/sla?region=x")],
+)
+def test_tables_lie_below_their_place_also_of_a_url_with_options(tables: str, place: str) -> None:
+    assert place_of(tables, "sla") == place
