@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from binlog_tools.console.output import Output
-from binlog_tools.spark.cli.making import started
 from binlog_tools.spark.cli.options import common
+from binlog_tools.spark.cli.running import line, started
 from binlog_tools.spark.events import write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.session import explained
@@ -30,5 +29,7 @@ def events(
         given = {"path": inputs[0], "copies": "keep", "tags": "true", "body": str(body).lower(),
                  "damage": damage, "servers": servers, "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
-        segments, rows = write_events(started("events", master), asked, Path(output).absolute())
-    Output().line(f"{segments} segments, {rows} rows written to {output}")
+        spark = started("events", master)
+        with line("events") as say:
+            segments, rows = write_events(spark, asked, Path(output).absolute())
+            say(f"{segments} segments, {rows} rows written to {output}")
