@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "following": BELOW | {"segments", "reading"},
     "surviving": BELOW | {"segments", "reading"},
     "writing": BELOW,
+    "storing": BELOW,
     "tables": BELOW,
     "reporting": BELOW,
     # What users import or run.
@@ -36,16 +37,18 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "tasks": frozenset(),
-    "events": BELOW | {"segments", "reading", "tables", "source", "tasks"},
+    "frames": BELOW | {"storing"},
+    "events": BELOW | {"segments", "reading", "source", "storing", "frames"},
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
-        "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
+        "segments", "reading", "surviving", "storing", "tables", "source", "events", "rebuilding",
+        "session", "tasks",
     },
     "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 
-KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting")
+KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting", "storing")
 """Packages that need numpy and pyarrow, and whose tests need no Java."""
 
 MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE)}

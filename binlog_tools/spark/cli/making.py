@@ -3,13 +3,12 @@ What the commands for tables share: the session, the input, and writing what was
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from binlog_tools.spark.cli.running import line, started
-from binlog_tools.spark.events import read_events
+from binlog_tools.spark.events import holds_events, read_events
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.tables.pipelines import PIPELINES, refuse_existing, write
@@ -18,16 +17,12 @@ from binlog_tools.spark.tables.pipelines import PIPELINES, refuse_existing, writ
 def _load(
     spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
 ) -> DataFrame:
-    if source == "events" or (source == "auto" and any(map(_has_parquet, inputs))):
+    if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
         copies="keep", tags=True, body=body, damage=damage, servers=servers
     )
     return reader.load(list(inputs))
-
-
-def _has_parquet(path: str) -> bool:
-    return next(Path(path).rglob("*.parquet"), None) is not None
 
 
 def make(

@@ -12,8 +12,11 @@ import pyarrow.parquet as pq
 from binlog_tools.console.output import Output
 from binlog_tools.logs.quantities import format_size
 from binlog_tools.spark.definitions.wholeness import local
+from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find
 from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.opening import form_of, open_stored
 
 
 def tell_plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> None:
@@ -31,10 +34,9 @@ def plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> Iter
     :param options: of the command, by their names.
     """
     source = options.get("source", "logs")
-    if source == "events" or (source == "auto" and any(map(parquet_files, inputs))):
-        files = [file for path in inputs for file in parquet_files(path)]
-        rows = sum(pq.read_metadata(file).num_rows for file in files)
-        size = format_size(sum(file.stat().st_size for file in files))
+    if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
+        files = [file for path in inputs for file in files_of(path)]
+        rows, size = sum(rows for rows, _ in files), format_size(sum(size for _, size in files))
         yield f"would read: {rows} rows in {len(files)} files, {size}"
     else:
         yield from of_logs(find(inputs, options.get("live", "include") == "include"))
@@ -65,11 +67,15 @@ def records_in(segments: Iterable[Segment]) -> str:
     return f"{known} records" + (f" and those of {unknown} segments in use" if unknown else "")
 
 
-def parquet_files(path: str) -> list[Path]:
-    place = local(path)
-    if place is None:
-        return []
-    return [place] if place.suffix == ".parquet" else sorted(place.rglob("*.parquet"))
+def files_of(path: str) -> list[tuple[int, int]]:
+    """
+    Rows and bytes of the files of a table.
+    """
+    if form_of(Location.of(path)) is not None:
+        return [(file.rows, file.size) for file in open_stored(path).files()]
+    place = local(path) or Path(path)
+    found = [place] if place.is_file() else place.rglob("*.parquet")
+    return [(pq.read_metadata(file).num_rows, file.stat().st_size) for file in found]
 
 
 def _there(output: str, options: Mapping[str, Any]) -> str:

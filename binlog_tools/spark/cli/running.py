@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any, Final
@@ -78,53 +78,51 @@ def quiet(is_off: bool = False) -> Iterator[None]:
 @contextmanager
 def bar(label: str) -> Iterator[None]:
     """
-    How many of Spark's tasks are done, on a terminal, while the block runs.
+    How many of Spark's tasks are done, on a terminal, while the block runs; it may start Spark.
     """
-    spark = active()
-    if spark is None or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         yield
         return
-    with progress(label) as report, (_told if _is_remote(spark) else _asked)(spark, report):
-        yield
-
-
-def _is_remote(spark: SparkSession) -> bool:
-    return hasattr(spark, "registerProgressHandler")
-
-
-@contextmanager
-def _told(spark: Any, report: Report) -> Iterator[None]:
-    def note(stages: Any, **_: object) -> None:
-        report(sum(each.num_completed_tasks for each in stages),
-               sum(each.num_tasks for each in stages))  # fmt: skip
-
-    spark.registerProgressHandler(note)
-    try:
-        yield
-    finally:
-        spark.removeProgressHandler(note)
-
-
-@contextmanager
-def _asked(spark: SparkSession, report: Report) -> Iterator[None]:
-    tracker = spark.sparkContext.statusTracker()
     is_over = Event()
+    with progress(label) as report:
+        thread = Thread(target=_watch, args=(report, is_over), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
-    def look() -> None:
-        while not is_over.wait(LOOK_SECONDS):
-            stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-            known = [stage for stage in stages if stage is not None]
-            if known:
-                report(sum(stage.numCompletedTasks for stage in known),
-                       sum(stage.numTasks for stage in known))  # fmt: skip
 
-    thread = Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+def _watch(report: Report, is_over: Event) -> None:
+    told_by: Any = None
+    while not is_over.wait(LOOK_SECONDS):
+        spark: Any = active()
+        if spark is None:
+            continue
+        if not hasattr(spark, "registerProgressHandler"):
+            tracker = spark.sparkContext.statusTracker()
+            stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+            known = [each for each in stages if each is not None]
+            _tell(report, ((each.numCompletedTasks, each.numTasks) for each in known))
+        elif told_by is None:
+            told_by = spark
+            told_by.registerProgressHandler(
+                lambda stages, **_: _tell(
+                    report, ((each.num_completed_tasks, each.num_tasks) for each in stages)
+                )
+            )
+    if told_by is not None:
+        told_by.clearProgressHandlers()
+
+
+def _tell(report: Report, stages: Iterable[tuple[int, int]]) -> None:
+    """
+    :param stages: tasks done, and all tasks, of each that runs.
+    """
+    known = list(stages)
+    if known:
+        report(sum(done for done, _ in known), sum(total for _, total in known))
 
 
 @contextmanager
