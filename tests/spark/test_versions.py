@@ -101,7 +101,8 @@ def test_the_commands_make_a_table(spark: SparkSession, log: Path, tmp_path: Pat
                   ["snapshot", f"{tmp_path}/events", "-o", f"{tmp_path}/alive"]):  # fmt: skip
         cli.main(words, standalone_mode=False)
     alive = pq.read_table(tmp_path / "alive")["job"].to_pylist()
-    newest = {row["job"]: row["state"] for row in ROWS if row["job"] is not None}
+    rows = [row for raw in FILES.values() for row in rows_of(raw, None, "jobs", "keep")]
+    newest = {row["job"]: row["state"] for row in rows if row["job"] is not None}
     assert set(alive) == {job for job, state in newest.items() if state != "gone"}
 
 

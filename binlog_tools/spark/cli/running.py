@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any, Final
@@ -98,31 +98,37 @@ def _watch(report: Report, is_over: Event) -> None:
     told_by: Any = None
     while not is_over.wait(LOOK_SECONDS):
         spark: Any = active()
-        if spark is None:
+        if spark is None or told_by is not None:
             continue
-        if not hasattr(spark, "registerProgressHandler"):
-            tracker = spark.sparkContext.statusTracker()
-            stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
-            known = [each for each in stages if each is not None]
-            _tell(report, ((each.numCompletedTasks, each.numTasks) for each in known))
-        elif told_by is None:
+        if (tasks := running_tasks(spark)) is not None:
+            _tell(report, tasks)
+        else:
             told_by = spark
             told_by.registerProgressHandler(
                 lambda stages, **_: _tell(
-                    report, ((each.num_completed_tasks, each.num_tasks) for each in stages)
+                    report, [(each.num_completed_tasks, each.num_tasks) for each in stages]
                 )
             )
     if told_by is not None:
         told_by.clearProgressHandlers()
 
 
-def _tell(report: Report, stages: Iterable[tuple[int, int]]) -> None:
+def running_tasks(spark: SparkSession) -> list[tuple[int, int]] | None:
     """
-    :param stages: tasks done, and all tasks, of each that runs.
+    :return: tasks done, and all tasks, of each stage that runs; None: a Connect session tells it by
+        itself.
     """
-    known = list(stages)
-    if known:
-        report(sum(done for done, _ in known), sum(total for _, total in known))
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        return None
+    tracker = context.statusTracker()
+    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    return [(each.numCompletedTasks, each.numTasks) for each in stages if each is not None]
+
+
+def _tell(report: Report, stages: Sequence[tuple[int, int]]) -> None:
+    if stages:
+        report(sum(done for done, _ in stages), sum(total for _, total in stages))
 
 
 @contextmanager

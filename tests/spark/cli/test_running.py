@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,12 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.spark.cli.main import cli
-from binlog_tools.spark.cli.running import line, quiet
+from binlog_tools.spark.cli.running import line, quiet, running_tasks
 from binlog_tools.spark.definitions.errors import CODES
 from tests.binlog.scribe import segment_files
 from tests.spark.expected import rows_of
 from tests.spark.histories import any_log
 from tests.tools.folders import archived
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FILES = segment_files(any_log(11, batches=12).directory)
 
@@ -82,3 +86,7 @@ def test_quiet_may_be_off(capfd: pytest.CaptureFixture[str]) -> None:
     with quiet(True):
         os.write(2, b"seen\n")
     assert capfd.readouterr().err == "seen\n"
+
+
+def test_a_classic_session_is_asked_how_far_it_is(spark: SparkSession) -> None:
+    assert running_tasks(spark) == []
