@@ -19,14 +19,15 @@ COMPILED_TESTS := tests/binlog tests/jobs tests/rules tests/wire tests/stateful 
     tests/testing
 
 BIN := .venv/bin
+SPARKS ?= 4.0 4.1 4.2
 # The pip of Debian 12 would else build pyspark in its old way, with a warning, and again each time.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST := -m pytest --numprocesses=auto --dist=load
 # Without bytecode each process that the tests start compiles all that it imports of ours.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-all test-compiled test-installs browser lint soak bench bench-quick spark-demo \
-    spark-kills wheels audit sbom needed compiler deb man modules clean
+.PHONY: help serve test test-all test-compiled test-installs test-spark-versions browser lint soak \
+    bench bench-quick spark-demo spark-kills wheels audit sbom needed compiler deb man modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -51,6 +52,14 @@ test-compiled: wheels ## run all tests of what is compiled on the compiled wheel
 
 test-installs: .venv/dev.stamp ## as root: build and install the Debian package and the container, 5 minutes
 	$(BIN)/python -m pytest --installs tests/installs $(ARGS)
+
+test-spark-versions: .venv/dev.stamp ## the pipeline with Spark 4.0, 4.1 and 4.2, 1 GB of downloads; SPARKS=4.1 chooses
+	for spark in $(SPARKS); do \
+	    $(BIN)/uv venv --quiet --clear --python $(BIN)/python build/spark-$$spark && \
+	    $(BIN)/uv pip install --quiet --python build/spark-$$spark/bin/python \
+	        --editable '.[spark,test]' "pyspark==$$spark.*" && \
+	    build/spark-$$spark/bin/python -m pytest --all tests/spark/test_versions.py $(ARGS) || exit 1; \
+	done
 
 browser: ## install what the tests of the console need beside node and chromium, 18 MB
 	npm ci --prefix tests/web/browser --no-audit --no-fund --ignore-scripts
