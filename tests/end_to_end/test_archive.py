@@ -177,7 +177,7 @@ def test_an_archive_on_another_file_system_gets_copies(
     run_and_stop(setting)
     check(setting)
     assert {path.stat().st_nlink for path in setting.folder.iterdir()} == {1}
-    assert all(name.endswith(".tql") for name in setting.archived())
+    assert all(name.endswith((".tql", ".tqm")) for name in setting.archived())
 
 
 @pytest.mark.exhaustive
