@@ -5,7 +5,7 @@ Is an archive whole?  Each segment of a store once, sound, and every LSN there.
 import os
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -19,6 +19,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.reading.segment import is_sealed
 from beanstalk_twisted.object_storage.store import is_url
+from binlog_tools.inspect import manifests
 from binlog_tools.logs.objects import folders_at
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import pieces
@@ -33,8 +34,8 @@ class Flaw(NamedTuple):
     """
     Something that is wrong with an archive.
 
-    :ivar kind: ``hole``, ``overlap``, ``duplicate``, ``damaged``, ``misnamed``, ``foreign`` or
-        ``stray``.
+    :ivar kind: ``hole``, ``overlap``, ``duplicate``, ``damaged``, ``misnamed``, ``foreign``,
+        ``stray``; ``manifest``, it says what is not so, or ``stale``.
     :ivar file: its name; for a hole, the file behind it.
     :ivar first_lsn: of what is missing, spoilt or there twice; None if it is not about records.
     """
@@ -51,12 +52,14 @@ class Stored(NamedTuple):
     A segment of an archive.
 
     :ivar next_lsn: the first LSN behind it.
+    :ivar size: of its file, bytes.
     """
 
     name: str
     seq: int
     first_lsn: int
     next_lsn: int
+    size: int
 
 
 class Verdict(NamedTuple):
@@ -64,6 +67,7 @@ class Verdict(NamedTuple):
     One store of an archive.
 
     :ivar spans: the LSNs that can be read, without gaps each.
+    :ivar manifest: what the manifest should say, an entry for each sound segment.
     """
 
     path: str
@@ -71,13 +75,14 @@ class Verdict(NamedTuple):
     records: int
     spans: list[Span]
     flaws: list[Flaw]
+    manifest: Mapping[int, bytes]
 
     @property
     def is_whole(self) -> bool:
         """
-        Whether nothing is wrong; other files that lie about do not count.
+        Whether nothing is wrong; other files that lie about do not count, nor a stale manifest.
         """
-        return all(flaw.kind == "stray" for flaw in self.flaws)
+        return all(flaw.kind in ("stray", "stale") for flaw in self.flaws)
 
 
 def lsn_range(first: int, last: int | None) -> str:
@@ -130,15 +135,23 @@ def verify(store: Readable) -> Verdict:
         if stored is not None:
             found.append(stored)
     flaws += _chain(found)
+    spoilt = {flaw.file for flaw in flaws if flaw.kind in ("damaged", "misnamed", "foreign")}
+    sizes = {each.name: each.size for each in found if each.name not in spoilt}
+    entries = manifests.described(store, sizes)
+    flaws += (
+        Flaw("manifest" if each.is_false else "stale", each.name, None, None, each.what)
+        for each in manifests.remarks(store, entries)
+    )
     records = sum(each.next_lsn - each.first_lsn for each in found)
-    return Verdict(store.path, len(found), records, _spans(found, flaws), flaws)
+    return Verdict(store.path, len(found), records, _spans(found, flaws), flaws, entries)
 
 
 def _one_of_each(store: Readable, flaws: list[Flaw]) -> list[str]:
     """
     The names of the segments in order; of each, one file: the rightly named one, if there is one.
     """
-    flaws += (_stray(name) for name in store.names() if not parse_archived_name(name))
+    others = (name for name in store.names() if not parse_archived_name(name))
+    flaws += (_stray(name) for name in others if name not in manifests.FILES)
     by_seq: dict[int, str] = {}
     for claim in sorted(_claims(store)):
         other = by_seq.setdefault(claim.seq, claim.name)
@@ -247,7 +260,7 @@ def _walk(
             Flaw("damaged", name, None, None, f"offset {at}: {what}; no record is missing")
             for at, _, what in remarks(buffer, last, end)
         )
-    return Stored(name, header.seq, header.first_lsn, next_lsn)
+    return Stored(name, header.seq, header.first_lsn, next_lsn, len(buffer))
 
 
 def _chain(found: list[Stored]) -> Iterator[Flaw]:

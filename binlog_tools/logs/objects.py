@@ -58,6 +58,12 @@ class ObjectFolder(Readable):
     def read(self, name: str) -> Buffer:
         return self.read_part(name, 0, self.size(name))
 
+    def write(self, name: str, content: bytes) -> None:
+        """
+        Make a small file, or put another in its place.
+        """
+        self._store.write(join(self._folder, name), [content])
+
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         return self._store.read(join(self._folder, name), start, end)
 

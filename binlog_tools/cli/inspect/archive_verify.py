@@ -11,20 +11,24 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
+from binlog_tools.inspect import manifests
 from binlog_tools.inspect.archives import Verdict, lsn_range, stores_of, verify
 
 
 @click.command("archive-verify", cls=options.Command)
 @click.argument("path", metavar="DIR", type=options.LOG_DIRECTORY)
+@click.option("--write-manifest", "writes", is_flag=True,
+              help="Write the manifest of each store anew, of its sound segments.")  # fmt: skip
 @options.as_json
-def command(path: str, is_json: bool) -> None:
+def command(path: str, writes: bool, is_json: bool) -> None:
     """
     Prove that an archive is whole: every LSN there, once, and sound.
 
     DIR, or a URL of object storage, has a folder for each store, with segments called
     SEQ-FIRSTLSN.tql; or it is such a folder.
-    Holes, overlaps, duplicates, damage and names that lie are told one by one.  An archive may
-    begin with any segment.
+    Holes, overlaps, duplicates, damage, names that lie and a manifest that says what is not so are
+    told one by one.  An archive may begin with any segment; a manifest that is stale costs readers
+    time only.  --write-manifest changes the files of the manifest, and nothing else.
 
     In a pipe the first field of each line says what it is: store, or flaw.
 
@@ -40,6 +44,8 @@ def command(path: str, is_json: bool) -> None:
     for store in stores_of(path):
         verdict = verify(store)
         is_whole = is_whole and verdict.is_whole
+        if writes:
+            manifests.write(store, verdict.manifest)
         output.result(partial(_document, verdict), _rows(verdict), partial(_show, output, verdict))
     raise SystemExit(0 if is_whole else DAMAGED)
 

@@ -106,7 +106,9 @@ def test_golden_logs_in_an_archive(name: str, tmp_path: Path) -> None:
     if name in ("v1-torn", "v1-damaged"):
         assert [flaw.kind for flaw in verdict.flaws] == ["damaged"]
         return
-    assert verdict == Verdict(str(before), len(files), len(records), [Span(1, len(records))], [])
+    assert verdict._replace(manifest={}) == Verdict(
+        str(before), len(files), len(records), [Span(1, len(records))], [], {}
+    )
 
 
 def test_an_archive_may_begin_anywhere(tmp_path: Path) -> None:
