@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "following": BELOW | {"segments", "reading"},
     "surviving": BELOW | {"segments", "reading"},
     "writing": BELOW,
-    "tables": BELOW,
+    "histories": BELOW,
+    "tables": BELOW | {"histories"},
     "reporting": BELOW,
     # What users import or run.
     "errors": BELOW,
@@ -44,7 +45,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 
-KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting")
+KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting", "histories")
 """Packages that need numpy and pyarrow, and whose tests need no Java."""
 
 MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE)}
