@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "surviving": BELOW | {"segments", "reading"},
     "writing": BELOW,
     "histories": BELOW,
-    "tables": BELOW | {"histories"},
+    "storing": BELOW,
+    "tables": BELOW | {"histories", "storing"},
     "reporting": BELOW,
     # What users import or run.
     "errors": BELOW,
@@ -38,14 +39,16 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "events": BELOW | {"segments", "reading", "tables", "source"},
     "session": BELOW | {"errors", "java", "source", "sink"},
-    "commands": BELOW | {
+    "cli": BELOW | {
         "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
     },
-    "__main__": BELOW | {"errors", "commands"},
+    "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 
-KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting", "histories")
+KNOW_NO_SPARK = (
+    "definitions", "segments", "reading", "writing", "reporting", "storing", "histories",
+)  # fmt: skip
 """Packages that need numpy and pyarrow, and whose tests need no Java."""
 
 MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE)}

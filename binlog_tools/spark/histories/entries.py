@@ -11,10 +11,12 @@ Entries: small facts about minutes of tubes, which can be added up in any order.
 Stays that begin and end within a minute change no depth.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.images import (
     COPY,
@@ -82,13 +84,13 @@ def _added(table: pa.Table, key: tuple[str, ...], oldest: Any) -> pa.Table:
     """
     A row for each key: the least value of `oldest`, the sum of all others unless it is nought.
     """
-    is_oldest = pa.compute.equal(table["kind"], oldest)
+    is_oldest = pc.equal(table["kind"], oldest)
     parts = []
-    for chosen, how in ((pa.compute.invert(is_oldest), "sum"), (is_oldest, "min")):
+    for chosen, how in ((pc.invert(is_oldest), "sum"), (is_oldest, "min")):
         found = table.filter(chosen).group_by(list(key), use_threads=False)
         parts.append(found.aggregate([("value", how)]).rename_columns([*key, "value"]))
     made = pa.concat_tables(parts)
-    return made.filter(pa.compute.not_equal(made["value"], 0))
+    return made.filter(pc.not_equal(made["value"], 0))
 
 
 def _coded(stays: Stays, name: str) -> tuple[Ints, Any]:
@@ -171,16 +173,16 @@ def rounded(lengths_ns: Ints) -> Ints:
     return found
 
 
-def by_day(entries: pa.Table, last_minutes: dict[str, int]) -> pa.Table:
+def by_day(entries: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
     """
     With waits cut at midnight, so that each day of a server stands by itself.
 
     :param last_minutes: of each server: there waits that last are cut.
     """
-    old = entries.filter(pa.compute.equal(entries["kind"], "oldest"))
+    old = entries.filter(pc.equal(entries["kind"], "oldest"))
     if not old.num_rows:
         return entries
-    others = entries.filter(pa.compute.not_equal(entries["kind"], "oldest"))
+    others = entries.filter(pc.not_equal(entries["kind"], "oldest"))
     since = old["minute"].to_numpy()
     until = old["slot"].to_numpy()
     last = np.array([last_minutes[name] for name in old["server"].to_pylist()], np.int64)

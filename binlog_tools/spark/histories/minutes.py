@@ -5,10 +5,12 @@ A minute has a row if something happened in it, or a job stands there when it en
 themselves, if the depths at their beginning are known.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.entries import KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
 from binlog_tools.spark.histories.images import GONE, STATES
@@ -35,7 +37,7 @@ _STRIDE: Final = 1 << 32
 """More minutes than there will be: a group and a minute in one number."""
 
 
-def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_minutes: dict[str, int]) -> pa.Table:
+def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
     """
     :param entries: of whole days of servers, each key once, cut by `by_day`.
     :param depths: with `DEPTHS`, of the same days.
@@ -82,61 +84,33 @@ def _offsets(lengths: Ints) -> Ints:
     return np.cumsum(lengths) - lengths
 
 
-def depths_of(entries: pa.Table) -> pa.Table:
+def depths_after(minutes: pa.Table, day: int) -> pa.Table:
     """
-    How much each day changes the depths of tubes; with `DEPTHS`, ``day`` the day that changes them.
+    How many jobs stand where when a day begins, from the minutes of the day before; with `DEPTHS`.
     """
-    chosen = entries.filter(pa.compute.is_in(entries["kind"], value_set=pa.array(STATES[:GONE])))
-    kind = chosen["kind"].combine_chunks()
-    day = chosen["minute"].to_numpy() // MINUTES_A_DAY
-    value = chosen["value"].to_numpy()
-    made = pa.table({
-        "server": chosen["server"], "tube": chosen["tube"], "day": day,
-        **{state: np.where(pa.compute.equal(kind, state).to_numpy(zero_copy_only=False), value, 0)
-           for state in STATES[:GONE]},
-    })  # fmt: skip
-    return _summed(made)
+    micros = (day * MINUTES_A_DAY - 1) * 60_000_000
+    last = minutes.filter(pc.equal(minutes["minute"].cast(pa.int64()), micros))
+    depth = sum(last[state].to_numpy() for state in STATES[:GONE])
+    last = last.filter(pa.array(depth > 0))
+    days = pa.array(np.full(last.num_rows, day))
+    return pa.table({**{name: last[name] for name in DEPTHS.names if name != "day"}, "day": days
+                     }).select(DEPTHS.names)  # fmt: skip
 
 
-def _summed(depths: pa.Table) -> pa.Table:
-    key = ["server", "tube", "day"]
-    found = depths.group_by(key).aggregate([(state, "sum") for state in STATES[:GONE]])
-    return found.rename_columns(DEPTHS.names).cast(DEPTHS)
-
-
-def carried(changes_by_day: pa.Table, last_minutes: dict[str, int]) -> pa.Table:
-    """
-    How many jobs stand in each tube when each day begins, up to the server's last one.
-
-    :param changes_by_day: what `depths_of` gives, of all days.
-    """
-    rows: list[dict[str, Any]] = []
-    order = [("server", "ascending"), ("tube", "ascending"), ("day", "ascending")]
-    found = changes_by_day.sort_by(order).to_pylist()
-    for this, following in zip(found, [*found[1:], None], strict=False):
-        place = this["server"], this["tube"]
-        is_same = rows and (rows[-1]["server"], rows[-1]["tube"]) == place
-        before = rows[-1] if is_same else dict.fromkeys(STATES[:GONE], 0)
-        depth = {state: before[state] + this[state] for state in STATES[:GONE]}
-        until = last_minutes[this["server"]] // MINUTES_A_DAY
-        if following and (following["server"], following["tube"]) == place:
-            until = following["day"]
-        rows += [{"server": place[0], "tube": place[1], "day": day, **depth}
-                 for day in range(this["day"] + 1, max(until, this["day"] + 1) + 1)]  # fmt: skip
-    made = pa.Table.from_pylist(rows, DEPTHS)
-    return made.filter(pa.array([any(row[state] for state in STATES[:GONE]) for row in rows],
-                                pa.bool_()))  # fmt: skip
-
-
-def all_minutes(entries: pa.Table, last_minutes: dict[str, int]) -> pa.Table:
+def all_minutes(entries: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
     """
     The minutes of all days that these entries tell of, from nothing on.
     """
-    depths = carried(depths_of(entries), last_minutes)
-    day = depths["day"].to_numpy()
-    last = np.array([last_minutes[name] for name in depths["server"].to_pylist()], np.int64)
-    depths = depths.filter(pa.array(day <= last // MINUTES_A_DAY))
-    return tube_minutes_of(by_day(entries, last_minutes), depths, last_minutes)
+    made = [TUBE_MINUTES.empty_table()]
+    for server in pc.unique(entries["server"]).to_pylist():
+        mine = by_day(entries.filter(pc.equal(entries["server"], server)), last_minutes)
+        day = mine["minute"].to_numpy() // MINUTES_A_DAY
+        depths = DEPTHS.empty_table()
+        last = max(int(day.max()), last_minutes[server] // MINUTES_A_DAY)
+        for this in range(int(day.min()), last + 1):
+            made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last_minutes))
+            depths = depths_after(made[-1], this + 1)
+    return pa.concat_tables(made)
 
 
 def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
@@ -170,7 +144,7 @@ class _Facts:
         place = server * self.width + tube
         minute, slot = entries["minute"].to_numpy(), entries["slot"].to_numpy()
         order = np.lexsort((slot, minute, place))
-        kinds = pa.compute.index_in(entries["kind"].combine_chunks(), value_set=pa.array(KINDS))
+        kinds = pc.index_in(entries["kind"].combine_chunks(), value_set=pa.array(KINDS))
         self.place: Ints = place[order]
         self.minute: Ints = minute[order]
         self.slot: Ints = slot[order]
@@ -188,7 +162,7 @@ def _ranked(coded: Any) -> tuple[Ints, Any]:
     """
     Codes in the order of the texts.
     """
-    order = pa.compute.sort_indices(coded.dictionary).to_numpy()
+    order = pc.sort_indices(coded.dictionary).to_numpy()
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     codes = coded.indices.to_numpy(zero_copy_only=False)
