@@ -37,10 +37,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sink": BELOW | {"writing"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
-    "events": BELOW | {"segments", "reading", "tables", "source"},
+    "tasks": frozenset(),
+    "frames": BELOW | {"storing"},
+    "events": BELOW | {"segments", "reading", "source", "storing", "frames"},
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
-        "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
+        "segments", "reading", "surviving", "storing", "tables", "source", "events", "rebuilding",
+        "session", "tasks",
     },
     "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip
