@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "writing": BELOW,
     "histories": BELOW,
     "storing": BELOW,
-    "tables": BELOW | {"histories", "storing"},
+    "tables": BELOW | {"histories", "storing", "frames", "tasks"},
     "reporting": BELOW,
     # What users import or run.
     "errors": BELOW,

@@ -6,7 +6,7 @@ later.  So each increment is made of the records that are new and those of jobs 
 before.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -45,29 +45,6 @@ def last_minutes(starts: Starts) -> dict[str, int]:
     The minute of each server's last moment.
     """
     return {server: moment // MINUTE_NS for server, moment in starts.last_ns.items()}
-
-
-def whole_jobs(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """
-    The same rows as tables of about so many, each of whole jobs.
-
-    :param batches: the records of each job one after the other.
-    """
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        held.append(batch)
-        count += batch.num_rows
-        if count >= rows:
-            table = pa.Table.from_batches(held).combine_chunks()
-            is_first = _is_first(table)
-            cut = int(np.flatnonzero(is_first)[-1])
-            if cut:
-                yield table.slice(0, cut)
-            held = table.slice(cut).to_batches()
-            count = table.num_rows - cut
-    if held:
-        yield pa.Table.from_batches(held).combine_chunks()
 
 
 def _is_first(events: pa.Table) -> Flags:

@@ -60,6 +60,12 @@ class Starts:
         for known in self._of.values():
             known.sort()
 
+    def newest(self) -> dict[str, int]:
+        """
+        The newest incarnation of each server.
+        """
+        return {server: known[-1][0] for server, known in self._of.items()}
+
     def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints]:
         """
         The server's next start (or `NONE`) and its last moment, at each row.

@@ -11,21 +11,21 @@ import pyarrow as pa
 from binlog_tools.spark.definitions.columns import ARROW_TYPES
 from binlog_tools.spark.histories.windows import NONE, Ints
 
-_MAP: Final = pa.map_(pa.int64(), pa.int64())
+_OTHERS: Final = {"map": pa.map_(pa.int64(), pa.int64()), "double": pa.float64()}
 
 
-def _schema(text: str) -> pa.Schema:
+def schema_of(text: str) -> pa.Schema:
     """
-    :param text: names and types as in SQL, the same type for all names before it.
+    :param text: names, and their type behind them, as SQL names it; ``map`` is one of numbers.
     """
     fields: list[tuple[str, Any]] = []
     for part in text.split(";"):
         *names, kind = part.split()
-        fields += [(name, ARROW_TYPES.get(kind, _MAP)) for name in names]
+        fields += [(name, ARROW_TYPES.get(kind) or _OTHERS[kind]) for name in names]
     return pa.schema(fields)
 
 
-LIFETIMES: Final = _schema("""
+LIFETIMES: Final = schema_of("""
   server string; job bigint; tube state outcome last_event string; put first last timestamp;
   life_ns priority delay_s ttr_s bytes attempts timeouts releases buries kicks disconnects waits
     wait_ns run_ns delayed_ns buried_ns bigint;
@@ -33,17 +33,17 @@ LIFETIMES: Final = _schema("""
   unique_key concurrency_key job_group after dead_from dead_reason string; dead_at timestamp;
   origin string""")
 
-ATTEMPTS: Final = _schema("""
+ATTEMPTS: Final = schema_of("""
   server string; incarnation int; connection job bigint; tube string; revivals attempt bigint;
   first started ended timestamp; started_ns ended_ns bigint; ended_by string;
   touches wait_ns run_ns bigint""")
 
-WORKERS: Final = _schema("""
+WORKERS: Final = schema_of("""
   server string; incarnation int; connection bigint; first last timestamp;
   jobs runs run_ns busy_ns deletes releases buries moves timeouts disconnects lost running
     bigint""")
 
-TUBE_MINUTES: Final = _schema("""
+TUBE_MINUTES: Final = schema_of("""
   server tube string; minute timestamp;
   puts reserves deletes timeouts releases buries kicks disconnects moves
     ready reserved delayed buried oldest_ns

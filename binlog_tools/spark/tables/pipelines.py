@@ -11,11 +11,9 @@ from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import local
-from binlog_tools.spark.tables.attempts import attempts, workers
-from binlog_tools.spark.tables.lifetimes import lifetimes
+from binlog_tools.spark.tables.histories import attempts, lifetimes, tube_minutes, workers
 from binlog_tools.spark.tables.poison import poison, poison_jobs
 from binlog_tools.spark.tables.snapshot import snapshot
-from binlog_tools.spark.tables.tube_minutes import tube_minutes
 
 FORMATS: Final = ("parquet", "delta")
 MODES: Final = ("error", "overwrite", "append")

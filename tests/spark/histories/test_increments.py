@@ -22,7 +22,6 @@ from binlog_tools.spark.histories.increments import (
     newer,
     split,
     tables_of,
-    whole_jobs,
 )
 from binlog_tools.spark.histories.minutes import all_minutes, depths_after, tube_minutes_of
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
@@ -139,17 +138,6 @@ def test_tables_that_grow_are_those_made_at_once() -> None:
 @pytest.mark.parametrize("seed", range(7))
 def test_tables_that_grow_after_many_cuts_and_kills(seed: int) -> None:
     _check(range(2000 + 4 * seed, 2004 + 4 * seed), seed % 7, seed % 2 == 0)
-
-
-def test_a_chunk_ends_with_a_job() -> None:
-    events = in_order(queue_model.table(queue_model.history(5)))
-    batches = events.to_batches(max_chunksize=3)
-    for rows in (1, 10, events.num_rows, events.num_rows + 1):
-        chunks = list(whole_jobs(batches, rows))
-        assert pa.concat_tables(chunks) == events
-        jobs = [set(chunk["job"].to_pylist()) for chunk in chunks]
-        assert sum(map(len, jobs)) == len(set().union(*jobs))
-        assert len(chunks) == 1 or rows <= events.num_rows
 
 
 def test_jobs_are_gone_or_not_and_known_or_not() -> None:

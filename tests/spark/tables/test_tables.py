@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # Each example is many histories, since what costs is Spark's start of a query.
-SEEDS = st.lists(st.integers(0, 1 << 48), min_size=60, max_size=90, unique=True)
+SEEDS = st.lists(st.integers(0, 1 << 48), min_size=20, max_size=30, unique=True)
 MANY = settings(
     max_examples=1, deadline=None, phases=[Phase.generate], database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.large_base_example],
@@ -109,7 +109,7 @@ def test_the_tables_are_what_the_log_says(
 @pytest.mark.exhaustive
 def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     from binlog_tools.spark.definitions.errors import TableError
-    from binlog_tools.spark.tables.lifetimes import lifetimes
+    from binlog_tools.spark.tables.histories import lifetimes
     from binlog_tools.spark.tables.pipelines import write
     from binlog_tools.spark.tables.poison import poison
     from binlog_tools.spark.tables.snapshot import snapshot
