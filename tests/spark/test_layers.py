@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "surviving", "storing", "tables", "source", "events", "rebuilding",
-        "session", "tasks",
+        "session", "tasks", "histories",
     },
     "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip

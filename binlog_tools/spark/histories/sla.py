@@ -58,11 +58,10 @@ def fits(tube: str, parts: Sequence[str]) -> bool:
     if not tube.startswith(parts[0]) or not rest.endswith(parts[-1]):
         return False
     rest = rest[: len(rest) - len(parts[-1])]
-    for part in parts[1:-1]:
-        before, found, rest = rest.partition(part)
-        if part and not found:
+    for part in filter(None, parts[1:-1]):
+        _, found, rest = rest.partition(part)
+        if not found:
             return False
-        rest = rest if part else before + rest
     return True
 
 

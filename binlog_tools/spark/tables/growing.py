@@ -41,7 +41,8 @@ from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
 from binlog_tools.spark.tables.by_job import TAKEN, blocks_of, for_jobs, told_by
-from binlog_tools.spark.tables.layouts import LAYOUTS
+from binlog_tools.spark.tables.layouts import LAYOUTS, POISON
+from binlog_tools.spark.tables.poison import poison
 from binlog_tools.spark.tasks import in_tasks
 
 EPOCH: Final = date(1970, 1, 1)
@@ -77,6 +78,20 @@ def update(
     stored = {name: open_stored(f"{output}/{name}", layout, form)
               for name, layout in LAYOUTS.items()}  # fmt: skip
     yield from _Run(spark, stored, newer, targets).steps()
+
+
+def store_poison(events: DataFrame, place: str, form: str = "delta") -> int:
+    """
+    Write the table `poison` whole, from this process: its rows are few.
+
+    :return: how many rows it has.
+    """
+    rows = poison(events).toArrow().cast(POISON.schema)
+    stored = open_stored(place, POISON, form)
+    with stored.location.writing():
+        files = tuple(write_files(stored.location.files(), rows.to_batches(), POISON))
+    stored.commit(Change(files, ({},)))
+    return int(rows.num_rows)
 
 
 class _Run:

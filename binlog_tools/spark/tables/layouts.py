@@ -8,7 +8,13 @@ import pyarrow as pa
 
 from binlog_tools.spark.histories import entries, starts
 from binlog_tools.spark.histories.sla import SLA
-from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES, WORKERS
+from binlog_tools.spark.histories.tables import (
+    ATTEMPTS,
+    LIFETIMES,
+    TUBE_MINUTES,
+    WORKERS,
+    schema_of,
+)
 from binlog_tools.spark.storing.files import Layout
 from binlog_tools.spark.tables.by_job import EVENTS_SCHEMA
 
@@ -54,12 +60,21 @@ LAYOUTS: Final = {
     layout.name: layout for layout in (
         _layout("lifetimes", LIFETIMES, _BY_JOB, _SETTLED, _DATE),
         _layout("attempts", ATTEMPTS, _BY_JOB, _SETTLED, _DATE),
+        _layout("workers", WORKERS, ("server", "incarnation")),
         _layout("tube_minutes", TUBE_MINUTES, _BY_DAY, _DATE),
         _layout("sla", SLA, _BY_DAY, _DATE),
-        _layout("workers", WORKERS, ("server", "incarnation")),
         _layout("entries", entries.SCHEMA, _BY_JOB, _SETTLED, _DATE),
         _layout("starts", starts.SCHEMA, ()),
         _layout("open", EVENTS_SCHEMA, ()),
     )
 }  # fmt: skip
 """In the order in which they are committed: the last three are what the next run goes on from."""
+
+POISON: Final = _layout(
+    "poison",
+    schema_of("""
+  tube fingerprint string; jobs failures timeouts releases buries disconnects alive dead
+    most_failures bigint; example_server string; example_job bigint; last timestamp"""),
+    (),
+)
+"""What `poison.poison` makes; it is written whole each time."""

@@ -50,9 +50,6 @@ PIPELINES: Final = {
     "snapshot": Pipeline(snapshot, ""),
 }
 
-TABLES: Final = ("lifetimes", "attempts", "tube_minutes", "workers", "poison")
-"""What ``tables`` makes: all that needs no choice, and so all that the report shows."""
-
 
 def write(name: str, table: DataFrame, out: str, form: str = "parquet", mode: str = "error") -> int:
     """
