@@ -27,10 +27,12 @@ from binlog_tools.spark.events import read_events
 from binlog_tools.spark.session import session
 from binlog_tools.spark.storing.files import Layout, dated, write_files
 from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.tables.growing import update
 from binlog_tools.spark.tables.pipelines import PIPELINES
 from binlog_tools.spark.tasks import in_tasks
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+DAY_NS = 86_400 * madeup.NS
 
 
 def cpu_s() -> float:
@@ -107,11 +109,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=300_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=[*PIPELINES, "parquet"])
+    parser.add_argument("--days", type=int, default=9, help="how long the history is")
+    parser.add_argument("--only", nargs="*", default=[*PIPELINES, "parquet", "growing"])
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        table = madeup.events(asked.jobs, days=9)
+        table = madeup.events(asked.jobs, days=asked.days)
         madeup.write(place / "events", table, 4)
         rows = table.num_rows
         del table
@@ -131,6 +134,8 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
         made = PIPELINES[name].make(events)
         found = rate(rows, repeats, made.write.format("noop").mode("overwrite").save)
         print(f"| {name} | {found:,.0f} |", flush=True)
+    if "growing" in only:
+        _grow(spark, place, events)
     if "parquet" not in only:
         return
     files = sorted(str(path) for path in (place / "events").glob("*.parquet"))
@@ -138,6 +143,29 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
     by_spark = rate(rows, repeats, lambda: _by_spark(spark, place / "spark", files))
     print(f"| Parquet, written by the tasks | {by_task:,.0f} |")
     print(f"| Parquet, written by Spark | {by_spark:,.0f} |\n\nratio {by_task / by_spark:.2f}")
+
+
+def _grow(spark: Any, place: Path, events: Any) -> None:
+    """
+    All stored tables at once, twice, since the first warms Java up; and their last day alone.
+    """
+    last_ns = events.agg({"logged_ns": "max"}).first()[0]
+    print("\n| what | events | CPU seconds |\n| --- | ---: | ---: |")
+    for name, out, from_ns, until_ns in (
+        ("all tables, cold", "cold", 0, last_ns), ("all tables", "whole", 0, last_ns),
+        ("all but the last day", "grown", 0, last_ns - DAY_NS),
+        ("the last day behind it", "grown", last_ns - DAY_NS, last_ns),
+        ("the last day alone", "alone", last_ns - DAY_NS, last_ns),
+    ):  # fmt: skip
+        chosen = events.where(f"logged_ns > {from_ns} AND logged_ns <= {until_ns}")
+        before = cpu_s()
+        for _ in update(spark, str(place / out), _given(chosen)):
+            pass
+        print(f"| {name} | {chosen.count():,} | {cpu_s() - before:.1f} |", flush=True)
+
+
+def _given(events: Any) -> Callable[[Any], Any]:
+    return lambda _: events
 
 
 def _by_tasks(spark: Any, out: Path, files: list[str]) -> None:

@@ -14,9 +14,12 @@ from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.tables.pipelines import PIPELINES, refuse_existing, write
 
 
-def _load(
+def load(
     spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
 ) -> DataFrame:
+    """
+    The events that the command was given.
+    """
     if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
@@ -40,7 +43,7 @@ def make(
         spark = started(names[0] if len(names) == 1 else "tables", master)
         pipelines = [PIPELINES[name] for name in names]
         made = [
-            each.make(_load(spark, inputs, source, each.needs_body, damage, servers), **choices)
+            each.make(load(spark, inputs, source, each.needs_body, damage, servers), **choices)
             for each in pipelines
         ]
         with beside:

@@ -2,14 +2,24 @@
 The tables that need no choice: each as a command, and all of them as one.
 """
 
+import time
 from typing import Any, Final
 
 import click
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from binlog_tools.spark.cli.making import make
-from binlog_tools.spark.cli.options import common, written
+from binlog_tools.console.output import Output
+from binlog_tools.spark.cli.making import load, make
+from binlog_tools.spark.cli.options import INPUTS, common, written
+from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.definitions.wholeness import unfinished
-from binlog_tools.spark.tables.pipelines import TABLES
+from binlog_tools.spark.histories.increments import Progress
+from binlog_tools.spark.session import explained
+from binlog_tools.spark.storing.stored import FORMS
+from binlog_tools.spark.tables.growing import store_poison, update
+from binlog_tools.spark.tables.layouts import POISON
+from binlog_tools.spark.tables.targets import read_targets
 
 
 def _single(name: str, text: str) -> click.Command:
@@ -29,12 +39,51 @@ SINGLE: Final = (
 
 @click.command()
 @common
-@written
-def tables(inputs: tuple[str, ...], output: str, **options: Any) -> None:
+@click.option("--from", "source", type=click.Choice(INPUTS), default="auto", show_default=True,
+              help="What INPUT is; `auto` looks for tables.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto",
+              show_default=True, help="Of new tables; auto: delta. Parquet is whole.")  # fmt: skip
+@click.option("--targets", metavar="FILE", help="Targets of tubes, TOML, for the table sla.")
+def tables(
+    inputs: tuple[str, ...], output: str, source: str, form: str, damage: str, servers: str,
+    master: str | None, targets: str | None,
+) -> None:  # fmt: skip
     """
-    All of these that need no choice, each in OUTPUT/NAME: what the report shows.
+    All of these that need no choice, each in OUTPUT/NAME, or what is new into them.
 
     OUTPUT/_unfinished is there until all of them are.
     """
-    outputs = tuple(f"{output}/{name}" for name in TABLES)
-    make(TABLES, outputs, inputs, beside=unfinished(output), **options)
+    with explained():
+        wanted = read_targets(targets) if targets else ()
+        spark = started("tables", master)
+
+        def newer(known: Progress) -> DataFrame:
+            return _behind(load(spark, inputs, source, False, damage, servers), known)
+
+        with unfinished(output):
+            before = time.monotonic()
+            done = 0
+            for each in update(spark, output, newer, form, wanted):
+                before = _tell(each.name, each.rows, output, before)
+                done += 1
+            if done:
+                events = load(spark, inputs, source, True, damage, servers)
+                rows = store_poison(events, f"{output}/{POISON.name}", form)
+                _tell(POISON.name, rows, output, before)
+    if not done:
+        Output().line(f"{output}: nothing new")
+
+
+def _behind(events: DataFrame, known: Progress) -> DataFrame:
+    for server, lsn in known.items():
+        events = events.where((F.col("server") != server) | (F.col("lsn") > lsn))
+    return events
+
+
+def _tell(name: str, rows: int, output: str, before: float) -> float:
+    """
+    :return: now.
+    """
+    now = time.monotonic()
+    Output().line(f"{name}: {rows} rows written to {output}/{name} in {now - before:.1f} s")
+    return now

@@ -1,6 +1,6 @@
 """
-The tables that are made of the events table.
+The tables that are made of events.
 
-Each is a module; most stand on `stays`, and are made in steps (`querying`).  `pipelines` has them
-by name.  Nothing here knows of segments.
+Each is a module, and `pipelines` has them by name.  Most are those of `histories`, made job by job
+and stored by `storing`, with `frames` and `tasks`; the others are made in steps (`querying`).
 """

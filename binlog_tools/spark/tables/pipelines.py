@@ -11,11 +11,9 @@ from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import local
-from binlog_tools.spark.tables.attempts import attempts, workers
-from binlog_tools.spark.tables.lifetimes import lifetimes
+from binlog_tools.spark.tables.histories import attempts, lifetimes, tube_minutes, workers
 from binlog_tools.spark.tables.poison import poison, poison_jobs
 from binlog_tools.spark.tables.snapshot import snapshot
-from binlog_tools.spark.tables.tube_minutes import tube_minutes
 
 FORMATS: Final = ("parquet", "delta")
 MODES: Final = ("error", "overwrite", "append")
@@ -51,9 +49,6 @@ PIPELINES: Final = {
     "poison_jobs": Pipeline(poison_jobs, "", needs_body=True),
     "snapshot": Pipeline(snapshot, ""),
 }
-
-TABLES: Final = ("lifetimes", "attempts", "tube_minutes", "workers", "poison")
-"""What ``tables`` makes: all that needs no choice, and so all that the report shows."""
 
 
 def write(name: str, table: DataFrame, out: str, form: str = "parquet", mode: str = "error") -> int:

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.histories.images import COLUMNS
 from binlog_tools.spark.tables.querying import need, with_tags
-from binlog_tools.spark.tables.stays import COLUMNS
 
 _UNTIL: Final = """
 SELECT * FROM {events} WHERE event <> 'damage'
@@ -67,7 +67,7 @@ FROM {judged}
 
 def snapshot(events: DataFrame, at_ns: int | None = None, lsn: int | None = None) -> DataFrame:
     """
-    :param events: with the columns `stays.COLUMNS`.
+    :param events: with the columns `histories.images.COLUMNS`.
     :param at_ns: the moment, in nanoseconds since the epoch; what happened then is in.
     :param lsn: the last record, in each server; its own moment is taken for now.  Neither: the
         whole table.

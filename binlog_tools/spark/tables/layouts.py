@@ -1,0 +1,80 @@
+"""
+The tables of jobs as they are stored: columns, what they mean, partitions.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from binlog_tools.spark.histories import entries, starts
+from binlog_tools.spark.histories.sla import SLA
+from binlog_tools.spark.histories.tables import (
+    ATTEMPTS,
+    LIFETIMES,
+    TUBE_MINUTES,
+    WORKERS,
+    schema_of,
+)
+from binlog_tools.spark.storing.files import Layout
+from binlog_tools.spark.tables.by_job import EVENTS_SCHEMA
+
+COMMENTS: Final = {
+    "server": "store's UUID, or its name", "job": "id of the job", "tube": "name of the tube",
+    "state": "at the server's last moment", "outcome": "done, dead, deleted or alive",
+    "last_event": "newest event of the job", "put": "when it was put",
+    "first": "first record here", "last": "newest record here",
+    "life_ns": "from put to deletion, ns", "priority": "0: the most urgent",
+    "bytes": "size of the body", "attempts": "reservations",
+    "waits": "waits that a reserve ended", "wait_ns": "time in ready, ns",
+    "run_ns": "time reserved, ns", "delayed_ns": "time delayed, ns",
+    "buried_ns": "time buried, ns", "is_whole": "its put is in the log",
+    "deaths": "how often it became a dead letter", "revivals": "how often kick-dead took it back",
+    "incarnation": "start of the server, from 1", "connection": "of the worker",
+    "attempt": "counter of reserves", "started": "when it was reserved",
+    "ended": "when the run ended", "started_ns": "when it was reserved, ns",
+    "ended_ns": "when the run ended, ns",
+    "ended_by": "event; restart or unlogged: not in the log; null: it runs",
+    "minute": "its beginning", "oldest_ns": "longest wait at its end, ns",
+    "wait_histogram": "length of waits in ns, three digits, to how many",
+    "run_histogram": "length of runs in ns, three digits, to how many",
+    "busy_ns": "time with at least one job, ns", "lost": "runs of which the end is not in the log",
+    "settled": "never changes again: the job is gone", "date": "day of the rows, UTC",
+}  # fmt: skip
+
+_SETTLED: Final = pa.field("settled", pa.bool_())
+_DATE: Final = pa.field("date", pa.date32())
+
+
+def _layout(name: str, schema: pa.Schema, partition_by: tuple[str, ...], *more: pa.Field) -> Layout:
+    fields = [
+        field.with_metadata({"comment": COMMENTS[field.name]}) if field.name in COMMENTS else field
+        for field in (*schema, *more)
+    ]
+    return Layout(name, pa.schema(fields), partition_by)
+
+
+_BY_JOB: Final = ("settled", "server", "date")
+_BY_DAY: Final = ("server", "date")
+
+LAYOUTS: Final = {
+    layout.name: layout for layout in (
+        _layout("lifetimes", LIFETIMES, _BY_JOB, _SETTLED, _DATE),
+        _layout("attempts", ATTEMPTS, _BY_JOB, _SETTLED, _DATE),
+        _layout("workers", WORKERS, ("server", "incarnation")),
+        _layout("tube_minutes", TUBE_MINUTES, _BY_DAY, _DATE),
+        _layout("sla", SLA, _BY_DAY, _DATE),
+        _layout("entries", entries.SCHEMA, _BY_JOB, _SETTLED, _DATE),
+        _layout("starts", starts.SCHEMA, ()),
+        _layout("open", EVENTS_SCHEMA, ()),
+    )
+}  # fmt: skip
+"""In the order in which they are committed: the last three are what the next run goes on from."""
+
+POISON: Final = _layout(
+    "poison",
+    schema_of("""
+  tube fingerprint string; jobs failures timeouts releases buries disconnects alive dead
+    most_failures bigint; example_server string; example_job bigint; last timestamp"""),
+    (),
+)
+"""What `poison.poison` makes; it is written whole each time."""
