@@ -26,7 +26,7 @@ from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import find
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.reading.opening import soundest
+from binlog_tools.spark.reading.opening import open_soundest
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
@@ -219,8 +219,10 @@ def _share(each: Segment) -> Share:
 
 
 def _soundest(each: Segment) -> Segment:
-    share = soundest(_share(each), "frames", with_bodies=True)
-    return each._replace(path=share.place.path, size=share.size)
+    if not each.copies:
+        return each
+    opened = open_soundest(_share(each), "frames", with_bodies=True)
+    return each._replace(path=opened.place.path, size=len(opened.buffer))
 
 
 def _write(plan: Plan, live: LiveJobs, wall_ns: int) -> Rebuilt:

@@ -18,7 +18,7 @@ from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import Findings, Gap, find
-from binlog_tools.spark.reading.opening import open_share, soundest, task_batches
+from binlog_tools.spark.reading.opening import open_soundest, task_batches
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
     Share,
@@ -146,8 +146,8 @@ class BinlogReader(DataSourceReader):
         verify = self._asked.verify
         if isinstance(item, Share):
             try:
-                share = soundest(item, verify, with_bodies=True)
-                return summary(open_share(share).buffer, share.place, share.stretch, verify)
+                opened = open_soundest(item, verify, with_bodies=True)
+                return summary(opened.buffer, opened.place, item.stretch, verify)
             except OSError as problem:
                 raise unreadable(problem) from None
         server = item.place.server if item.place else None

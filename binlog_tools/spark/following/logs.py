@@ -5,10 +5,8 @@ A frame may be read when the watermark of another one says that it is durable.  
 watermark may be withdrawn when the server starts after a crash, and its LSNs given to other bytes.
 """
 
-import mmap
-import os
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
 from binlog_tools.logs.reading import Hole
+from binlog_tools.spark.files.opening import LogFile, open_file
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments
 from binlog_tools.spark.segments.durable import durable_frames
@@ -78,12 +77,11 @@ class Log:
         if end <= at.offset:
             return
         with self.open(at.seq) as file:
-            size = min(end, os.fstat(file.fileno()).st_size)
-            buffer = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
+            buffer = file.view(min(end, file.size), at.offset, end)
         stretch = Stretch(at.offset, end, at.lsn)
         yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
 
-    def open(self, seq: int) -> BinaryIO:
+    def open(self, seq: int) -> LogFile:
         """
         A segment, from where it still is.
 
@@ -91,7 +89,7 @@ class Log:
         """
         for path in self.paths(seq):
             try:
-                return open(path, "rb")
+                return open_file(path)
             except FileNotFoundError:
                 continue
         raise FileNotFoundError(seq)
@@ -111,14 +109,13 @@ class Log:
         header = self.header(seq)
         is_finished = seq in self._segments.archived or seq < self.numbers[-1]
         with self.open(seq) as file:
-            size = os.fstat(file.fileno()).st_size
-            footer = read_footer(file.fileno(), size, header)
+            footer = read_footer(file.read, file.size, header)
             if footer is not None and (is_finished or CleanStop.kind in footer.types):
                 return Position(seq, footer.end, footer.next_lsn)
             start = self.beginning(seq)
             if self.known is not None and self.known.salt == header.salt:
                 start = max(start, self.known.at)
-            at = _durable_end(file.fileno(), header, start, is_finished)
+            at = _durable_end(file, header, start, is_finished)
         if seq == self.numbers[-1]:
             self.known = Durable(header.salt, at)
         return at
@@ -160,7 +157,9 @@ class Log:
         return at
 
 
-def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: bool) -> Position:
+def _durable_end(
+    file: LogFile, header: SegmentHeader, start: Position, is_finished: bool
+) -> Position:
     """
     How far a segment is durable, of which no successor says it.
 
@@ -170,7 +169,7 @@ def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: b
     watermark, at, want = start.lsn - 1, start, READ_BYTES
     seen: list[Run] = []
     while True:
-        chunk, base = os.pread(fd, want, at.offset), at.offset
+        chunk, base = file.read(at.offset, at.offset + want), at.offset
         whole = Stretch(0, len(chunk), at.lsn)
         for piece in runs(memoryview(chunk), header, whole, "headers"):
             if isinstance(piece, Run):

@@ -3,8 +3,6 @@ How far each segment may be read: its successor says it; else its seal; else, wh
 it, the watermark (`durable`).
 """
 
-import mmap
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -18,7 +16,8 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.records import CleanStop
-from binlog_tools.logs.sources import Source
+from binlog_tools.spark.files.addresses import name_of, split, within
+from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable
 from binlog_tools.spark.segments.footers import Footer, read_footer
@@ -76,12 +75,12 @@ def _beside(each: Candidate) -> SegmentHeader | None:
     """
     The successor of a file that was named alone, if it lies beside it.
     """
-    if each.from_folder or parse_segment_name(os.path.basename(each.path)) is None:
+    if each.from_folder or parse_segment_name(name_of(each.path)) is None:
         return None
-    path = os.path.join(os.path.dirname(each.path), segment_name(each.header.seq + 1))
+    path = within(split(each.path)[0], segment_name(each.header.seq + 1))
     try:
-        with open(path, "rb") as file:
-            header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+        with open_file(path) as file:
+            header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
     except OSError:
         return None
     is_next = isinstance(header, SegmentHeader) and header.store_uuid == each.header.store_uuid
@@ -91,8 +90,8 @@ def _beside(each: Candidate) -> SegmentHeader | None:
 def _measure(
     each: Candidate, after: SegmentHeader | None, unfinished: Tail | None
 ) -> Segment | None:
-    with open(each.path, "rb") as file:
-        footer = read_footer(file.fileno(), each.size, each.header)
+    with open_file(each.path, each.size) as file:
+        footer = read_footer(file.read, each.size, each.header)
     if after is not None:
         if footer is not None and footer.end != after.prev_end:
             footer = None
@@ -112,8 +111,8 @@ def _is_ended(each: Candidate, footer: Footer) -> bool:
     if CleanStop.kind not in footer.types or not footer.indexed:
         return False
     last = footer.indexed[-1]
-    with open(each.path, "rb") as file:
-        buffer = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    with open_file(each.path, each.size) as file:
+        buffer = file.view(each.size, last.offset, footer.end)
     stretch = Stretch(last.offset, footer.end, last.base_lsn)
     return is_intact(buffer, each.header, stretch, "frames", with_bodies=False)
 
@@ -132,8 +131,8 @@ def _without_trailer(each: Candidate) -> int:
     """
     Where the frames of an archived segment end whose seal cannot be understood.
     """
-    with open(each.path, "rb") as file:
-        end = os.pread(file.fileno(), TRAILER_BYTES, max(0, each.size - TRAILER_BYTES))
+    with open_file(each.path, each.size) as file:
+        end = file.read(max(0, each.size - TRAILER_BYTES), each.size)
     return each.size - TRAILER_BYTES if end.endswith(b"TQLEND\r\n") else each.size
 
 
@@ -141,8 +140,8 @@ def _measure_unfinished(each: Candidate, tail: Tail) -> Segment | None:
     """
     A segment that a server may be writing, or was writing when it crashed.
     """
-    source = Source(each.path, lambda: {os.path.basename(each.path): each.path}, is_partial=True)
-    buffer = memoryview(source.read(os.path.basename(each.path)))
+    with open_file(each.path, each.size) as file:
+        buffer = memoryview(file.snapshot())
     whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)
     is_complete = each.from_folder and not each.is_in_use
     found = tail(buffer, each.header, whole, is_complete)

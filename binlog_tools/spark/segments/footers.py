@@ -2,10 +2,9 @@
 What the seal of a finished segment says of it; docs/binlog-format.md, "Seal and trailer".
 """
 
-import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,6 +23,10 @@ from beanstalk_twisted.binlog.records import NotUnderstood, Seal
 
 VERSION: Final = 1
 """Of the index; what others say is not used."""
+
+
+ReadPart = Callable[[int, int], bytes]
+"""Gives the bytes of a file from one offset to another, or to its end."""
 
 
 class Indexed(NamedTuple):
@@ -54,20 +57,23 @@ class Footer(NamedTuple):
     tubes: Mapping[int, bytes]
 
 
-def read_footer(fd: int, size: int, header: SegmentHeader) -> Footer | None:
+def read_footer(read: ReadPart, size: int, header: SegmentHeader) -> Footer | None:
     """
+    :param size: of the file.
     :return: None if there is no seal that can be understood; it only speeds readers up.
     """
     if size < SEGMENT_HEADER_BYTES + TRAILER_BYTES:
         return None
     end = size - TRAILER_BYTES
-    trailer = os.pread(fd, TRAILER_BYTES, end)
+    trailer = read(end, size)
+    if len(trailer) < TRAILER_BYTES:
+        return None
     seal_at, _, _, _, crc, magic = TRAILER.unpack(trailer)
     if magic != TRAILER_MAGIC or zlib.crc32(trailer[:28]) != crc:
         return None
     if not SEGMENT_HEADER_BYTES <= seal_at < end:
         return None
-    raw = os.pread(fd, end - seal_at, seal_at)
+    raw = read(seal_at, end)
     frame = frames.decode(raw, 0, len(raw), header.salt)
     if not isinstance(frame, Frame) or not frame.n_rec or frame.end != len(raw):
         return None
