@@ -4,6 +4,7 @@ with the jobs that the server would have had.
 """
 
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from itertools import takewhile
@@ -82,7 +83,17 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
     :raise SourceError: something is wrong with the logs or the target; no new log is left.
     """
     try:
-        found = find(wish.paths, as_at_a_start=True)
+        return _rebuilt(wish, gather, now_ns)
+    except SourceError as problem:
+        if problem.code != "BINLOG_TRIMMED":
+            raise
+        # The server has trimmed its log meanwhile: what is left says all that counts.
+        return _rebuilt(wish, gather, now_ns)
+
+
+def _rebuilt(wish: Wish, gather: Gather, now_ns: int | None) -> Rebuilt:
+    try:
+        found = find(wish.paths, as_at_a_start=True, seals_from=sys.maxsize)
         plan = Plan(found.segments, found.broken, wish)
         live = plan.gathered(gather)
     except OSError as problem:

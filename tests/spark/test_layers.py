@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": BELOW,
     "java": BELOW,
     "pyfiles": frozenset(),
-    "source": BELOW | {"segments", "reading", "following"},
+    "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},

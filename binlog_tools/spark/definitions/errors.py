@@ -44,8 +44,15 @@ class CodedError(Exception):
         super().__init__(f"[{code}] {' '.join(what.split())}")
         self.code = code
 
+    @property
+    def what(self) -> str:
+        """
+        The message without the code.
+        """
+        return str(self).partition("] ")[2]
+
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.code, str(self).partition("] ")[2])
+        return type(self), (self.code, self.what)
 
 
 class SourceError(CodedError):

@@ -16,7 +16,7 @@ from binlog_tools.logs.sources import Source
 from binlog_tools.spark.files.addresses import split
 from binlog_tools.spark.files.stores import STORES
 
-TAIL_BYTES: Final = 32 << 10
+TAIL_BYTES: Final = 64 << 10
 """Fetched together at the end of a file: a usual seal, and the trailer."""
 
 PIECE_BYTES: Final = 16 << 20
@@ -146,14 +146,17 @@ class RemoteFile(_Closing):
 
     def view(self, size: int, start: int, end: int) -> memoryview:
         """
-        Pages that were not fetched take no memory, and read as zeros.
+        Pages that were not fetched take no memory, and read as zeros.  What is near the end of the
+        file is fetched with its end: the seal is wanted too.
         """
-        size, end = max(size, 1), min(end, self.size, size)
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        end = min(end, self.size)
+        if self.size - end <= TAIL_BYTES:
+            end = self.size
+        pages = mmap.mmap(-1, max(size, end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._fetch(memoryview(pages), start, end)
         shown = memoryview(pages).toreadonly()
         self._have.append((start, shown[start:end]))
-        return shown
+        return shown[:size]
 
     def snapshot(self) -> Buffer:
         return self.view(self.size, 0, self.size)

@@ -5,6 +5,7 @@ A frame may be read when the watermark of another one says that it is durable.  
 watermark may be withdrawn when the server starts after a crash, and its LSNs given to other bytes.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -14,12 +15,12 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.seals import read_seal
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.files.opening import LogFile, open_file
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments
 from binlog_tools.spark.segments.durable import durable_frames
-from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
 
 WINDOW_BYTES: Final = 1 << 20
@@ -109,9 +110,9 @@ class Log:
         header = self.header(seq)
         is_finished = seq in self._segments.archived or seq < self.numbers[-1]
         with self.open(seq) as file:
-            footer = read_footer(file.read, file.size, header)
-            if footer is not None and (is_finished or CleanStop.kind in footer.types):
-                return Position(seq, footer.end, footer.next_lsn)
+            seal = read_seal(file.read, file.size, header)
+            if seal is not None and (is_finished or CleanStop.kind in seal.content.types):
+                return Position(seq, seal.end, seal.next_lsn)
             start = self.beginning(seq)
             if self.known is not None and self.known.salt == header.salt:
                 start = max(start, self.known.at)
@@ -130,8 +131,8 @@ class Log:
         """
         The first frame that was built at this time or later; the frontier if there is none yet.
         """
-        numbers = [seq for seq in self.numbers if self.header(seq).created_ns <= since_ns]
-        at = self.beginning(max(numbers, default=self.numbers[0]))
+        before = bisect_right(self.numbers, since_ns, key=lambda seq: self.header(seq).created_ns)
+        at = self.beginning(self.numbers[max(0, before - 1)])
         for piece in self.frames(at):
             if isinstance(piece, Run) and piece.time_ns[-1] >= since_ns:
                 first = int(np.argmax(piece.time_ns >= since_ns))
@@ -148,8 +149,8 @@ class Log:
             return first
         if lsn >= last.lsn:
             return last
-        numbers = [seq for seq in self.numbers if self.header(seq).first_lsn <= lsn]
-        at = self.beginning(numbers[-1])
+        before = bisect_right(self.numbers, lsn, key=lambda seq: self.header(seq).first_lsn)
+        at = self.beginning(self.numbers[before - 1])
         for piece in self.frames(at):
             if isinstance(piece, Run) and piece.next_lsn > lsn:
                 which = int(np.searchsorted(piece.base_lsn + piece.n_rec, lsn, "right"))

@@ -2,6 +2,7 @@
 Which files are segments, each once: one may lie in the directory of a server and in its archive.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +15,14 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     parse_segment_name,
 )
+from beanstalk_twisted.binlog.manifest import NAMES, Entry, known_segments
+from beanstalk_twisted.binlog.seals import read_seal
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import NoLog, Source, named_as_in_a_log, parse_archived_name
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
 from binlog_tools.spark.files.opening import LocalFile, LogFile, open_file
-from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
 
 LOOKS_AT_ONCE: Final = 16
@@ -45,6 +47,7 @@ class Candidate(NamedTuple):
     :ivar is_in_use: it lies in the directory of a server, and is the newest one there.
     :ivar from_folder: it was found in a folder, all of whose segments are asked for.
     :ivar copies: other files that are the same segment.
+    :ivar known: what the manifest beside it says; then it was not opened.
     """
 
     path: str
@@ -54,6 +57,7 @@ class Candidate(NamedTuple):
     is_in_use: bool
     from_folder: bool
     copies: tuple[str, ...] = ()
+    known: Entry | None = None
 
 
 class BrokenFile(NamedTuple):
@@ -75,6 +79,7 @@ class _File(NamedTuple):
 
     :ivar open: opens it.
     :ivar seq: what its name says.
+    :ivar known: what a manifest says of it.
     """
 
     path: str
@@ -82,6 +87,7 @@ class _File(NamedTuple):
     open: Callable[[], LogFile]
     is_in_use: bool
     from_folder: bool
+    known: Entry | None = None
 
 
 def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
@@ -91,6 +97,7 @@ def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
     names = source.segment_names()
     newest = max(names, default=0)
     is_loose = source.is_partial and not os.path.isdir(source.path)
+    known = _known_in(_sized(source.path)) if source.is_archive else {}
 
     def opener(path: str, name: str) -> Callable[[], LogFile]:
         return lambda: LocalFile(path, source.open(name))
@@ -98,7 +105,7 @@ def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
     return _looked_at(
         _File(
             path := source.path_of(name), seq, opener(path, name),
-            seq == newest and not source.is_partial, not is_loose,
+            seq == newest and not source.is_partial, not is_loose, known.get(name_of(path)),
         )
         for seq, name in names.items()
     )  # fmt: skip
@@ -128,6 +135,26 @@ def _store_in(top: Folder, name: str) -> Folder:
     return Folder(path, files_at(path), ())
 
 
+def _sized(path: str) -> Folder:
+    """
+    A local folder, with the sizes of its files.
+    """
+    with os.scandir(path) as entries:
+        return Folder(path, {each.name: each.stat().st_size for each in entries}, ())
+
+
+def _known_in(folder: Folder) -> dict[str, Entry]:
+    """
+    What the manifest of a store in an archive says of the segments there, if it has one.
+    """
+    files = []
+    for name in filter(folder.sizes.__contains__, NAMES):
+        # It may be written anew meanwhile, and its size is another one then.
+        with contextlib.suppress(FileNotFoundError), open_file(folder.within(name)) as file:
+            files.append(file.read(0, file.size))
+    return known_segments(files, folder.sizes) if files else {}
+
+
 def _seq_of(name: str) -> int:
     archived = parse_archived_name(name)
     return archived.seq if archived is not None else parse_segment_name(name) or 0
@@ -143,6 +170,7 @@ def _files_in(folder: Folder) -> list[_File]:
         found = named_as_in_a_log(folder.address, folder.sizes)
         numbers = {own: parse_segment_name(name) or 0 for name, own in found.items()}
     newest = max(numbers.values(), default=0)
+    known = {} if is_server_s else _known_in(folder)
 
     def opener(path: str, size: int) -> Callable[[], LogFile]:
         return lambda: open_file(path, size)
@@ -150,17 +178,30 @@ def _files_in(folder: Folder) -> list[_File]:
     return [
         _File(
             path := folder.within(name), seq, opener(path, folder.sizes[name]),
-            seq == newest and is_server_s, True,
+            seq == newest and is_server_s, True, known.get(name),
         )
         for name, seq in sorted(numbers.items(), key=lambda item: item[1])
     ]  # fmt: skip
 
 
 def _looked_at(files: Iterable[_File]) -> Iterator[Candidate | BrokenFile]:
+    """
+    :param files: those of which a manifest speaks are not opened.
+    """
+    files = list(files)
+    yield from (_as_known(each, each.known) for each in files if each.known is not None)
+    files = [each for each in files if each.known is None]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         for found in pool.map(_look, files):
             if found is not None:
                 yield found
+
+
+def _as_known(each: _File, known: Entry) -> Candidate:
+    _refuse_large(each.path, known.header)
+    return Candidate(
+        each.path, known.header, known.size, True, False, each.from_folder, known=known
+    )
 
 
 def _look(each: _File) -> Candidate | BrokenFile | None:
@@ -179,11 +220,15 @@ def _look(each: _File) -> Candidate | BrokenFile | None:
         if header.foreign:
             raise SourceError("BINLOG_UNKNOWN_FORMAT", f"{path}: {header.why}")
         return BrokenFile(path, size, header.why, (raw[_UUID_AT], each.seq))
+    _refuse_large(path, header)
+    is_archived = parse_archived_name(name_of(path)) is not None
+    return Candidate(path, header, size, is_archived, each.is_in_use, each.from_folder)
+
+
+def _refuse_large(path: str, header: SegmentHeader) -> None:
     if max(header.seq, header.first_lsn) >= MAX_NUMBER:
         what = f"{path}: segment {header.seq}, LSN {header.first_lsn}: 2**63 or more"
         raise SourceError("BINLOG_NUMBER_TOO_LARGE", what)
-    is_archived = parse_archived_name(name_of(path)) is not None
-    return Candidate(path, header, size, is_archived, each.is_in_use, each.from_folder)
 
 
 def one_of_each(found: Iterable[Candidate]) -> dict[Key, Candidate]:
@@ -227,9 +272,9 @@ def _is_one_file(one: str, other: str) -> bool:
 
 def _is_whole(each: Candidate) -> bool:
     with open_file(each.path, each.size) as file:
-        footer = read_footer(file.read, each.size, each.header)
+        seal = read_seal(file.read, each.size, each.header)
         buffer = memoryview(file.read(0, file.size))
-    end = footer.end if footer is not None else len(buffer)
+    end = seal.end if seal is not None else len(buffer)
     stretch = Stretch(SEGMENT_HEADER_BYTES, end, each.header.first_lsn)
     return is_intact(buffer, each.header, stretch, "frames", with_bodies=True)
 

@@ -62,7 +62,9 @@ class Findings(NamedTuple):
     gaps: list[Gap]
 
 
-def find(paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False) -> Findings:
+def find(
+    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False, seals_from: int = 0
+) -> Findings:
     """
     The segments that these paths name.
 
@@ -70,6 +72,7 @@ def find(paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = Fal
         patterns.
     :param with_live: whether those that are being written are read, as far as they are durable.
     :param as_at_a_start: these are read as far as a server would that starts on them.
+    :param seals_from: as of `measured`.
     :raise SourceError: there are none, two differ that should be the same, one is of a newer
         version.
     """
@@ -79,7 +82,7 @@ def find(paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = Fal
         found = _candidates(named)
         chosen = one_of_each(each for each in found if isinstance(each, Candidate))
         unfinished = _TAILS[as_at_a_start] if with_live else None
-        segments = measured(chosen, unfinished)
+        segments = measured(chosen, unfinished, seals_from)
     except OSError as problem:
         raise unreadable(problem, ", ".join(paths)) from None
     except BadUrl as problem:

@@ -15,12 +15,13 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
+from beanstalk_twisted.binlog.manifest import Entry
 from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.seals import FoundSeal, SealIndex, read_seal
 from binlog_tools.spark.files.addresses import name_of, split, within
 from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable
-from binlog_tools.spark.segments.footers import Footer, read_footer
 from binlog_tools.spark.segments.framing import Stretch, is_intact
 
 Tail = Callable[[memoryview, SegmentHeader, Stretch, bool], Durable]
@@ -34,8 +35,9 @@ class Segment(NamedTuple):
     :ivar size: how much of the file may be mapped: what lies behind may be cut off.
     :ivar next_lsn: the LSN behind it, None if nothing says that.
     :ivar logged_ns: when its first and last frames were built; None if nothing says that.
-    :ivar footer: what its seal says, if it has one that holds.
+    :ivar seal: what its seal says, if it has one that holds, and was read.
     :ivar copies: other files that are this segment.
+    :ivar names_tubes: whether ``seal`` has the names of all of its tubes.
     """
 
     path: str
@@ -44,26 +46,33 @@ class Segment(NamedTuple):
     stretch: Stretch
     next_lsn: int | None
     logged_ns: tuple[int, int] | None
-    footer: Footer | None
+    seal: SealIndex | None
     copies: tuple[str, ...] = ()
+    names_tubes: bool = True
 
     @property
     def key(self) -> Key:
         return self.header.store_uuid, self.header.seq
 
 
-def measured(chosen: Mapping[Key, Candidate], unfinished: Tail | None) -> list[Segment]:
+def measured(
+    chosen: Mapping[Key, Candidate], unfinished: Tail | None, seals_from: int = 0
+) -> list[Segment]:
     """
     How far each segment may be read; those are left out of which nothing may.
 
     :param unfinished: what says it of those that are being written; None: they are not read.
+    :param seals_from: smaller segments whose end is known without their seal are measured without.
     """
 
     def measure(item: tuple[Key, Candidate]) -> Segment | None:
         (store, seq), each = item
         after = chosen.get((store, seq + 1))
+        header = after.header if after else _beside(each)
         try:
-            return _measure(each, after.header if after else _beside(each), unfinished)
+            if each.known is not None:
+                return _as_known(each, each.known, header)
+            return _measure(each, header, unfinished, seals_from)
         except FileNotFoundError:
             return None
 
@@ -87,44 +96,62 @@ def _beside(each: Candidate) -> SegmentHeader | None:
     return header if is_next and isinstance(header, SegmentHeader) else None
 
 
+def _as_known(each: Candidate, known: Entry, after: SegmentHeader | None) -> Segment:
+    """
+    From what a manifest says; its successor's word counts for more.
+    """
+    end, next_lsn = (known.end, known.next_lsn) if after is None else _up_to(after)
+    if end != known.end:
+        return _segment(each, end, next_lsn)
+    found = _segment(each, end, next_lsn)
+    return found._replace(seal=known.seal, logged_ns=known.logged_ns, names_tubes=known.names_tubes)
+
+
+def _up_to(after: SegmentHeader) -> tuple[int, int]:
+    return after.prev_end, after.first_lsn
+
+
 def _measure(
-    each: Candidate, after: SegmentHeader | None, unfinished: Tail | None
+    each: Candidate, after: SegmentHeader | None, unfinished: Tail | None, seals_from: int
 ) -> Segment | None:
+    if after is not None and each.size < seals_from:
+        return _segment(each, *_up_to(after))
     with open_file(each.path, each.size) as file:
-        footer = read_footer(file.read, each.size, each.header)
+        seal = read_seal(file.read, each.size, each.header)
     if after is not None:
-        if footer is not None and footer.end != after.prev_end:
-            footer = None
-        return _segment(each, after.prev_end, after.first_lsn, footer)
-    if footer is not None and (not each.is_in_use or _is_ended(each, footer)):
-        return _segment(each, footer.end, footer.next_lsn, footer)
+        is_right = seal is not None and seal.end == after.prev_end
+        return _segment(each, *_up_to(after), seal if is_right else None)
+    if seal is not None and (not each.is_in_use or _is_ended(each, seal)):
+        return _segment(each, seal.end, seal.next_lsn, seal)
     if each.is_archived:
-        return _segment(each, _without_trailer(each), None, None)
+        return _segment(each, _without_trailer(each), None)
     return _measure_unfinished(each, unfinished) if unfinished else None
 
 
-def _is_ended(each: Candidate, footer: Footer) -> bool:
+def _is_ended(each: Candidate, seal: FoundSeal) -> bool:
     """
     Whether a server has ended in order with this segment.  A power loss meanwhile may leave a
     seal, and not all that stands before it.
     """
-    if CleanStop.kind not in footer.types or not footer.indexed:
+    if CleanStop.kind not in seal.content.types or not seal.content.indexed:
         return False
-    last = footer.indexed[-1]
+    last = seal.content.indexed[-1]
     with open_file(each.path, each.size) as file:
-        buffer = file.view(each.size, last.offset, footer.end)
-    stretch = Stretch(last.offset, footer.end, last.base_lsn)
+        buffer = file.view(each.size, last.offset, seal.end)
+    stretch = Stretch(last.offset, seal.end, last.base_lsn)
     return is_intact(buffer, each.header, stretch, "frames", with_bodies=False)
 
 
-def _segment(each: Candidate, end: int, next_lsn: int | None, footer: Footer | None) -> Segment:
-    first_lsn = each.header.first_lsn
+def _segment(
+    each: Candidate, end: int, next_lsn: int | None, seal: FoundSeal | None = None
+) -> Segment:
     logged = None
-    if footer is not None and footer.indexed:
-        logged = footer.indexed[0].time_ns, footer.sealed_ns
-    stretch = Stretch(SEGMENT_HEADER_BYTES, end, first_lsn)
+    content = seal.content if seal is not None else None
+    if seal is not None and seal.content.indexed:
+        logged = seal.content.indexed[0].time_ns, seal.sealed_ns
+    stretch = Stretch(SEGMENT_HEADER_BYTES, end, each.header.first_lsn)
     size = min(each.size, end)
-    return Segment(each.path, each.header, size, stretch, next_lsn, logged, footer, each.copies)
+    return Segment(each.path, each.header, size, stretch, next_lsn, logged, content, each.copies)
 
 
 def _without_trailer(each: Candidate) -> int:

@@ -2,18 +2,27 @@
 What a task reads, where it runs; of several copies of a segment one that is not damaged.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES, decode_segment_header
+from beanstalk_twisted.binlog.format import (
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    HeaderProblem,
+    decode_segment_header,
+)
+from beanstalk_twisted.binlog.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl
-from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
 from binlog_tools.spark.files.opening import LogFile, open_file
+from binlog_tools.spark.reading.holding import Held, standing
 from binlog_tools.spark.reading.planning import Share, Task, Trouble
 from binlog_tools.spark.segments.decoding import Wanted, batches
-from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Verify, is_intact
 from binlog_tools.spark.segments.producing import Place, damage_row
+
+MISSING: Final = ("BINLOG_TRIMMED", "BINLOG_DAMAGED")
+"""With ``damage=skip`` a segment that cannot be opened because of these is a row of damage."""
 
 
 class Opened(NamedTuple):
@@ -32,17 +41,20 @@ class Opened(NamedTuple):
     is_mapped: bool
 
 
-def open_share(share: Share, may_be_shorter: bool = False) -> Opened:
+def open_share(
+    share: Share, may_be_shorter: bool = False, open_one: Callable[[str], LogFile] = open_file
+) -> Opened:
     """
     Map or fetch what a share needs of the file, which has to be the one that was planned with.
 
     :param may_be_shorter: it is a copy, which may have been made while the segment grew.
+    :param open_one: opens a file by its address.
     :raise SourceError: it is gone, another one, or shorter.
     """
     place = share.place
     for path in (place.path, *share.elsewhere):
         try:
-            with open_file(path) as file:
+            with open_one(path) as file:
                 if may_be_shorter:
                     share = share._replace(size=min(share.size, file.size))
                 return _opened(file, share._replace(place=place._replace(path=path)))
@@ -60,10 +72,13 @@ def _opened(file: LogFile, share: Share) -> Opened:
     if file.size < share.size:
         raise _changed(place)
     buffer = file.view(share.size, *_extent(file, share))
-    if decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES)) != place.header:
+    header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
+    if isinstance(header, HeaderProblem) and not header.foreign:
+        raise damaged(place.path, 0, header.why)
+    if header != place.header:
         raise _changed(place)
-    footer = read_footer(file.read, file.size, place.header)
-    tubes = footer.tubes if footer is not None else None
+    seal = read_seal(file.read, file.size, place.header)
+    tubes = seal.content.tubes if seal is not None else None
     if tubes is share.tubes is None and not file.is_local:
         # Its tubes have to be searched for, from its beginning.
         buffer = file.view(share.size, 0, share.stretch.end)
@@ -92,8 +107,8 @@ def _trimmed(place: Place) -> SourceError:
     return SourceError(
         "BINLOG_TRIMMED",
         f"{place.path}: segment {place.header.seq} was there when the query was planned and is "
-        f"gone now: the server has trimmed it, or this machine does not see the same files; run "
-        f"the query again, with the archive among its paths if there is one",
+        f"gone: its server has trimmed it, or this machine does not see the same files; run the "
+        f"query again, with the server's archive among its paths: load([DIR, ARCHIVE])",
     )
 
 
@@ -101,23 +116,36 @@ def task_batches(task: Task, wanted: Wanted) -> Iterator[Any]:
     """
     :raise SourceError: something of the task cannot be read.
     """
-    for item in task:
-        try:
-            yield from _batches_of(item, wanted)
-        except OSError as problem:
-            raise unreadable(problem) from None
+    with Held(task) as held:
+        for item in standing(task, held):
+            try:
+                yield from _batches_of(item, wanted, held)
+            except OSError as problem:
+                raise unreadable(problem) from None
 
 
-def _batches_of(item: Share | Trouble, wanted: Wanted) -> Iterator[Any]:
+def _batches_of(item: Share | Trouble, wanted: Wanted, held: Held) -> Iterator[Any]:
     if isinstance(item, Trouble):
         yield damage_row(wanted.columns, item.place, item.lsn, item.problem, size=item.size)
         return
-    opened = open_soundest(item, wanted.verify, "body" in wanted.columns)
+    try:
+        opened = open_soundest(item, wanted.verify, "body" in wanted.columns, held.open)
+    except SourceError as problem:
+        if wanted.damage == "fail" or problem.code not in MISSING:
+            raise
+        size = item.stretch.end - item.stretch.start
+        yield damage_row(
+            wanted.columns, item.place, item.stretch.first_lsn, problem.what, size=size
+        )
+        return
     tubes = item.tubes if opened.tubes is None else opened.tubes
     yield from batches(opened.buffer, opened.place, item.stretch, wanted, tubes)
 
 
-def open_soundest(share: Share, verify: Verify, with_bodies: bool) -> Opened:
+def open_soundest(
+    share: Share, verify: Verify, with_bodies: bool,
+    open_one: Callable[[str], LogFile] = open_file,
+) -> Opened:  # fmt: skip
     """
     The first copy of a segment in which a share can be read whole; the first one that is there if
     there is none, whose damage then is that of the log.
@@ -128,7 +156,7 @@ def open_soundest(share: Share, verify: Verify, with_bodies: bool) -> Opened:
     first: Opened | SourceError | None = None
     for each in (share, *(_of_copy(share, path) for path in share.copies)):
         try:
-            opened = open_share(each, may_be_shorter=each is not share)
+            opened = open_share(each, each is not share, open_one)
         except SourceError as problem:
             first = first or problem
             continue

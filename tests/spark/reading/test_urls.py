@@ -7,10 +7,16 @@ from __future__ import annotations
 import errno
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    HeaderProblem,
+    decode_segment_header,
+)
+from beanstalk_twisted.binlog.manifest import MANIFEST, Manifest, describe
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.opening import TAIL_BYTES
 from tests.binlog.scribe import UUID, flipped, segment_files
@@ -95,7 +101,7 @@ def test_a_task_fetches_a_whole_segment_in_one_request(files: Files, remote: Len
 
 
 def test_a_large_segment_is_split_and_its_parts_are_fetched_alone(remote: Lent) -> None:
-    files = segment_files(any_log(4, batches=60, segment_bytes=1 << 20).directory)
+    files = segment_files(any_log(4, batches=150, segment_bytes=1 << 21).directory)
     assert sum(map(len, files.values())) > 5 * TAIL_BYTES
     store = remote.archive("archive", files)
     path = f"{remote.bucket}/archive"
@@ -135,6 +141,101 @@ def test_the_same_place_twice_is_read_once(files: Files, remote: Lent) -> None:
     once = read(f"{remote.bucket}/archive")
     assert read(f"{remote.bucket}/archive", f"{remote.bucket.upper()[:2].lower()}a"
                 f"{remote.bucket[2:]}/archive/") == once  # fmt: skip
+
+
+# The manifest.
+
+
+def manifest_of(objects: Files) -> bytes:
+    """
+    Of the segments of an archive's store.
+    """
+    entries = {}
+    names = sorted(objects)
+    for name, after in zip(names, [*names[1:], None], strict=True):
+        raw = objects[name]
+        following = decode_segment_header(objects[after][:SEGMENT_HEADER_BYTES]) if after else None
+        assert not isinstance(following, HeaderProblem)
+        entry = describe(lambda start, end, raw=raw: raw[start:end], len(raw), following)  # type: ignore[misc]
+        assert entry is not None
+        entries[int(name[:20])] = entry
+    return Manifest(UUID, entries).encode()
+
+
+def planned(remote: Lent, **options: str) -> tuple[list[Any], list[tuple[str, str]]]:
+    """
+    The tasks, and what was asked of the store for them.
+    """
+    remote.requests.clear()
+    return tasks_of(f"{remote.bucket}/archive", **options), list(remote.requests)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"since": "2020-01-01T00:00Z"}, {"job": "7"}, {"partitionBytes": "64K"}]
+)
+def test_with_a_manifest_a_plan_reads_nothing_else(
+    files: Files, remote: Lent, options: dict[str, str]
+) -> None:
+    store = remote.archive("archive", files)
+    without, _ = planned(remote, **options)
+    store.objects[MANIFEST] = manifest_of(store.objects)
+    tasks, requests = planned(remote, **options)
+    assert tasks == without
+    assert [each for each in requests if each[0] == "read"] == [("read", MANIFEST)]
+
+
+def test_a_stale_manifest_is_made_up_for_by_the_segments(files: Files, remote: Lent) -> None:
+    store = remote.archive("archive", files)
+    without, _ = planned(remote)
+    names = sorted(store.objects)
+    some = {name: store.objects[name] for name in names[:-2]}
+    store.objects[MANIFEST] = manifest_of(some)
+    tasks, requests = planned(remote)
+    assert tasks == without
+    assert {name for operation, name in requests if operation == "read"} == {
+        MANIFEST, *names[-2:],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"something else", b"\x89TQM\r\n\x1a\n" + bytes(99)])
+def test_a_manifest_that_cannot_be_used_costs_only_time(
+    files: Files, remote: Lent, content: bytes
+) -> None:
+    store = remote.archive("archive", files)
+    without, _ = planned(remote)
+    store.objects[MANIFEST] = content
+    assert planned(remote)[0] == without
+
+
+def test_the_manifest_of_a_local_archive_is_used(tmp_path: Path, files: Files) -> None:
+    archive = archived(tmp_path / "archive", files)
+    (store,) = archive.iterdir()
+    for name, raw in as_archived(files).items():
+        (store / name).write_bytes(raw)
+    for path in store.iterdir():
+        if path.name not in as_archived(files):
+            path.unlink()
+    expected, tasks = read(archive), tasks_of(archive)
+    (store / MANIFEST).write_bytes(manifest_of(as_archived(files)))
+    assert (read(archive), tasks_of(archive)) == (expected, tasks)
+
+
+@pytest.mark.parametrize("damage", ["fail", "skip"])
+def test_a_header_that_is_damaged_since_the_manifest_is_told(
+    files: Files, remote: Lent, damage: str
+) -> None:
+    store = remote.archive("archive", files)
+    name = sorted(store.objects)[1]
+    manifest = manifest_of(store.objects)
+    store.objects[name] = flipped(store.objects[name], 100)
+    store.objects[MANIFEST] = manifest
+    if damage == "fail":
+        with pytest.raises(SourceError, match=r"BINLOG_DAMAGED.*the header's checksum is wrong"):
+            read(f"{remote.bucket}/archive")
+        return
+    rows = read(f"{remote.bucket}/archive", damage="skip")
+    (row,) = [row for row in rows if row["event"] == "damage"]
+    assert row["segment"] == int(name[:20]) and "checksum" in row["problem"]
 
 
 # Errors.
