@@ -10,15 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalk_twisted.binlog.format import parse_segment_name
 from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
-from binlog_tools.spark.definitions.errors import SourceError, damaged, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged, unreadable
 from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import archived_at
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
-from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import Findings, Gap, find
 from binlog_tools.spark.reading.holding import Held, oldest_marked, standing
@@ -38,7 +37,10 @@ from binlog_tools.spark.segments.producing import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
+    from binlog_tools.spark.following.streaming import BinlogStreamReader
 
 FORMAT = "beanstalk_binlog"
 
@@ -58,7 +60,16 @@ class BinlogSource(DataSource):
             return ddl(SEGMENT_BY_NAME, SEGMENT_BY_NAME)
         return ddl(asked.names)
 
-    def streamReader(self, schema: "StructType") -> BinlogStreamReader:
+    def streamReader(self, schema: "StructType") -> "BinlogStreamReader":
+        """
+        :raise SparkTooOld: this one has no limits of batches, of which streams are made.
+        """
+        try:
+            from binlog_tools.spark.following.streaming import BinlogStreamReader
+        except ImportError:
+            raise SparkTooOld.of(
+                "following logs", "4.2", "read them in batches, with lsnFrom"
+            ) from None
         return BinlogStreamReader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":

@@ -22,7 +22,9 @@ _CODES_BY_EXIT: Final = {
         "SINK_JOB_TOO_BIG", "SINK_RESUME",
     ),
     66: ("BINLOG_TRIMMED", "BINLOG_NOT_FOUND", "BINLOG_NO_LOG", "REBUILD_GAP", "TABLE_NOT_FOUND"),
-    69: ("TABLE_FORMAT", "NO_JAVA", "NO_PACKAGE", "WORKER_PYTHON", "SINK_NO_SERVER"),
+    69: (
+        "TABLE_FORMAT", "NO_JAVA", "NO_PACKAGE", "WORKER_PYTHON", "SPARK_TOO_OLD", "SINK_NO_SERVER",
+    ),
     73: ("REBUILD_TARGET", "TABLE_EXISTS", "TABLE_UNWRITABLE"),
     74: ("BINLOG_UNREADABLE",),
     75: ("TABLE_BUSY", "SINK_CONNECTION_LOST", "SINK_REFUSED", "SINK_TWICE"),
@@ -71,6 +73,16 @@ class SinkError(CodedError):
     """
     Rows cannot become jobs.
     """
+
+
+class SparkTooOld(CodedError):
+    """
+    This Spark has no interface for what was asked of it.
+    """
+
+    @classmethod
+    def of(cls, what: str, since: str, instead: str) -> "SparkTooOld":
+        return cls("SPARK_TOO_OLD", f"{what} needs Spark {since} or newer; {instead}")
 
 
 READ_THE_REST: Final = "read what is left with .option('damage', 'skip'), or --damage skip"
