@@ -22,15 +22,13 @@ from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.files import FILE_BYTES, File, Layout, json_of, text_of
 from binlog_tools.spark.storing.locations import Files, Location, rows_of
 from binlog_tools.spark.storing.stored import (
+    LOG,
     RETENTION_HOURS,
     Change,
     Optimized,
     Stored,
     now_ms,
 )
-
-LOG: Final = "_delta_log"
-"""The folder of the log."""
 
 ATTEMPTS: Final = 20
 """How often a commit is tried while others, who change other things, are faster."""

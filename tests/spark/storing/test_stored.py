@@ -5,6 +5,9 @@ A stored table: what a commit makes, who wins, and what a kill at any step leave
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,11 +18,11 @@ import pytest
 from deltalake import DeltaTable
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.delta import LOG, DeltaStored
+from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored, dataset
+from binlog_tools.spark.storing.stored import LOG, Change, Stored, dataset
 from tests.object_storage.s3_server import S3Server
 
 SCHEMA = pa.schema([
@@ -232,6 +235,26 @@ def test_a_full_disk_leaves_the_table_and_no_file(tmp_path: Path) -> None:
         written(location, rows([2]), files=FaultyFiles(location.files(), fault))
     assert set(location.files().names(is_deep=True)) == there
     assert lsns(place) == [1]
+
+
+WITHOUT = """
+import sys
+sys.modules["deltalake"] = None
+from binlog_tools.spark import events, frames
+from binlog_tools.spark.storing.opening import open_stored
+try:
+    open_stored(sys.argv[1])
+except Exception as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.exhaustive
+def test_what_runs_in_tasks_needs_no_deltalake(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert re.match(r"\[NO_PACKAGE\] .*: Delta tables need deltalake: .* install", done.stdout)
 
 
 # Other people's tables, and other versions of ours.
