@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,32 @@ def test_two_that_do_not_disturb_each_other_both_commit(place: str) -> None:
     add(two, rows([9], "2f6"), progress={"2f6": 9})
     assert lsns(place) == [1, 2, 9]
     assert open_stored(place).progress(["1e5", "2f6"]) == {"1e5": 2, "2f6": 9}
+
+
+def test_who_goes_on_after_its_commit_is_told_what_others_have_changed(place: str) -> None:
+    one = open_stored(place, LAYOUT)
+    add(one, rows([1]), progress={"1e5": 1})
+    add(one, rows([2]), progress={"1e5": 2})
+    add(open_stored(place, LAYOUT), rows([3]), progress={"1e5": 3})
+    with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
+        add(one, rows([3]), progress={"1e5": 3})
+    assert lsns(place) == [1, 2, 3]
+
+
+def test_many_that_make_a_table_at_once_are_one_and_those_who_know(tmp_path: Path) -> None:
+    tables = [open_stored(str(tmp_path / "t"), LAYOUT) for _ in range(4)]
+
+    def make(number: int) -> str:
+        try:
+            add(tables[number], rows([number]))
+        except TableError as problem:
+            return problem.code
+        return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(make, range(4)))
+    assert sorted(said) == ["", *["TABLE_BUSY"] * 3]
+    assert lsns(str(tmp_path / "t")) == [said.index("")]
 
 
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(place: str) -> None:
