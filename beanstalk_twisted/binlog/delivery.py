@@ -9,9 +9,10 @@ cut it, and a hard link would be cut with it.
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-from beanstalk_twisted.binlog.archive import Archive
+from beanstalk_twisted.binlog.archive import PART, Archive
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotArchive
 from beanstalk_twisted.binlog.format import (
@@ -24,10 +25,19 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
+from beanstalk_twisted.binlog.manifest import describe
 from beanstalk_twisted.binlog.seals import seal_offset
 
-PART: Final = ".part"
-"""Ends the name of a copy that is not complete."""
+
+class Delivered(NamedTuple):
+    """
+    A segment that is in the archive, durably.
+
+    :ivar entry: what the manifest will say of it, encoded; None: nothing.
+    """
+
+    seq: int
+    entry: bytes | None
 
 
 class Gap(NamedTuple):
@@ -61,21 +71,22 @@ def store_uuid(directory: Directory, seq: int) -> bytes:
     return header.store_uuid
 
 
-def deliver(archive: Archive, directory: Directory, seq: int, durable_lsn: int) -> bool:
+def deliver(
+    archive: Archive, directory: Directory, seq: int, durable_lsn: int
+) -> Delivered | None:  # fmt: skip
     """
     Put a segment into the archive, if it is finished.  To do it again changes nothing.
 
     :param durable_lsn: highest LSN known durable, inclusive.
-    :return: whether it is there, durably; False while its successor is not durable.
+    :return: None while its successor is not durable.
     :raise CannotArchive: it could not be put there.
     """
     name = segment_name(seq)
     try:
         successor = _header(directory, seq + 1)
         if successor is None or successor.first_lsn > durable_lsn:
-            return False
-        _deliver(archive, directory, seq, successor.prev_end)
-        return True
+            return None
+        return _deliver(archive, directory, seq, successor.prev_end, successor)
     except OSError as problem:
         raise CannotArchive(
             f"archiving {directory.path}/{name} in {archive.path} failed: {problem.strerror}; "
@@ -84,37 +95,46 @@ def deliver(archive: Archive, directory: Directory, seq: int, durable_lsn: int) 
 
 
 def deliver_rest(
-    archive: Archive, directory: Directory, first: int, goes_on: Callable[[], bool] = lambda: True
-) -> None:
+    archive: Archive, directory: Directory, first: int, goes_on: Callable[[], bool] = lambda: True,
+    notice: Callable[[Delivered], None] = lambda delivered: None,
+) -> None:  # fmt: skip
     """
     Deliver all segments from ``first`` on.  The log has ended in order, so the newest one is
     finished too.
 
     :param goes_on: asked before each; the rest is left when it says no.
+    :param notice: hears of each that is there.
     :raise CannotArchive: one could not be put there.
     """
     found = [seq for name in directory.names() if (seq := parse_segment_name(name)) is not None]
     for seq in found:
         if not goes_on():
             break
-        if seq >= first and not deliver(archive, directory, seq, durable_lsn=1 << 64):
-            _deliver_newest(archive, directory, seq)
+        if seq < first:
+            continue
+        delivered = deliver(archive, directory, seq, durable_lsn=1 << 64)
+        delivered = delivered or _deliver_newest(archive, directory, seq)
+        if delivered is not None:
+            notice(delivered)
 
 
-def _deliver_newest(archive: Archive, directory: Directory, seq: int) -> None:
+def _deliver_newest(archive: Archive, directory: Directory, seq: int) -> Delivered | None:
     """
     The last segment of a log that has ended in order: it needs no successor, having a trailer.
     """
     content = directory.read(segment_name(seq))
     end = len(content) - TRAILER_BYTES
     if not _is_trailer(bytes(content[end:]), end):
-        return
-    _deliver(archive, directory, seq, end)
+        return None
+    return _deliver(archive, directory, seq, end, None)
 
 
-def _deliver(archive: Archive, directory: Directory, seq: int, prev_end: int) -> None:
+def _deliver(
+    archive: Archive, directory: Directory, seq: int, prev_end: int, after: SegmentHeader | None
+) -> Delivered:
     """
     :param prev_end: where its frames end.
+    :param after: the header of its successor.
     """
     name = segment_name(seq)
     header = _header(directory, seq)
@@ -132,6 +152,14 @@ def _deliver(archive: Archive, directory: Directory, seq: int, prev_end: int) ->
         archive.sync()
     else:
         _put(archive, directory, name, size, new, may_link=size == file_bytes)
+    return Delivered(seq, _entry(directory, name, size, after))
+
+
+def _entry(directory: Directory, name: str, size: int, after: SegmentHeader | None) -> bytes | None:
+    try:
+        return describe(partial(directory.read_part, name), size, after)
+    except OSError:
+        return None
 
 
 def _put(

@@ -199,10 +199,17 @@ def _inflated(body: bytes, size: int, count: int) -> dict[int, bytes] | None:
         if length < _ENTRY.size or at + length > len(content):
             return None
         entry = content[at : at + length]
-        entries[int.from_bytes(entry[_SEQ_AT : _SEQ_AT + 8], "little")] = entry
+        entries[seq_of(entry)] = entry
         at += length
     is_whole = at == len(content) == size and len(entries) == count
     return entries if is_whole else None
+
+
+def seq_of(entry: bytes) -> int:
+    """
+    The sequence number of the segment that an encoded entry is about.
+    """
+    return int.from_bytes(entry[_SEQ_AT : _SEQ_AT + 8], "little")
 
 
 def decode_entry(raw: bytes) -> Entry | None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.archive import Archive
+from beanstalk_twisted.binlog.archive import PART, Archive
 from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
 from beanstalk_twisted.binlog.frames import Buffer
 
@@ -411,6 +411,18 @@ class MemoryArchive(Archive):
 
     def remove(self, name: str) -> None:
         self.files.remove(name)
+
+    def content(self, name: str) -> bytes:
+        self.files.before("content", name)
+        return bytes(self.files.read(name))
+
+    def replace(self, name: str, content: bytes) -> None:
+        part = name + PART
+        file = self.files.open(part) if self.has(part) else self.files.create(part)
+        file.truncate(0)
+        file.write_at(0, [content])
+        file.sync()
+        self.files.rename(part, name)
 
     def sync(self) -> None:
         self.files.sync()

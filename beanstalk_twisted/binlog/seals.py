@@ -106,14 +106,20 @@ def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | N
     frame = frames.decode(raw, 0, len(raw), header.salt)
     if not isinstance(frame, Frame) or not frame.n_rec or frame.end != len(raw):
         return None
+    content = _content(raw, frame)
+    return content and FoundSeal(end, frame.next_lsn, frame.time_ns, content)
+
+
+def _content(raw: bytes, frame: Frame) -> SealIndex | None:
+    """
+    :return: what the last record of a frame says, if it is a SEAL.
+    """
     record = frames.raw_record(raw, frame, frame.n_rec - 1)
     try:
-        content = decode_seal(frames.data_of(raw, frame, record))
+        data = frames.data_of(raw, frame, record)
     except NotUnderstood:
         return None
-    if record[TYPE] != Seal.kind or content is None:
-        return None
-    return FoundSeal(end, frame.next_lsn, frame.time_ns, content)
+    return decode_seal(data) if record[TYPE] == Seal.kind else None
 
 
 def seal_offset(trailer: bytes) -> int | None:

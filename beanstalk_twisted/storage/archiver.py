@@ -19,9 +19,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.archive import Archive
-from beanstalk_twisted.binlog.delivery import Gap, deliver, deliver_rest, gap, store_uuid
+from beanstalk_twisted.binlog.delivery import (
+    Delivered,
+    Gap,
+    deliver,
+    deliver_rest,
+    gap,
+    store_uuid,
+)
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
 from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.manifest_writer import ManifestWriter
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
@@ -54,6 +62,12 @@ REMOTE_REST_S: Final = 20.0
 """
 Seconds after an ordered stop in which the delivery of a further segment to a remote archive is
 begun: the next start delivers the others, and who stops a server waits 90 s at most.
+"""
+
+MANIFEST_SEGMENTS: Final = 64
+"""
+Segments delivered one after the other for which the manifest is written once: a log that is caught
+up with after hours does not write it for each.
 """
 
 
@@ -91,11 +105,14 @@ class Archiver:
         self._clock = environment.reactor
         self._now_ns = environment.clock.now_ns
         self._archived = log.oldest - 1
+        self._manifest: ManifestWriter | None = None
+        self._manifest_trouble = ""
+        self._unwritten = 0
         self._timer: IDelayedCall | None = None
         self._aging = 0
         self._trouble = ""
         self._retry_s = RETRY_S
-        self._is_busy = self._is_open = self._is_stopped = False
+        self._is_busy = self._is_stopped = False
 
     def start(self) -> None:
         """
@@ -116,8 +133,9 @@ class Archiver:
         self._was_opened(None)
 
     def _open(self) -> None:
-        self._archive.open(store_uuid(self._directory, self._log.oldest))
-        self._is_open = True
+        store = store_uuid(self._directory, self._log.oldest)
+        self._archive.open(store)
+        self._manifest = ManifestWriter(self._archive, store)
 
     def _was_opened(self, _: None) -> None:
         self.log.info(
@@ -154,8 +172,12 @@ class Archiver:
         if self._is_stopped or self._trouble:
             return
         self._watch_age()
-        if not self._is_busy and self._archived + 1 < self._log.segment:
+        if self._is_busy:
+            return
+        if self._archived + 1 < self._log.segment and self._unwritten < MANIFEST_SEGMENTS:
             self._deliver_next()
+        else:
+            self._write_manifest()
 
     def stop(self) -> None:
         """
@@ -170,18 +192,26 @@ class Archiver:
 
         :return: fires when that is done, or has failed, which is left to the next start.
         """
-        ended = self._io.run(self._deliver_rest)
-        self._io.stop()
-        return ended.addErrback(self._report, "It is archived at the next start.")
-
-    def _deliver_rest(self) -> None:
         last_ns = self._now_ns() + int(REMOTE_REST_S * NS)
-        if not self._is_open:
+
+        def goes_on() -> bool:
+            return not self._archive.is_remote or self._now_ns() < last_ns
+
+        rest = self._io.run(lambda: self._deliver_rest(goes_on))
+        rest.addErrback(self._report, "It is archived at the next start.")
+        ended = self._io.run(lambda: self._write_last_manifest(goes_on))
+        self._io.stop()
+        return ended.addErrback(self._report_manifest)
+
+    def _deliver_rest(self, goes_on: Callable[[], bool]) -> None:
+        if self._manifest is None:
             self._open()
-        deliver_rest(
-            self._archive, self._directory, self._archived + 1,
-            lambda: not self._archive.is_remote or self._now_ns() < last_ns,
-        )  # fmt: skip
+        first = self._archived + 1
+        deliver_rest(self._archive, self._directory, first, goes_on, self._note)
+
+    def _write_last_manifest(self, goes_on: Callable[[], bool]) -> None:
+        if self._manifest is not None and goes_on():
+            self._manifest.write()
 
     # One thing at a time, until it is done.
 
@@ -243,16 +273,60 @@ class Archiver:
     def _deliver_next(self) -> None:
         seq, durable_lsn = self._archived + 1, self._log.durable_lsn
         work = partial(deliver, self._archive, self._directory, seq, durable_lsn)
-        self._run(work, partial(self._was_delivered, seq, durable_lsn))
+        self._run(work, partial(self._was_delivered, durable_lsn))
 
-    def _was_delivered(self, seq: int, durable_lsn: int, is_delivered: bool) -> None:
-        if is_delivered:
-            self._archived = seq
+    def _was_delivered(self, durable_lsn: int, delivered: Delivered | None) -> None:
+        if delivered is not None:
+            self._archived = delivered.seq
+            self._note(delivered)
             self._compact()
             self._consider()
         elif self._log.durable_lsn > durable_lsn:
             # Its successor may have become durable meanwhile; else the disk will call.
             self._consider()
+        else:
+            self._write_manifest()
+
+    # Its manifest: nothing waits for it.
+
+    def _note(self, delivered: Delivered) -> None:
+        self._unwritten += 1
+        if self._manifest is not None and delivered.entry is not None:
+            self._manifest.note(delivered.entry)
+
+    def _write_manifest(self) -> None:
+        """
+        Write it, if segments were delivered since that was last tried.
+        """
+        if self._manifest is None or not self._unwritten or self._is_stopped:
+            return
+        self._unwritten = 0
+        self._is_busy = True
+        writing = self._io.run(self._manifest.write)
+        writing.addCallbacks(self._has_written_manifest, self._report_manifest)
+        writing.addBoth(self._go_on)
+
+    def _has_written_manifest(self, _: None) -> None:
+        self._manifest_trouble = ""
+
+    @fail_stop
+    def _go_on(self, _: None) -> None:
+        self._is_busy = False
+        self._consider()
+
+    def _report_manifest(self, failure: Failure) -> None:
+        """
+        A reason is told once, however often it is met.
+        """
+        problem = failure.value
+        said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        if said != self._manifest_trouble:
+            self._manifest_trouble = said
+            self.log.warn(
+                "archive {path}: its manifest was not written: {error}; nothing was lost: readers "
+                "open each segment that it lacks. It is tried again behind the next segment.",
+                event="archive-manifest-failed", path=self._archive.path, error=said,
+            )  # fmt: skip
 
     # Age.
 

@@ -6,15 +6,33 @@ read back and compared, and only then renamed, which in a bucket is a copy withi
 """
 
 import errno
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final, TypeVar
 
-from beanstalk_twisted.binlog.archive import CHUNK_BYTES, Archive, RealArchive
+from beanstalk_twisted.binlog.archive import Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.object_storage.arrow import open_store
 from beanstalk_twisted.object_storage.store import BadUrl, Store, is_url, join, shown
+
+T = TypeVar("T")
+
+CHUNK_BYTES: Final = 8 << 20
+"""Written, read back and compared at once: 8 requests for a segment, each may take long."""
+
+PAUSES_S: Final = (0.5, 1.0, 2.0)
+"""
+Seconds before a request that was refused is made again: a store that refuses every third one still
+takes a segment, for which it is asked some 20 times.
+"""
+
+QUICK_S: Final = 5.0
+"""
+Seconds after which a refused request is not made again at once: the store hangs, and who stops a
+server waits for it.
+"""
 
 
 def archive_at(place: str) -> Archive:
@@ -33,11 +51,17 @@ class ObjectArchive(Archive):
 
     is_remote: ClassVar[bool] = True
 
-    def __init__(self, url: str, connect: Callable[[], Store]) -> None:
+    def __init__(
+        self, url: str, connect: Callable[[], Store],
+        sleep: Callable[[float], None] = time.sleep, now_s: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         """
         :param url: as it may be shown.
         :param connect: opens the store; called until it has once returned.
+        :param sleep: waits so many seconds; all methods may block.
         """
+        self._sleep = sleep
+        self._now_s = now_s
         self.path = self._root = url
         self._connect = connect
         self._store: Store | None = None
@@ -61,32 +85,54 @@ class ObjectArchive(Archive):
             self._store = self._connect()
         return self._store
 
+    def _tried(self, request: Callable[[], T]) -> T:
+        """
+        Make a request, again if it is refused quickly.
+        """
+        for pause_s in PAUSES_S:
+            begun_s = self._now_s()
+            try:
+                return request()
+            except (FileNotFoundError, FileExistsError):
+                raise
+            except OSError:
+                if self._now_s() - begun_s > QUICK_S:
+                    raise
+                self._sleep(pause_s)
+        return request()
+
     def open(self, store_uuid: bytes) -> None:
         """
         A folder needs no making; that there is something to write into is seen here.
         """
-        self._there.check()
+        self._tried(lambda: self._there.check())
         self._folder = store_uuid.hex()
         self.path = join(self._root, self._folder)
 
     def _name(self, name: str) -> str:
         return join(self._folder, name)
 
+    def _size(self, name: str) -> int:
+        return self._tried(lambda: self._there.size(self._name(name)))
+
+    def _read(self, name: str, start: int, end: int) -> bytes:
+        return self._tried(lambda: self._there.read(self._name(name), start, end))
+
     def names(self) -> list[str]:
-        return [entry.name for entry in self._there.entries(self._folder)]
+        return [entry.name for entry in self._tried(lambda: self._there.entries(self._folder))]
 
     def has(self, name: str) -> bool:
         try:
-            self._there.size(self._name(name))
+            self._size(name)
         except FileNotFoundError:
             return False
         return True
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
-        if self._there.size(self._name(name)) != size:
+        if self._size(name) != size:
             return False
         return all(
-            self._there.read(self._name(name), at, at + len(chunk)) == chunk
+            self._read(name, at, at + len(chunk)) == chunk
             for at, chunk in _chunks(source, source_name, size)
         )
 
@@ -100,8 +146,12 @@ class ObjectArchive(Archive):
         """
         What was written is read back: a store that says it has it may have something else.
         """
-        chunks = (chunk for _, chunk in _chunks(source, source_name, size))
-        self._there.write(self._name(name), chunks)
+
+        def write() -> None:
+            chunks = (chunk for _, chunk in _chunks(source, source_name, size))
+            self._there.write(self._name(name), chunks)
+
+        self._tried(write)
         if not self.holds(name, source, source_name, size):
             raise OSError(errno.EIO, "what was uploaded reads back as other bytes", name)
 
@@ -111,10 +161,16 @@ class ObjectArchive(Archive):
         """
         if self.has(new):
             raise FileExistsError(errno.EEXIST, "there is one of this name", self._name(new))
-        self._there.move(self._name(old), self._name(new))
+        self._tried(lambda: self._there.move(self._name(old), self._name(new)))
 
     def remove(self, name: str) -> None:
-        self._there.remove(self._name(name))
+        self._tried(lambda: self._there.remove(self._name(name)))
+
+    def content(self, name: str) -> bytes:
+        return self._read(name, 0, self._size(name))
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._tried(lambda: self._there.write(self._name(name), [content]))
 
     def sync(self) -> None:
         """

@@ -4,15 +4,18 @@ Opening logs for a command, which tells what of them is not read.
 
 import os
 import shlex
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.format import segment_name
-from binlog_tools.cli.exits import DAMAGED, TORN, warn
+from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, TORN, fail, warn
 from binlog_tools.console.output import progress
 from binlog_tools.inspect.dumping import Gap
 from binlog_tools.logs import loading, opening
+from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.loading import Loaded
+from binlog_tools.logs.moments import PastSource
 from binlog_tools.logs.sources import Source, parse_archived_name
 
 MOST_NAMED: Final = 5
@@ -36,6 +39,29 @@ def open_source(path: str) -> Source:
     found = opening.open_source(path)
     _tell_left_out(found)
     return found
+
+
+def open_source_at(path: str, point: Point | None) -> Source:
+    """
+    The same as it was at a point; None: as it is.
+    """
+    source = open_source(path)
+    return source if point is None else past(source, point)
+
+
+def past(source: Source, point: Point) -> PastSource:
+    """
+    A log as it was at a point.
+
+    :raise OSError: it has no such point, or lacks a segment that it takes.
+    """
+    if END.time_ns != point.time_ns > time.time_ns():
+        fail(
+            CANNOT_READ,
+            f"{source.path}: that is in the future; nothing was written. For the log as it is "
+            f"leave --as-of out",
+        )
+    return PastSource(source, point)
 
 
 def load(source: Source) -> Loaded:

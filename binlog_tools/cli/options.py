@@ -19,6 +19,7 @@ from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.parameters import Parsed as Parsed
 from binlog_tools.logs import outputs, quantities
+from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.outputs import STDOUT as STDOUT
 from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
 from binlog_tools.logs.selection import (
@@ -34,12 +35,26 @@ from binlog_tools.logs.selection import (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _point(text: str) -> Point:
+    """
+    A number alone is an LSN; anything else is a time.
+    """
+    if text.isdigit():
+        return Point(lsn=int(text))
+    try:
+        return Point(time_ns=quantities.parse_time(text, time.time_ns()))
+    except ValueError as problem:
+        why = str(problem).replace("or seconds since the epoch", "@ and seconds since the epoch")
+        raise ValueError(f"{why}, or an LSN") from None
+
+
 TIME: Final = Parsed("time", lambda text: quantities.parse_time(text, time.time_ns()))
 DURATION: Final = Parsed("duration", quantities.parse_duration)
 SIZE: Final = Parsed("size", quantities.parse_size)
 IDS: Final = Parsed("ids", quantities.parse_numbers)
 LSNS: Final = Parsed("a..b", quantities.parse_lsns)
 TAG: Final = Parsed("tag", parse_tag)
+POINT: Final = Parsed("time|lsn", _point)
 TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"))
 
 
@@ -60,12 +75,11 @@ class LogPath(click.Path):
 
 LOG: Final = LogPath(exists=True)
 LOG_DIRECTORY: Final = LogPath(exists=True, file_okay=False)
-BACKUP_FILE: Final = click.Path(exists=True)
 V7_DIRECTORY: Final = click.Path(exists=True, file_okay=False)
 NEW_DIRECTORY: Final = click.Path(dir_okay=True, file_okay=False)
 OUTPUT_FILE: Final = click.Path(dir_okay=False)
 
-READ: Final = (LOG, LOG_DIRECTORY, BACKUP_FILE, V7_DIRECTORY)
+READ: Final = (LOG, LOG_DIRECTORY, V7_DIRECTORY)
 """The types of arguments that a command reads."""
 _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
@@ -99,6 +113,11 @@ class Command(click.Command):
 logs = click.argument("paths", metavar="LOG...", nargs=-1, required=True, type=LOG)
 log = click.argument("path", metavar="LOG", type=LOG)
 as_json = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+as_of = click.option(
+    "--as-of", "point", type=POINT,
+    help="As it was at this time, 2026-01-31T12:00Z, -2h or @SECONDS; or, a number, behind this "
+         "LSN.",
+)  # fmt: skip
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
 job_option = click.option(
     "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9,20-29 or 201-."

@@ -309,7 +309,7 @@ def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
             later.since_ns = opened.header.created_ns
         live.tubes.update(names_ahead(opened))
         for frame in sound_frames(opened):
-            count = _count_at(frame, point)
+            count = records_before(frame, point)
             if count:
                 live.take(opened.buffer, frame, opened.seq, count)
             if count < frame.n_rec:
@@ -319,7 +319,7 @@ def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
     return Snapshot(live, unknown, first_lsn, later.since_ns)
 
 
-def _count_at(frame: Frame, point: Point) -> int:
+def records_before(frame: Frame, point: Point) -> int:
     """
     How many records of a frame lie before a point.
     """

@@ -80,7 +80,7 @@ def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
     origin = OriginSource.of(loaded.survey)
     yield {
         "v": VERSION, "kind": "log", **origin._asdict(),
-        "next_job_id": loaded.survey.small.next_job_id,
+        "next_job_id": loaded.floors.next_job_id,
         "time": format_time_exactly(loaded.now_ns),
     }  # fmt: skip
     for pause in loaded.pauses():

@@ -91,7 +91,7 @@ def rewrite(
     origin = Origin(tool, [OriginSource.of(loaded.survey)])
     dropped = 0
     with NewLog(
-        output, origin, floors=Floors.of(loaded.survey), pauses=loaded.pauses(),
+        output, origin, floors=loaded.floors, pauses=loaded.pauses(),
         policies=loaded.policies(), segment_bytes=segment_bytes,
     ) as log:  # fmt: skip
         for job in loaded.jobs():

@@ -12,14 +12,16 @@ from tests.binlog.scribe import Files
 
 def check_archive(archived: Files, live: Files) -> Fields:
     """
-    Every file with a final name is a whole segment, there is no gap, and what archive and log both
-    have is the same.
+    Every file with a final name is a whole segment, there is no gap, what archive and log both
+    have is the same, and what the manifest says of segments is true.
 
     :param archived: the files of one store.
     :return: all of it, read as one log.
     """
     final = {name: content for name, content in archived.items() if name.endswith(".tql")}
-    assert all(name.endswith(".tql.part") for name in archived.keys() - final.keys())
+    others = archived.keys() - final.keys() - set(MANIFESTS)
+    assert all(name.endswith((".tql.part", ".tqm.part")) for name in others)
+    check_manifest(archived)
     segments = {name: independent_reader.read_segment(content) for name, content in final.items()}
     whole = {name: content for name, content in live.items() if name.endswith(".tql")}
     for name, content in final.items():
@@ -36,6 +38,32 @@ def check_archive(archived: Files, live: Files) -> Fields:
     lsns = [record["lsn"] for record in log["records"]]
     assert lsns == list(range(1, len(lsns) + 1))
     return log
+
+
+MANIFESTS = ("manifest.tqm", "manifest-recent.tqm")
+
+
+def check_manifest(archived: Files) -> list[int]:
+    """
+    What the manifest says of each segment that is there is true.
+
+    :param archived: the files of one store; a manifest of which the end is missing is none yet.
+    :return: the segments that it speaks of.
+    """
+    spoken = set()
+    for raw in filter(None, map(archived.get, MANIFESTS)):
+        if len(raw) < 64 or len(raw) < 64 + int.from_bytes(raw[32:40], "little"):
+            continue
+        for entry in independent_reader.read_manifest(raw):
+            header = entry["header"]
+            content = archived[f"{header['seq']:020d}-{header['first_lsn']:020d}.tql"]
+            segment = independent_reader.read_segment(content)
+            assert segment and entry["size"] == len(content) and entry["end"] == segment["end"]
+            lsns = [(frame["base_lsn"], frame["n_rec"]) for frame in segment["frames"]]
+            assert entry["next_lsn"] == (sum(lsns[-1]) if lsns else header["first_lsn"])
+            assert bool(entry["seal"]) == bool(segment["trailer"])
+            spoken.add(header["seq"])
+    return sorted(spoken)
 
 
 def sequence_numbers(archived: Files) -> list[int]:

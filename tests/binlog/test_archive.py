@@ -63,7 +63,9 @@ def place(kind: str, path: Path) -> Place:
     if kind == "memory":
         return Place(MemoryArchive(), MemoryDirectory())
     if kind == "objects":
-        return Place(ObjectArchive("memory://objects", MemoryStore), MemoryDirectory())
+        return Place(
+            ObjectArchive("memory://objects", MemoryStore, lambda seconds: None), MemoryDirectory()
+        )
     for folder in ("log", "archive"):
         (path / folder).mkdir()
     return Place(RealArchive(str(path / "archive")), RealDirectory(str(path / "log")))
@@ -221,6 +223,13 @@ def test_a_removed_file_is_gone_and_its_source_is_not(there: Place) -> None:
     assert bytes(there.directory.read("a")) == b"abcdef"
 
 
+def test_a_file_is_put_in_the_place_of_another(there: Place) -> None:
+    for content in (b"first", b"", b"x" * (CHUNK_BYTES + 1), b"last"):
+        there.archive.replace("m", content)
+        assert (there.archive.content("m"), there.archived("m")) == (content, content)
+    assert there.archive.names() == ["m"]
+
+
 Action = Callable[[Place], object]
 
 
@@ -231,8 +240,9 @@ Action = Callable[[Place], object]
         lambda there: there.archive.holds("none", there.directory, "a", 1),
         lambda there: there.archive.rename("none", "x"),
         lambda there: there.archive.remove("none"),
+        lambda there: there.archive.content("none"),
     ],
-    ids=["copy", "holds", "rename", "remove"],
+    ids=["copy", "holds", "rename", "remove", "content"],
 )
 def test_a_file_that_is_not_there_is_an_error(there: Place, action: Action) -> None:
     with pytest.raises(FileNotFoundError):
@@ -270,10 +280,13 @@ def test_each_changing_operation_can_fail() -> None:
     archive.rename("y.part", "y")
     archive.remove("x")
     archive.sync()
+    archive.replace("m", b"abc")
+    archive.content("m")
     assert seen == [
         ("open", UUID.hex()), ("link", "x"), ("create", "y.part"), ("truncate", "y.part"),
         ("write", "y.part"), ("sync", "y.part"), ("rename", "y"), ("remove", "x"),
-        ("sync directory", ""),
+        ("sync directory", ""), ("create", "m.part"), ("truncate", "m.part"), ("write", "m.part"),
+        ("sync", "m.part"), ("rename", "m"), ("content", "m"),
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,18 +16,24 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, execute
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.object_storage.memory import MemoryStore
-from beanstalk_twisted.storage.archiver import MAX_RETRY_S, REMOTE_REST_S, RETRY_S
+from beanstalk_twisted.storage.archiver import (
+    MANIFEST_SEGMENTS,
+    MAX_RETRY_S,
+    REMOTE_REST_S,
+    RETRY_S,
+)
 from beanstalk_twisted.storage.group_commit import ALWAYS, IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
-from beanstalk_twisted.storage.object_archive import ObjectArchive
+from beanstalk_twisted.storage.object_archive import QUICK_S, ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
-from tests.binlog.archived import check_archive, sequence_numbers
+from tests.binlog.archived import check_archive, check_manifest, sequence_numbers
 from tests.binlog.independent_reader import Fields
 from tests.binlog.scribe import Files, files_of, segments_of
 from tests.held_io import HeldIo
@@ -86,7 +93,17 @@ class Archived:
             self.delete(self.put())
 
     def archived(self) -> Files:
-        return files_of(self.archive.files)
+        """
+        What is there, but for the manifest.
+        """
+        files = files_of(self.archive.files)
+        return {name: content for name, content in files.items() if ".tqm" not in name}
+
+    def in_manifest(self) -> list[int]:
+        """
+        The segments that the manifest speaks of, truly.
+        """
+        return check_manifest(files_of(self.archive.files))
 
     def archived_seqs(self) -> list[int]:
         return sequence_numbers(self.archived())
@@ -101,7 +118,7 @@ class Archived:
         """
         All that was ever written is in the archive or in the log.
         """
-        return check_archive(self.archived(), files_of(self.directory))
+        return check_archive(files_of(self.archive.files), files_of(self.directory))
 
     def restart_after_kill(self) -> None:
         """
@@ -759,6 +776,89 @@ def kill_both(run: Archived) -> None:
     run.client = run.server.connect()
 
 
+# The manifest.
+
+
+def test_the_manifest_speaks_of_every_segment_that_is_archived() -> None:
+    run = Archived()
+    while run.newest() < 4:
+        run.put()
+    assert run.in_manifest() == run.archived_seqs() == [1, 2, 3]
+    run.server.stop()
+    assert run.in_manifest() == run.archived_seqs() == [1, 2, 3, 4]
+    run.restart_after_kill()
+    run.put(30)
+    assert run.in_manifest() == run.archived_seqs()
+
+
+def test_a_manifest_that_cannot_be_written_holds_up_nothing_and_is_told_once() -> None:
+    run = Archived()
+
+    def fault(operation: str, name: str) -> None:
+        if ".tqm" in name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    with said() as lines:
+        run.archive.fault = fault
+        run.pass_through(100)
+        assert run.archived_seqs() == list(range(1, run.newest()))
+        assert run.in_manifest() == []
+        run.archive.fault = works
+        run.pass_through(20)
+    assert run.in_manifest() == run.archived_seqs()
+    path = f"(archive)/{next(iter(run.archive.folders))}"
+    assert lines == [
+        f"archive {path}: its manifest was not written: No space left on device; nothing was lost: "
+        f"readers open each segment that it lacks. It is tried again behind the next segment."
+    ]
+
+
+def test_nothing_is_trimmed_later_for_a_manifest_that_hangs() -> None:
+    slow = SlowArchive()
+    run = Archived(io=slow)
+    run.put(20)
+    while run.archived_seqs() != list(range(1, run.newest())):
+        slow.io.step()
+    assert run.in_manifest() == []
+    while slow.io:
+        slow.io.step()
+    assert run.in_manifest() == run.archived_seqs()
+
+
+def test_a_log_that_is_caught_up_with_writes_the_manifest_once_for_many_segments() -> None:
+    run = Archived()
+    run.archive.fault = breaks()
+    run.put(40)
+    names: list[str] = []
+
+    def fault(operation: str, name: str) -> None:
+        if operation == "rename":
+            names.append(name)
+
+    run.archive.fault = fault
+    run.server.advance(MAX_RETRY_S)
+    assert run.archived_seqs() == list(range(1, run.newest())) and run.newest() > 3
+    assert names == ["manifest-recent.tqm"]
+
+
+@pytest.mark.exhaustive
+def test_a_long_log_that_is_caught_up_with_writes_it_after_every_sixty_four() -> None:
+    slow = SlowArchive()
+    run = Archived(io=slow)
+    run.put(2 * MANIFEST_SEGMENTS + 10, b"x" * 7000)
+    names: list[str] = []
+
+    def fault(operation: str, name: str) -> None:
+        if operation == "rename":
+            names.append(name)
+
+    run.archive.fault = fault
+    while slow.io:
+        slow.io.step()
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    assert run.newest() // MANIFEST_SEGMENTS == 2 and names == ["manifest-recent.tqm"] * 3
+
+
 # In object storage.
 
 
@@ -774,7 +874,7 @@ class Remote:
         self.store = MemoryStore("s3://b")
         if is_away:
             self.store.fault = self.away
-        self.archive = ObjectArchive("s3://b", lambda: self.store)
+        self.archive = ObjectArchive("s3://b", lambda: self.store, sleep=lambda seconds: None)
         self.server = MemoryServer(
             directory=MemoryDirectory(), segment_bytes=SEGMENT_BYTES, archive=self.archive, io=io,
         )  # fmt: skip
@@ -804,13 +904,24 @@ class Remote:
         assert figures is not None
         return figures.unarchived
 
+    def files(self) -> Files:
+        return {name.partition("/")[2]: body for name, body in self.store.objects.items()}
+
+    def segments(self) -> list[str]:
+        return sorted(name for name in self.files() if name.endswith(".tql"))
+
+    def in_manifest(self) -> list[int]:
+        """
+        The segments that the manifest speaks of, truly.
+        """
+        return check_manifest(self.files())
+
     def check_archive(self) -> None:
         """
         Each object is complete, and they are all that there is.
         """
-        files = {name.partition("/")[2]: body for name, body in self.store.objects.items()}
         assert self.server.directory is not None
-        check_archive(files, files_of(self.server.directory))
+        check_archive(self.files(), files_of(self.server.directory))
 
 
 def test_every_finished_segment_gets_into_object_storage() -> None:
@@ -818,8 +929,8 @@ def test_every_finished_segment_gets_into_object_storage() -> None:
     run.pass_through(100)
     assert run.lacks == (0, 0)
     run.server.stop()
-    names = sorted(run.store.objects)
-    assert len(names) > 5 and all(name.endswith(".tql") for name in names)
+    assert len(run.segments()) > 5
+    assert run.in_manifest() == list(range(1, len(run.segments()) + 1))
     run.check_archive()
 
 
@@ -854,7 +965,7 @@ def test_a_server_stops_without_its_store_and_the_next_one_delivers() -> None:
         directory=run.server.directory, segment_bytes=SEGMENT_BYTES, archive=run.archive
     )
     again.stop()
-    assert len(run.store.objects) > 5
+    assert len(run.segments()) > 5
     run.check_archive()
 
 
@@ -877,6 +988,89 @@ def test_whatever_fails_in_a_store_no_part_of_a_segment_has_a_final_name(nth: in
     run.check_archive()
 
 
+class LateIo(InlineIo):
+    """
+    Takes a while for each piece of work, on the clock of the test.
+
+    :ivar seconds: how long the work that is being done takes.
+    """
+
+    def __init__(self) -> None:
+        self.later: Callable[..., object] | None = None
+        self.seconds = 0.0
+
+    def run(self, work: Callable[[], Any]) -> Deferred[Any]:
+        self.seconds = 0.0
+        done, result = execute(work), Deferred[Any]()
+        if self.later is None:
+            return done
+        self.later(self.seconds, done.addBoth, result.callback)
+        return result
+
+
+LATENCY_S = 0.2
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_slow_store_that_refuses_every_third_request_is_caught_up_with(seed: int) -> None:
+    """
+    Clients have their replies meanwhile as if it were not there.
+    """
+    late = LateIo()
+    ios = [InlineIo(), late]
+    run = Remote(io=lambda: ios.pop(0))
+    late.later = run.server.clock.callLater
+    chance = random.Random(seed)
+    refused = 0
+
+    def fault(operation: str, name: str) -> None:
+        nonlocal refused
+        late.seconds += LATENCY_S
+        if chance.random() < 0.3:
+            refused += 1
+            raise AWAY
+
+    run.store.fault = fault
+    run.pass_through(100)
+    behind = (run.lacks or (0, 0))[0]
+    run.server.advance(600)
+    assert behind > 3 and refused > 20
+    assert run.lacks == (0, 0)
+    run.check_archive()
+
+
+def test_a_store_that_is_away_for_an_hour_is_caught_up_with() -> None:
+    run = Remote()
+    run.pass_through(30)
+    before = run.segments()
+    run.store.fault = run.away
+    for _ in range(6):
+        run.server.advance(600)
+        run.pass_through(20)
+    assert run.segments() == before and (run.lacks or (0, 0))[0] > 5
+    run.store.fault = works
+    run.server.advance(MAX_RETRY_S)
+    assert run.lacks == (0, 0)
+    run.check_archive()
+    assert run.in_manifest() == list(range(1, len(run.segments()) + 1))
+
+
+def test_what_a_slow_request_was_refused_is_not_asked_again_at_once() -> None:
+    store, now_s, asked = MemoryStore("s3://b"), [0.0], []
+
+    def fault(operation: str, name: str) -> None:
+        asked.append(operation)
+        now_s[0] += QUICK_S + (len(asked) > 1)
+        raise AWAY
+
+    store.fault = fault
+    archive = ObjectArchive("s3://b", lambda: store, lambda seconds: None, lambda: now_s[0])
+    with pytest.raises(OSError, match="NETWORK_CONNECTION"):
+        archive.names()
+    assert len(asked) == 2
+
+
 def test_an_ordered_stop_gives_a_slow_store_its_time_and_no_more() -> None:
     run = Remote(is_away=True)
     run.pass_through(100)
@@ -887,5 +1081,5 @@ def test_an_ordered_stop_gives_a_slow_store_its_time_and_no_more() -> None:
 
     run.store.fault = slow
     run.server.stop()
-    assert len(run.store.objects) == 3
+    assert len(run.segments()) == 3
     run.check_archive()

@@ -28,7 +28,7 @@ from binlog_tools.inspect.listing import Event, JobHistory, PastJobs, fields_of_
 from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.outputs import STDOUT, opened
-from binlog_tools.logs.quantities import format_duration, format_size, parse_time
+from binlog_tools.logs.quantities import format_duration, format_size
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob
 
@@ -45,28 +45,12 @@ Listed = tuple[StoredJob, int]
 """A job, and the size of its body, which may not be there."""
 
 
-def _point(text: str) -> Point:
-    """
-    A number alone is an LSN; anything else is a time.
-    """
-    if text.isdigit():
-        return Point(lsn=int(text))
-    try:
-        return Point(time_ns=parse_time(text, time.time_ns()))
-    except ValueError as problem:
-        why = str(problem).replace("or seconds since the epoch", "@ and seconds since the epoch")
-        raise ValueError(f"{why}, or an LSN") from None
-
-
-POINT: Final = options.Parsed("time|lsn", _point)
-
-
 @click.command("jobs", cls=options.Command)
 @options.log
 @options.of_jobs
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="Stop after so many jobs.")
 @options.bodies("none", "Show bodies, and how.")
-@click.option("--as-of", "point", type=POINT, help="As it was at this time, or behind this LSN.")
+@options.as_of
 @click.option("--explain", "explained", type=click.IntRange(min=1), metavar="ID",
               help="Tell all that happened to a job.")  # fmt: skip
 @click.option(

@@ -12,10 +12,11 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
 from binlog_tools.cli.making import tell, warn_if_running
-from binlog_tools.cli.opening import load, open_source
+from binlog_tools.cli.opening import load, open_source, open_source_at
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.dumping import state_name
+from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.rewrite.dropping import drop_in_place
 from binlog_tools.rewrite.rewriting import ANY_AGE, Ages, Choice, rewrite
@@ -31,12 +32,13 @@ from binlog_tools.rewrite.rewriting import ANY_AGE, Ages, Choice, rewrite
 @options.output_directory()
 @click.option("--in-place", is_flag=True, help="Delete the jobs where they are; no server may run.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only list the jobs that would go.")
+@options.as_of
 @options.segment_size
 @options.as_json  # fmt: skip
 def command(
     path: str, drops: bool, keeps: bool, older_than: int | None, younger_than: int | None,
-    output: str | None, in_place: bool, dry_run: bool, segment_bytes: int, is_json: bool,
-    **chosen: Any,
+    output: str | None, in_place: bool, dry_run: bool, point: Point | None, segment_bytes: int,
+    is_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
     """
     Drop or keep jobs by tube, id, state and age: into a new log, or where they are.
@@ -59,14 +61,16 @@ def command(
                     "and --drop or --keep")  # fmt: skip
     if sum((output is not None, in_place, dry_run)) != 1:
         fail(USAGE, "say where to: -o DIR, --in-place or --dry-run")
+    if in_place and point is not None:
+        fail(USAGE, "--in-place changes the log as it is: it does not go with --as-of.")
     choice = Choice(options.selection(**chosen), ages, keeps)
     shown = Output(is_json)
     if in_place:
         _in_place(shown, path, choice)
         return
-    if output is not None:
+    if output is not None and point is None:
         warn_if_running(path)
-    loaded = load(open_source(path))
+    loaded = load(open_source_at(path, point))
     if dry_run:
         _list(shown, loaded, choice)
         return

@@ -13,11 +13,12 @@ from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
 from binlog_tools.cli.making import tell_unusable
-from binlog_tools.cli.opening import open_source
+from binlog_tools.cli.opening import open_source_at
 from binlog_tools.client import announced
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
+from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources
 from binlog_tools.rewrite.put_plans import MARKS, Plan, plan
@@ -37,6 +38,7 @@ ADDRESS = options.Parsed("server", Address.parse)
     help=f"The server: {FORMS}; without a port, 11300.",
 )
 @options.of_jobs
+@options.as_of
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
 @click.option(
     "--journal",
@@ -55,7 +57,7 @@ ADDRESS = options.Parsed("server", Address.parse)
 @options.as_json  # fmt: skip
 def command(
     path: str, address: Address, rate: float | None, journal_path: str | None,
-    uncertain: str, is_json: bool, **chosen: Any,
+    uncertain: str, point: Point | None, is_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
     """
     Put the jobs of a log into a running server, ours or beanstalkd.
@@ -72,7 +74,7 @@ def command(
       binlog-inspect replay /backup/bs-2026-01-31 --to queue.example:11300 --tube mail --rate 500
     """
     address = address.showing(lambda: token_of(None, os.environ))
-    source = open_source(path)
+    source = open_source_at(path, point)
     selection = options.selection(**chosen)
     default = f"binlog-replay-{address.host}-{address.port}.journal".replace(os.sep, "_")
     journal_path = journal_path or default

@@ -2,29 +2,87 @@
 ``binlog-inspect restore``.
 """
 
+import os
+
 import click
 
+from beanstalk_twisted.binlog.format import SEGMENT_MAGIC
+from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.cli import options
-from binlog_tools.cli.rewrite.backup import tell
+from binlog_tools.cli.exits import USAGE, fail, warn
+from binlog_tools.cli.making import tell
+from binlog_tools.cli.opening import load, open_sources, past
+from binlog_tools.cli.rewrite import backup
 from binlog_tools.console.output import Output, progress
+from binlog_tools.logs.live_set import END, Point
+from binlog_tools.logs.quantities import format_time_exactly
+from binlog_tools.logs.sources import parse_archived_name
+from binlog_tools.logs.uniting import united
 from binlog_tools.rewrite.backing_up import restore
+from binlog_tools.rewrite.rewriting import rewrite
 
 
 @click.command("restore", cls=options.Command)
-@click.argument("path", metavar="FILE", type=options.BACKUP_FILE)
+@click.argument("paths", metavar="SOURCE...", nargs=-1, required=True, type=options.LOG)
 @options.output_directory(required=True)
+@options.as_of
+@options.segment_size
 @options.as_json
-def command(path: str, output: str, is_json: bool) -> None:
+def command(
+    paths: tuple[str, ...], output: str, point: Point | None, segment_bytes: int, is_json: bool
+) -> None:
     """
-    Make a log of a back-up that `backup` has written, and check it.
+    Make a log of an archive, also as it was at a moment; or of a back-up.
 
-    Start a server on it, or put it in the place of a log while no server runs.  It is the same
-    store as the log was: it needs another archive, as ids and LSNs are given again.
+    SOURCE is an archive or the folder of a store in it, a URL of one, or the directory of a server;
+    name archive and directory, since the segment in use is in no archive.  They are only read.  The
+    new log has the jobs, pauses, policies and remembered keys that the server had at that moment,
+    or has at the end; reserved jobs are ready.  It is another store, and no id is given twice: a
+    server that starts on it may use the same archive.
+
+    A back-up, a file that `backup` has written, becomes the log that it was, checked: the same
+    store, which needs another archive, as ids and LSNs are given again.
 
     \b
-    Example:
+    Examples:
+      binlog-inspect restore /backup/bs-archive /var/lib/bs -o /var/lib/bs-restored
+      binlog-inspect restore s3://bucket/queues -o /var/lib/bs-then --as-of 2026-01-31T12:00Z
       binlog-inspect restore /backup/bs.tar -o /var/lib/bs-restored
     """
-    with progress(f"reading {path}") as report:
-        backup = restore(path, output, report)
-    tell(Output(is_json), output, backup, "restored")
+    backups = [path for path in paths if _is_backup(path)]
+    shown = Output(is_json)
+    if backups and (len(paths) > 1 or point is not None):
+        fail(
+            USAGE,
+            f"{backups[0]}: a back-up holds one moment: name it alone, without --as-of; nothing "
+            f"was written. For an earlier moment name the archive",
+        )
+    if backups:
+        with progress(f"reading {paths[0]}") as report:
+            found = restore(paths[0], output, report)
+        backup.tell(shown, output, found, "restored")
+        return
+    source = past(united(open_sources(paths)), point or END)
+    loaded = load(source)
+    if source.is_archive and not loaded.survey.small.is_clean:
+        warn(
+            f"{source.path}: it ends with LSN {source.floors.last_lsn}, and the server went on; "
+            f"what it did later is in its directory: name that too, if it is still there"
+        )
+    written = rewrite(loaded, output, "restore", segment_bytes=segment_bytes).written
+    then = {"as_of_lsn": loaded.last_lsn, "as_of": format_time_exactly(loaded.survey.small.time_ns)}
+    tell(shown, written, **then)
+    if shown.is_terminal and not is_json:
+        shown.line(f"as of LSN {then['as_of_lsn']}, {then['as_of']}")
+    elif not is_json:
+        shown.row(("as-of", *then.values()))
+
+
+def _is_backup(path: str) -> bool:
+    """
+    Whether this is a file, and none of a segment.
+    """
+    if is_url(path) or not os.path.isfile(path) or parse_archived_name(os.path.basename(path)):
+        return False
+    with open(path, "rb") as file:
+        return not path.endswith(".tql") and file.read(len(SEGMENT_MAGIC)) != SEGMENT_MAGIC

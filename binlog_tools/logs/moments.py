@@ -1,0 +1,271 @@
+"""
+A log as it was at an earlier moment: the segments that were needed then, and of the last one the
+frames up to that moment.  Whatever reads logs reads it as if no more had been written.
+"""
+
+import errno
+import shlex
+import zlib
+from typing import Final
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    MADE_BY_TOOL,
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    U32,
+    SegmentHeader,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
+from beanstalk_twisted.binlog.reading.small_state import SmallState
+from beanstalk_twisted.binlog.records import NotUnderstood
+from binlog_tools.logs.live_set import END, Point, records_before
+from binlog_tools.logs.new_log import Floors
+from binlog_tools.logs.quantities import format_time_exactly
+from binlog_tools.logs.sources import NoLog, Source
+
+TRIM_SEQ_AT: Final = 48
+"""Where in a header its trim_seq stands."""
+
+NOTHING_WRITTEN: Final = "nothing was written"
+
+
+class PastSource(Source):
+    """
+    A `Source` that ends at a point of another one.
+
+    :ivar floors: what the other one has given out, behind the point too: a log that is made of
+        this one begins above it.
+    :ivar now_ns: the time that was asked for; 0 for an LSN, None for the end of the log.
+    """
+
+    def __init__(self, whole: Source, point: Point = END) -> None:
+        """
+        :raise OSError: the log has no such point, or lacks a segment that it takes.
+        """
+        self._whole = whole
+        self._headers: dict[int, SegmentHeader] = {}
+        self._files_at = whole.segment_names()
+        if not self._files_at:
+            raise NoLog(whole.path)
+        is_end = point == END
+        super().__init__(whole.path, dict, is_archive=is_end and whole.is_archive)
+        self.floors = self._floors()
+        last = max(self._files_at) if is_end else self._last(point)
+        first = self._first(last, is_end)
+        self._refuse_gaps(first, last)
+        self._kept = [self._files_at[seq] for seq in range(first, last + 1)]
+        self._cut = None if is_end else self._cut_off(last, point)
+        self.now_ns = None if is_end else 0 if point.time_ns == END.time_ns else point.time_ns
+
+    def names(self, keeps_deleted: bool = False) -> list[str]:
+        return list(self._kept)
+
+    def open(self, name: str) -> int:
+        return self._whole.open(name)
+
+    def path_of(self, name: str) -> str:
+        return self._whole.path_of(name)
+
+    def read(self, name: str) -> Buffer:
+        if self._cut is not None and name == self._kept[-1]:
+            return self._cut
+        return self._whole.read(name)
+
+    def read_part(self, name: str, start: int, end: int) -> Buffer:
+        if self._cut is not None and name == self._kept[-1]:
+            return self._cut[start:end]
+        return self._whole.read_part(name, start, end)
+
+    def header_bytes(self, name: str) -> bytes:
+        return bytes(self.read_part(name, 0, SEGMENT_HEADER_BYTES))
+
+    def forget_before(self, seq: int) -> None:
+        self._whole.forget_before(seq)
+
+    # Which segments.
+
+    def _header(self, seq: int) -> SegmentHeader:
+        if seq in self._headers:
+            return self._headers[seq]
+        name = self._files_at[seq]
+        header = self._whole.header(name)
+        if not isinstance(header, SegmentHeader):
+            raise OSError(
+                errno.EIO, f"{name}: {header.why}; {NOTHING_WRITTEN}. {self._advice()}", self.path
+            )
+        self._headers[seq] = header
+        return header
+
+    def _advice(self) -> str:
+        return f"Run: {shlex.join(['binlog-inspect', 'check', *self.path.split(' and ')])}"
+
+    def _last(self, point: Point) -> int:
+        """
+        The last segment that has a record before the point.
+
+        :raise OSError: the log begins later, or ends earlier.
+        """
+        if point.lsn != END.lsn and point.lsn > self.floors.last_lsn:
+            raise self._outside(
+                f"it ends with LSN {self.floors.last_lsn}, before LSN {point.lsn}",
+                f"For its end leave --as-of out; if a time was meant: --as-of @{point.lsn}",
+            )
+        seqs = list(self._files_at)
+        low, high = 0, len(seqs)
+        while low < high:
+            middle = (low + high) // 2
+            if self._begins_before(seqs[middle], point):
+                low = middle + 1
+            else:
+                high = middle
+        # A segment whose frames have all moved on has no record.
+        while low and not self._has_record(seqs[low - 1]):
+            low -= 1
+        if not low:
+            header = self._header(seqs[0])
+            began = format_time_exactly(header.created_ns)
+            raise self._outside(
+                f"it begins with LSN {header.first_lsn}, in a segment of {began}, and that is "
+                f"later", "Name the archive too, or a later moment",
+            )  # fmt: skip
+        return seqs[low - 1]
+
+    def _outside(self, what: str, advice: str) -> OSError:
+        return OSError(errno.EINVAL, f"{what}; {NOTHING_WRITTEN}. {advice}", self.path)
+
+    def _begins_before(self, seq: int, point: Point) -> bool:
+        """
+        Whether the first record of a segment lies before a point.  LSNs and times both only grow.
+        """
+        header = self._header(seq)
+        if header.first_lsn > point.lsn:
+            return False
+        frame = self._first_frame(seq, header)
+        return (header.created_ns if frame is None else frame.time_ns) <= point.time_ns
+
+    def _has_record(self, seq: int) -> bool:
+        return self._first_frame(seq, self._header(seq)) is not None
+
+    def _first_frame(self, seq: int, header: SegmentHeader) -> Frame | None:
+        end = self._end_of(seq)
+        if end is not None and end <= SEGMENT_HEADER_BYTES:
+            return None
+        head = self._whole.read_part(
+            self._files_at[seq], SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES
+        )
+        frame = frames.decode_header(head, 0, len(head), header.salt)
+        return frame if isinstance(frame, Frame) else None
+
+    def _end_of(self, seq: int) -> int | None:
+        """
+        Where the frames of a segment end, as its successor says.
+        """
+        return self._header(seq + 1).prev_end if seq + 1 in self._files_at else None
+
+    def _first(self, last: int, is_end: bool) -> int:
+        """
+        The oldest segment that was needed.
+        """
+        header = self._header(last)
+        if is_end or not header.flags & REHOMED or last - 1 not in self._files_at:
+            return max(1, header.trim_seq)
+        return max(1, self._header(last - 1).trim_seq)
+
+    def _refuse_gaps(self, first: int, last: int) -> None:
+        missing = [seq for seq in range(first, last) if seq not in self._files_at]
+        if missing:
+            low = missing[0]
+            high = next((seq for seq in range(low, last) if seq + 1 in self._files_at), low)
+            which = f"segment {low} is" if low == high else f"segments {low} to {high} are"
+            before = self._header(high + 1).first_lsn
+            raise self._outside(
+                f"{which} missing (LSN {before - 1} and before), and what was alive then may "
+                f"stand there",
+                "Name the archive and the server's directory, or a moment whose segments are there",
+            )
+
+    def _floors(self) -> Floors:
+        """
+        What the newest segment says was given out.
+        """
+        seq = max(self._files_at)
+        header, small = self._header(seq), SmallState()
+        small.note_header(header)
+        next_lsn = header.first_lsn
+        buffer = self._whole.read(self._files_at[seq])
+        for found in walk(buffer, header):
+            next_lsn = found.next_lsn
+            if isinstance(found, Ending):
+                break
+            try:
+                small.note_frame(buffer, found)
+            except NotUnderstood:
+                continue
+        return Floors(next_lsn - 1, small.next_job_id, small.time_ns)
+
+    # The last one.
+
+    def _cut_off(self, seq: int, point: Point) -> bytes:
+        """
+        The last segment, up to the point.
+
+        :raise OSError: it is damaged before that.
+        """
+        name, header = self._files_at[seq], self._header(seq)
+        buffer = self._whole.read(name)
+        kept, last = [self._header_then(seq, header)], None
+        for found in walk(buffer, header, self._end_of(seq)):
+            if isinstance(found, Ending):
+                if found.problem and seq + 1 in self._files_at:
+                    why = f"{name}: offset {found.offset}: {found.problem}"
+                    raise OSError(
+                        errno.EIO, f"{why}; {NOTHING_WRITTEN}. {self._advice()}", self.path
+                    )
+                break
+            if found.base_lsn > point.lsn or found.time_ns > point.time_ns:
+                break
+            count = records_before(found, point)
+            if count < found.n_rec:
+                kept.append(_shortened(buffer, found, count))
+                break
+            kept.append(bytes(memoryview(buffer)[found.offset : found.end]))
+            last = found
+        is_whole = last is not None and is_sealed(buffer, header, last)
+        if header.flags & MADE_BY_TOOL and not is_whole:
+            raise self._outside(
+                f"that lies within {name}, which a tool has written at once",
+                "Name a moment behind it, or before it in the log that it was made from",
+            )
+        return b"".join(kept)
+
+    def _header_then(self, seq: int, header: SegmentHeader) -> bytes:
+        """
+        A header, without what it says of what came behind its re-homed frames.
+        """
+        raw = self._whole.header_bytes(self._files_at[seq])
+        if not header.flags & REHOMED:
+            return raw
+        trim_seq = self._first(seq, is_end=False)
+        changed = raw[:TRIM_SEQ_AT] + trim_seq.to_bytes(8, "little") + raw[TRIM_SEQ_AT + 8 : -4]
+        return changed + U32.pack(zlib.crc32(changed))
+
+
+def _shortened(buffer: Buffer, frame: Frame, count: int) -> bytes:
+    """
+    A frame with its first records only, and all of its heap.
+    """
+    view = memoryview(buffer)
+    records = view[frame.records_at : frame.records_at + count * frame.rec_size]
+    heap = view[frame.heap_at : frame.heap_at + frame.heap_len]
+    size = FRAME_HEADER_BYTES + len(records) + len(heap)
+    fields = list(FRAME_HEADER.unpack_from(buffer, frame.offset))
+    fields[1], fields[2] = 0, zlib.crc32(records)
+    fields[3], fields[4] = size + -size % 8, count
+    fields[6] = min(frame.durable_lsn, frame.base_lsn + count - 1)
+    head = FRAME_HEADER.pack(*fields)
+    head = head[:8] + U32.pack(zlib.crc32(head[12:])) + head[12:]
+    return b"".join([head, records, heap, bytes(-size % 8)])

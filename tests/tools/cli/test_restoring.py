@@ -1,0 +1,163 @@
+"""
+``restore`` and ``--as-of``: a log of an archive, of a moment, of a back-up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.object_storage.memory import MemoryStore
+from beanstalk_twisted.storage.object_archive import ObjectArchive
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.logs.loading import load
+from binlog_tools.logs.opening import open_source
+from tests.binlog.scribe import files_of
+from tests.tools.cli.running import run
+from tests.tools.folders import contents, stats, written
+
+BODY = b"x" * 600
+
+
+class Place(NamedTuple):
+    """
+    Where a server was, and what it was like.
+
+    :ivar halfway: an LSN at which job 5 was the newest one, and lived.
+    """
+
+    log: Path
+    archive: Path
+    halfway: int
+    next_id: int
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """
+    Of 60 jobs only the last one lives; the first segments are in the archive only.
+    """
+    path = tmp_path_factory.mktemp("place")
+    store, directory = MemoryStore(), MemoryDirectory()
+    server = MemoryServer(
+        directory=directory, segment_bytes=8192,
+        archive=ObjectArchive("s3://b", lambda: store, lambda seconds: None),
+    )  # fmt: skip
+    client = server.connect()
+    halfway = 0
+    for job_id in range(1, 61):
+        client.ask(b"put 1 0 60 600\r\n%s\r\n" % BODY)
+        if job_id == 5:
+            written(path / "half", files_of(directory.after_kill()))
+            halfway = load(open_source(str(path / "half"))).last_lsn
+        if job_id < 60:
+            client.ask(b"delete %d\r\n" % job_id)
+    server.advance(5)
+    log = written(path / "log", files_of(directory.after_kill()))
+    for name, content in store.objects.items():
+        folder, _, own = name.partition("/")
+        written(path / "archive" / folder, {own: content})
+    return Place(log, path / "archive", halfway, 61)
+
+
+def jobs_in(path: Path) -> list[int]:
+    """
+    The jobs that a server would load.
+    """
+    return [job.job_id for job in load(open_source(str(path))).jobs()]
+
+
+def test_archive_and_directory_make_the_log_as_it_is(place: Place, tmp_path: Path) -> None:
+    before = stats(place.log.parent)
+    result = run("restore", place.archive, place.log, "-o", tmp_path / "new")
+    assert result.exit_code == 0, result.stderr
+    assert jobs_in(tmp_path / "new") == [60]
+    assert stats(place.log.parent) == before, "they are only read"
+
+
+def test_a_log_as_of_an_lsn_and_a_time_has_what_was_deleted_later(
+    place: Place, tmp_path: Path
+) -> None:
+    points = str(place.halfway), "2023-11-14T22:13:20Z"
+    result = run("restore", place.archive, "-o", tmp_path / "0", "--as-of", points[0], "--json")
+    document = json.loads(result.stdout)
+    assert (document["as_of_lsn"], document["jobs"]) == (place.halfway, 1)
+    assert jobs_in(tmp_path / "0") == [5]
+    assert run("restore", place.archive, "-o", tmp_path / "1", "--as-of", points[1]).exit_code == 0
+
+
+def test_a_restored_log_starts_in_a_server_and_gives_no_id_twice(
+    place: Place, tmp_path: Path
+) -> None:
+    halfway = str(place.halfway)
+    run("restore", place.archive, place.log, "-o", tmp_path / "new", "--as-of", halfway)
+    store = {load(open_source(str(path))).survey.segments[0].header.store_uuid
+             for path in (place.log, tmp_path / "new")}  # fmt: skip
+    assert len(store) == 2, "another store, so that both may have one archive"
+    directory = MemoryDirectory(contents(tmp_path / "new"))
+    client = MemoryServer(directory=directory, segment_bytes=8192).connect()
+    assert client.ask(b"peek 5\r\n") == b"FOUND 5 600\r\n%s\r\n" % BODY
+    assert client.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED %d\r\n" % place.next_id
+
+
+@pytest.mark.parametrize("command", ["compact", "filter", "export"])
+def test_commands_that_make_a_log_go_back_too(command: str, place: Place, tmp_path: Path) -> None:
+    more = {
+        "compact": ("-o", tmp_path / "new"), "export": ("-o", tmp_path / "new"),
+        "filter": ("-o", tmp_path / "new", "--drop", "--job", "4"),
+    }[command]  # fmt: skip
+    (store,) = place.archive.iterdir()
+    result = run(command, store, "--as-of", str(place.halfway), *more)
+    assert result.exit_code == 0, result.stderr
+    if command != "export":
+        assert jobs_in(tmp_path / "new") == [5]
+        return
+    lines = [json.loads(line) for line in (tmp_path / "new").read_text().splitlines()]
+    assert [line["job"] for line in lines if line["kind"] == "job"] == [5]
+    assert lines[0]["last_lsn"] == place.halfway and lines[0]["next_job_id"] > 40
+
+
+def test_what_filter_changes_in_place_is_the_log_as_it_is(place: Place) -> None:
+    result = run("filter", place.log, "--in-place", "--drop", "--job", "4", "--as-of", "9")
+    assert result.exit_code == 2 and "does not go with --as-of" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("as_of", "what"),
+    [
+        ("9999", "it ends with LSN .*, before LSN 9999; nothing was written. For its end leave"),
+        ("2100-01-01T00:00Z", "that is in the future; nothing was written. For the log as it is"),
+        ("1", "it begins with LSN .*, and that is later; nothing was written. Name the archive"),
+    ],
+)
+def test_a_moment_that_the_log_does_not_have_is_one_line(
+    as_of: str, what: str, place: Place, tmp_path: Path
+) -> None:
+    result = run("restore", place.log, "-o", tmp_path / "new", "--as-of", as_of)
+    assert result.exit_code == 4 and len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith(f"binlog-inspect: {place.log}: ")
+    assert re.search(what, result.stderr), result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_archive_whose_server_went_on_is_told(place: Place, tmp_path: Path) -> None:
+    result = run("restore", place.archive, "-o", tmp_path / "new")
+    assert result.exit_code == 0
+    assert "and the server went on; what it did later is in its directory" in result.stderr
+
+
+def test_a_back_up_is_named_alone_and_holds_one_moment(place: Place, tmp_path: Path) -> None:
+    backup = tmp_path / "bs.tar"
+    assert run("backup", place.log, "-o", backup).exit_code == 0
+    for more in ([place.archive], ["--as-of", "9"]):
+        result = run("restore", backup, *more, "-o", tmp_path / "new")
+        assert result.exit_code == 2 and "a back-up holds one moment" in result.stderr
+    assert run("restore", backup, "-o", tmp_path / "new").exit_code == 0
+    assert jobs_in(tmp_path / "new") == [60]
+    assert RealDirectory(str(tmp_path / "new")).names()
