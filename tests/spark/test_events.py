@@ -105,6 +105,18 @@ def test_trouble_in_a_task_changes_nothing(tmp_path: Path) -> None:
     assert events(out) == expected(*NAMES)
 
 
+def test_a_segment_that_is_trimmed_before_it_is_read_is_not_passed_over(tmp_path: Path) -> None:
+    log, out = written(tmp_path / "log", FILES), tmp_path / "t"
+
+    def run(tasks: Sequence[Any], work: Any) -> Any:
+        (log / NAMES[0]).unlink()
+        return in_process(tasks, work)
+
+    with pytest.raises(SourceError, match=r"\[BINLOG_TRIMMED\]"):
+        update(log, out, run=run)
+    assert not (out / "_delta_log").exists()
+
+
 def test_of_two_runs_at_once_one_is_refused(tmp_path: Path) -> None:
     log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
     update(archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]}), out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import runpy
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,9 @@ from binlog_tools.logs.stored import (
 )
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.errors import exit_code
+from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
-from binlog_tools.spark.surviving.gathering import with_spark
+from binlog_tools.spark.surviving.gathering import Reading, one_by_one, with_spark
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,
@@ -55,6 +57,7 @@ from tests.binlog.scribe import (
     segment_files,
 )
 from tests.spark.histories import NAMES, any_extended_record, any_image, any_record
+from tests.spark.remote import Lent
 from tests.tools.conversation import Conversation, Spoken
 from tests.tools.folders import archived, contents, stats, written
 from tests.tools.served import order_of_burial, served, started_on
@@ -111,6 +114,44 @@ def headers(path: Path) -> list[SegmentHeader]:
     found = [decode_segment_header(raw[:SEGMENT_HEADER_BYTES])
              for _, raw in sorted(contents(path).items())]  # fmt: skip
     return [each for each in found if isinstance(each, SegmentHeader)]
+
+
+# Where it is read.
+
+
+def test_an_archive_and_a_copied_log_in_object_storage_give_the_same_log(tmp_path: Path) -> None:
+    spoken = Conversation(3).say(70)
+    log, archive = folders(tmp_path, spoken)
+    expected = rebuilt(log, archive, to=tmp_path / "one", now_ns=LATER)
+    remote = Lent()
+    remote.folder("log", spoken.files)
+    newest = max(name for name in spoken.archive if name in segments_in(spoken.files))
+    remote.archive("archive", {name: spoken.archive[name] for name in spoken.archive
+                               if name != newest})  # fmt: skip
+    for number, paths in enumerate((["log", "archive"], ["log"])):
+        new = tmp_path / f"new-{number}"
+        made = rebuilt(*(f"{remote.bucket}/{path}" for path in paths), to=new, now_ns=LATER)
+        assert made.written.jobs == expected.written.jobs > 3
+        assert loaded(new) == loaded(tmp_path / "one")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_log_that_is_trimmed_meanwhile_is_read_once_more(tmp_path: Path, times: int) -> None:
+    log = written(tmp_path / "log", Conversation(3).say(70).files)
+    failing = [SourceError("BINLOG_TRIMMED", "it is gone")] * times
+
+    def gather(shares: Sequence[Share], reading: Reading) -> Iterable[Any]:
+        if failing:
+            raise failing.pop()
+        return one_by_one(shares, reading)
+
+    wish = Wish((str(log),), str(tmp_path / "new"))
+    if times == 2:
+        with pytest.raises(SourceError, match="BINLOG_TRIMMED"):
+            rebuild(wish, gather, LATER)
+        assert not (tmp_path / "new").exists()
+    else:
+        assert rebuild(wish, gather, LATER).written.jobs > 3
 
 
 # What a server finds.

@@ -22,15 +22,13 @@ from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.files import FILE_BYTES, File, Layout, json_of, text_of
 from binlog_tools.spark.storing.locations import Files, Location, rows_of
 from binlog_tools.spark.storing.stored import (
+    LOG,
     RETENTION_HOURS,
     Change,
     Optimized,
     Stored,
     now_ms,
 )
-
-LOG: Final = "_delta_log"
-"""The folder of the log."""
 
 ATTEMPTS: Final = 20
 """How often a commit is tried while others, who change other things, are faster."""
@@ -63,10 +61,13 @@ class DeltaStored(Stored):
         if layout is not None:
             self._refuse_others(layout)
 
-    def _opened(self) -> DeltaTable | None:
+    def _opened(self, version: int | None = None) -> DeltaTable | None:
+        """
+        :param version: None: the newest.
+        """
         options = self.location.storage_options()
         try:
-            return DeltaTable(str(self.location), storage_options=options)
+            return DeltaTable(str(self.location), version, storage_options=options)
         except TableNotFoundError:
             return None
         except (OSError, DeltaError) as problem:
@@ -107,14 +108,14 @@ class DeltaStored(Stored):
 
     def commit(self, change: Change) -> int:
         assert self._layout is not None
+        version = 0
         if self._table is None:
             self._create(self._layout, change)
         else:
             self._widen(self._layout)
-            self._go_on(self._table, change)
-        self._table = self._opened()
-        assert self._table is not None
-        version = self._table.version()
+            version = self._go_on(self._table, change)
+        # Not the newest: what others have committed since then has not been looked at.
+        self._table = self._opened(version)
         with self.location.writing():
             self._files.sync(f"{LOG}/{version:020d}.json")
         return version
@@ -158,9 +159,11 @@ class DeltaStored(Stored):
             raise TableError("TABLE_NOT_FOUND", f"{self.location}: the table has been deleted")
         return found
 
-    def _go_on(self, base: DeltaTable, change: Change) -> None:
+    def _go_on(self, base: DeltaTable, change: Change) -> int:
         """
         Commit on top of what is there by now, as long as it is what the change was made of.
+
+        :return: the version.
         """
         removed = [file for file in _files(base) if change.removes(file)]
         actions: list[AddAction | RemoveAction] = [
@@ -169,17 +172,18 @@ class DeltaStored(Stored):
         ]
         for _ in range(ATTEMPTS):
             fresh = self._there()
-            if fresh.version() != base.version() and self._is_done(base, fresh, change, removed):
-                return
+            newest = fresh.version()
+            if newest != base.version() and self._is_done(base, fresh, change, removed):
+                return newest
             try:
                 with _saying(self.location):
                     fresh.create_write_transaction(
                         actions, "append", fresh.schema(), list(self.partition_by()),
                         commit_properties=_properties(change),
                     )  # fmt: skip
-                return
+                return newest + 1
             except CommitFailedError as problem:
-                if self._there().version() == fresh.version():
+                if self._there().version() == newest:
                     raise _unwritable(self.location, problem) from None
         raise _busy(self.location)
 

@@ -132,17 +132,20 @@ def files_of(table: pa.Table) -> list[File]:
     ]
 
 
-def write_files(files: Files, batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[File]:
+def write_files(
+    files: Files, batches: Iterable[pa.RecordBatch], layout: Layout, file_bytes: int = FILE_BYTES
+) -> Iterator[File]:
     """
     Write rows as files, each durable when it is given.
 
     :param batches: with the columns of the layout, in any order, and of types that become its types
         without loss; others are left out.
+    :param file_bytes: a file with so many, or more, is followed by another one.
     :raise OSError: the files cannot be written; those that were not given are removed, as far as
         that is possible.
     :raise TableError: a column is missing.
     """
-    writing = _Writing(files, layout.partition_by)
+    writing = _Writing(files, layout.partition_by, file_bytes)
     try:
         for batch in batches:
             yield from writing.take(_conforming(batch, layout.schema))
@@ -165,9 +168,10 @@ class _Writing:
     The files of one task that are being written, by partition.
     """
 
-    def __init__(self, files: Files, partition_by: tuple[str, ...]) -> None:
+    def __init__(self, files: Files, partition_by: tuple[str, ...], file_bytes: int) -> None:
         self._files = files
         self._partition_by = partition_by
+        self._file_bytes = file_bytes
         self._open: dict[Partition, _Open] = {}
 
     def take(self, batch: pa.RecordBatch) -> Iterator[File]:
@@ -177,7 +181,7 @@ class _Writing:
             writer = self._open.pop(partition, None) or _Open(self._files, partition)
             self._open[partition] = writer  # The least recently used is the first.
             writer.take(rows)
-            if writer.size >= FILE_BYTES:
+            if writer.size >= self._file_bytes:
                 yield self._close(partition)
         if sum(each.held_bytes for each in self._open.values()) > HELD_BYTES:
             max(self._open.values(), key=lambda each: each.held_bytes).flush()

@@ -3,14 +3,14 @@ A table by its place, in the form that it has or is to have.
 """
 
 import os
+import sys
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import SUCCESS
-from binlog_tools.spark.storing.delta import LOG, DeltaStored
 from binlog_tools.spark.storing.files import Layout
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.plain import ParquetStored
-from binlog_tools.spark.storing.stored import FORMS, Stored
+from binlog_tools.spark.storing.stored import FORMS, LOG, Stored
 
 
 def open_stored(place: str, layout: Layout | None = None, form: str = "auto") -> Stored:
@@ -29,7 +29,15 @@ def open_stored(place: str, layout: Layout | None = None, form: str = "auto") ->
     if layout is not None and found == "delta" and form == "parquet":
         raise TableError("TABLE_FORMAT", f"{location}: it is a Delta table; leave --format "
                          "parquet away, or name a new directory")  # fmt: skip
-    return {"delta": DeltaStored, "parquet": ParquetStored}[form](location, layout)
+    if form == "parquet":
+        return ParquetStored(location, layout)
+    try:
+        # Imported here: the machines that only carry out tasks need not have deltalake.
+        from binlog_tools.spark.storing.delta import DeltaStored
+    except ModuleNotFoundError as problem:
+        what = f"Delta tables need {problem.name}: {sys.executable} -m pip install deltalake"
+        raise TableError("NO_PACKAGE", f"{location}: {what}") from None
+    return DeltaStored(location, layout)
 
 
 def form_of(location: Location) -> str | None:

@@ -29,6 +29,9 @@ from binlog_tools.spark.storing.locations import Location
 FORMS: Final = ("delta", "parquet")
 """How a table may be stored; the first choice is the default."""
 
+LOG: Final = "_delta_log"
+"""The folder of Delta's log."""
+
 RETENTION_HOURS: Final = 168
 """Hours that files are kept after a version without them was committed: seven days, Delta's own
 default, for readers that began before, and for writers that have not committed yet."""

@@ -89,7 +89,7 @@ class Query:
     :ivar batches: the offsets before and after each, and the rows between them.
     """
 
-    def __init__(self, path: Path, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path | str, options: Mapping[str, str] | None = None) -> None:
         self._options = {"path": str(path), "columns": ",".join(COLUMNS), **(options or {})}
         self.batches: list[tuple[str, str, list[Row]]] = []
         self.restart()

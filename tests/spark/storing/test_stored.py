@@ -5,7 +5,11 @@ A stored table: what a commit makes, who wins, and what a kill at any step leave
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +19,11 @@ import pytest
 from deltalake import DeltaTable
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.delta import LOG, DeltaStored
+from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored, dataset
+from binlog_tools.spark.storing.stored import LOG, Change, Stored, dataset
 from tests.object_storage.s3_server import S3Server
 
 SCHEMA = pa.schema([
@@ -160,6 +164,32 @@ def test_two_that_do_not_disturb_each_other_both_commit(place: str) -> None:
     assert open_stored(place).progress(["1e5", "2f6"]) == {"1e5": 2, "2f6": 9}
 
 
+def test_who_goes_on_after_its_commit_is_told_what_others_have_changed(place: str) -> None:
+    one = open_stored(place, LAYOUT)
+    add(one, rows([1]), progress={"1e5": 1})
+    add(one, rows([2]), progress={"1e5": 2})
+    add(open_stored(place, LAYOUT), rows([3]), progress={"1e5": 3})
+    with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
+        add(one, rows([3]), progress={"1e5": 3})
+    assert lsns(place) == [1, 2, 3]
+
+
+def test_many_that_make_a_table_at_once_are_one_and_those_who_know(tmp_path: Path) -> None:
+    tables = [open_stored(str(tmp_path / "t"), LAYOUT) for _ in range(4)]
+
+    def make(number: int) -> str:
+        try:
+            add(tables[number], rows([number]))
+        except TableError as problem:
+            return problem.code
+        return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(make, range(4)))
+    assert sorted(said) == ["", *["TABLE_BUSY"] * 3]
+    assert lsns(str(tmp_path / "t")) == [said.index("")]
+
+
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(place: str) -> None:
     add(open_stored(place, LAYOUT), rows([1]))
     one, same = open_stored(place, LAYOUT), open_stored(place, LAYOUT)
@@ -232,6 +262,26 @@ def test_a_full_disk_leaves_the_table_and_no_file(tmp_path: Path) -> None:
         written(location, rows([2]), files=FaultyFiles(location.files(), fault))
     assert set(location.files().names(is_deep=True)) == there
     assert lsns(place) == [1]
+
+
+WITHOUT = """
+import sys
+sys.modules["deltalake"] = None
+from binlog_tools.spark import events, frames
+from binlog_tools.spark.storing.opening import open_stored
+try:
+    open_stored(sys.argv[1])
+except Exception as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.exhaustive
+def test_what_runs_in_tasks_needs_no_deltalake(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert re.match(r"\[NO_PACKAGE\] .*: Delta tables need deltalake: .* install", done.stdout)
 
 
 # Other people's tables, and other versions of ours.
