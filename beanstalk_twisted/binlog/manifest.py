@@ -51,7 +51,7 @@ kept; readers open the others.
 """
 
 MAX_INFLATED_BYTES: Final = 256 << 20
-"""Of the entries of one file, which a reader holds; as a rule `MAX_ENTRIES` take 100 MB."""
+"""Of the entries of one file, which a reader holds; `MAX_ENTRIES` take 190 MB as a rule."""
 
 MAX_INDEXED: Final = 16
 """Frames in an entry's index: every 4 MiB of 64 MiB, so that one segment makes several tasks."""

@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.manifest import (
 
 RECENT_ENTRIES: Final = 256
 """
-Entries that `RECENT` is full with, some 80 KB.  It is written behind each delivery, and `MANIFEST`,
+Entries that `RECENT` is full with, some 66 KB.  It is written behind each delivery, and `MANIFEST`,
 of any size, once for so many.
 """
 
