@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pyfiles": frozenset(),
     "source": BELOW | {"segments", "reading", "following"},
     "sink": BELOW | {"writing"},
+    "stream_metrics": BELOW | {"following"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "events": BELOW | {"segments", "reading", "tables", "source"},

@@ -13,6 +13,7 @@ from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.following.startings import STREAM_OPTIONS
 from binlog_tools.spark.reading.options import OPTIONS
 from binlog_tools.spark.reading.summaries import SEGMENT_COLUMNS
+from binlog_tools.spark.stream_metrics import METRICS as STREAM_METRICS
 from binlog_tools.spark.writing.job_rows import TYPES
 from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
 from tests.test_docs import ROOT, section, tables
@@ -40,6 +41,11 @@ def test_the_manual_has_every_option() -> None:
 def test_the_manual_has_every_option_of_a_stream() -> None:
     rows, *_ = tables(section(DOCS / "spark-streaming.md", "Spark: following logs"))
     assert rows == [[f"`{name}`", meaning] for name, meaning in STREAM_OPTIONS.items()]
+
+
+def test_the_manual_has_every_metric_of_a_stream() -> None:
+    (rows,) = tables(section(DOCS / "spark-streaming.md", "Lag"))
+    assert rows == [[f"`{name}`", text] for name, (_, text) in STREAM_METRICS.items()]
 
 
 def test_the_manual_has_every_column_and_option_of_a_write() -> None:

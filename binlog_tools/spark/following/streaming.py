@@ -6,6 +6,7 @@ never change.  So after a crash of the driver Spark gets the same rows again.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from beanstalk_twisted.binlog.format import SegmentHeader
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
+from binlog_tools.spark.following.lag import LagMeter, with_lag
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
 from binlog_tools.spark.following.logs import Durable, Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
@@ -45,6 +47,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: dict[str, Durable] = {}
         self._tubes = TubeMemory()
         self._pinned: Positions | None = None
+        self._meter = LagMeter()
+        self._given: Positions | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return encode(self._looking(self._starts), self._streamed.rows)
@@ -60,10 +64,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         rows = self._streamed.rows
         before = decode(start, rows)
-        return encode(self._looking(lambda logs: self._forward(logs, before, limit)), rows)
+        self._given = self._looking(lambda logs: self._forward(logs, before, limit))
+        return encode(self._given, rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return encode(self._looking(_frontiers), self._streamed.rows)
+        """
+        How far the logs are durable, and how far the newest batch is behind that.
+        """
+        return self._looking(self._reported)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._pinned = self._looking(_frontiers)
@@ -113,6 +121,12 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "BINLOG_CHANGED", f"{', '.join(self._streamed.paths)}: segments go faster than they "
             f"can be looked at; name the archive with .option('archive', DIR)",
         )  # fmt: skip
+
+    def _reported(self, logs: dict[str, Log]) -> dict[str, Any]:
+        offset = encode(_frontiers(logs), self._streamed.rows)
+        if self._given is None:
+            return offset
+        return with_lag(offset, self._meter.measure(logs, self._given, time.time_ns()))
 
     def _starts(self, logs: dict[str, Log]) -> Positions:
         if not logs:
