@@ -12,7 +12,7 @@ def main() -> None:
     Call the command, if all that it imports is installed.
     """
     need("spark", "pyspark", "pyarrow", "numpy", "pandas")
-    from binlog_tools.spark.commands import cli
+    from binlog_tools.spark.cli.main import cli
 
     cli(prog_name="python -m binlog_tools.spark")
 

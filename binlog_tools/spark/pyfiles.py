@@ -25,7 +25,7 @@ PACKAGES: Final = ("beanstalk_twisted/binlog", "beanstalk_twisted/object_storage
 """All modules of these, but for the commands."""
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_LEFT_OUT: Final = ("cli", "__pycache__")
+_LEFT_OUT: Final = ("binlog_tools/cli/", "binlog_tools/queue/cli/")
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 """What every file in the zip is dated."""
 
@@ -39,7 +39,7 @@ def members() -> Iterator[Path]:
     for package in PACKAGES:
         for path in sorted((_ROOT / package).rglob("*.py")):
             inside = path.relative_to(_ROOT)
-            if not set(inside.parts) & set(_LEFT_OUT):
+            if not inside.as_posix().startswith(_LEFT_OUT):
                 yield inside
 
 

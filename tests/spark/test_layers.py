@@ -38,10 +38,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "events": BELOW | {"segments", "reading", "tables", "source"},
     "session": BELOW | {"errors", "java", "source", "sink"},
-    "commands": BELOW | {
+    "cli": BELOW | {
         "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
     },
-    "__main__": BELOW | {"errors", "commands"},
+    "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 

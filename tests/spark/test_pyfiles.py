@@ -71,4 +71,6 @@ def test_the_zip_holds_what_executors_need_and_no_more(tmp_path: Path) -> None:
     server = [name for name in names if name.startswith("beanstalk_twisted/")]
     outside = [name for name in server if not name.startswith(WHOLE)]
     assert outside == [f"beanstalk_twisted/{module}" for module in OF_THE_SERVER]
-    assert not [name for name in names if "/cli/" in name or not name.endswith(".py")]
+    commands = {folder for folder in folders if folder.split("/")[-1] == "cli"}
+    assert commands == {"binlog_tools/spark/cli"}
+    assert all(name.endswith(".py") for name in names)

@@ -550,7 +550,7 @@ def run(*words: object) -> Result:
     """
     Run the command.
     """
-    from binlog_tools.spark.commands import cli
+    from binlog_tools.spark.cli.main import cli
 
     return CliRunner().invoke(cli, ["rebuild", *(str(word) for word in words)])
 

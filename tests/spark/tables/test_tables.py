@@ -131,7 +131,7 @@ def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: 
 
 
 def _run(*words: str | Path) -> Result:
-    from binlog_tools.spark.commands import cli
+    from binlog_tools.spark.cli.main import cli
 
     return CliRunner().invoke(cli, [str(word) for word in words])
 
@@ -140,7 +140,7 @@ def _run(*words: str | Path) -> Result:
 def test_a_log_becomes_an_events_table_and_that_other_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.commands import FUTURE
+    from binlog_tools.spark.cli.choosing import FUTURE
     from binlog_tools.spark.events import read_events
     from binlog_tools.spark.source import register
 
