@@ -145,6 +145,16 @@ def open_store(url: str) -> Store:
     :raise BadUrl: it names none.
     :raise OSError: pyarrow is not installed, or has no file system for it here.
     """
+    return ArrowStore(*open_files(url), shown(url))
+
+
+def open_files(url: str) -> "tuple[FileSystem, str]":
+    """
+    The file system that a URL is in, and its path there, without a slash at its end.
+
+    :raise BadUrl: it names none.
+    :raise OSError: pyarrow is not installed, or has no file system for it here.
+    """
     split, options = parse_url(url)
     where = shown(url)
     try:
@@ -154,14 +164,14 @@ def open_store(url: str) -> Store:
         message = "object storage needs more packages: pip install '.[archive]'"
         raise OSError(errno.ENOPKG, message, where) from problem
     if split.scheme == "s3":
-        return ArrowStore(_s3(options), (split.netloc + split.path).rstrip("/"), where)
+        return _s3(options), (split.netloc + split.path).rstrip("/")
     try:
         files, root = FileSystem.from_uri(where)
     except ArrowException as problem:
         raise BadUrl(_line(problem)) from problem
     except OSError as problem:
         raise OSError(problem.errno or errno.EIO, _line(problem), where) from problem
-    return ArrowStore(files, root.rstrip("/"), where)
+    return files, root.rstrip("/")
 
 
 def _s3(options: dict[str, str]) -> "FileSystem":

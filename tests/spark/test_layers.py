@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "following": BELOW | {"segments", "reading"},
     "surviving": BELOW | {"segments", "reading"},
     "writing": BELOW,
+    "storing": BELOW,
     "tables": BELOW,
     "reporting": BELOW,
     # What users import or run.
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 
-KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting")
+KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting", "storing")
 """Packages that need numpy and pyarrow, and whose tests need no Java."""
 
 MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE)}

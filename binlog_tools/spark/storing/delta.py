@@ -1,0 +1,299 @@
+"""
+A table with Delta Lake's log: grown and changed commit by commit, read by whatever reads Delta.
+
+deltalake keeps the log; the files are ours.  The log's put-if-absent decides between two writers:
+each commit names the version that it makes.
+"""
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, WriterProperties
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.storing.files import FILE_BYTES, File, json_of, text_of
+from binlog_tools.spark.storing.locations import Files, Location, rows_of
+from binlog_tools.spark.storing.stored import (
+    RETENTION_HOURS,
+    Change,
+    Layout,
+    Optimized,
+    Stored,
+    now_ms,
+)
+
+LOG: Final = "_delta_log"
+"""The folder of the log."""
+
+ATTEMPTS: Final = 20
+"""How often a commit is tried while others, who change other things, are faster."""
+
+
+class DeltaStored(Stored):
+    """
+    A `Stored` with Delta's log.
+    """
+
+    def __init__(
+        self, location: Location, layout: Layout | None = None, files: Files | None = None
+    ) -> None:
+        """
+        :param layout: of the table that is to be written; None: it is only read.
+        :param files: the door, if it is not the location's own.
+        :raise TableError: there is none to read; or the one to write is somebody else's.
+        """
+        if "%" in str(location):
+            what = "deltalake cannot use a path with a % in it; name another, or write Parquet"
+            raise TableError("TABLE_OPTION", f"{location}: {what}")
+        self.location = location
+        self._layout = layout
+        self._files = files if files is not None else location.files()
+        self._table = self._opened()
+        if layout is None and self._table is None:
+            raise TableError("TABLE_NOT_FOUND", f"{location}: there is no table")
+        if layout is not None:
+            self._refuse_others(layout)
+
+    def _opened(self) -> DeltaTable | None:
+        options = self.location.storage_options()
+        try:
+            return DeltaTable(str(self.location), storage_options=options)
+        except TableNotFoundError:
+            return None
+        except (OSError, DeltaError) as problem:
+            raise _unreadable(self.location, problem) from None
+
+    def _refuse_others(self, layout: Layout) -> None:
+        if self._table is None:
+            with self.location.writing():
+                found = set(self._files.names()) - {LOG}
+            # What a run that was killed before its first commit has left is a folder or a file.
+            if not all(each.startswith(_starts(layout)) for each in found):
+                raise TableError("TABLE_EXISTS", f"{self.location}: it is not empty, and no "
+                                 f"{layout.name} table; name a new directory")  # fmt: skip
+        elif (name := self._table.metadata().name) != layout.name:
+            raise TableError("TABLE_EXISTS", f"{self.location}: it is a table {name or 'of others'}"
+                             f", not {layout.name}; name a new directory")  # fmt: skip
+
+    @property
+    def version(self) -> int | None:  # type: ignore[override]
+        return None if self._table is None else self._table.version()
+
+    def schema(self) -> pa.Schema:
+        if self._table is None:
+            assert self._layout is not None
+            return self._layout.schema
+        return pa.schema(self._table.schema().to_arrow())
+
+    def partition_by(self) -> tuple[str, ...]:
+        if self._table is None:
+            return self._layout.partition_by if self._layout is not None else ()
+        return tuple(self._table.metadata().partition_columns)
+
+    def progress(self, names: Iterable[str]) -> dict[str, int]:
+        return _progress(self._table, names)
+
+    def files(self) -> list[File]:
+        return [] if self._table is None else _files(self._table)
+
+    def commit(self, change: Change) -> int:
+        assert self._layout is not None
+        if self._table is None:
+            self._create(self._layout, change)
+        else:
+            self._widen(self._layout)
+            self._go_on(self._table, change)
+        self._table = self._opened()
+        assert self._table is not None
+        version = self._table.version()
+        with self.location.writing():
+            self._files.sync(f"{LOG}/{version:020d}.json")
+        return version
+
+    def _create(self, layout: Layout, change: Change) -> None:
+        with _saying(self.location):
+            try:
+                create_table_with_add_actions(
+                    str(self.location), Schema.from_arrow(layout.schema),
+                    [_added(file) for file in change.added], mode="error",
+                    partition_by=list(layout.partition_by), name=layout.name,
+                    storage_options=self.location.storage_options(),
+                    commit_properties=_properties(change),
+                )  # fmt: skip
+            except DeltaError:
+                if self._opened() is None:
+                    raise
+                raise _busy(self.location) from None
+
+    def _widen(self, layout: Layout) -> None:
+        """
+        Add the columns that this version of ours has and the table has not, in a commit of its own:
+        null in all rows that are there.
+        """
+        fresh = self._there()
+        types = {field.name: field.type for field in fresh.schema().fields}
+        ours = Schema.from_arrow(layout.schema).fields
+        for field in ours:
+            if types.get(field.name, field.type) != field.type:
+                raise TableError("TABLE_COLUMN", f"{self.location}: column {field.name} is "
+                                 f"{types[field.name]} there, not {field.type}; write a new table"
+                                 )  # fmt: skip
+        missing: list[Field] = [field for field in ours if field.name not in types]
+        if missing:
+            with _saying(self.location):
+                fresh.alter.add_columns(missing)
+
+    def _there(self) -> DeltaTable:
+        found = self._opened()
+        if found is None:
+            raise TableError("TABLE_NOT_FOUND", f"{self.location}: the table has been deleted")
+        return found
+
+    def _go_on(self, base: DeltaTable, change: Change) -> None:
+        """
+        Commit on top of what is there by now, as long as it is what the change was made of.
+        """
+        removed = [file for file in _files(base) if change.removes(file)]
+        actions: list[AddAction | RemoveAction] = [
+            *map(_added, change.added),
+            *map(_removed, removed),
+        ]
+        for _ in range(ATTEMPTS):
+            fresh = self._there()
+            if fresh.version() != base.version() and self._is_done(base, fresh, change, removed):
+                return
+            try:
+                with _saying(self.location):
+                    fresh.create_write_transaction(
+                        actions, "append", fresh.schema(), list(self.partition_by()),
+                        commit_properties=_properties(change),
+                    )  # fmt: skip
+                return
+            except CommitFailedError as problem:
+                if self._there().version() == fresh.version():
+                    raise _unwritable(self.location, problem) from None
+        raise _busy(self.location)
+
+    def _is_done(
+        self, base: DeltaTable, fresh: DeltaTable, change: Change, removed: list[File]
+    ) -> bool:
+        """
+        :return: whether a later version is this change already: its answer was lost.
+        :raise TableError: what the change was made of is not there any more.
+        """
+        there = {file.path: file for file in _files(fresh)}
+        if change.added and all(file.path in there for file in change.added):
+            return True
+        replaced = {path for path, file in there.items() if change.removes(file)}
+        if replaced != {file.path for file in removed} or (
+            _progress(base, change.progress) != _progress(fresh, change.progress)
+        ):
+            raise _busy(self.location)
+        return False
+
+    def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
+        table = self._there()
+        with _saying(self.location):
+            done = table.optimize.compact(
+                target_size=FILE_BYTES, writer_properties=WriterProperties(compression="ZSTD")
+            )
+            gone = table.vacuum(
+                math.ceil(retention_hours), dry_run=False, enforce_retention_duration=False,
+                full=True,
+            )  # fmt: skip
+        self._table = self._opened()
+        return Optimized(done["numFilesRemoved"], done["numFilesAdded"], len(gone))
+
+
+def _starts(layout: Layout) -> str:
+    return f"{layout.partition_by[0]}=" if layout.partition_by else "part-"
+
+
+def _progress(table: DeltaTable | None, names: Iterable[str]) -> dict[str, int]:
+    if table is None:
+        return {}
+    found = {name: table.transaction_version(name) for name in names}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _files(table: DeltaTable) -> list[File]:
+    """
+    deltalake gives paths as they stand in the log, quoted as in a URL; the others are not.
+    """
+    columns = table.metadata().partition_columns
+    rows = rows_of(table.get_add_actions())
+    return [_file(row, columns) for row in rows]
+
+
+def _file(row: dict[str, Any], columns: list[str]) -> File:
+    partition = row.get("partition") or row.get("partition_values") or {}
+    return File(
+        unquote(row["path"]), row["size_bytes"], row["num_records"] or 0,
+        tuple((name, text_of(partition[name])) for name in columns),
+        json.dumps({
+            "numRecords": row["num_records"], "minValues": _json(row.get("min")),
+            "maxValues": _json(row.get("max")), "nullCount": _json(row.get("null_count")),
+        }),
+    )  # fmt: skip
+
+
+def _json(found: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: json_of(value) for name, value in (found or {}).items() if value is not None}
+
+
+def _added(file: File) -> AddAction:
+    return AddAction(
+        file.path, file.size, dict(file.partition), now_ms(), data_change=True,
+        stats=file.statistics,
+    )  # fmt: skip
+
+
+def _removed(file: File) -> RemoveAction:
+    return RemoveAction(file.path, True, now_ms(), file.size, dict(file.partition))
+
+
+def _properties(change: Change) -> CommitProperties:
+    """
+    Without retries of deltalake's own: the commit is the next version of what was looked at.
+    """
+    told = [Transaction(name, number) for name, number in change.progress.items()]
+    return CommitProperties(max_commit_retries=0, app_transactions=told)
+
+
+@contextlib.contextmanager
+def _saying(location: Location) -> Iterator[None]:
+    """
+    :raise TableError: in the place of deltalake's errors, but for those of a lost race.
+    """
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (OSError, DeltaError) as problem:
+        raise _unwritable(location, problem) from None
+
+
+def _line(problem: Exception) -> str:
+    return re.sub(r"\x1b\[\d*m", "", " ".join(str(problem).split()))
+
+
+def _unwritable(location: Location, problem: Exception) -> TableError:
+    what = f"{location}: {_line(problem)}; the table is as it was before"
+    return TableError("TABLE_UNWRITABLE", what)
+
+
+def _unreadable(location: Location, problem: Exception) -> TableError:
+    return TableError("TABLE_FORMAT", f"{location}: its log cannot be read: {_line(problem)}")
+
+
+def _busy(location: Location) -> TableError:
+    return TableError("TABLE_BUSY", f"{location}: another run has changed this table meanwhile; "
+                      "nothing was written; run it again")  # fmt: skip

@@ -1,0 +1,209 @@
+"""
+Where a table is: a directory or a URL, and the door to its files.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from beanstalk_twisted.object_storage.arrow import open_files
+from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url, shown
+from binlog_tools.spark.definitions.errors import TableError
+
+BUFFER_BYTES: Final = 5 << 20
+"""Bytes that are collected before object storage is asked to take them: the least of an S3 part."""
+
+
+class Files(Protocol):
+    """
+    The files of a table, by names relative to it, their parts parted by slashes.  All methods raise
+    OSError.
+    """
+
+    def create(self, name: str) -> IO[bytes]:
+        """
+        Open a new file for writing, and make its folders.
+        """
+
+    def sync(self, name: str) -> None:
+        """
+        Return when the closed file, and its name, survive a power loss.
+        """
+
+    def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
+        """
+        What is directly in a folder, or all files below it, sorted; none if there is no folder.
+        """
+
+    def remove(self, name: str) -> None:
+        """
+        Delete a file.
+        """
+
+
+class ArrowFiles(Files):
+    """
+    The real door: one of pyarrow's file systems.
+
+    :ivar system: the file system.
+    :ivar root: the table's path in it.
+    """
+
+    def __init__(self, system: pa_fs.FileSystem, root: str) -> None:
+        self.system = system
+        self.root = root
+        self._is_local = system.type_name == "local"
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}" if name else self.root
+
+    def create(self, name: str) -> IO[bytes]:
+        path = self.path(name)
+        if self._is_local or self.system.type_name == "hdfs":
+            self.system.create_dir(path.rpartition("/")[0], recursive=True)
+        stream: IO[bytes] = self.system.open_output_stream(path, buffer_size=BUFFER_BYTES)
+        return stream
+
+    def sync(self, name: str) -> None:
+        if not self._is_local:
+            return
+        path = Path(self.path(name))
+        for each in (path, *list(path.parents)[: name.count("/") + 2]):
+            _sync(each)
+
+    def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
+        chosen = pa_fs.FileSelector(self.path(folder), allow_not_found=True, recursive=is_deep)
+        found = self.system.get_file_info(chosen)
+        start = len(self.path(folder)) + 1
+        return sorted(each.path[start:] for each in found if each.is_file or not is_deep)
+
+    def remove(self, name: str) -> None:
+        self.system.delete_file(self.path(name))
+
+
+class FaultyFiles(Files):
+    """
+    A simulated door: another one, and a fault at any operation.
+
+    :ivar fault: called with the name of each operation and of its file before it is carried out;
+        what it raises ends the operation there.
+    """
+
+    def __init__(self, files: Files, fault: Callable[[str, str], None]) -> None:
+        self._files = files
+        self.fault = fault
+
+    def create(self, name: str) -> IO[bytes]:
+        self.fault("create", name)
+        return self._files.create(name)
+
+    def sync(self, name: str) -> None:
+        self.fault("sync", name)
+        self._files.sync(name)
+
+    def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
+        self.fault("names", folder)
+        return self._files.names(folder, is_deep)
+
+    def remove(self, name: str) -> None:
+        self.fault("remove", name)
+        self._files.remove(name)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Location(NamedTuple):
+    """
+    A table's place, which may be sent to other machines.
+
+    :ivar path: an absolute path of this machine, or a URL with its options.
+    """
+
+    path: str
+
+    @classmethod
+    def of(cls, text: str) -> "Location":
+        """
+        :param text: a path, ``file:`` or one of the URLs of `object_storage`.
+        :raise TableError: the URL names no store.
+        """
+        if is_url(text):
+            try:
+                parse_url(text)
+            except BadUrl as problem:
+                raise TableError("TABLE_OPTION", f"{text.partition('?')[0]}: {problem}") from None
+            return cls(text)
+        return cls(os.path.abspath(text.removeprefix("file://").removeprefix("file:")))
+
+    @property
+    def is_local(self) -> bool:
+        return not is_url(self.path)
+
+    def __str__(self) -> str:
+        """
+        The place without the options of its URL: as messages show it, and deltalake takes it.
+        """
+        return self.path if self.is_local else shown(self.path)
+
+    def files(self) -> ArrowFiles:
+        """
+        Open the door; nothing is asked of it yet.
+
+        :raise OSError: pyarrow has no file system for it here.
+        """
+        if self.is_local:
+            return ArrowFiles(pa_fs.LocalFileSystem(), self.path)
+        return ArrowFiles(*open_files(self.path))
+
+    def storage_options(self) -> dict[str, str]:
+        """
+        What deltalake has to know beside the environment to open the same place.
+        """
+        if self.is_local:
+            return {}
+        options = parse_url(self.path)[1]
+        found = {"AWS_REGION": options["region"]} if "region" in options else {}
+        if "endpoint_override" in options:
+            scheme = options.get("scheme", "https")
+            found["AWS_ENDPOINT_URL"] = f"{scheme}://{options['endpoint_override']}"
+            found["AWS_ALLOW_HTTP"] = str(scheme == "http").lower()
+        return found
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """
+        :raise TableError: in the place of an error of the file system within the block.
+        """
+        try:
+            yield
+        except (OSError, pa.ArrowException) as problem:
+            raise _unwritable(self, problem) from None
+
+
+def _unwritable(location: Location, problem: Exception) -> TableError:
+    number = getattr(problem, "errno", None)
+    text = str(problem.args[-1] if problem.args else problem).splitlines()[0]
+    why = os.strerror(number) if number else text
+    room = "; make room and run it again" if number == errno.ENOSPC else ""
+    what = "the table is as it was before"
+    return TableError("TABLE_UNWRITABLE", f"{location}: {why}; {what}{room}")
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """
+    The rows of what deltalake gives as a table of its own Arrow library.
+    """
+    rows: list[dict[str, Any]] = pa.table(table).to_pylist()
+    return rows

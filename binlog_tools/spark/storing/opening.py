@@ -1,0 +1,30 @@
+"""
+A table by its place, in the form that it has or is to have.
+"""
+
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.storing.delta import LOG, DeltaStored
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.plain import ParquetStored
+from binlog_tools.spark.storing.stored import FORMS, Layout, Stored
+
+
+def open_stored(place: str, layout: Layout | None = None, form: str = "auto") -> Stored:
+    """
+    :param place: a path, or a URL.
+    :param layout: of the table that is to be written, made by the first commit if it is not there;
+        None: it is only read.
+    :param form: one of `FORMS`, or ``auto``: that of what is there, `FORMS`' first if nothing is.
+    :raise TableError: there is none to read; the one to write is somebody else's, or of the other
+        form.
+    """
+    location = Location.of(place)
+    with location.writing():
+        there = location.files().names()
+    found = None if not there else "delta" if LOG in there else "parquet"
+    if form == "auto":
+        form = found if found and (found == "delta" or layout is None) else FORMS[0]
+    if layout is not None and found == "delta" and form == "parquet":
+        raise TableError("TABLE_FORMAT", f"{location}: it is a Delta table; leave --format "
+                         "parquet away, or name a new directory")  # fmt: skip
+    return {"delta": DeltaStored, "parquet": ParquetStored}[form](location, layout)

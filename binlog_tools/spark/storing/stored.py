@@ -1,0 +1,154 @@
+"""
+A table as it is stored: read at one version, changed by one commit at a time.
+
+In a task, wherever it runs:
+
+    files = write_files(table.location.files(), batches, layout.partition_by)
+
+In the driver, once, with the files of all tasks:
+
+    table = open_stored("s3://bucket/lifetimes", LIFETIMES)
+    before = table.progress(["5cf5f8…"])
+    …
+    table.commit(Change(files, replaced=({"settled": "false"},), progress={"5cf5f8…": 4711}))
+
+Each commit is one step: all of it is seen, or nothing.  A process that is killed leaves the table
+as it was, and at most files that no commit has named.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from binlog_tools.spark.storing.files import File
+from binlog_tools.spark.storing.locations import Location
+
+FORMS: Final = ("delta", "parquet")
+"""How a table may be stored; the first choice is the default."""
+
+RETENTION_HOURS: Final = 168
+"""Hours that files are kept after a version without them was committed: seven days, Delta's own
+default, for readers that began before, and for writers that have not committed yet."""
+
+
+class Layout(NamedTuple):
+    """
+    What a table is.
+
+    :ivar name: says who made it: a table of another name is not written to.
+    :ivar schema: its columns with those of its partitions, all nullable; the metadata ``comment``
+        of a field is its comment.
+    :ivar partition_by: the columns that its folders say.
+    """
+
+    name: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+
+
+class Change(NamedTuple):
+    """
+    What makes the next version of a table.
+
+    :ivar added: files that have been written.
+    :ivar replaced: partitions that the table had when it was opened, by values of one or more of
+        their columns; all files of these are removed.  ``({},)`` are all files.
+    :ivar progress: how far somebody has come: a name (of a store, of a stream) to a number.
+    """
+
+    added: tuple[File, ...] = ()
+    replaced: tuple[Mapping[str, str | None], ...] = ()
+    progress: Mapping[str, int] = {}
+
+    def removes(self, file: File) -> bool:
+        return any(file.is_in(values) for values in self.replaced)
+
+
+class Stored(Protocol):
+    """
+    A table at one version.
+
+    :ivar version: a number that grows with each commit; None: there is no table yet.
+    :ivar location: where it is.
+    """
+
+    version: int | None
+    location: Location
+
+    def schema(self) -> pa.Schema:
+        """
+        All columns, with comments.
+        """
+
+    def partition_by(self) -> tuple[str, ...]:
+        """
+        The columns that folders say.
+        """
+
+    def progress(self, names: Iterable[str]) -> dict[str, int]:
+        """
+        How far these have come; those of which no commit has told are left out.
+        """
+
+    def files(self) -> list[File]:
+        """
+        The files of this version.
+        """
+
+    def commit(self, change: Change) -> int:
+        """
+        Make the next version, durably, in one step; this object goes on at it.
+
+        :return: the version.
+        :raise TableError: ``TABLE_BUSY``: since this object was opened or has committed, somebody
+            else has changed a partition that is replaced or a progress that is told.
+        """
+
+    def optimize(self, retention_hours: float = RETENTION_HOURS) -> "Optimized":
+        """
+        Put small files together, and remove those that no version needs since so many hours.
+        """
+
+
+class Optimized(NamedTuple):
+    """
+    What `Stored.optimize` has done.
+
+    :ivar merged: files that were put together into ``made``.
+    :ivar removed: files that no version needed.
+    """
+
+    merged: int
+    made: int
+    removed: int
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def dataset(table: Stored) -> ds.Dataset:
+    """
+    A version as a dataset of Arrow, with the columns that its partitions say: to be read without
+    Spark.
+    """
+    door = table.location.files()
+    schema = table.schema()
+    files = table.files()
+    partitions = [_expression(file, schema) for file in files]
+    return ds.FileSystemDataset.from_paths(
+        [door.path(file.path) for file in files], schema=schema, format=ds.ParquetFileFormat(),
+        filesystem=door.system, partitions=partitions,
+    )  # fmt: skip
+
+
+def _expression(file: File, schema: pa.Schema) -> Any:
+    found = ds.scalar(True)
+    for name, value in file.partition:
+        kind = schema.field(name).type
+        field = ds.field(name)
+        found = found & (field.is_null() if value is None else field == pa.scalar(value).cast(kind))
+    return found

@@ -1,0 +1,3 @@
+"""
+Tests of `binlog_tools.spark.storing`: none needs Spark or Java.
+"""

@@ -1,0 +1,314 @@
+"""
+A stored table: what a commit makes, who wins, and what a kill at any step leaves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.storing.delta import LOG, DeltaStored
+from binlog_tools.spark.storing.files import File, write_files
+from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
+from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.stored import Change, Layout, Stored, dataset
+from tests.object_storage.s3_server import S3Server
+
+SCHEMA = pa.schema([
+    pa.field("server", pa.string()),
+    pa.field("date", pa.date32()),
+    pa.field("lsn", pa.int64(), metadata={"comment": "number of the record"}),
+    pa.field("time", pa.timestamp("us", "UTC")),
+])  # fmt: skip
+LAYOUT = Layout("events", SCHEMA, ("server", "date"))
+DAY = date(2026, 1, 31)
+NOON = datetime(2026, 1, 31, 12, 0, 0, 123_456, UTC)
+ODD = "a b/c%25=ä"
+"""A name of a server that has to be quoted in paths, and again in the log."""
+
+
+def rows(lsns: Iterable[int], server: str | None = "1e5", day: date = DAY) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{"server": server, "date": day, "lsn": lsn, "time": NOON} for lsn in lsns], schema=SCHEMA
+    )
+
+
+def written(
+    location: Location, *batches: pa.RecordBatch, files: Files | None = None
+) -> tuple[File, ...]:
+    door = files if files is not None else location.files()
+    return tuple(write_files(door, batches, LAYOUT.partition_by))
+
+
+def add(
+    table: Stored, *batches: pa.RecordBatch, progress: Mapping[str, int] | None = None,
+    replaced: tuple[Mapping[str, str | None], ...] = (),
+) -> int:  # fmt: skip
+    return table.commit(Change(written(table.location, *batches), replaced, progress or {}))
+
+
+def found(place: str) -> list[dict[str, Any]]:
+    """
+    What a reader finds now.
+    """
+    table = dataset(open_stored(place)).to_table()
+    assert table.schema.equals(SCHEMA)
+    return sorted(table.to_pylist(), key=lambda row: row["lsn"])
+
+
+def lsns(place: str) -> list[int]:
+    return [row["lsn"] for row in found(place)]
+
+
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.exhaustive)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        return server.url(f"{os.urandom(8).hex()}/table")
+    return str(tmp_path / "a table, größer")
+
+
+def test_commits_append_and_replace_partitions_and_tell_progress(place: str) -> None:
+    table = open_stored(place, LAYOUT)
+    assert (table.version, table.files(), table.progress(["1e5"])) == (None, [], {})
+    assert add(table, rows([1, 2]), rows([3], ODD), progress={"1e5": 2}) == 0
+    assert add(table, rows([4], None), progress={"1e5": 4, "other": 9}) == 1
+    assert lsns(place) == [1, 2, 3, 4]
+    assert [row["server"] for row in found(place)] == ["1e5", "1e5", ODD, None]
+    assert open_stored(place).progress(["1e5", "other", "none"]) == {"1e5": 4, "other": 9}
+
+    replaced = ({"server": ODD}, {"server": "1e5", "date": "2026-01-31"}, {"server": "none"})
+    add(table, rows([7], ODD), rows([5]), replaced=replaced)
+    assert lsns(place) == [4, 5, 7]
+    add(table, rows([8]), replaced=({},))
+    assert lsns(place) == [8]
+
+
+def test_a_column_keeps_its_comment_and_its_type(tmp_path: Path) -> None:
+    add(open_stored(str(tmp_path / "t"), LAYOUT), rows([1]))
+    read = DeltaTable(tmp_path / "t")
+    assert pa.schema(read.schema().to_arrow()).field("lsn").metadata == {
+        b"comment": b"number of the record"
+    }
+    (row,) = read.to_pyarrow_table().to_pylist()
+    assert row == {"server": "1e5", "date": DAY, "lsn": 1, "time": NOON}
+
+
+def test_statistics_tell_what_a_file_may_hold(tmp_path: Path) -> None:
+    table = open_stored(str(tmp_path / "t"), LAYOUT)
+    add(table, rows([5, 3, 9]))
+    (file,) = open_stored(str(tmp_path / "t")).files()
+    assert file.spans("lsn") == (3, 9)
+    assert file.spans("time") == ("2026-01-31T12:00:00.123Z", "2026-01-31T12:00:00.124Z")
+    assert file.spans("server") is None
+    assert (file.rows, file.partition) == (3, (("server", "1e5"), ("date", "2026-01-31")))
+    kept = DeltaTable(tmp_path / "t").to_pyarrow_dataset()
+    assert kept.count_rows() == 3
+
+
+# Two at once.
+
+
+def test_of_two_that_make_a_table_one_is_refused(place: str) -> None:
+    one, two = open_stored(place, LAYOUT), open_stored(place, LAYOUT)
+    add(one, rows([1]))
+    with pytest.raises(TableError, match=r"\[TABLE_BUSY\] .*run it again"):
+        add(two, rows([1]))
+    assert lsns(place) == [1]
+
+
+def test_of_two_with_the_same_progress_one_is_refused_and_may_go_on_later(place: str) -> None:
+    add(open_stored(place, LAYOUT), rows([1]), progress={"1e5": 1})
+    one, two = open_stored(place, LAYOUT), open_stored(place, LAYOUT)
+    add(one, rows([2]), progress={"1e5": 2})
+    with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
+        add(two, rows([2]), progress={"1e5": 2})
+    again = open_stored(place, LAYOUT)
+    assert again.progress(["1e5"]) == {"1e5": 2}
+    add(again, rows([3]), progress={"1e5": 3})
+    assert lsns(place) == [1, 2, 3]
+
+
+def test_who_replaces_what_another_has_changed_is_refused(place: str) -> None:
+    add(open_stored(place, LAYOUT), rows([1]), rows([10], "2f6"))
+    one, two = open_stored(place, LAYOUT), open_stored(place, LAYOUT)
+    three = open_stored(place, LAYOUT)
+    add(one, rows([2]))
+    with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
+        add(two, rows([3]), replaced=({"server": "1e5"},))
+    add(three, rows([11], "2f6"), replaced=({"server": "2f6"},))
+    assert lsns(place) == [1, 2, 11]
+
+
+def test_two_that_do_not_disturb_each_other_both_commit(place: str) -> None:
+    add(open_stored(place, LAYOUT), rows([1]))
+    one, two = open_stored(place, LAYOUT), open_stored(place, LAYOUT)
+    add(one, rows([2]), progress={"1e5": 2})
+    add(two, rows([9], "2f6"), progress={"2f6": 9})
+    assert lsns(place) == [1, 2, 9]
+    assert open_stored(place).progress(["1e5", "2f6"]) == {"1e5": 2, "2f6": 9}
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_twice(place: str) -> None:
+    add(open_stored(place, LAYOUT), rows([1]))
+    one, same = open_stored(place, LAYOUT), open_stored(place, LAYOUT)
+    change = Change(written(one.location, rows([2])), progress={"1e5": 2})
+    one.commit(change)
+    same.commit(change)
+    assert lsns(place) == [1, 2]
+
+
+# Kills and faults.
+
+
+class Killed(BaseException):
+    """
+    The process is gone.
+    """
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_kill_at_any_step_leaves_the_last_whole_state(tmp_path: Path, is_first: bool) -> None:
+    """
+    At each call of the door, until a run needs no more calls.
+    """
+    for step in range(99):
+        place = str(tmp_path / f"{step}")
+        if not is_first:
+            add(open_stored(place, LAYOUT), rows([1]), rows([2], "2f6"), progress={"1e5": 1})
+        before = [] if is_first else [1, 2]
+        after = [2, 3, 4] if not is_first else [3, 4]
+        steps = iter(range(99))
+
+        def fault(operation: str, name: str, steps: Any = steps, step: int = step) -> None:
+            if next(steps) == step:
+                raise Killed
+
+        door = FaultyFiles(Location.of(place).files(), fault)
+        try:
+            table = DeltaStored(Location.of(place), LAYOUT, door)
+            files = written(table.location, rows([3]), rows([4], "1e5"), files=door)
+            table.commit(Change(files, ({"server": "1e5"},), {"1e5": 4}))
+        except Killed:
+            pass
+        else:
+            assert step >= 3
+            break
+        left = open_stored(place, LAYOUT)
+        is_done = left.progress(["1e5"]) == {"1e5": 4}
+        assert (lsns(place) if left.version is not None else []) == (after if is_done else before)
+        if not is_done:
+            add(left, rows([3, 4]), replaced=({"server": "1e5"},), progress={"1e5": 4})
+        assert lsns(place) == after
+    else:
+        raise AssertionError("it never ended")
+
+
+def test_a_full_disk_leaves_the_table_and_no_file(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    add(open_stored(place, LAYOUT), rows([1]))
+
+    def fault(operation: str, name: str) -> None:
+        if operation == "sync":
+            raise OSError(28, "No space left on device", name)
+
+    location = Location.of(place)
+    there = set(location.files().names(is_deep=True))
+    with (
+        pytest.raises(TableError, match=r"\[TABLE_UNWRITABLE\] .*/t: No space left.*as it was"),
+        location.writing(),
+    ):
+        written(location, rows([2]), files=FaultyFiles(location.files(), fault))
+    assert set(location.files().names(is_deep=True)) == there
+    assert lsns(place) == [1]
+
+
+# Other people's tables, and other versions of ours.
+
+
+def test_what_others_have_made_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "letters").touch()
+    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\] .*no events table"):
+        open_stored(str(tmp_path), LAYOUT)
+    add(open_stored(str(tmp_path / "t"), LAYOUT._replace(name="lifetimes")), rows([1]))
+    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\] .*is a table lifetimes, not events"):
+        open_stored(str(tmp_path / "t"), LAYOUT)
+    with pytest.raises(TableError, match=r"\[TABLE_UNWRITABLE\] .*[Nn]ot a directory"):
+        open_stored(str(tmp_path / "letters" / "x"), LAYOUT).commit(Change())
+    with pytest.raises(TableError, match=r"\[TABLE_NOT_FOUND\]"):
+        open_stored(str(tmp_path / "none"))
+
+
+def test_a_path_that_deltalake_would_misread_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"\[TABLE_OPTION\] .*a%20b: deltalake cannot use"):
+        open_stored(str(tmp_path / "a%20b"), LAYOUT)
+
+
+def test_a_column_that_comes_later_is_null_in_older_rows(place: str) -> None:
+    add(open_stored(place, LAYOUT), rows([1]))
+    wider = LAYOUT._replace(schema=SCHEMA.append(pa.field("body", pa.binary())))
+    table = open_stored(place, wider)
+    one = rows([2]).append_column("body", pa.array([b"x"]))
+    add(table, one)
+    add(open_stored(place, LAYOUT), rows([3]))
+    read = dataset(open_stored(place)).to_table(columns=["lsn", "body"]).sort_by("lsn")
+    assert read["body"].to_pylist() == [None, b"x", None]
+
+
+def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
+    add(open_stored(str(tmp_path / "t"), LAYOUT), rows([1]))
+    other = SCHEMA.set(2, pa.field("lsn", pa.string()))
+    table = open_stored(str(tmp_path / "t"), LAYOUT._replace(schema=other))
+    with pytest.raises(TableError, match=r"\[TABLE_COLUMN\] .*column lsn is .*long"):
+        table.commit(Change())
+
+
+# Plain Parquet.
+
+
+def test_parquet_files_are_written_once_or_replaced(place: str) -> None:
+    table = open_stored(place, LAYOUT, "parquet")
+    add(table, rows([1]), rows([2], ODD))
+    assert {file.path for file in open_stored(place).files()} == {f.path for f in table.files()}
+    with pytest.raises(TableError, match=r"\[TABLE_FORMAT\] .*written once.*--format delta"):
+        add(open_stored(place, LAYOUT, "parquet"), rows([3]))
+    add(open_stored(place, LAYOUT, "parquet"), rows([4], ODD), replaced=({},))
+    read = dataset(open_stored(place)).to_table().to_pylist()
+    assert [(row["server"], row["lsn"]) for row in read] == [(ODD, 4)]
+
+
+def test_a_table_keeps_its_form(tmp_path: Path) -> None:
+    add(open_stored(str(tmp_path / "d"), LAYOUT), rows([1]))
+    assert (tmp_path / "d" / LOG).is_dir()
+    with pytest.raises(TableError, match=r"\[TABLE_FORMAT\] .*is a Delta table"):
+        open_stored(str(tmp_path / "d"), LAYOUT, "parquet")
+    add(open_stored(str(tmp_path / "p"), LAYOUT, "parquet"), rows([1]))
+    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\]"):
+        open_stored(str(tmp_path / "p"), LAYOUT)
+
+
+# Optimizing.
+
+
+def test_small_files_become_one_and_orphans_are_removed(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    table = open_stored(place, LAYOUT)
+    for lsn in range(1, 6):
+        add(table, rows([lsn], ODD), progress={"1e5": lsn})
+    orphan = written(table.location, rows([99]))
+    done = table.optimize(retention_hours=0)
+    assert (done.merged, done.made) == (5, 1)
+    assert lsns(place) == [1, 2, 3, 4, 5]
+    left = [name for name in table.location.files().names(is_deep=True) if LOG not in name]
+    assert left == [file.path for file in open_stored(place).files()] != [orphan[0].path]
+    assert open_stored(place).progress(["1e5"]) == {"1e5": 5}
+    add(open_stored(place, LAYOUT), rows([6], ODD))
+    assert lsns(place) == [1, 2, 3, 4, 5, 6]
