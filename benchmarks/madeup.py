@@ -148,7 +148,9 @@ def _table(rows: list[dict[str, Any]], put: Any, tube: Any, kind: Any) -> pa.Tab
         "problem": pa.nulls(count, pa.string()),
     }  # fmt: skip
     schema = columns.arrow_schema(tuple(columns.BY_NAME))
-    arrays = [pa.array(made[name]).cast(schema.field(name).type) for name in schema.names]
+    nulls = pa.nulls(count, pa.string())
+    arrays = [pa.array(made.get(name, nulls)).cast(schema.field(name).type)
+              for name in schema.names]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -25,8 +25,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "following": BELOW | {"segments", "reading"},
     "surviving": BELOW | {"segments", "reading"},
     "writing": BELOW,
+    "histories": BELOW,
     "storing": BELOW,
-    "tables": BELOW,
+    "tables": BELOW | {"histories", "storing"},
     "reporting": BELOW,
     # What users import or run.
     "errors": BELOW,
@@ -46,7 +47,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 
-KNOW_NO_SPARK = ("definitions", "segments", "reading", "writing", "reporting", "storing")
+KNOW_NO_SPARK = (
+    "definitions", "segments", "reading", "writing", "reporting", "storing", "histories",
+)  # fmt: skip
 """Packages that need numpy and pyarrow, and whose tests need no Java."""
 
 MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE)}

@@ -87,7 +87,7 @@ class Server:
         self.starts: dict[int, int] = {}
         for row in rows:
             number = row["incarnation"]
-            self.starts[number] = min(self.starts.get(number, told_ns(row)), told_ns(row))
+            self.starts[number] = min(self.starts.get(number, row["logged_ns"]), row["logged_ns"])
         self.jobs: dict[int, list[Row]] = defaultdict(list)
         for row in self.rows:
             self.jobs[row["job"]].append(row)
@@ -377,7 +377,8 @@ def tube_minutes(server: Server) -> Iterator[Row]:
             continue
         minute = min(told)
         while minute <= max(told) or (minute <= last and any(_at(stays, minute - 1).values())):
-            yield _tube_minute(tube, minute, rows, stays, runs)
+            if minute in told or any(_at(stays, minute).values()):
+                yield _tube_minute(tube, minute, rows, stays, runs)
             minute += 1
 
 

@@ -65,10 +65,10 @@ class Model:
     A server, its jobs, and the rows that its log has.
     """
 
-    def __init__(self, server: str, seed: int) -> None:
+    def __init__(self, server: str, seed: int, epoch_ns: int = EPOCH_NS) -> None:
         self.server = server
         self.chance = random.Random(seed)
-        self.now_ns = EPOCH_NS + self.chance.randrange(3600 * NS)
+        self.now_ns = epoch_ns + self.chance.randrange(3600 * NS)
         self.jobs: dict[int, Job] = {}
         self.logged: dict[int, Job] = {}
         self.rows: list[Row] = []
@@ -401,12 +401,12 @@ def _job_of(row: Row) -> Job:
     )  # fmt: skip
 
 
-def history(seed: int) -> list[Row]:
+def history(seed: int, epoch_ns: int = EPOCH_NS) -> list[Row]:
     """
     What one server's log has, from its beginning or from the middle.
     """
     chance = random.Random(seed)
-    rows = Model(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
+    rows = Model(f"{seed:032x}", seed, epoch_ns).run(chance.choice([5, 40, 150]))
     return rows[chance.randrange(len(rows)) :] if rows and chance.random() < 0.3 else rows
 
 

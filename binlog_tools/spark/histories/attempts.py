@@ -1,0 +1,133 @@
+"""
+Attempts: runs of jobs, from `reserve` to their ends, each with the wait before it.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from binlog_tools.spark.histories.images import READY, RESERVE, RESERVED, TOUCH, UPDATE, column
+from binlog_tools.spark.histories.stays import ENDS, Stays, since_known
+from binlog_tools.spark.histories.tables import ATTEMPTS, moments, nullable, table
+from binlog_tools.spark.histories.windows import (
+    NO_ROW,
+    NONE,
+    Codes,
+    Flags,
+    Groups,
+    Ints,
+    at,
+    changes,
+)
+
+
+class _Parts(NamedTuple):
+    """
+    Stays that belong to an attempt, or are the wait for it: columns of the same length.
+
+    :ivar stay: the row of the stays that it follows from.
+    :ivar is_wait: it is a wait, ``length_ns`` long (`NONE`: not known).
+    :ivar is_run: the job was reserved; else only the end of the run is in the log.
+    :ivar ended_by: how the run ended with this part, or -1.
+    """
+
+    stay: Ints
+    attempt: Ints
+    is_wait: Flags
+    is_run: Flags
+    length_ns: Ints
+    ended_ns: Ints
+    ended_by: Codes
+
+
+def attempts_of(stays: Stays) -> pa.Table:
+    """
+    :return: with the schema `tables.ATTEMPTS`, by job, revivals and attempt.
+    """
+    parts, runs = _grouped(stays, _parts_of(stays))
+    images, stay = stays.images, parts.stay
+    last = stay[runs.lasts]
+    ends = runs.newest(parts.ended_by >= 0)[runs.lasts]
+    started_ns = runs.least(np.where(parts.is_run, stays.run_since_ns[stay], NONE))
+    ended_ns = at(parts.ended_ns, ends, NONE)
+    incarnation = runs.most(np.where(parts.is_run, images.incarnation[stay], NO_ROW))
+    connection = runs.most(np.where(parts.is_wait, 0, images.connection[stay]))
+    wait_ns = runs.most(np.where(parts.length_ns == NONE, NO_ROW, parts.length_ns))
+    is_over = (started_ns != NONE) & (ended_ns != NONE)
+    ended_by = at(parts.ended_by, ends, NO_ROW)
+    events, rows = images.events, pa.array(stays.row[last])
+    return table(ATTEMPTS, {
+        **{name: column(events, name).take(rows) for name in ("server", "job", "tube")},
+        "incarnation": pa.array(incarnation, mask=incarnation == NO_ROW),
+        "connection": pa.array(connection, mask=connection == 0),
+        "revivals": stays.revivals[last], "attempt": parts.attempt[runs.lasts],
+        "first": moments(runs.least(np.where(parts.is_wait, NONE, stays.at_ns[stay]))),
+        "started": moments(started_ns), "ended": moments(ended_ns),
+        "started_ns": nullable(started_ns), "ended_ns": nullable(ended_ns),
+        "ended_by": pa.array(ENDS).take(pa.array(ended_by, mask=ended_by < 0)),
+        "touches": runs.count(parts.is_run & (images.event[stay] == TOUCH)),
+        "wait_ns": pa.array(wait_ns, mask=wait_ns == NO_ROW),
+        "run_ns": pa.array(ended_ns - started_ns, mask=~is_over),
+    })  # fmt: skip
+
+
+def _parts_of(stays: Stays) -> _Parts:
+    """
+    In the order of the stays: the run of which only the end is known, the stay itself, the wait
+    behind it.
+    """
+    images = stays.images
+    state, event = images.state, images.event
+    is_taken = stays.next_event == RESERVE
+    unseen = np.flatnonzero(stays.has_unseen)
+    runs = np.flatnonzero(state == RESERVED)
+    waits = np.flatnonzero((state == READY) & is_taken)
+    later = np.flatnonzero(stays.has_ready & is_taken)
+    counts = (len(unseen), len(runs), len(waits), len(later))
+    unknown = [np.full(count, NONE) for count in counts]
+    wait_ns = np.where(since_known(stays), stays.next_ns - stays.at_ns, NONE)[waits]
+    goes_on = np.isin(stays.ended_by[runs], (TOUCH, UPDATE))
+    run_end = np.where(goes_on, NO_ROW, stays.ended_by[runs])
+    none = [np.full(count, NO_ROW, np.int8) for count in counts]
+    stay = np.concatenate([unseen, runs, waits, later])
+    order = np.argsort(stay * 4 + np.repeat([0, 1, 1, 2], counts), kind="stable")
+    parts = _Parts(
+        stay,
+        np.concatenate([images.reserves[unseen], images.reserves[runs],
+                        stays.next_reserves[waits], stays.next_reserves[later]]),
+        np.repeat([False, False, True, True], counts),
+        np.repeat([False, True, False, False], counts),
+        np.concatenate([*unknown[:2], wait_ns, (stays.next_ns - stays.end_ns)[later]]),
+        np.concatenate([stays.at_ns[unseen], stays.end_ns[runs], *unknown[2:]]),
+        np.concatenate([event[unseen], run_end, *none[2:]]).astype(np.int8),
+    )  # fmt: skip
+    return _taken(parts, order)
+
+
+def _taken(parts: _Parts, rows: Ints) -> _Parts:
+    columns: Any = parts
+    return _Parts(*(part[rows] for part in columns))
+
+
+def _grouped(stays: Stays, parts: _Parts) -> tuple[_Parts, Groups]:
+    """
+    The parts of each attempt as neighbours, which they are already but in logs with gaps.
+    """
+    job, revivals = stays.jobs.number[parts.stay], stays.revivals[parts.stay]
+    is_first = changes(job, revivals, parts.attempt)
+    heads = np.flatnonzero(is_first)
+    keys = (parts.attempt[heads], revivals[heads], job[heads])
+    order = np.lexsort(keys)
+    if (order == np.arange(len(order))).all() and not _repeat(keys):
+        return parts, Groups(is_first)
+    order = np.lexsort((parts.attempt, revivals, job))
+    parts = _taken(parts, order)
+    return parts, Groups(changes(job[order], revivals[order], parts.attempt))
+
+
+def _repeat(keys: tuple[Ints, ...]) -> bool:
+    """
+    Whether neighbours are the same.
+    """
+    return bool(len(keys[0])) and not changes(*keys).all()

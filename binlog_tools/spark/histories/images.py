@@ -1,0 +1,126 @@
+"""
+Records of jobs as arrays: what a job was after each of them.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, TAGS
+from binlog_tools.spark.histories.starts import Starts
+from binlog_tools.spark.histories.windows import NONE, Codes, Flags, Groups, Ints, changes
+
+COLUMNS: Final = (
+    "server", "incarnation", "lsn", "event", "time_ns", "logged_ns", "job", "tube", "state",
+    "priority", "delay_s", "ttr_s", "deadline_ns", "reserves", "timeouts", "releases", "buries",
+    "kicks", "connection", "copy", "bytes",
+)  # fmt: skip
+"""What is needed of the events table."""
+
+CARRIED: Final = (
+    "unique_key", "concurrency_key", "job_group", "after", "dead_from", "dead_reason", "dead_at_ns",
+    "origin",
+)  # fmt: skip
+"""What is taken of the tags, if the events have them."""
+
+EVENTS: Final = (
+    "put", "reserve", "release", "bury", "kick", "touch", "delete", "ttr-expired",
+    "disconnect-release", "move", "update", "group-ended", "copy",
+)  # fmt: skip
+"""Of jobs.  A code is a place in here."""
+
+(PUT, RESERVE, RELEASE, BURY, KICK, TOUCH, DELETE, TTR_EXPIRED, DISCONNECT_RELEASE, MOVE, UPDATE,
+ GROUP_ENDED, COPY) = range(len(EVENTS))  # fmt: skip
+
+STATES: Final = ("ready", "reserved", "delayed", "buried", "gone")
+READY, RESERVED, DELAYED, BURIED, GONE = range(len(STATES))
+
+FULL: Final = (PUT, MOVE, UPDATE, COPY)
+"""Events whose records have the body and the tags."""
+
+
+class Images(NamedTuple):
+    """
+    Columns of the same length, a row a record of a job.  Nulls are `NONE`; of connections, 0.
+
+    :ivar events: the rows as they came, those of jobs only.
+    :ivar jobs: the rows of each job, which are neighbours, in the order of their LSNs.
+    :ivar own_ns: when it happened, if the record says so.
+    :ivar is_full: whether it has tags.
+    :ivar is_dead: whether these say that the job is a dead letter.
+    :ivar restart_ns: the next start of the server.
+    :ivar last_ns: the server's last moment.
+    """
+
+    events: pa.Table
+    jobs: Groups
+    event: Codes
+    state: Codes
+    copy: Flags
+    is_full: Flags
+    is_dead: Flags
+    time_ns: Ints
+    own_ns: Ints
+    logged_ns: Ints
+    deadline_ns: Ints
+    incarnation: Ints
+    reserves: Ints
+    kicks: Ints
+    connection: Ints
+    restart_ns: Ints
+    last_ns: Ints
+
+
+def images_of(events: pa.Table, starts: Starts) -> Images:
+    """
+    :param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
+        after the other, by LSN.
+    """
+    event = _codes(events, "event", EVENTS)
+    if (event < 0).any():
+        events = events.filter(pa.array(event >= 0))
+        event = event[event >= 0]
+    server = column(events, "server").dictionary_encode()
+    servers = server.indices.to_numpy(zero_copy_only=False)
+    job, incarnation = numbers(events, "job"), numbers(events, "incarnation")
+    copy = column(events, "copy").fill_null(False).to_numpy(zero_copy_only=False)
+    time_ns, logged_ns = numbers(events, "time_ns"), numbers(events, "logged_ns")
+    restart_ns, last_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
+    return Images(
+        events, Groups(changes(job, servers)), event, _codes(events, "state", STATES), copy,
+        np.isin(event, FULL),
+        column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
+        time_ns, np.where(copy | np.isin(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
+        numbers(events, "deadline_ns"), incarnation, numbers(events, "reserves"),
+        numbers(events, "kicks"), numbers(events, "connection", 0), restart_ns, last_ns,
+    )  # fmt: skip
+
+
+def column(table: pa.Table, name: str) -> Any:
+    """
+    One array; nulls if it is a tag that the table lacks.
+    """
+    if name in TAGS and name not in table.column_names:
+        return pa.nulls(table.num_rows, ARROW_TYPES[BY_NAME[name].ddl])
+    found = table.column(name).combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def numbers(table: pa.Table, name: str, missing: int = NONE) -> Ints:
+    """
+    A column of integers; its nulls are ``missing``.
+    """
+    found = column(table, name).cast(pa.int64()).fill_null(missing)
+    array: Ints = found.to_numpy(zero_copy_only=False)
+    return array
+
+
+def _codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
+    """
+    The place of each text in ``known``; -1 if it is not in it.
+    """
+    found = pc.index_in(column(table, name), value_set=pa.array(known)).fill_null(-1)
+    codes: Codes = found.to_numpy(zero_copy_only=False).astype(np.int8)
+    return codes

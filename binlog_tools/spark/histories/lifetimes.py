@@ -1,0 +1,126 @@
+"""
+One row a job: what became of it, and how long it waited, ran, was delayed and was buried.
+
+The counters are those of the job's newest image, so they are right also where records are missing.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from binlog_tools.spark.histories.images import (
+    BURIED,
+    DELAYED,
+    DELETE,
+    DISCONNECT_RELEASE,
+    EVENTS,
+    GONE,
+    MOVE,
+    PUT,
+    READY,
+    RESERVE,
+    RESERVED,
+    STATES,
+    UPDATE,
+    column,
+)
+from binlog_tools.spark.histories.stays import Stays
+from binlog_tools.spark.histories.tables import LIFETIMES, moments, nullable, table
+from binlog_tools.spark.histories.windows import NO_ROW, NONE, Ints
+
+OUTCOMES: Final = ("done", "dead", "deleted", "alive")
+
+_NEWEST: Final = (
+    "server", "job", "tube", "priority", "delay_s", "ttr_s", "timeouts", "releases", "buries",
+    "kicks",
+)  # fmt: skip
+"""Columns of events that a row has as the job's newest image."""
+
+_TAGS: Final = (
+    "unique_key", "concurrency_key", "job_group", "after", "dead_from", "dead_reason", "origin",
+)  # fmt: skip
+
+
+def lifetimes_of(stays: Stays) -> pa.Table:
+    """
+    :return: with the schema `tables.LIFETIMES`, in the order of the stays.
+    """
+    images, jobs = stays.images, stays.jobs
+    last = jobs.lasts
+    events = images.events
+    newest, carried = stays.row[last], pa.array(stays.carried[last], mask=stays.carried[last] < 0)
+    state = np.where(stays.has_ready[last], READY, images.state[last])
+    first_put = jobs.least(np.where(images.is_full, images.time_ns, NONE))
+    newest_ns = jobs.most(stays.at_ns)
+    is_timed = (state == GONE) & (first_put != NONE)
+    return table(LIFETIMES, {
+        **{name: column(events, name).take(pa.array(newest)) for name in _NEWEST},
+        **{name: column(events, name).take(carried) for name in _TAGS},
+        "state": _texts(STATES, state), "outcome": _texts(OUTCOMES, _outcomes(stays, state)),
+        "last_event": _texts(EVENTS, images.event[last]),
+        "put": moments(first_put), "first": moments(jobs.least(stays.at_ns)),
+        "last": moments(newest_ns),
+        "life_ns": pa.array(newest_ns - first_put, mask=~is_timed),
+        "bytes": _bytes(stays),
+        "attempts": nullable(images.reserves[last]),
+        "disconnects": jobs.count(images.event == DISCONNECT_RELEASE),
+        **_spent(stays),
+        "is_whole": jobs.any(images.event == PUT),
+        "moves": jobs.count(images.event == MOVE), "updates": jobs.count(images.event == UPDATE),
+        "deaths": jobs.count(stays.is_death), "revivals": stays.revivals[last],
+        "dead_at": _micros(column(events, "dead_at_ns").take(carried)),
+    })  # fmt: skip
+
+
+def _outcomes(stays: Stays, state: Any) -> Ints:
+    images, jobs = stays.images, stays.jobs
+    is_done = jobs.any((images.state == RESERVED) & (stays.ended_by == DELETE))
+    is_dead = jobs.any(
+        (images.state == BURIED) & stays.carries_death
+        & ((stays.end_ns == NONE) | (stays.ended_by == DELETE))
+    )  # fmt: skip
+    found: Ints = np.select([is_done, is_dead, state == GONE], [0, 1, 2], 3)
+    return found
+
+
+def _spent(stays: Stays) -> dict[str, Any]:
+    """
+    How often the job waited until somebody took it, and how long it was in each state.
+    """
+    images, jobs = stays.images, stays.jobs
+    is_taken = np.where(
+        images.state == READY, stays.ended_by == RESERVE,
+        stays.has_ready & (stays.next_event == RESERVE),
+    )  # fmt: skip
+    length_ns = np.minimum(stays.end_ns, images.last_ns) - stays.at_ns
+    length_ns = np.where(stays.end_ns == NONE, length_ns, stays.end_ns - stays.at_ns)
+    until_ns = np.where(stays.next_ns == NONE, images.last_ns, stays.next_ns)
+    behind_ns = np.where(stays.has_ready, until_ns - stays.end_ns, 0)
+
+    def total(state: int) -> Ints:
+        return jobs.sum(np.where(images.state == state, length_ns, 0))
+
+    return {
+        "waits": jobs.count(is_taken), "wait_ns": total(READY) + jobs.sum(behind_ns),
+        "run_ns": total(RESERVED), "delayed_ns": total(DELAYED), "buried_ns": total(BURIED),
+    }  # fmt: skip
+
+
+def _bytes(stays: Stays) -> Any:
+    """
+    The size of the newest body.
+    """
+    sizes = column(stays.images.events, "bytes")
+    there = sizes.is_valid().to_numpy(zero_copy_only=False)[stays.row]
+    newest = stays.jobs.newest(there)[stays.jobs.lasts]
+    rows = stays.row[newest] if len(newest) else newest
+    return sizes.take(pa.array(rows, mask=newest == NO_ROW))
+
+
+def _micros(nanoseconds: Any) -> Any:
+    return moments(nanoseconds.fill_null(NONE).to_numpy(zero_copy_only=False))
+
+
+def _texts(words: tuple[str, ...], codes: Any) -> Any:
+    return pa.array(words).take(pa.array(codes))

@@ -1,0 +1,254 @@
+"""
+The minutes of tubes: what came, went and stood there, and how long it took, from entries.
+
+A minute has a row if something happened in it, or a job stands there when it ends.  Days stand by
+themselves, if the depths at their beginning are known.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from binlog_tools.spark.histories.entries import KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
+from binlog_tools.spark.histories.images import GONE, STATES
+from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
+from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Groups, Ints, at, changes
+
+COUNTS: Final = {
+    "puts": "put", "reserves": "reserve", "deletes": "delete", "timeouts": "ttr-expired",
+    "releases": "release", "buries": "bury", "kicks": "kick", "disconnects": "disconnect-release",
+    "moves": "move",
+}  # fmt: skip
+"""Columns that count events."""
+
+PERCENTS: Final = (50, 95, 99)
+
+DEPTHS: Final = pa.schema(
+    [("server", pa.string()), ("tube", pa.string()), ("day", pa.int64())]
+    + [(state, pa.int64()) for state in STATES[:GONE]]
+)
+"""How many jobs stood in a tube when a day began; days count from the epoch.  Rows of nought are
+absent."""
+
+_STRIDE: Final = 1 << 32
+"""More minutes than there will be: a group and a minute in one number."""
+
+
+def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
+    """
+    :param entries: of whole days of servers, each key once, cut by `by_day`.
+    :param depths: with `DEPTHS`, of the same days.
+    :param last_minutes: of each server: behind it there is no row.
+    :return: with the schema `tables.TUBE_MINUTES`, by server, tube and minute.
+    """
+    facts = _Facts(_with_depths(entries, depths))
+    days = Groups(changes(facts.place, facts.minute // MINUTES_A_DAY))
+    minutes = Groups(changes(facts.place, facts.minute))
+    heads = minutes.starts
+    place, minute = facts.place[heads], facts.minute[heads]
+    standing = [_running(facts.of(state), days, minutes) for state in STATES[:GONE]]
+    last = np.array([last_minutes[name] for name in facts.servers.to_pylist()], np.int64)
+    limit: Ints = np.minimum((minute // MINUTES_A_DAY + 1) * MINUTES_A_DAY,
+                       at(last, place // facts.width, 0) + 1)  # fmt: skip
+    following = np.append(minute[1:], 0)
+    is_newest = np.append(changes(place, minute // MINUTES_A_DAY)[1:], True)[: len(minute)]
+    until = np.where(is_newest, limit, following[: len(minute)])
+    until = np.where(sum(standing) > 0, np.maximum(until, minute + 1), minute + 1)
+    row = np.repeat(np.arange(len(minute)), until - minute)
+    this: Ints = minute[row] + np.arange(len(row))
+    this -= _offsets(until - minute)[row]
+    is_told = this == minute[row]
+    told = {name: minutes.sum(facts.of(event)) for name, event in COUNTS.items()}
+    lengths = {name: _Lengths(facts, name, minutes) for name in ("wait", "run")}
+    old_ns = _oldest(facts, place[row] * _STRIDE + this)
+    return table(TUBE_MINUTES, {
+        "server": facts.servers.take(pa.array(place[row] // facts.width)),
+        "tube": facts.tubes.take(pa.array(place[row] % facts.width)),
+        "minute": pa.array(this * 60_000_000).cast(TUBE_MINUTES.field("minute").type),
+        **{name: np.where(is_told, counts[row], 0) for name, counts in told.items()},
+        **{state: depth[row] for state, depth in zip(STATES, standing, strict=False)},
+        "oldest_ns": nullable(np.where(old_ns == NONE, NONE, (this + 1) * MINUTE_NS - old_ns)),
+        **{f"{name}_p{percent}_ns": made.percentile(percent, row, is_told)
+           for name, made in lengths.items() for percent in PERCENTS},
+        **{f"{name}_histogram": made.histogram(row, is_told) for name, made in lengths.items()},
+    })  # fmt: skip
+
+
+def _offsets(lengths: Ints) -> Ints:
+    """
+    Where each of these begins, one behind the other.
+    """
+    return np.cumsum(lengths) - lengths
+
+
+def depths_after(minutes: pa.Table, day: int) -> pa.Table:
+    """
+    How many jobs stand where when a day begins, from the minutes of the day before; with `DEPTHS`.
+    """
+    micros = (day * MINUTES_A_DAY - 1) * 60_000_000
+    last = minutes.filter(pc.equal(minutes["minute"].cast(pa.int64()), micros))
+    depth = sum(last[state].to_numpy() for state in STATES[:GONE])
+    last = last.filter(pa.array(depth > 0))
+    days = pa.array(np.full(last.num_rows, day))
+    return pa.table({**{name: last[name] for name in DEPTHS.names if name != "day"}, "day": days
+                     }).select(DEPTHS.names)  # fmt: skip
+
+
+def all_minutes(entries: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
+    """
+    The minutes of all days that these entries tell of, from nothing on.
+    """
+    made = [TUBE_MINUTES.empty_table()]
+    for server in pc.unique(entries["server"]).to_pylist():
+        mine = by_day(entries.filter(pc.equal(entries["server"], server)), last_minutes)
+        day = mine["minute"].to_numpy() // MINUTES_A_DAY
+        depths = DEPTHS.empty_table()
+        last = max(int(day.max()), last_minutes[server] // MINUTES_A_DAY)
+        for this in range(int(day.min()), last + 1):
+            made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last_minutes))
+            depths = depths_after(made[-1], this + 1)
+    return pa.concat_tables(made)
+
+
+def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
+    """
+    Depths as entries of the first minute of their days.
+    """
+    nought = np.zeros(depths.num_rows, np.int64)
+    parts = [
+        pa.table({
+            "server": depths["server"], "tube": depths["tube"],
+            "minute": depths["day"].to_numpy() * MINUTES_A_DAY,
+            "kind": pa.array([state] * depths.num_rows, pa.string()), "slot": nought,
+            "value": depths[state],
+        }, entries.schema)
+        for state in STATES[:GONE]
+    ]  # fmt: skip
+    return pa.concat_tables([entries, *parts])
+
+
+class _Facts:
+    """
+    Entries as arrays, by place (server and tube), minute and slot.
+    """
+
+    def __init__(self, entries: pa.Table) -> None:
+        server = entries["server"].combine_chunks().dictionary_encode()
+        tube = entries["tube"].combine_chunks().dictionary_encode()
+        server, self.servers = _ranked(server)
+        tube, self.tubes = _ranked(tube)
+        self.width = max(1, len(self.tubes))
+        place = server * self.width + tube
+        minute, slot = entries["minute"].to_numpy(), entries["slot"].to_numpy()
+        order = np.lexsort((slot, minute, place))
+        kinds = pc.index_in(entries["kind"].combine_chunks(), value_set=pa.array(KINDS))
+        self.place: Ints = place[order]
+        self.minute: Ints = minute[order]
+        self.slot: Ints = slot[order]
+        self.kind: Ints = kinds.to_numpy(zero_copy_only=False)[order]
+        self.value: Ints = entries["value"].to_numpy()[order]
+
+    def of(self, kind: str) -> Ints:
+        """
+        The values of this kind, and noughts.
+        """
+        return np.where(self.kind == KINDS.index(kind), self.value, 0)
+
+
+def _ranked(coded: Any) -> tuple[Ints, Any]:
+    """
+    Codes in the order of the texts.
+    """
+    order = pc.sort_indices(coded.dictionary).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    codes = coded.indices.to_numpy(zero_copy_only=False)
+    return rank[codes] if len(codes) else np.zeros(0, np.int64), coded.dictionary.take(
+        pa.array(order)
+    )
+
+
+def _running(more: Ints, days: Groups, minutes: Groups) -> Ints:
+    """
+    The depth at the end of each minute.
+    """
+    sums = np.cumsum(more)
+    before = (sums - more)[days.first]
+    found: Ints = (sums - before)[minutes.lasts] if len(more) else more
+    return found
+
+
+def _oldest(facts: _Facts, rows: Ints) -> Ints:
+    """
+    Since when the oldest wait of each row has lasted, or `NONE`.
+
+    A wait is the oldest one from where all earlier ones have ended.
+
+    :param rows: place and minute of the rows of the table, as one number.
+    """
+    chosen = np.flatnonzero(facts.kind == KINDS.index("oldest"))
+    place, since, until, value = (
+        part[chosen] for part in (facts.place, facts.minute, facts.slot, facts.value)
+    )
+    order = np.lexsort((value, since, place))
+    place, since, until, value = (part[order] for part in (place, since, until, value))
+    ends = np.maximum.accumulate(place * _STRIDE + until)
+    begins = place * _STRIDE + since
+    reach = np.maximum(begins, np.append(0, ends)[: len(ends)])
+    end = place * _STRIDE + until
+    lengths = np.maximum(0, end - reach)
+    piece = np.repeat(np.arange(len(lengths)), lengths)
+    minute = reach[piece] + np.arange(len(piece)) - _offsets(lengths)[piece]
+    found = np.full(len(rows), NONE)
+    where = np.searchsorted(rows, minute)
+    there = where < len(rows)
+    there[there] = rows[where[there]] == minute[there]
+    found[where[there]] = value[piece[there]]
+    return found
+
+
+class _Lengths:
+    """
+    Waits or runs that ended in each minute, as histograms.
+    """
+
+    def __init__(self, facts: _Facts, name: str, minutes: Groups) -> None:
+        chosen = facts.kind == KINDS.index(name)
+        self._slots = facts.slot[chosen]
+        self._counts = facts.value[chosen]
+        ends = np.cumsum(minutes.count(chosen))
+        self._end = ends
+        self._start = np.append(0, ends)[: len(ends)]
+        self._sums = np.append(0, np.cumsum(self._counts))
+
+    def percentile(self, percent: int, row: Ints, is_told: Flags) -> Any:
+        """
+        Between the two lengths next to it, in proportion; null where there are none.
+        """
+        first, total = self._sums[self._start], self._sums[self._end] - self._sums[self._start]
+        place = np.maximum(0, total - 1) * (percent / 100)
+        low = np.floor(place).astype(np.int64)
+        high = np.ceil(place).astype(np.int64)
+        below, above = (self._length(first + number) for number in (low, high))
+        found = np.where(low == high, below, (high - place) * below + (place - low) * above)
+        made = np.where(total > 0, found, NO_ROW).astype(np.int64)[row]
+        return pa.array(made, mask=~(is_told & (total > 0)[row]))
+
+    def _length(self, number: Ints) -> Ints:
+        if not len(self._slots):
+            return np.zeros(len(number), np.int64)
+        place = np.searchsorted(self._sums, number, side="right") - 1
+        found: Ints = self._slots[np.minimum(place, len(self._slots) - 1)]
+        return found
+
+    def histogram(self, row: Ints, is_told: Flags) -> Any:
+        """
+        Maps of length to count.
+        """
+        sizes = np.where(is_told, (self._end - self._start)[row], 0)
+        offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
+        return pa.MapArray.from_arrays(pa.array(offsets), pa.array(self._slots),
+                                       pa.array(self._counts))  # fmt: skip

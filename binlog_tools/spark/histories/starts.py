@@ -1,0 +1,77 @@
+"""
+Since when each incarnation of a server ran, and the server's last moment.
+
+Both are told by `logged`, which never goes back: what is known of an incarnation never changes, but
+for the newest moment.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from binlog_tools.spark.histories.windows import NONE, Ints
+
+SCHEMA: Final = pa.schema([
+    ("server", pa.string()), ("incarnation", pa.int32()),
+    ("first_ns", pa.int64()), ("newest_ns", pa.int64()),
+])  # fmt: skip
+"""A row an incarnation: when its first frame was built, and its newest one so far."""
+
+COLUMNS: Final = ("server", "incarnation", "logged_ns", "event")
+"""What is needed of the events table."""
+
+NO_RECORDS: Final = ("damage", "key")
+"""Events whose moment is not that of a record of the incarnation."""
+
+
+def starts_table(events: pa.Table) -> pa.Table:
+    """
+    :param events: with `COLUMNS`, all or a part of them.
+    """
+    events = events.select(COLUMNS)
+    told = pa.compute.is_in(events["event"], value_set=pa.array(NO_RECORDS))
+    found = events.filter(pa.compute.invert(told)).group_by(["server", "incarnation"])
+    made = found.aggregate([("logged_ns", "min"), ("logged_ns", "max")])
+    return made.rename_columns(SCHEMA.names).cast(SCHEMA)
+
+
+def merged(tables: list[pa.Table]) -> pa.Table:
+    """
+    What parts of the events tell, together.
+    """
+    found = pa.concat_tables([SCHEMA.empty_table(), *tables]).group_by(["server", "incarnation"])
+    made = found.aggregate([("first_ns", "min"), ("newest_ns", "max")])
+    return made.rename_columns(SCHEMA.names).cast(SCHEMA)
+
+
+class Starts:
+    """
+    What `merged` gives, to be looked up.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._of: dict[str, list[tuple[int, int]]] = {}
+        self.last_ns: dict[str, int] = {}
+        for row in table.to_pylist():
+            server = row["server"]
+            self._of.setdefault(server, []).append((row["incarnation"], row["first_ns"]))
+            self.last_ns[server] = max(row["newest_ns"], self.last_ns.get(server, 0))
+        for known in self._of.values():
+            known.sort()
+
+    def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints]:
+        """
+        The server's next start (or `NONE`) and its last moment, at each row.
+
+        :param server: of each row, its place in ``names``.
+        """
+        restart_ns = np.full(len(server), NONE)
+        lasts = np.array([self.last_ns[name] for name in names] or [0], np.int64)
+        for place, name in enumerate(names):
+            mine = slice(None) if len(names) == 1 else server == place
+            later = np.searchsorted([number for number, _ in self._of[name]],
+                                    incarnation[mine], side="right")  # fmt: skip
+            moments = np.array([first for _, first in self._of[name]] + [NONE], np.int64)
+            restart_ns[mine] = moments[later]
+        return restart_ns, lasts[server] if len(server) else np.zeros(0, np.int64)

@@ -1,0 +1,229 @@
+"""
+The history of a job as a sequence of stays: which state it was in, since when, until when.
+
+A stay begins with an image and ends with the next one of the job, but for what the log omits:
+
+- A **delayed** job becomes ready at its deadline, unless its next record is a `kick`.
+- A **reserved** job without a record of the end was given up at the earliest of: the end of its
+  TTR, the next start of the server, its next record.
+
+`touch` and `update` begin a stay of the same run; a `copy` counts only as the first row of its job.
+
+Of a `move` and an `update` the log does not say when they were: it was when their frames were
+built, or a moment before.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from binlog_tools.spark.histories.images import (
+    BURY,
+    DELAYED,
+    DELETE,
+    DISCONNECT_RELEASE,
+    EVENTS,
+    GONE,
+    GROUP_ENDED,
+    KICK,
+    MOVE,
+    RELEASE,
+    RESERVE,
+    RESERVED,
+    TOUCH,
+    TTR_EXPIRED,
+    UPDATE,
+    Images,
+    images_of,
+)
+from binlog_tools.spark.histories.starts import Starts
+from binlog_tools.spark.histories.windows import NO_ROW, NONE, Codes, Flags, Groups, Ints, at
+
+ENDS: Final = (*EVENTS, "due", "restart", "unlogged")
+"""How a stay ended: by an event, or as the log does not say.  A code is a place in here."""
+
+DUE, RESTART, UNLOGGED = range(len(EVENTS), len(ENDS))
+
+NOTHING: Final = -1
+"""The code of no event: the stay lasts."""
+
+_BY_SERVER: Final = (TTR_EXPIRED, DISCONNECT_RELEASE)
+_BY_WORKER: Final = (TOUCH, RELEASE, BURY, DELETE, MOVE, UPDATE)
+_ENDS_OF_RUNS: Final = (RELEASE, BURY, TTR_EXPIRED, DISCONNECT_RELEASE)
+
+
+class Stays(NamedTuple):
+    """
+    A row an image that begins a stay; up to two more stays follow from it.
+
+    :ivar images: of these rows.
+    :ivar jobs: the rows of each job.
+    :ivar at_ns: when the stay begins.
+    :ivar end_ns: when it ends, or `NONE`.
+    :ivar ended_by: a code of `ENDS`, or `NOTHING`.
+    :ivar run_since_ns: when the run began, if the job is reserved and the log says so.
+    :ivar has_ready: behind the stay the job was ready, from ``end_ns`` until the next image.
+    :ivar has_unseen: the image ends a run of which nothing else is in the log.
+    :ivar next_ns: when the next image was, or `NONE`.
+    :ivar next_event: its code, or `NOTHING`.
+    :ivar next_reserves: its counter of reserves.
+    :ivar carried: the row of ``images.events`` with the tags, or `NO_ROW`.
+    :ivar carries_death: whether these say that the job is a dead letter.
+    :ivar is_death: the job becomes a dead letter.
+    :ivar revivals: by `kick-dead`, so far: counters of reserves begin anew.
+    :ivar row: in ``images.events``.
+    """
+
+    images: Images
+    jobs: Groups
+    at_ns: Ints
+    end_ns: Ints
+    ended_by: Codes
+    run_since_ns: Ints
+    has_ready: Flags
+    has_unseen: Flags
+    next_ns: Ints
+    next_event: Codes
+    next_reserves: Ints
+    carried: Ints
+    carries_death: Flags
+    is_death: Flags
+    revivals: Ints
+    row: Ints
+
+
+def stays_of(events: pa.Table, starts: Starts) -> Stays:
+    """
+    :param events: see `images_of`.
+    """
+    images = images_of(events, starts)
+    jobs = images.jobs
+    at_ns = _moments(images)
+    is_death, revivals = _lives(images)
+    behind = jobs.behind(~images.copy)
+    before = jobs.before(~images.copy)
+    next_ns = at(at_ns, behind, NONE)
+    next_event = at(images.event, behind, NOTHING).astype(np.int8)
+    next_reserves = at(images.reserves, behind, NOTHING)
+    is_same_run = _goes_on(images, behind, next_event, next_reserves)
+    is_delayed = (images.state == DELAYED) & ~_was_still_delayed(images, behind, next_event)
+    is_lost = (images.state == RESERVED) & ~is_same_run
+    end_ns, ended_by = _ends(images, at_ns, next_ns, next_event, is_delayed, is_lost)
+    carried = jobs.newest(images.is_full)
+    has_unseen = np.isin(images.event, _ENDS_OF_RUNS) & (
+        (before == NO_ROW) | (images.reserves != at(images.reserves, before, NOTHING))
+    )
+    has_ready = ended_by >= DUE
+    made = Stays(
+        images, jobs, at_ns, end_ns, ended_by, _runs_since(images, at_ns), has_ready, has_unseen,
+        next_ns, next_event, next_reserves, carried, at(images.is_dead, carried, False),
+        is_death, revivals, np.arange(len(at_ns)),
+    )  # fmt: skip
+    return _without_copies(made)
+
+
+def _moments(images: Images) -> Ints:
+    """
+    When each image began to be so: see the module.
+    """
+    following = images.jobs.behind(images.own_ns != NONE)
+    guessed = np.minimum(images.logged_ns, at(images.own_ns, following, NONE))
+    return np.where(images.copy, images.logged_ns,
+                    np.where(images.own_ns != NONE, images.own_ns, guessed))  # fmt: skip
+
+
+def _lives(images: Images) -> tuple[Flags, Ints]:
+    """
+    :return: whether the job dies with each image, and how often it was brought back so far.
+    """
+    full = images.jobs.before(images.is_full)
+    was_dead = at(images.is_dead, full, False)
+    moves = images.event == MOVE
+    sums = np.cumsum(moves & ~images.is_dead & was_dead)
+    # No job is brought back with its first image, so that the first sum is that before the job.
+    return moves & images.is_dead & ~was_dead, sums - sums[images.jobs.first]
+
+
+def _goes_on(images: Images, behind: Ints, next_event: Codes, next_reserves: Ints) -> Flags:
+    """
+    Whether the job is reserved, and its next image goes on with this run, or ends it.
+    """
+    by_server = np.isin(next_event, _BY_SERVER)
+    by_worker = np.isin(next_event, _BY_WORKER)
+    is_same = (
+        (images.state == RESERVED) & (next_reserves == images.reserves)
+        & (at(images.incarnation, behind, NOTHING) == images.incarnation)
+    )  # fmt: skip
+    found: Flags = is_same & (
+        by_server | (by_worker & (at(images.connection, behind, NOTHING) == images.connection))
+    )
+    return found
+
+
+def _was_still_delayed(images: Images, behind: Ints, next_event: Codes) -> Flags:
+    found: Flags = np.isin(next_event, (KICK, GROUP_ENDED)) | (
+        (next_event == MOVE) & (at(images.state, behind, NOTHING) == DELAYED)
+    )
+    return found
+
+
+def _ends(
+    images: Images, at_ns: Ints, next_ns: Ints, next_event: Codes, is_delayed: Flags,
+    is_lost: Flags,
+) -> tuple[Ints, Codes]:  # fmt: skip
+    """
+    When each stay ended and by what: by the next image, or by what the log does not say.
+    """
+    ripe = (is_delayed | is_lost) & (images.deadline_ns <= images.last_ns)
+    due_ns = np.where(ripe, np.maximum(at_ns, images.deadline_ns), NONE)
+    given_up_ns = np.maximum(at_ns, np.minimum(np.minimum(next_ns, images.restart_ns), due_ns))
+    is_gone = images.state == GONE
+    end_ns = np.select(
+        [is_gone, is_delayed, is_lost],
+        [at_ns, np.minimum(next_ns, due_ns), given_up_ns], next_ns,
+    )  # fmt: skip
+    lost_to = np.where(end_ns == images.restart_ns, RESTART, UNLOGGED)
+    ended_by = np.select(
+        [is_gone | (end_ns == NONE), is_delayed & (end_ns == due_ns), is_lost],
+        [NOTHING, DUE, lost_to], next_event,
+    )  # fmt: skip
+    return end_ns, ended_by.astype(np.int8)
+
+
+def _runs_since(images: Images, at_ns: Ints) -> Ints:
+    """
+    When the run that an image belongs to began, or `NONE`.
+    """
+    begun = images.jobs.newest(images.event == RESERVE)
+    is_mine = (
+        (begun != NO_ROW) & (images.state == RESERVED)
+        & (images.reserves[begun] == images.reserves) & (images.kicks[begun] == images.kicks)
+        & (images.incarnation[begun] == images.incarnation)
+    ) if len(begun) else np.zeros(0, bool)  # fmt: skip
+    return np.where(is_mine, at(at_ns, begun, NONE), NONE)
+
+
+def _without_copies(stays: Stays) -> Stays:
+    """
+    Without the copies that are not the first image of a job.
+    """
+    images = stays.images
+    is_first = np.arange(len(stays.row)) == images.jobs.first
+    kept = is_first | ~images.copy
+    if kept.all():
+        return stays
+    jobs = Groups(is_first[kept])
+    shown = {name: part[kept] for name, part in images._asdict().items()
+             if name not in ("events", "jobs")}  # fmt: skip
+    parts = {name: part[kept] for name, part in stays._asdict().items()
+             if name not in ("images", "jobs")}  # fmt: skip
+    return Stays(images._replace(jobs=jobs, **shown), jobs, **parts)
+
+
+def since_known(stays: Stays) -> Flags:
+    """
+    Whether the log says when each stay began: a copy says only since when a job is delayed.
+    """
+    known: Flags = ~stays.images.copy | (stays.images.state == DELAYED)
+    return known
