@@ -36,12 +36,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "source": BELOW | {"segments", "reading", "following"},
     "sink": BELOW | {"writing"},
     "stream_metrics": BELOW | {"following"},
+    "live": BELOW | {"histories", "storing", "following"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "events": BELOW | {"segments", "reading", "tables", "source"},
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
+        "live", "stream_metrics",
     },
     "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from beanstalk_twisted.binlog.format import SegmentHeader
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
-from binlog_tools.spark.following.lag import LagMeter, with_lag
+from binlog_tools.spark.following.lag import Lag, LagMeter, with_lag
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
 from binlog_tools.spark.following.logs import Durable, Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
@@ -72,6 +72,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         How far the logs are durable, and how far the newest batch is behind that.
         """
         return self._looking(self._reported)
+
+    def lag(self, offset: dict[str, Any]) -> dict[str, Lag]:
+        """
+        How far an offset is behind what is durable now.
+        """
+        at = decode(offset, self._streamed.rows)
+        return self._looking(lambda logs: self._meter.measure(logs, at, time.time_ns()))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._pinned = self._looking(_frontiers)

@@ -37,7 +37,9 @@ _STRIDE: Final = 1 << 32
 """More minutes than there will be: a group and a minute in one number."""
 
 
-def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
+def tube_minutes_of(
+    entries: pa.Table, depths: pa.Table, last_minutes: Mapping[str, int]
+) -> pa.Table:
     """
     :param entries: of whole days of servers, each key once, cut by `by_day`.
     :param depths: with `DEPTHS`, of the same days.
