@@ -15,16 +15,20 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import madeup
 from binlog_tools.spark.events import read_events
 from binlog_tools.spark.session import session
+from binlog_tools.spark.storing.files import Layout, dated, write_files
+from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.tables.pipelines import PIPELINES
-from binlog_tools.spark.tables.segment_files import Split, write_split
+from binlog_tools.spark.tasks import in_tasks
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -84,18 +88,16 @@ def batches(path: str) -> Iterator[Any]:
     yield from pq.ParquetFile(path).iter_batches(batch_size=65_536)
 
 
-class Write:
+def write(out: str, path: str) -> int:
     """
-    A task that writes Parquet by itself.
+    What a task does that writes the rows of a file by itself.
+
+    :return: how many.
     """
-
-    def __init__(self, out: str) -> None:
-        self._out = out
-
-    def __call__(self, paths: Any) -> Iterator[int]:
-        for path in paths:
-            split = Split("bench", Path(path).stem, "1", path)
-            yield sum(file.rows for file in write_split(Path(self._out), split, batches).files)
+    layout = Layout("bench", pq.read_schema(path).append(pa.field("date", pa.date32())),
+                    ("server", "date"))  # fmt: skip
+    rows = (dated(batch, "logged") for batch in batches(path))
+    return sum(file.rows for file in write_files(Location.of(out).files(), rows, layout))
 
 
 def main() -> None:
@@ -140,7 +142,7 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
 
 def _by_tasks(spark: Any, out: Path, files: list[str]) -> None:
     shutil.rmtree(out, ignore_errors=True)
-    spark.sparkContext.parallelize(files, len(files)).mapPartitions(Write(str(out))).collect()
+    in_tasks(spark, files, partial(write, str(out)))
 
 
 def _by_spark(spark: Any, out: Path, files: list[str]) -> None:

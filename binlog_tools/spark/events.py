@@ -1,133 +1,252 @@
 """
-The log as Parquet, once: what all other pipelines read.
+The events table: the log as Parquet, once, for all other pipelines to read.
 
-Each segment is a task: a run that was interrupted goes on where it was, and a later run adds what
-is new.  A segment that has grown since is written again in the place of what it was.
+Each run appends the records above the last LSN that the table has of a store, and says in the same
+commit which is the last one now.  So a run may be killed, repeated, and started twice.
 """
 
-import hashlib
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
-from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED, ddl
+from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED, Column, commented, ddl
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.frames import read_frame
+from binlog_tools.spark.reading.increments import Piece, increment, mark_of, store_of, tasks_of
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import Share, Trouble
+from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.tables.agreement import obsolete, refuse_renamed
-from binlog_tools.spark.tables.committing import commit, missing, opened
-from binlog_tools.spark.tables.segment_files import Batches, Receipt, Split, write_split
+from binlog_tools.spark.storing.files import File, Layout, dated, write_files
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.opening import form_of, open_stored
+from binlog_tools.spark.storing.stored import Change, Stored
 
-WHOLE: Final = 1 << 50
-"""Bytes: no segment is as large, so none is cut."""
+NAME: Final = "events"
+"""What the table is called in its log."""
+
+DATE: Final = Column("date", "date", "the day of `logged`, UTC; null where that is null")
+
+PARTITION_BY: Final = ("server", DATE.name)
+
+TASK_BYTES: Final = 256 << 20
+"""Bytes of logs that a task makes files of: one of about 128 MB, if they are of one day."""
+
+Task = tuple[Piece, ...]
+Work = Callable[[Task], list[File]]
+Run = Callable[[Sequence[Task], Work], list[list[File]]]
+"""Carries out tasks somewhere; gives their results in the order of the tasks."""
 
 
-def splits(asked: Asked) -> tuple[list[Split], Batches]:
+class Written(NamedTuple):
     """
-    What a log is made of, and how its parts are read.
+    What a run has written.
 
-    :raise SourceError: see `BinlogReader.partitions`.
+    :ivar segments: those that were read.
+    :ivar problems: rows that tell of damage, or of a spoilt body.
+    :ivar version: of the table; None: there is none, since there was nothing to write.
+    """
+
+    segments: int
+    rows: int
+    problems: int
+    version: int | None
+
+
+def in_process(tasks: Sequence[Task], work: Work) -> list[list[File]]:
+    """
+    The tasks one after the other, without Spark.
+    """
+    return [work(task) for task in tasks]
+
+
+def write_events(
+    asked: Asked, place: str, run: Run = in_process, form: str = "auto", rewrite: bool = False
+) -> Written:
+    """
+    Bring the table up to date with the logs, in one commit.
+
+    :param asked: what is read, without conditions.
+    :param place: a path that all executors and this program see, or a URL.
+    :param run: who carries out the tasks, `partial(in_tasks, spark)` for Spark.
+    :param form: of `storing.stored.FORMS`, or ``auto``.
+    :param rewrite: read these stores from the beginning, in the place of all rows they have.
+    :raise SourceError: a log cannot be read, or lacks what comes next.
+    :raise TableError: the place has something else, or others write it, or its servers have other
+        names.
     """
     if asked.conditions:
         raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
-    reader = BinlogReader(asked._replace(partition_bytes=WHOLE), asked.names)
-    choice = (asked.names, asked.records, asked.copies, asked.damage)
-    options = hashlib.sha256(repr(choice).encode()).hexdigest()[:8]
-    items = [item for partition in reader.partitions() for item in partition.value]
-    return [_split(item, options) for item in items], reader.read
+    table = _opened(asked.names, place, form, rewrite)
+    names = tuple(name for name in BY_NAME if name in {*asked.names, *table.schema().names})
+    asked, table = asked._replace(columns=names), _opened(names, place, form, rewrite)
+    items = _items(asked)
+    stores = {store_of(item): item.place.server for item in items if item.place is not None}
+    told = table.progress([*map(store_of, items), *(_named(*each) for each in stores.items())])
+    _refuse_renamed(table, stores, told)
+    replaced = _rewritten(table, stores, items) if rewrite else ()
+    known = {} if rewrite else told
+    pieces = list(increment(items, known, asked.damage == "skip"))
+    found = run(tasks_of(pieces, TASK_BYTES), _worker(asked, table.location, _layout(names)))
+    files = tuple(file for each in found for file in each)
+    progress = _reached(pieces, stores, files)
+    if files or replaced or not progress.items() <= told.items():
+        table.commit(Change(files, replaced, progress))
+    segments = {
+        (store_of(piece.item), piece.item.place.header.seq) for piece in pieces
+        if isinstance(piece.item, Share)
+    }  # fmt: skip
+    rows = sum(file.rows for file in files)
+    problems = sum(file.rows - file.nulls("problem") for file in files)
+    return Written(len(segments), rows, problems, table.version)
 
 
-def _split(item: Share | Trouble, options: str) -> Split:
-    contents = InputPartition((item,))
-    if isinstance(item, Share):
-        header = item.place.header
-        name = f"{header.seq:020d}-{header.first_lsn:020d}"
-        version = f"{item.stretch.end}-{options}"
-        path = item.place.path
-        return Split(
-            item.place.server, name, version, contents, header.store_uuid.hex(), _stamp(path),
-            (f"unknown-{_broken(path)}",),
-        )  # fmt: skip
-    mark = hashlib.sha256(repr(item).encode()).hexdigest()[:16]
-    if item.place is None:
-        return Split("unknown", _broken(item.path), f"{mark}-{options}", contents)
-    header = item.place.header
-    name = f"damage-gap-{item.first_seq or 0:020d}-{header.seq - 1:020d}"
-    return Split(item.place.server, name, f"{mark}-{options}", contents, header.store_uuid.hex())
+def _opened(names: Iterable[str], place: str, form: str, rewrite: bool) -> Stored:
+    table = open_stored(place, _layout(names), form)
+    if table.form == "parquet" and table.version is not None and not rewrite:
+        raise TableError("TABLE_EXISTS", f"{table.location}: Parquet files are written once; write "
+                         "all of it anew with --rewrite, or store it elsewhere with --format delta"
+                         )  # fmt: skip
+    return table
 
 
-def _broken(path: str) -> str:
+def _layout(names: Iterable[str]) -> Layout:
+    schema = commented((*names, DATE.name), {**BY_NAME, DATE.name: DATE})
+    return Layout(NAME, schema, PARTITION_BY)
+
+
+def _items(asked: Asked) -> list[Share | Trouble]:
+    reader = BinlogReader(asked, asked.names)
+    return [item for partition in reader.partitions() for item in partition.value or ()]
+
+
+def _named(store: str, server: str) -> str:
     """
-    What a file is called whose header cannot be used.
+    The progress that says which name a store has in a table.
     """
-    return f"damage-file-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    return f"{store}/{server}"
 
 
-def _stamp(path: str) -> str:
+def _refuse_renamed(table: Stored, stores: Mapping[str, str], told: Mapping[str, int]) -> None:
     """
-    What changes if somebody puts other bytes there, whatever time they say they have.
+    :raise TableError: the table calls one of these stores, or another one, otherwise: its rows
+        would be there twice, or be taken for those of the other.
     """
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ""
-    return f"{path}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
+    servers = {dict(file.partition).get("server") for file in table.files()} if stores else set()
+    for store, server in stores.items():
+        if store in told and _named(store, server) not in told:
+            what = f"store {store} is not called {server!r} in this table"
+        elif store not in told and server in servers and table.form == "delta":
+            what = f"another store than {store} is called {server!r} in this table"
+        else:
+            continue
+        raise TableError("TABLE_OPTION", f"{table.location}: {what}; give --servers as when it was "
+                         "first written, or write a new table")  # fmt: skip
 
 
-def write_events(spark: SparkSession, asked: Asked, out: Path) -> tuple[int, int]:
+def _rewritten(
+    table: Stored, stores: Mapping[str, str], items: Iterable[Share | Trouble]
+) -> tuple[Mapping[str, str | None], ...]:
     """
-    Bring the table up to date with the log.
+    What a table loses that is written anew from these logs.
 
-    :param out: on a file system that all executors and this program see under this path.
-    :return: how many segments were written, and how many rows.
-    :raise TableError: the directory is something else, or somebody writes it, or its servers have
-        other names.
+    :raise TableError: it has older records than they.
     """
+    if table.form == "parquet":
+        return ({},)
+    first: dict[str, int] = {}
+    for item in items:
+        if isinstance(item, Share):
+            first.setdefault(item.place.server, item.stretch.first_lsn)
+    for file in table.files():
+        server, span = dict(file.partition)["server"], file.spans("lsn")
+        if server in first and span is not None and span[0] < first[server]:
+            raise TableError("TABLE_OPTION", f"{table.location}: it has records of {server} from "
+                             f"LSN {span[0]} on, and the logs from {first[server]} on: they would "
+                             "be lost; name the archive too")  # fmt: skip
+    return *({"server": server} for server in stores.values()), {"server": None}
 
-    def run(todo: list[Split], write: Write) -> list[Receipt]:
-        return spark.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).collect()
 
-    return update(asked, out, run)
+def _worker(asked: Asked, location: Location, layout: Layout) -> Work:
+    def work(task: Task) -> list[File]:
+        batches = (dated(batch, "logged") for piece in task for batch in _batches(asked, piece))
+        with location.writing():
+            return list(write_files(location.files(), batches, layout))
+
+    return work
 
 
-Write = Callable[[Iterable[Split]], Iterator[Receipt]]
-"""What each task does."""
+def _batches(asked: Asked, piece: Piece) -> Iterator[pa.RecordBatch]:
+    is_cut = piece.above >= 0 and isinstance(piece.item, Share)
+    conditions = (Condition("lsn", ">", (piece.above,)),) if is_cut else ()
+    reader = BinlogReader(asked._replace(conditions=conditions), asked.names)
+    for batch in reader.read(InputPartition((piece.item,))):
+        # Damage that is not known to end is told again, with the LSN that it had.
+        yield batch.filter(pc.greater(batch.column("lsn"), piece.above)) if is_cut else batch
 
 
-def update(
-    asked: Asked, out: Path, run: Callable[[list[Split], Write], list[Receipt]]
-) -> tuple[int, int]:
+def _reached(
+    pieces: Iterable[Piece], stores: Mapping[str, str], files: Sequence[File]
+) -> dict[str, int]:
     """
-    The same, wherever the tasks run: ``run`` gives the receipts of all splits.
+    How far the table comes with these pieces.
     """
+    reached: dict[str, int] = {}
+    for piece in pieces:
+        store, last = store_of(piece.item), piece.last_lsn
+        if isinstance(piece.item, Trouble) and piece.item.place is None:
+            reached[store] = mark_of(piece.item)
+            continue
+        if last is None:
+            last = _highest(files, stores[store])
+        reached[store] = max(last, piece.above, reached.get(store, -1))
+        reached[_named(store, stores[store])] = reached[store]
+    return reached
 
-    def write(todo: Iterable[Split]) -> Iterator[Receipt]:
-        return (write_split(out, split, batches) for split in todo)
 
-    known, batches = splits(asked)
-    with opened(out):
-        refuse_renamed(out, known)
-        todo, gone = missing(out, known), obsolete(out, known)
-        if not todo and not gone:
-            return 0, 0
-        receipts = run(todo, write) if todo else []
-        commit(out, [*receipts, *gone])
-    return len(receipts), sum(file.rows for receipt in receipts for file in receipt.files)
+def _highest(files: Iterable[File], server: str) -> int:
+    spans = (file.spans("lsn") for file in files if file.is_in({"server": server}))
+    return max((span[1] for span in spans if span is not None), default=-1)
+
+
+def holds_events(path: str) -> bool:
+    """
+    Whether there is a table, and not a log.
+    """
+    place = Location.of(path)
+    if form_of(place) is not None:
+        return True
+    return place.is_local and next(Path(place.path).rglob("*.parquet"), None) is not None
 
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:
     """
-    The events table with the types it has: Spark alone takes a server named by digits for a number.
+    Events tables with the types they have, as `write_events` or anybody else has stored them.
 
-    :return: with the column ``date``, if the table is in folders by day.
+    :param paths: of Delta tables, or of Parquet files or directories.
+    :return: with the column ``date``, if the tables are in folders by day.
+    """
+    deltas = [path for path in paths if form_of(Location.of(path)) == "delta"]
+    others = [path for path in paths if path not in deltas]
+    frames = [read_frame(spark, open_stored(path)) for path in deltas]
+    if others:
+        frames.append(_of_files(spark, others))
+    read = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return read.select(*(name for name in (*BY_NAME, DATE.name) if name in read.columns))
+
+
+def _of_files(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """
+    Spark alone would take a server named by digits for a number.
     """
     there = spark.read.parquet(*paths).columns
     # Spark looks at one file; an older one has no tags, as its jobs had none.
     names = [name for name in BY_NAME if name in there or name in UNASKED["tags"]]
     read = spark.read.schema(ddl(tuple(names))).parquet(*paths)
-    return read.select(*names, *(name for name in ("date",) if name in read.columns))
+    return read.select(*names, *(name for name in (DATE.name,) if name in read.columns))

@@ -1,7 +1,8 @@
 """
-A Spark session on this machine, set up as this package needs it.
+The Spark session that is there, or one that is started on this machine.
 
-On a cluster, where ``spark-submit`` has started the session, all that it has set stays.
+A session that is there, classic or Connect, is taken as it is: nothing is set in it, and it needs
+no ``sparkContext``.
 """
 
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from beanstalk_twisted.printable import escape
@@ -25,7 +27,8 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What every session of ours has."""
+"""What a session has that is started here; nothing else needs any of them but the option
+``pushdown`` of a read."""
 
 PATIENCE_S: Final = 600
 """Seconds that one part of Spark waits for another here: a busy machine answers late."""
@@ -40,31 +43,57 @@ PATIENCE: Final = {
     # Of a join for its smaller side, seconds: 300.
     "spark.sql.broadcastTimeout": str(PATIENCE_S),
 }
-"""What a session has that is started here, and not by ``spark-submit``."""
+"""What one has too if ``spark-submit`` has not begun its process."""
 
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """
-    A session, or the one there is; it knows the formats ``beanstalk_binlog`` and ``beanstalk``.
+    The session there is, or a new one; it knows the formats ``beanstalk_binlog`` and ``beanstalk``.
 
-    :param settings: of Spark, beside `SETTINGS` and `PATIENCE`.
+    A new one is that of a Connect server if ``SPARK_REMOTE`` or the setting ``spark.remote`` names
+    one; else it is of ``spark-submit`` or of this machine, with `SETTINGS`.
+
+    :param settings: of a new one, beside those.
     :raise NoJava: there is no Java for Spark to run on.
     """
-    ours: dict[str, str] = dict(SETTINGS)
-    if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        prepare_java(os.environ)
-        # Else Spark takes python3 of the PATH for its workers, which may have no pyarrow.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        # Else it takes an address of the network, which may hang behind a VPN.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # The Python side of the same socket has its limit from here.
-        os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
-        ours |= PATIENCE
-    builder = SparkSession.builder.appName(name)
-    for setting, value in {**ours, **(settings or {})}.items():
+    return sink.register(register(active() or _started(name, dict(settings or {}))))
+
+
+def active() -> SparkSession | None:
+    """
+    The session of this thread, or else of this process.
+    """
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _started(name: str, settings: dict[str, Any]) -> SparkSession:
+    remote = str(settings.get("spark.remote") or os.environ.get("SPARK_REMOTE") or "")
+    is_ours = "PYSPARK_GATEWAY_PORT" not in os.environ and not remote.startswith("sc://")
+    if is_ours:
+        _prepare()
+    if not remote:
+        settings = SETTINGS | (PATIENCE if is_ours else {}) | {"spark.app.name": name} | settings
+    builder = SparkSession.builder
+    for setting, value in settings.items():
         builder = builder.config(setting, str(value))
-    return sink.register(register(builder.getOrCreate()))
+    return builder.getOrCreate()
+
+
+def _prepare() -> None:
+    """
+    The environment of a Spark on this machine.
+    """
+    prepare_java(os.environ)
+    # Else Spark takes python3 of the PATH for its workers, which may have no pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Else it takes an address of the network, which may hang behind a VPN.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # The Python side of the same socket has its limit from here.
+    os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
 
 
 def wants_stacks() -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -34,6 +35,9 @@ NAME: Final = "beanstalk"
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Where Spark tells a task of a stream which one it is."""
+
+SPECULATION: Final = "spark.speculation"
+"""The setting that lets slow tasks run twice."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,11 +100,21 @@ class SpeculativeSink(BeanstalkSink):
 
 def register(spark: SparkSession) -> SparkSession:
     """
-    Make the format known to a session.
+    Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing is
+    set in it.
     """
-    is_speculative = is_true(spark.sparkContext.getConf().get("spark.speculation", "false"))
-    spark.dataSource.register(SpeculativeSink if is_speculative else BeanstalkSink)
+    spark.dataSource.register(SpeculativeSink if _speculates(spark) else BeanstalkSink)
     return spark
+
+
+def _speculates(spark: SparkSession) -> bool:
+    """
+    A service that does not tell its settings runs no task twice by one of them.
+    """
+    try:
+        return is_true(spark.conf.get(SPECULATION, "false"))
+    except PySparkException:
+        return False
 
 
 def is_true(text: str | None) -> bool:

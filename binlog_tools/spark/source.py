@@ -60,7 +60,8 @@ class BinlogSource(DataSource):
     def reader(self, schema: "StructType") -> "BinlogReader":
         asked = parse_options(self.options)
         known = SEGMENT_BY_NAME if asked.view == "segments" else BY_NAME
-        return BinlogReader(asked, _columns_of(schema, known))
+        made = FilteredReader if asked.pushdown else BinlogReader
+        return made(asked, _columns_of(schema, known))
 
 
 def _columns_of(schema: "StructType", known: Mapping[str, Column]) -> tuple[str, ...]:
@@ -77,15 +78,6 @@ class BinlogReader(DataSourceReader):
         self._asked = asked
         self._columns = columns
         self._conditions: tuple[Condition, ...] = asked.conditions
-
-    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """
-        Take note of what rows are wanted, to leave out segments, only if the option ``pushdown``
-        says so: Spark 4.1 uses this reader for the next query on the same DataFrame too.
-        """
-        if self._asked.pushdown:
-            self._conditions = (*self._asked.conditions, *conditions_of(filters))
-        return filters
 
     def partitions(self) -> list[InputPartition]:
         found = find(self._asked.paths, self._asked.live)
@@ -154,6 +146,21 @@ class BinlogReader(DataSourceReader):
         return {"server": server, "damages": 1, "damaged_bytes": item.size, "problem": item.problem}
 
 
+class FilteredReader(BinlogReader):
+    """
+    With the option ``pushdown``.  Spark refuses a reader that has `pushFilters` unless the session
+    has ``spark.sql.python.filterPushdown.enabled``, so others have none.
+    """
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        """
+        Take note of what rows are wanted, to leave out segments.  Spark uses this reader for the
+        next query on the same DataFrame too.
+        """
+        self._conditions = (*self._asked.conditions, *conditions_of(filters))
+        return filters
+
+
 def _of_broken(broken: BrokenFile) -> Trouble:
     error = damaged(broken.path, 0, broken.why)
     what = str(error).partition("] ")[2].partition("; or read")[0]
@@ -162,8 +169,8 @@ def _of_broken(broken: BrokenFile) -> Trouble:
 
 def register(spark: "SparkSession") -> "SparkSession":
     """
-    Make the format known to a session, and let it push filters down.
+    Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing is
+    set in it.
     """
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(BinlogSource)
     return spark

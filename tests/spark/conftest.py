@@ -42,9 +42,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     Spark on two threads of this process, without a page of its own, its files apart.
     """
     from binlog_tools.spark.session import PATIENCE_S, session
+    from tests.object_storage.s3_server import CREDENTIALS
 
     need_java()
-    os.environ["TZ"] = "UTC"
+    # Its workers have them from here: those of tests with an S3 server.
+    os.environ.update({"TZ": "UTC", **CREDENTIALS})
     time.tzset()
     place = tmp_path_factory.mktemp("spark")
     started = session(

@@ -39,11 +39,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "live": BELOW | {"histories", "storing", "following"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
-    "events": BELOW | {"segments", "reading", "tables", "source"},
+    "tasks": frozenset(),
+    "frames": BELOW | {"storing"},
+    "events": BELOW | {"segments", "reading", "source", "storing", "frames"},
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
-        "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
-        "live", "stream_metrics",
+        "segments", "reading", "surviving", "storing", "tables", "source", "events", "rebuilding",
+        "session", "tasks", "live", "stream_metrics",
     },
     "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip

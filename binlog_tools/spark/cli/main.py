@@ -5,7 +5,7 @@ The group of all commands.
 import click
 
 from binlog_tools.spark.cli.choosing import poison, snapshot
-from binlog_tools.spark.cli.events import events
+from binlog_tools.spark.cli.events import events, optimize
 from binlog_tools.spark.cli.live import live
 from binlog_tools.spark.cli.rebuild import rebuild_log
 from binlog_tools.spark.cli.tables import SINGLE, tables
@@ -16,12 +16,12 @@ def cli() -> None:
     """
     Make tables of the history of queues, with Spark.
 
-    INPUT is an events table (Parquet, as `events` writes it), or logs: directories of servers,
+    INPUT is an events table (as `events` writes it), or logs: directories of servers,
     archives, segments, patterns. Convert logs once with `events`; the others then are faster.
 
     `rebuild` makes no table, but a log.
     """
 
 
-for _each in (events, *SINGLE, tables, poison, snapshot, rebuild_log, live):
+for _each in (events, optimize, *SINGLE, tables, poison, snapshot, rebuild_log, live):
     cli.add_command(_each)

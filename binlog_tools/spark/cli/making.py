@@ -2,14 +2,14 @@
 What the commands for tables share: the session, the input, and writing what was made of it.
 """
 
+import os
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from binlog_tools.console.output import Output
-from binlog_tools.spark.events import read_events
+from binlog_tools.spark.events import holds_events, read_events
 from binlog_tools.spark.session import explained, session, wants_stacks
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.tables.pipelines import PIPELINES, refuse_existing, write
@@ -18,26 +18,28 @@ from binlog_tools.spark.tables.pipelines import PIPELINES, refuse_existing, writ
 def started(name: str, master: str | None) -> SparkSession:
     """
     Spark, quiet: the stacks of what fails would stand before the line that tells it.
+
+    :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server.
     """
-    settings = {"spark.master": master} if master else {}
-    spark = session(f"beanstalk {name}", settings)
-    spark.sparkContext.setLogLevel("ERROR" if wants_stacks() else "FATAL")
-    return spark
+    settings = {"spark.log.level": "ERROR" if wants_stacks() else "FATAL"}
+    if master and master.startswith("sc://"):
+        settings = {"spark.remote": master}
+    elif os.environ.get("SPARK_REMOTE"):
+        settings = {}
+    elif master:
+        settings["spark.master"] = master
+    return session(f"beanstalk {name}", settings)
 
 
 def _load(
     spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
 ) -> DataFrame:
-    if source == "events" or (source == "auto" and any(map(_has_parquet, inputs))):
+    if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
         copies="keep", tags=True, body=body, damage=damage, servers=servers
     )
     return reader.load(list(inputs))
-
-
-def _has_parquet(path: str) -> bool:
-    return next(Path(path).rglob("*.parquet"), None) is not None
 
 
 def make(

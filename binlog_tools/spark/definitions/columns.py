@@ -28,6 +28,7 @@ ARROW_TYPES: Final = {
     "bigint": pa.int64(),
     "binary": pa.binary(),
     "boolean": pa.bool_(),
+    "date": pa.date32(),
     "int": pa.int32(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
@@ -117,3 +118,13 @@ def arrow_schema(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) ->
     The schema of these columns, as Arrow batches must have it: Spark compares names, order, types.
     """
     return pa.schema([(name, ARROW_TYPES[known[name].ddl]) for name in names])
+
+
+def commented(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> pa.Schema:
+    """
+    The schema of these columns with their meanings as comments, for stored tables.
+    """
+    return pa.schema(
+        field.with_metadata({"comment": known[field.name].meaning})
+        for field in arrow_schema(names, known)
+    )

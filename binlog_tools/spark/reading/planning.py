@@ -23,6 +23,7 @@ class Share(NamedTuple):
     :ivar copies: other files that have the same.
     :ivar elsewhere: where the file may be by then: a server moves segments on.
     :ivar tubes: names that were said before; None: they are searched for, unless a seal says them.
+    :ivar next_lsn: the LSN behind the segment, None if nothing says that.
     """
 
     place: Place
@@ -31,6 +32,7 @@ class Share(NamedTuple):
     copies: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     tubes: Mapping[int, bytes] | None = None
+    next_lsn: int | None = None
 
 
 class Trouble(NamedTuple):
@@ -64,7 +66,9 @@ def shares_of(
     """
     place = Place(segment.path, segment.header, server)
     for stretch in _cut(segment, task_bytes, lsns, logged_ns):
-        yield Share(place, stretch, segment.size, segment.copies)
+        yield Share(
+            place, stretch, segment.size, segment.copies, next_lsn=segment.next_lsn
+        )  # fmt: skip
 
 
 def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iterator[Stretch]:

@@ -19,12 +19,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.files import FILE_BYTES, File, json_of, text_of
+from binlog_tools.spark.storing.files import FILE_BYTES, File, Layout, json_of, text_of
 from binlog_tools.spark.storing.locations import Files, Location, rows_of
 from binlog_tools.spark.storing.stored import (
     RETENTION_HOURS,
     Change,
-    Layout,
     Optimized,
     Stored,
     now_ms,
@@ -41,6 +40,8 @@ class DeltaStored(Stored):
     """
     A `Stored` with Delta's log.
     """
+
+    form = "delta"
 
     def __init__(
         self, location: Location, layout: Layout | None = None, files: Files | None = None

@@ -6,11 +6,11 @@ run that was killed, disturbs nobody; `stored.Stored.optimize` removes what no c
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any, Final, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +57,21 @@ FILE_DDL: Final = "path string, size long, rows long, partition string, statisti
 """The same for Spark."""
 
 
+class Layout(NamedTuple):
+    """
+    What a table is.
+
+    :ivar name: says who made it: a table of another name is not written to.
+    :ivar schema: its columns with those of its partitions, all nullable; the metadata ``comment``
+        of a field is its comment.
+    :ivar partition_by: the columns that its folders say.
+    """
+
+    name: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+
+
 class File(NamedTuple):
     """
     A file of a table.
@@ -84,6 +99,13 @@ class File(NamedTuple):
         high = told.get("maxValues", {}).get(column)
         return None if low is None or high is None else (low, high)
 
+    def nulls(self, column: str) -> int:
+        """
+        How many rows have no value of a column; all if the statistics do not tell.
+        """
+        found: int = json.loads(self.statistics or "{}").get("nullCount", {}).get(column, self.rows)
+        return found
+
     def is_in(self, values: Mapping[str, str | None]) -> bool:
         """
         Whether its partition has these values.
@@ -110,24 +132,32 @@ def files_of(table: pa.Table) -> list[File]:
     ]
 
 
-def write_files(
-    files: Files, batches: Iterable[pa.RecordBatch], partition_by: tuple[str, ...]
-) -> Iterator[File]:
+def write_files(files: Files, batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[File]:
     """
     Write rows as files, each durable when it is given.
 
-    :param batches: with the columns of ``partition_by``: texts, whole numbers or dates.
+    :param batches: with the columns of the layout, in any order, and of types that become its types
+        without loss; others are left out.
     :raise OSError: the files cannot be written; those that were not given are removed, as far as
         that is possible.
+    :raise TableError: a column is missing.
     """
-    writing = _Writing(files, partition_by)
+    writing = _Writing(files, layout.partition_by)
     try:
         for batch in batches:
-            yield from writing.take(batch)
+            yield from writing.take(_conforming(batch, layout.schema))
         yield from writing.finish()
     except BaseException:
         writing.drop()
         raise
+
+
+def _conforming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    missing = set(schema.names) - set(batch.schema.names)
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise TableError("TABLE_COLUMN", f"rows without the columns {names} cannot be stored")
+    return batch.select(schema.names).cast(schema)
 
 
 class _Writing:
@@ -187,8 +217,6 @@ class _Open:
         return self._stream.tell() if self._stream is not None else 0
 
     def take(self, batch: pa.RecordBatch) -> None:
-        if self._held and batch.schema != self._held[0].schema:
-            raise TableError("TABLE_COLUMN", "the batches of one table have different columns")
         self._held.append(batch)
         self._held_rows += batch.num_rows
         self.held_bytes += batch.nbytes
@@ -233,10 +261,21 @@ class _Open:
             pass
 
 
+_ESCAPED: Final = re.compile(r"[^A-Za-z0-9_.~\-\x80-\U0010ffff]")
+"""What Spark and Hive take for what it is in a folder's name only if it is escaped, and more.  They
+unescape bytes, not UTF-8: other characters than those of ASCII stay."""
+
+
+def folder_of(name: str, value: str | None) -> str:
+    """
+    The folder of a partition, as Hive names it.
+    """
+    escaped = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value or "")
+    return f"{name}={NULL if value is None else escaped}"
+
+
 def _folder(partition: Partition) -> str:
-    return "".join(
-        f"{name}={NULL if value is None else quote(value, safe='')}/" for name, value in partition
-    )
+    return "".join(f"{folder_of(name, value)}/" for name, value in partition)
 
 
 def _by_partition(

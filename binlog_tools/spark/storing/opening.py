@@ -2,11 +2,15 @@
 A table by its place, in the form that it has or is to have.
 """
 
+import os
+
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import SUCCESS
 from binlog_tools.spark.storing.delta import LOG, DeltaStored
+from binlog_tools.spark.storing.files import Layout
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.plain import ParquetStored
-from binlog_tools.spark.storing.stored import FORMS, Layout, Stored
+from binlog_tools.spark.storing.stored import FORMS, Stored
 
 
 def open_stored(place: str, layout: Layout | None = None, form: str = "auto") -> Stored:
@@ -19,12 +23,21 @@ def open_stored(place: str, layout: Layout | None = None, form: str = "auto") ->
         form.
     """
     location = Location.of(place)
-    with location.writing():
-        there = location.files().names()
-    found = None if not there else "delta" if LOG in there else "parquet"
+    found = form_of(location)
     if form == "auto":
         form = found if found and (found == "delta" or layout is None) else FORMS[0]
     if layout is not None and found == "delta" and form == "parquet":
         raise TableError("TABLE_FORMAT", f"{location}: it is a Delta table; leave --format "
                          "parquet away, or name a new directory")  # fmt: skip
     return {"delta": DeltaStored, "parquet": ParquetStored}[form](location, layout)
+
+
+def form_of(location: Location) -> str | None:
+    """
+    :return: ``delta``, or ``parquet`` if there are whole Parquet files; None: neither.
+    """
+    if location.is_local and not os.path.isdir(location.path):
+        return None
+    with location.writing():
+        there = location.files().names()
+    return "delta" if LOG in there else "parquet" if SUCCESS in there else None

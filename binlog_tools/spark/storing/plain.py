@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import SUCCESS
-from binlog_tools.spark.storing.files import NULL, File, Partition
+from binlog_tools.spark.storing.files import NULL, File, Layout, Partition
 from binlog_tools.spark.storing.locations import Files, Location
 from binlog_tools.spark.storing.stored import (
     RETENTION_HOURS,
     Change,
-    Layout,
     Optimized,
     Stored,
 )
@@ -30,6 +29,8 @@ class ParquetStored(Stored):
     """
     A `Stored` without a log; its version is 0 when it is whole.
     """
+
+    form = "parquet"
 
     def __init__(
         self, location: Location, layout: Layout | None = None, files: Files | None = None
@@ -51,7 +52,7 @@ class ParquetStored(Stored):
         if self._layout is not None:
             return self._layout.schema
         system = self.location.files()
-        inner = pq.read_schema(system.path(self._names[0]), filesystem=system.system)
+        inner: pa.Schema = pq.read_schema(system.path(self._names[0]), filesystem=system.system)
         for name in self.partition_by():
             inner = inner.append(pa.field(name, pa.string()))
         return inner

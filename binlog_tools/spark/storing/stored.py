@@ -3,7 +3,7 @@ A table as it is stored: read at one version, changed by one commit at a time.
 
 In a task, wherever it runs:
 
-    files = write_files(table.location.files(), batches, layout.partition_by)
+    files = write_files(table.location.files(), batches, layout)
 
 In the driver, once, with the files of all tasks:
 
@@ -17,7 +17,7 @@ as it was, and at most files that no commit has named.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -32,21 +32,6 @@ FORMS: Final = ("delta", "parquet")
 RETENTION_HOURS: Final = 168
 """Hours that files are kept after a version without them was committed: seven days, Delta's own
 default, for readers that began before, and for writers that have not committed yet."""
-
-
-class Layout(NamedTuple):
-    """
-    What a table is.
-
-    :ivar name: says who made it: a table of another name is not written to.
-    :ivar schema: its columns with those of its partitions, all nullable; the metadata ``comment``
-        of a field is its comment.
-    :ivar partition_by: the columns that its folders say.
-    """
-
-    name: str
-    schema: pa.Schema
-    partition_by: tuple[str, ...] = ()
 
 
 class Change(NamedTuple):
@@ -71,10 +56,12 @@ class Stored(Protocol):
     """
     A table at one version.
 
+    :ivar form: one of `FORMS`.
     :ivar version: a number that grows with each commit; None: there is no table yet.
     :ivar location: where it is.
     """
 
+    form: str
     version: int | None
     location: Location
 
@@ -135,9 +122,16 @@ def dataset(table: Stored) -> ds.Dataset:
     A version as a dataset of Arrow, with the columns that its partitions say: to be read without
     Spark.
     """
-    door = table.location.files()
-    schema = table.schema()
-    files = table.files()
+    return dataset_of(table.location, table.schema(), table.files())
+
+
+def dataset_of(location: Location, schema: pa.Schema, files: Sequence[File]) -> ds.Dataset:
+    """
+    The same of some of its files.
+
+    :param schema: of the table; columns that a file has not are null.
+    """
+    door = location.files()
     partitions = [_expression(file, schema) for file in files]
     return ds.FileSystemDataset.from_paths(
         [door.path(file.path) for file in files], schema=schema, format=ds.ParquetFileFormat(),

@@ -1,7 +1,6 @@
 """
-The events table, and the tables that are made of it.
+The tables that are made of events.
 
-`segment_files` and `committing` write events as Parquet.  Each other table is a module; most are
-those of `histories`, the others are made in steps (`querying`).  `pipelines` has them by name.
-Nothing here knows of segments, but that `segment_files` is handed the batches of one.
+Each is a module, and `pipelines` has them by name.  Most are those of `histories`, made job by job
+and stored by `storing`, with `frames` and `tasks`; the others are made in steps (`querying`).
 """

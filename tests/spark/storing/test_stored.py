@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.delta import LOG, DeltaStored
-from binlog_tools.spark.storing.files import File, write_files
+from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Layout, Stored, dataset
+from binlog_tools.spark.storing.stored import Change, Stored, dataset
 from tests.object_storage.s3_server import S3Server
 
 SCHEMA = pa.schema([
@@ -42,10 +42,13 @@ def rows(lsns: Iterable[int], server: str | None = "1e5", day: date = DAY) -> pa
 
 
 def written(
-    location: Location, *batches: pa.RecordBatch, files: Files | None = None
+    location: Location,
+    *batches: pa.RecordBatch,
+    files: Files | None = None,
+    layout: Layout = LAYOUT,
 ) -> tuple[File, ...]:
     door = files if files is not None else location.files()
-    return tuple(write_files(door, batches, LAYOUT.partition_by))
+    return tuple(write_files(door, batches, layout))
 
 
 def add(
@@ -257,7 +260,7 @@ def test_a_column_that_comes_later_is_null_in_older_rows(place: str) -> None:
     wider = LAYOUT._replace(schema=SCHEMA.append(pa.field("body", pa.binary())))
     table = open_stored(place, wider)
     one = rows([2]).append_column("body", pa.array([b"x"]))
-    add(table, one)
+    table.commit(Change(written(table.location, one, layout=wider)))
     add(open_stored(place, LAYOUT), rows([3]))
     read = dataset(open_stored(place)).to_table(columns=["lsn", "body"]).sort_by("lsn")
     assert read["body"].to_pylist() == [None, b"x", None]
@@ -269,6 +272,17 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     table = open_stored(str(tmp_path / "t"), LAYOUT._replace(schema=other))
     with pytest.raises(TableError, match=r"\[TABLE_COLUMN\] .*column lsn is .*long"):
         table.commit(Change())
+
+
+def test_rows_without_a_column_are_refused_and_other_columns_left_out(tmp_path: Path) -> None:
+    location = Location.of(str(tmp_path / "t"))
+    with pytest.raises(TableError, match=r"\[TABLE_COLUMN\] rows without the columns time "):
+        written(location, rows([1]).drop_columns(["time"]))
+    odd = rows([1]).append_column("more", pa.array([1]))
+    berlin = pa.timestamp("us", "Europe/Berlin")
+    here = odd.set_column(3, "time", odd.column("time").cast(berlin))
+    open_stored(location.path, LAYOUT).commit(Change(written(location, here)))
+    assert found(location.path) == rows([1]).to_pylist()
 
 
 # Plain Parquet.

@@ -1,0 +1,162 @@
+"""
+Increments: jobs that are gone, whose rows never change, and jobs that are not.
+
+A gone job has no further records, and nothing that its rows tell depends on what other jobs do
+later.  So each increment is made of the records that are new and those of jobs that were not gone
+before.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from binlog_tools.spark.histories.attempts import attempts_of
+from binlog_tools.spark.histories.entries import MINUTE_NS, MINUTES_A_DAY, by_day, entries_of
+from binlog_tools.spark.histories.images import EVENTS, column, numbers
+from binlog_tools.spark.histories.lifetimes import lifetimes_of
+from binlog_tools.spark.histories.starts import Starts
+from binlog_tools.spark.histories.stays import stays_of
+from binlog_tools.spark.histories.windows import Flags, Groups, changes
+
+Progress = Mapping[str, int]
+"""Of each server, the last LSN that is in a table."""
+
+NAMES: Final = ("lifetimes", "attempts", "entries")
+"""The tables that are made job by job."""
+
+
+class Made(NamedTuple):
+    """
+    Rows of a table.
+
+    :ivar settled: whether they never change.
+    """
+
+    name: str
+    settled: bool
+    rows: pa.Table
+
+
+def last_minutes(starts: Starts) -> dict[str, int]:
+    """
+    The minute of each server's last moment.
+    """
+    return {server: moment // MINUTE_NS for server, moment in starts.last_ns.items()}
+
+
+def whole_jobs(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """
+    The same rows as tables of about so many, each of whole jobs.
+
+    :param batches: the records of each job one after the other.
+    """
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            table = pa.Table.from_batches(held).combine_chunks()
+            is_first = _is_first(table)
+            cut = int(np.flatnonzero(is_first)[-1])
+            if cut:
+                yield table.slice(0, cut)
+            held = table.slice(cut).to_batches()
+            count = table.num_rows - cut
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _is_first(events: pa.Table) -> Flags:
+    servers = column(events, "server").dictionary_encode().indices
+    return changes(numbers(events, "job"), servers.to_numpy(zero_copy_only=False))
+
+
+def split(events: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """
+    :param events: of whole jobs.
+    :return: those of jobs that are gone, and those of the others.
+    """
+    events = events.filter(pc.is_in(events["event"], value_set=pa.array(EVENTS))).combine_chunks()
+    jobs = Groups(_is_first(events))
+    state = column(events, "state").take(pa.array(jobs.lasts))
+    is_gone = pc.equal(state, "gone").fill_null(False).to_numpy(zero_copy_only=False)[jobs.number]
+    return events.filter(pa.array(is_gone)), events.filter(pa.array(~is_gone))
+
+
+def newer(events: pa.Table, progress: Progress) -> pa.Table:
+    """
+    The events of jobs whose last record is not in a table yet.
+    """
+    if not progress or not events.num_rows:
+        return events
+    jobs = Groups(_is_first(events))
+    servers = column(events, "server").dictionary_encode()
+    known = np.array([progress.get(name, -1) for name in servers.dictionary.to_pylist()])
+    last = numbers(events, "lsn")[jobs.lasts]
+    there = known[servers.indices.to_numpy(zero_copy_only=False)[jobs.lasts]]
+    return events.filter(pa.array((last > there)[jobs.number]))
+
+
+def tables_of(events: pa.Table, starts: Starts) -> dict[str, pa.Table]:
+    """
+    The tables of `NAMES`, of whole jobs.
+    """
+    stays = stays_of(events, starts)
+    return {
+        "lifetimes": lifetimes_of(stays), "attempts": attempts_of(stays),
+        "entries": by_day(entries_of(stays), last_minutes(starts)),
+    }  # fmt: skip
+
+
+def increment(events: pa.Table, starts: Starts, progress: Mapping[str, Progress]) -> Iterator[Made]:
+    """
+    :param events: all of some jobs: what is new, and what was open.
+    :param progress: of each of `NAMES`, what its settled rows have already.
+    :return: of each of them the rows that are to be added, and those in the place of all that were
+        not settled; and ``open``, the events that the next increment needs.
+    """
+    gone, still_open = split(events)
+    yield Made("open", False, still_open)
+    for name, rows in tables_of(still_open, starts).items():
+        yield Made(name, False, rows)
+    done: list[tuple[Progress, dict[str, pa.Table]]] = []
+    for name in NAMES:
+        known = progress.get(name, {})
+        made = next((tables for base, tables in done if base == known), None)
+        if made is None:
+            made = tables_of(newer(gone, known), starts)
+            done.append((known, made))
+        yield Made(name, True, made[name])
+
+
+def changed_days(before: pa.Table, after: pa.Table, last_days: Mapping[str, int]) -> dict[str, int]:
+    """
+    The first day of each server of which the minutes are not what they were.
+
+    :param before: the entries that are replaced.
+    :param after: those in their place, and those that are added.
+    :param last_days: of each server, the last day that there are minutes of: it may go on.
+    """
+    found = dict(last_days)
+    keys = ["server", "tube", "minute", "kind", "slot"]
+    sides = []
+    for entries, sign in ((before, -1), (after, 1)):
+        is_oldest = pc.equal(entries["kind"], "oldest")
+        slot = pc.if_else(is_oldest, entries["value"], entries["slot"])
+        value = pc.multiply(pc.if_else(is_oldest, entries["slot"], entries["value"]), sign)
+        sides.append(entries.set_column(4, "slot", slot).set_column(5, "value", value))
+    summed = pa.concat_tables(sides).group_by(keys).aggregate([("value", "sum")])
+    differing = summed.filter(pc.not_equal(summed["value_sum"], 0))
+    days = differing.group_by("server").aggregate([("minute", "min")])
+    for server, minute in zip(*(days[name].to_pylist() for name in ("server", "minute_min")),
+                              strict=True):  # fmt: skip
+        found[server] = min(found.get(server, NO_DAY), minute // MINUTES_A_DAY)
+    return found
+
+
+NO_DAY: Final = 1 << 40
+"""A day that never comes."""

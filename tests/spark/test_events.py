@@ -1,0 +1,225 @@
+"""
+Logs become an events table, and what is new in them is appended, once; without Spark.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlog_tools.spark.definitions.columns import BY_NAME
+from binlog_tools.spark.definitions.errors import SourceError, TableError
+from binlog_tools.spark.events import Written, in_process, write_events
+from binlog_tools.spark.reading.options import parse_options
+from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.stored import dataset
+from tests.binlog.scribe import UUID, flipped, segment_files
+from tests.spark.expected import rows_of
+from tests.spark.histories import any_image, any_log, segment_of
+from tests.tools.folders import archived, written
+
+FILES = segment_files(any_log(11, batches=30).directory)
+NAMES = sorted(FILES)
+STORE = UUID.hex()
+PUT = any_image(random.Random(1))
+
+
+def update(log: Path, out: Path, **options: Any) -> Written:
+    also = {name: options.pop(name) for name in ("rewrite", "form", "run") if name in options}
+    asked = parse_options({"path": str(log), "copies": "keep", **options})
+    return write_events(asked, str(out), **also)
+
+
+def table(out: Path) -> list[dict[str, Any]]:
+    found = dataset(open_stored(str(out))).to_table().to_pylist()
+    return sorted(found, key=lambda row: (row["lsn"] or 0, row["event"]))
+
+
+def events(out: Path) -> list[dict[str, Any]]:
+    """
+    Without the date.
+    """
+    return [{name: row[name] for name in BY_NAME if name in row} for row in table(out)]
+
+
+def expected(*names: str) -> list[dict[str, Any]]:
+    few = parse_options({"path": "x"}).names
+    rows = [row for name in names for row in rows_of(FILES[name], None, "jobs", "keep")]
+    return [{name: row[name] for name in few} for row in rows]
+
+
+def test_the_table_has_each_record_once_however_the_log_grows(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    counts = (1, 2, len(FILES) - 1, len(FILES))
+    for version, count in enumerate(counts):
+        log = archived(tmp_path / f"{count}", {name: FILES[name] for name in NAMES[:count]})
+        done = update(log, out)
+        assert done.segments == count - (0, *counts)[version]
+        assert update(log, out) == Written(0, 0, 0, version)
+    assert events(out) == expected(*NAMES)
+    assert {row["date"] for row in table(out)} == {row["logged"].date() for row in table(out)}
+    assert update(log, tmp_path / "at once").segments == len(FILES)
+    assert table(tmp_path / "at once") == table(out)
+
+
+def test_a_small_history_is_one_file_a_day(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    update(archived(tmp_path / "log", FILES), out)
+    days = {row["date"] for row in table(out)}
+    assert len(open_stored(str(out)).files()) == len(days)
+
+
+def test_a_segment_in_use_is_read_as_far_as_it_is_and_later_from_there(tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "t"
+    versions = set()
+    for batches in (2, 3, 5, 8, 12):
+        shutil.rmtree(log, ignore_errors=True)
+        live = any_log(11, batches, finished=batches == 12)
+        versions.add(update(written(log, segment_files(live.directory)), out).version)
+    assert len(versions) > 2
+    assert [row["lsn"] for row in table(out)] == [
+        row["lsn"] for raw in segment_files(live.directory).values()
+        for row in rows_of(raw, None, "jobs", "keep")
+    ]  # fmt: skip
+
+
+def test_trouble_in_a_task_changes_nothing(tmp_path: Path) -> None:
+    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+
+    def run(tasks: Sequence[Any], work: Any) -> Any:
+        in_process(tasks, work)
+        raise SourceError("BINLOG_UNREADABLE", "gone")
+
+    with pytest.raises(SourceError):
+        update(log, out, run=run)
+    assert not (out / "_delta_log").exists()
+    update(log, out)
+    assert events(out) == expected(*NAMES)
+
+
+def test_of_two_runs_at_once_one_is_refused(tmp_path: Path) -> None:
+    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    update(archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]}), out)
+
+    def run(tasks: Sequence[Any], work: Any) -> Any:
+        update(log, out)
+        return in_process(tasks, work)
+
+    with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
+        update(log, out, run=run)
+    assert events(out) == expected(*NAMES)
+    assert update(log, out).rows == 0
+
+
+# Damage.
+
+
+@pytest.fixture
+def broken() -> dict[str, bytes]:
+    raw = FILES[NAMES[1]]
+    return {**FILES, NAMES[1]: flipped(raw, raw.index(b"\xb5TQF", 4200) + 9)}
+
+
+def damages(out: Path) -> list[dict[str, Any]]:
+    return [row for row in table(out) if row["event"] == "damage"]
+
+
+def test_a_row_of_damage_stays_until_the_logs_are_read_anew(
+    tmp_path: Path, broken: dict[str, bytes]
+) -> None:
+    log, out = archived(tmp_path / "log", broken), tmp_path / "t"
+    with pytest.raises(SourceError, match="BINLOG_DAMAGED"):
+        update(log, out)
+    assert update(log, out, damage="skip").problems == 1
+    assert update(log, out, damage="skip").rows == 0
+    (row,) = damages(out)
+    assert (row["segment"], row["server"], row["date"]) == (2, STORE, None)
+    sound = archived(tmp_path / "sound", FILES)
+    assert update(sound, out).rows == 0
+    assert damages(out) == [row]
+    assert update(sound, out, rewrite=True).problems == 0
+    assert events(out) == expected(*NAMES)
+
+
+def test_a_gap_and_an_unreadable_file_are_told_once(tmp_path: Path) -> None:
+    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    (last,) = log.rglob(f"{len(FILES)}-*.tql")
+    (second,) = log.rglob("2-*.tql")
+    last.write_bytes(flipped(last.read_bytes(), 20))
+    second.rename(tmp_path / "second")
+    for _ in range(2):
+        update(log, out, damage="skip")
+        assert [(row["server"], row["lsn"] is None) for row in damages(out)] == [
+            (None, True), (STORE, False),
+        ]  # fmt: skip
+    (tmp_path / "second").rename(second)
+    last.write_bytes(FILES[NAMES[-1]])
+    update(log, out, rewrite=True)
+    assert events(out) == expected(*NAMES)
+
+
+def test_lsns_that_are_missing_behind_the_table_are_told(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    update(archived(tmp_path / "1", {NAMES[0]: FILES[NAMES[0]]}), out)
+    rest = archived(tmp_path / "2", {name: FILES[name] for name in NAMES[2:]})
+    with pytest.raises(SourceError, match=r"LSN \d+ to \d+ of store .* are in no segment before"):
+        update(rest, out)
+    update(rest, out, damage="skip")
+    (row,) = damages(out)
+    assert max(e["lsn"] for e in expected(NAMES[0])) < row["lsn"] <= expected(NAMES[1])[0]["lsn"]
+    assert update(rest, out, damage="skip").rows == 0
+
+
+def test_what_the_logs_have_no_more_is_not_thrown_away(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    update(archived(tmp_path / "1", FILES), out)
+    before = table(out)
+    rest = archived(tmp_path / "2", {name: FILES[name] for name in NAMES[1:]})
+    with pytest.raises(TableError, match=r"\[TABLE_OPTION\] .*would be lost; name the archive"):
+        update(rest, out, rewrite=True)
+    assert table(out) == before
+
+
+# Names, columns and forms.
+
+
+def test_a_store_keeps_its_name_and_shares_it_with_none(tmp_path: Path) -> None:
+    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    update(log, out, servers=f"{STORE}:mail")
+    assert {row["server"] for row in table(out)} == {"mail"}
+    with pytest.raises(TableError, match=rf"\[TABLE_OPTION\].*not called '{STORE}' in this"):
+        update(log, out)
+    raw = segment_of([[PUT]], uuid=b"another store!!!")
+    alien = archived(tmp_path / "alien", {"00000000000000000001.tql": raw})
+    with pytest.raises(TableError, match=rf"another store than {b'another store!!!'.hex()} is"):
+        update(alien, out, servers=f"{b'another store!!!'.hex()}:mail")
+    assert {row["server"] for row in table(out)} == {"mail"}
+
+
+def test_a_table_with_bodies_goes_on_with_bodies_and_one_without_may_begin(tmp_path: Path) -> None:
+    first = archived(tmp_path / "1", {NAMES[0]: FILES[NAMES[0]]})
+    log, out = archived(tmp_path / "2", FILES), tmp_path / "t"
+    update(first, out)
+    update(log, out, body="true")
+    update(log, out, rewrite=True)
+    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "jobs", "keep")]
+    assert [row["body"] for row in table(out)] == whole
+
+
+def test_parquet_is_written_once_and_as_a_whole(tmp_path: Path) -> None:
+    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    update(log, out, form="parquet")
+    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\] .*--rewrite.*--format delta"):
+        update(log, out, form="parquet")
+    update(log, out, form="parquet", rewrite=True)
+    assert [row["lsn"] for row in table(out)] == [row["lsn"] for row in expected(*NAMES)]
+
+
+def test_bounds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="TABLE_OPTION"):
+        update(tmp_path, tmp_path / "t", job="1")
