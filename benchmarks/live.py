@@ -124,8 +124,9 @@ def events_of(folder: Path) -> pa.Table:
     """
     The whole log, as the source gives it.
     """
-    options = {"path": str(folder / "history" / "log"), "copies": "keep",
-               "archive": str(folder / "history" / "archive"), "columns": ",".join(NAMES)}  # fmt: skip
+    history = folder / "history"
+    options = {"path": str(history / "log"), "archive": str(history / "archive"),
+               "copies": "keep", "columns": ",".join(NAMES)}  # fmt: skip
     reader = BinlogStreamReader(Streamed.of(options), NAMES)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())

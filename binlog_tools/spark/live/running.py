@@ -20,9 +20,9 @@ from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.settling import SLACK_NS, Targets
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState, wanted
 from binlog_tools.spark.storing.delta import DeltaStored
-from binlog_tools.spark.storing.files import dated, write_files
+from binlog_tools.spark.storing.files import Layout, dated, write_files
 from binlog_tools.spark.storing.locations import Files, Location
-from binlog_tools.spark.storing.stored import Change, Layout
+from binlog_tools.spark.storing.stored import Change
 
 FOLDER: Final = "_live"
 """Where the journal is, beside the tables."""
@@ -172,7 +172,7 @@ class LiveTables:
         if table.progress([self.stream]).get(self.stream, 0) >= self._number:
             return
         batches = [dated(batch, DATED_BY[name]) for batch in rows.combine_chunks().to_batches()]
-        files = tuple(write_files(self._door(table.location), batches, LAYOUTS[name].partition_by))
+        files = tuple(write_files(self._door(table.location), batches, LAYOUTS[name]))
         table.commit(Change(files, progress={self.stream: self._number}))
         self.told[name] += rows.num_rows
         self._commits[name] += 1
