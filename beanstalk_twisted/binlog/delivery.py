@@ -8,7 +8,6 @@ cut it, and a hard link would be cut with it.
 """
 
 import contextlib
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -17,9 +16,7 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotArchive
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
-    TRAILER,
     TRAILER_BYTES,
-    TRAILER_MAGIC,
     SegmentHeader,
     archive_name,
     decode_segment_header,
@@ -27,6 +24,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
+from beanstalk_twisted.binlog.seals import seal_offset
 
 PART: Final = ".part"
 """Ends the name of a copy that is not complete."""
@@ -189,10 +187,8 @@ def _is_trailer(rest: bytes, end: int) -> bool:
     """
     :param rest: all that stands behind the frames.
     """
-    if len(rest) != TRAILER_BYTES:
-        return False
-    seal_at, _, _, _, crc, magic = TRAILER.unpack(rest)
-    return bool(magic == TRAILER_MAGIC and crc == zlib.crc32(rest[:28]) and seal_at < end)
+    seal_at = seal_offset(rest)
+    return seal_at is not None and seal_at < end
 
 
 def _header(directory: Directory, seq: int) -> SegmentHeader | None:

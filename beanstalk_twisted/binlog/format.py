@@ -185,9 +185,16 @@ def decode_segment_header(raw: bytes) -> SegmentHeader | HeaderProblem:
         return HeaderProblem("it does not begin as a segment does")
     if zlib.crc32(raw[:-4]) != U32.unpack_from(raw, SEGMENT_HEADER_BYTES - 4)[0]:
         return HeaderProblem("the header's checksum is wrong")
+    return decode_header_fields(raw[: SEGMENT_HEADER.size])
+
+
+def decode_header_fields(raw: bytes) -> SegmentHeader | HeaderProblem:
+    """
+    Read the first 160 bytes of a segment header, which something else vouches for.
+    """
     (_, major, _, _, seq, first_lsn, created_ns, prev_end, trim_seq, next_job_id, store_uuid, salt,
      rec_size, crc_kind, _, flags, incarnation, _, ro_compat, incompat, _, writer,
-     ) = SEGMENT_HEADER.unpack_from(raw)  # fmt: skip
+     ) = SEGMENT_HEADER.unpack(raw)  # fmt: skip
     foreign = incompat & ~KNOWN_FEATURES | ro_compat
     unknown = _unknown_feature(major, foreign, crc_kind, rec_size)
     if unknown:

@@ -4,6 +4,7 @@ with the jobs that the server would have had.
 """
 
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from itertools import takewhile
@@ -26,7 +27,7 @@ from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import find
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.reading.opening import soundest
+from binlog_tools.spark.reading.opening import open_soundest
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
@@ -82,7 +83,17 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
     :raise SourceError: something is wrong with the logs or the target; no new log is left.
     """
     try:
-        found = find(wish.paths, as_at_a_start=True)
+        return _rebuilt(wish, gather, now_ns)
+    except SourceError as problem:
+        if problem.code != "BINLOG_TRIMMED":
+            raise
+        # The server has trimmed its log meanwhile: what is left says all that counts.
+        return _rebuilt(wish, gather, now_ns)
+
+
+def _rebuilt(wish: Wish, gather: Gather, now_ns: int | None) -> Rebuilt:
+    try:
+        found = find(wish.paths, as_at_a_start=True, seals_from=sys.maxsize)
         plan = Plan(found.segments, found.broken, wish)
         live = plan.gathered(gather)
     except OSError as problem:
@@ -219,8 +230,10 @@ def _share(each: Segment) -> Share:
 
 
 def _soundest(each: Segment) -> Segment:
-    share = soundest(_share(each), "frames", with_bodies=True)
-    return each._replace(path=share.place.path, size=share.size)
+    if not each.copies:
+        return each
+    opened = open_soundest(_share(each), "frames", with_bodies=True)
+    return each._replace(path=opened.place.path, size=len(opened.buffer))
 
 
 def _write(plan: Plan, live: LiveJobs, wall_ns: int) -> Rebuilt:

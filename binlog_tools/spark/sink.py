@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,16 +19,25 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
-from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.definitions.errors import SinkError, SparkTooOld
 from binlog_tools.spark.writing.job_rows import JobRows
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import note_partitions, noted_rows, partition_of
 from binlog_tools.spark.writing.putting import Tally, put_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    except ImportError:
+        # Spark 4.0 gives streams to Python row by row only.
+        DataSourceStreamArrowWriter = DataSourceStreamWriter
 
 NAME: Final = "beanstalk"
 
@@ -77,6 +86,8 @@ class BeanstalkSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "JobStreamWriter":
         _refuse_overwrite(overwrite)
+        if DataSourceStreamArrowWriter is DataSourceStreamWriter:
+            raise SparkTooOld.of("a stream into a queue", "4.1", "write in foreachBatch")
         return JobStreamWriter(*self._meaning(schema))
 
     def _meaning(self, schema: StructType) -> tuple[JobRows, SinkOptions]:

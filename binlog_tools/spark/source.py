@@ -10,15 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from beanstalk_twisted.binlog.format import parse_segment_name
 from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
-from binlog_tools.spark.definitions.errors import SourceError, damaged, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged, unreadable
+from binlog_tools.spark.files.addresses import name_of
+from binlog_tools.spark.files.listing import archived_at
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
-from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import Findings, Gap, find
-from binlog_tools.spark.reading.opening import open_share, soundest, task_batches
+from binlog_tools.spark.reading.holding import Held, oldest_marked, standing
+from binlog_tools.spark.reading.opening import MISSING, open_soundest, task_batches
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
     Share,
@@ -34,7 +37,10 @@ from binlog_tools.spark.segments.producing import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
+    from binlog_tools.spark.following.streaming import BinlogStreamReader
 
 FORMAT = "beanstalk_binlog"
 
@@ -54,7 +60,16 @@ class BinlogSource(DataSource):
             return ddl(SEGMENT_BY_NAME, SEGMENT_BY_NAME)
         return ddl(asked.names)
 
-    def streamReader(self, schema: "StructType") -> BinlogStreamReader:
+    def streamReader(self, schema: "StructType") -> "BinlogStreamReader":
+        """
+        :raise SparkTooOld: this one has no limits of batches, of which streams are made.
+        """
+        try:
+            from binlog_tools.spark.following.streaming import BinlogStreamReader
+        except ImportError:
+            raise SparkTooOld.of(
+                "following logs", "4.2", "read them in batches, with lsnFrom"
+            ) from None
         return BinlogStreamReader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
@@ -80,9 +95,12 @@ class BinlogReader(DataSourceReader):
         self._conditions: tuple[Condition, ...] = asked.conditions
 
     def partitions(self) -> list[InputPartition]:
-        found = find(self._asked.paths, self._asked.live)
+        # Seals say what filters need, and where a large segment can be cut.
+        seals_from = 0 if self._conditions else self._asked.partition_bytes
+        found = find(self._asked.paths, self._asked.live, seals_from=seals_from)
         items = list(self._items(found))
-        return [InputPartition(task) for task in packed(items, self._asked.partition_bytes)]
+        tasks = oldest_marked(packed(items, self._asked.partition_bytes))
+        return [InputPartition(task) for task in tasks]
 
     def _items(self, found: Findings) -> Iterator[Share | Trouble]:
         for broken in found.broken:
@@ -97,9 +115,15 @@ class BinlogReader(DataSourceReader):
                 if self._asked.view == "segments":
                     task_bytes = each.stretch.end
                 wanted = self._conditions
-                yield from shares_of(
-                    each, server, task_bytes, bounds(wanted, "lsn"), bounds(wanted, "logged_ns")
+                # Where the server's archive will have it when the server has deleted it.
+                is_of_server = parse_segment_name(name_of(each.path)) is not None
+                elsewhere = (
+                    tuple(archived_at(self._asked.paths, each.header)) if is_of_server else ()
                 )
+                for share in shares_of(
+                    each, server, task_bytes, bounds(wanted, "lsn"), bounds(wanted, "logged_ns")
+                ):
+                    yield share._replace(elsewhere=elsewhere)
 
     def _gap(self, gap: Gap) -> Iterator[Trouble]:
         """
@@ -130,20 +154,30 @@ class BinlogReader(DataSourceReader):
         task: Task = partition.value or ()
         if self._asked.view == "events":
             return task_batches(task, self._asked.wanted(self._columns))
-        schema = arrow_schema(self._columns, SEGMENT_BY_NAME)
-        summaries = ([self._summary(item)] for item in task)
-        return (pa.RecordBatch.from_pylist(rows, schema=schema) for rows in summaries)
+        return self._summaries(task)
 
-    def _summary(self, item: Share | Trouble) -> dict[str, object]:
-        verify = self._asked.verify
-        if isinstance(item, Share):
-            try:
-                share = soundest(item, verify, with_bodies=True)
-                return summary(open_share(share).buffer, share.place, share.stretch, verify)
-            except OSError as problem:
-                raise unreadable(problem) from None
+    def _summaries(self, task: Task) -> Iterator[Any]:
+        schema = arrow_schema(self._columns, SEGMENT_BY_NAME)
+        with Held(task) as held:
+            for item in standing(task, held):
+                yield pa.RecordBatch.from_pylist([self._summary(item, held)], schema=schema)
+
+    def _summary(self, item: Share | Trouble, held: Held) -> dict[str, object]:
         server = item.place.server if item.place else None
-        return {"server": server, "damages": 1, "damaged_bytes": item.size, "problem": item.problem}
+        if isinstance(item, Trouble):
+            size, problem = item.size, item.problem
+        else:
+            try:
+                verify = self._asked.verify
+                opened = open_soundest(item, verify, with_bodies=True, open_one=held.open)
+                return summary(opened.buffer, opened.place, item.stretch, verify)
+            except OSError as error:
+                raise unreadable(error) from None
+            except SourceError as error:
+                if error.code not in MISSING:
+                    raise
+                size, problem = item.stretch.end, error.what
+        return {"server": server, "damages": 1, "damaged_bytes": size, "problem": problem}
 
 
 class FilteredReader(BinlogReader):

@@ -30,6 +30,15 @@ RECORD = {
     "timeouts": (48, "I"), "releases": (52, "I"), "buries": (56, "I"), "kicks": (60, "I"),
     "data_off": (64, "I"), "data_len": (68, "I"), "data_crc": (72, "I"), "aux": (76, "I"),
 }  # fmt: skip
+MANIFEST_HEAD = {
+    "major": (8, "H"), "minor": (10, "H"), "head_size": (12, "I"), "store_uuid": (16, "16s"),
+    "body_len": (32, "Q"), "inflated_len": (40, "Q"), "n_entries": (48, "I"),
+    "body_crc": (52, "I"), "incompat": (56, "I"), "head_crc": (60, "I"),
+}  # fmt: skip
+MANIFEST_ENTRY = {
+    "entry_len": (0, "I"), "flags": (4, "I"), "size": (8, "Q"), "end": (16, "Q"),
+    "next_lsn": (24, "Q"), "first_ns": (32, "q"), "last_ns": (40, "q"),
+}  # fmt: skip
 SEGMENT_MAGIC = bytes.fromhex("8954514C0D0A1A0A")
 FRAME_MAGIC = bytes.fromhex("B55451460D0A1A01")
 PUT, MOVE, UPDATE, COPY, DELETE = 1, 10, 11, 16, 7
@@ -291,3 +300,27 @@ def jobs_of(records: list[Fields]) -> dict[int, Fields]:
             kept = {name: old[name] for name in ("body", "born_ns", "extensions")}
             jobs[record["job_id"]] = {**record, **kept}
     return jobs
+
+
+def read_manifest(raw: bytes) -> list[Fields]:
+    """
+    The entries of one file of a manifest that is whole.
+    """
+    head = fields(raw, 0, MANIFEST_HEAD)
+    assert raw[:8] == bytes.fromhex("8954514d0d0a1a0a")
+    assert head["head_crc"] == zlib.crc32(raw[:60]) and head["major"] == 1 and not head["incompat"]
+    body = raw[head["head_size"] :]
+    assert len(body) == head["body_len"] and zlib.crc32(body) == head["body_crc"]
+    content = zlib.decompress(body)
+    assert len(content) == head["inflated_len"]
+    entries, at = [], 0
+    while at < len(content):
+        entry = fields(content, at, MANIFEST_ENTRY)
+        entry["header"] = fields(content, at + 48, HEADER)
+        seal = content[at + 208 : at + entry["entry_len"]]
+        entry["seal"] = read_index(seal) if entry["flags"] & 1 else None
+        entries.append(entry)
+        at += entry["entry_len"]
+    assert len(entries) == head["n_entries"]
+    assert all(entry["header"]["store_uuid"] == head["store_uuid"] for entry in entries)
+    return entries

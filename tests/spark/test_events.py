@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,6 +105,18 @@ def test_trouble_in_a_task_changes_nothing(tmp_path: Path) -> None:
     assert events(out) == expected(*NAMES)
 
 
+def test_a_segment_that_is_trimmed_before_it_is_read_is_not_passed_over(tmp_path: Path) -> None:
+    log, out = written(tmp_path / "log", FILES), tmp_path / "t"
+
+    def run(tasks: Sequence[Any], work: Any) -> Any:
+        (log / NAMES[0]).unlink()
+        return in_process(tasks, work)
+
+    with pytest.raises(SourceError, match=r"\[BINLOG_TRIMMED\]"):
+        update(log, out, run=run)
+    assert not (out / "_delta_log").exists()
+
+
 def test_of_two_runs_at_once_one_is_refused(tmp_path: Path) -> None:
     log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
     update(archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]}), out)
@@ -114,6 +129,36 @@ def test_of_two_runs_at_once_one_is_refused(tmp_path: Path) -> None:
         update(log, out, run=run)
     assert events(out) == expected(*NAMES)
     assert update(log, out).rows == 0
+
+
+KILLED = """
+import os, signal, sys
+from binlog_tools.spark.events import in_process, write_events
+from binlog_tools.spark.reading.options import parse_options
+
+def run(tasks, work):
+    found = in_process(tasks, work)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_events(parse_options({"path": sys.argv[1], "copies": "keep"}), sys.argv[2], run)
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_kill_before_the_commit_leaves_the_last_version_and_orphans(tmp_path: Path) -> None:
+    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    begun = archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]})
+    for before, logs in ((0, begun), (1, log)):
+        killed = subprocess.run([sys.executable, "-c", KILLED, str(logs), str(out)], timeout=60)
+        assert killed.returncode == -signal.SIGKILL
+        assert len(list(out.rglob("*.parquet"))) == 2 * before + 1
+        update(logs, out)
+    assert events(out) == expected(*NAMES)
+    stored = open_stored(str(out))
+    stored.optimize(retention_hours=0)
+    kept = {file.path for file in stored.files()}
+    assert {str(path.relative_to(out)) for path in out.rglob("*.parquet")} == kept
+    assert events(out) == expected(*NAMES)
 
 
 # Damage.

@@ -20,10 +20,11 @@ BELOW = frozenset({"definitions"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(BELOW, frozenset()),
+    "files": BELOW,
     "segments": BELOW,
-    "reading": BELOW | {"segments"},
-    "following": BELOW | {"segments", "reading"},
-    "surviving": BELOW | {"segments", "reading"},
+    "reading": BELOW | {"files", "segments"},
+    "following": BELOW | {"files", "segments", "reading"},
+    "surviving": BELOW | {"files", "segments", "reading"},
     "writing": BELOW,
     "histories": BELOW,
     "storing": BELOW,
@@ -33,7 +34,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": BELOW,
     "java": BELOW,
     "pyfiles": frozenset(),
-    "source": BELOW | {"segments", "reading", "following"},
+    "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
     "stream_metrics": BELOW | {"following"},
     "live": BELOW | {"histories", "storing", "following"},
@@ -52,7 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 """Of each package, and of each module beside them, those of the others that it may import."""
 
 KNOW_NO_SPARK = (
-    "definitions", "segments", "reading", "writing", "reporting", "storing", "histories",
+    "definitions", "files", "segments", "reading", "writing", "storing", "reporting", "histories",
 )  # fmt: skip
 """Packages that need numpy and pyarrow, and whose tests need no Java."""
 

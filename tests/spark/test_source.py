@@ -29,14 +29,12 @@ from pyspark.sql.datasource import (
 
 from binlog_tools.spark.definitions.columns import COLUMNS, UNASKED
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.source import BinlogSource
 from tests.binlog import independent_reader
 from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
 from tests.sampling import one_in
 from tests.spark.expected import Row
 from tests.spark.histories import NAMES, any_log, segment_of
-from tests.spark.segments.test_decoding import place_of
 from tests.spark.without_spark import read, reader_of, tasks_of
 from tests.tools.folders import archived, written
 
@@ -174,33 +172,6 @@ def test_no_partitions_at_all_give_no_rows(archive: Path) -> None:
 
 
 # Filters.
-
-
-def test_a_footer_says_what_is_in_a_segment(tmp_path: Path) -> None:
-    for name, raw in FILES.items():
-        file = tmp_path / name
-        file.write_bytes(raw)
-        with open(file, "rb") as opened:
-            footer = read_footer(opened.fileno(), len(raw), place_of(raw).header)
-        segment = independent_reader.read_segment(raw)
-        assert footer is not None and segment is not None
-        seal = segment["frames"][-1]["records"][-1]
-        index = independent_reader.read_index(seal["data"])
-        assert footer.end == len(raw) - 40 and footer.next_lsn == seal["lsn"] + 1
-        assert [footer.jobs, footer.times_ns] == [tuple(index["job_ids"]), tuple(index["times"])]
-        assert dict(footer.types) == index["types"]
-        expected = [[base_lsn, time_ns, at] for base_lsn, time_ns, at in index["frames"]]
-        assert [[f.base_lsn, f.time_ns, f.offset] for f in footer.indexed] == expected
-        assert len(footer.tubes) == 4
-
-
-@pytest.mark.parametrize("offset", [-1, -10, -39, -41, -60])
-def test_a_footer_that_is_damaged_is_none(tmp_path: Path, offset: int) -> None:
-    raw = FILES[min(FILES)]
-    file = tmp_path / "segment"
-    file.write_bytes(flipped(raw, len(raw) + offset))
-    with open(file, "rb") as opened:
-        assert read_footer(opened.fileno(), len(raw), place_of(raw).header) is None
 
 
 @pytest.mark.one_in(3)

@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from binlog_tools.console.output import Output, aside
-from binlog_tools.spark.cli.making import started
 from binlog_tools.spark.cli.options import common
+from binlog_tools.spark.cli.running import line, started
 from binlog_tools.spark.events import Task, Work, in_process, write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.session import explained
@@ -53,8 +53,9 @@ def events(
         given = {"path": inputs[0], "copies": "keep", "tags": "true", "body": str(body).lower(),
                  "damage": damage, "servers": servers, "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
-        done = write_events(asked, output, run, form, rewrite)
-    Output().line(f"{done.segments} segments, {done.rows} rows written to {output}")
+        with line("events") as say:
+            done = write_events(asked, output, run, form, rewrite)
+            say(f"{done.segments} segments, {done.rows} rows written to {output}")
     if done.problems:
         aside(f"{done.problems} rows tell of damage (problem is not null); when it is repaired, "
               "write these logs anew with --rewrite")  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from binlog_tools.console.output import Output
-from binlog_tools.spark.cli.making import started
+from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.live.querying import BATCH_BYTES, Clock, Wish, follow
 from binlog_tools.spark.live.running import LiveTables
 from binlog_tools.spark.live.settling import Targets

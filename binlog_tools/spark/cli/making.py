@@ -2,33 +2,16 @@
 What the commands for tables share: the session, the input, and writing what was made of it.
 """
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from binlog_tools.console.output import Output
+from binlog_tools.spark.cli.running import line, started
 from binlog_tools.spark.events import holds_events, read_events
-from binlog_tools.spark.session import explained, session, wants_stacks
+from binlog_tools.spark.session import explained
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.tables.pipelines import PIPELINES, refuse_existing, write
-
-
-def started(name: str, master: str | None) -> SparkSession:
-    """
-    Spark, quiet: the stacks of what fails would stand before the line that tells it.
-
-    :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server.
-    """
-    settings = {"spark.log.level": "ERROR" if wants_stacks() else "FATAL"}
-    if master and master.startswith("sc://"):
-        settings = {"spark.remote": master}
-    elif os.environ.get("SPARK_REMOTE"):
-        settings = {}
-    elif master:
-        settings["spark.master"] = master
-    return session(f"beanstalk {name}", settings)
 
 
 def _load(
@@ -62,5 +45,5 @@ def make(
         ]
         with beside:
             for name, table, output in zip(names, made, outputs, strict=True):
-                write(name, table, output, form, mode)
-                Output().line(f"{name}: written to {output}")
+                with line(name) as say:
+                    say(f"{write(name, table, output, form, mode)} rows written to {output}")

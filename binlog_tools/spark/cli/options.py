@@ -4,14 +4,17 @@ Options that several commands share.
 
 import time
 from collections.abc import Callable
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any, Final
 
 import click
 
 from binlog_tools.logs.quantities import parse_time
+from binlog_tools.spark.cli.planned import tell_plan
+from binlog_tools.spark.cli.running import UI
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
+from binlog_tools.spark.session import explained
 from binlog_tools.spark.tables.pipelines import FORMATS, MODES
 
 INPUTS: Final = ("auto", "events", "logs")
@@ -26,13 +29,38 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
     return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
 
 
+def _noted(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[UI] = value
+
+
+def or_plan(command: Command) -> Command:
+    """
+    The command, or with ``--dry-run`` what it would read and write.
+    """
+
+    @wraps(command)
+    def run(inputs: tuple[str, ...], output: str, dry_run: bool, **options: Any) -> None:
+        if not dry_run:
+            command(inputs=inputs, output=output, **options)
+            return
+        with explained():
+            tell_plan(inputs, output, options)
+
+    return run
+
+
 common = all_of(
     click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
     click.option("-o", "--output", required=True, help="The directory to write."),
     click.option("--damage", type=click.Choice(DAMAGE_CHOICES), default="fail",
                  show_default=True, help="What to do about damage in logs."),
     click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers."),
-    click.option("--master", help="Of Spark, as local[4]; else what spark-submit says."),
+    click.option("--master", help="Of Spark: local[4], or sc://HOST; else what spark-submit or "
+                 "SPARK_REMOTE says, or this machine."),
+    click.option("--ui", is_flag=True, expose_value=False, callback=_noted,
+                 help="With Spark's web pages, on this machine."),
+    click.option("--dry-run", is_flag=True, help="Say what would be read and written; do nothing."),
+    or_plan,
 )  # fmt: skip
 
 written = all_of(

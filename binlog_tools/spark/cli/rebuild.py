@@ -10,8 +10,8 @@ from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from binlog_tools.console.output import Output, aside
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_size, parse_size
-from binlog_tools.spark.cli.making import started
 from binlog_tools.spark.cli.options import parsed_time
+from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.session import explained

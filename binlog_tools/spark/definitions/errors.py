@@ -8,6 +8,7 @@ programs may look for, and says all in its first line.
 import shlex
 from typing import Final
 
+from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import NoLog
 
 _CODES_BY_EXIT: Final = {
@@ -21,7 +22,9 @@ _CODES_BY_EXIT: Final = {
         "SINK_JOB_TOO_BIG", "SINK_RESUME",
     ),
     66: ("BINLOG_TRIMMED", "BINLOG_NOT_FOUND", "BINLOG_NO_LOG", "REBUILD_GAP", "TABLE_NOT_FOUND"),
-    69: ("TABLE_FORMAT", "NO_JAVA", "NO_PACKAGE", "WORKER_PYTHON", "SINK_NO_SERVER"),
+    69: (
+        "TABLE_FORMAT", "NO_JAVA", "NO_PACKAGE", "WORKER_PYTHON", "SPARK_TOO_OLD", "SINK_NO_SERVER",
+    ),
     73: ("REBUILD_TARGET", "TABLE_EXISTS", "TABLE_UNWRITABLE"),
     74: ("BINLOG_UNREADABLE",),
     75: ("TABLE_BUSY", "SINK_CONNECTION_LOST", "SINK_REFUSED", "SINK_TWICE"),
@@ -43,8 +46,15 @@ class CodedError(Exception):
         super().__init__(f"[{code}] {' '.join(what.split())}")
         self.code = code
 
+    @property
+    def what(self) -> str:
+        """
+        The message without the code.
+        """
+        return str(self).partition("] ")[2]
+
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.code, str(self).partition("] ")[2])
+        return type(self), (self.code, self.what)
 
 
 class SourceError(CodedError):
@@ -65,6 +75,16 @@ class SinkError(CodedError):
     """
 
 
+class SparkTooOld(CodedError):
+    """
+    This Spark has no interface for what was asked of it.
+    """
+
+    @classmethod
+    def of(cls, what: str, since: str, instead: str) -> "SparkTooOld":
+        return cls("SPARK_TOO_OLD", f"{what} needs Spark {since} or newer; {instead}")
+
+
 READ_THE_REST: Final = "read what is left with .option('damage', 'skip'), or --damage skip"
 
 
@@ -72,10 +92,22 @@ def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> S
     """
     :param advice: what else can be done than to look at the damage.
     """
-    check = f"run: binlog-inspect check {shlex.quote(path)}"
+    checked = path
+    if is_url(path):
+        # Of object storage a folder is checked.
+        where, mark, options = path.partition("?")
+        checked = where.rpartition("/")[0] + mark + options
+    check = f"run: binlog-inspect check {shlex.quote(checked)}"
     return SourceError(
         "BINLOG_DAMAGED", f"{path}: frame at byte {offset}: {what}; {check}; or {advice}"
     )
+
+
+def bad_url(url: str, problem: ValueError) -> SourceError:
+    """
+    :param problem: says why it names nothing.
+    """
+    return SourceError("BINLOG_OPTION", f"option path: {url}: {problem}")
 
 
 def unreadable(error: OSError, path: str = "") -> SourceError:

@@ -5,7 +5,6 @@ A segment may begin below the position, if its first frames are those that were 
 before a crash: then the position is found in it by its LSN.
 """
 
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +117,7 @@ def _prove(log: Log, at: Position) -> None:
     if following is not None and at.offset >= following.prev_end:
         return
     with log.open(at.seq) as file:
-        raw = os.pread(file.fileno(), FRAME_HEADER_BYTES, at.offset)
+        raw = file.read(at.offset, at.offset + FRAME_HEADER_BYTES)
     found = frames.decode_header(raw, 0, len(raw), log.header(at.seq).salt)
     if isinstance(found, Frame) and found.base_lsn != at.lsn:
         raise _differs(log, f"LSN {found.base_lsn} stands there", at)

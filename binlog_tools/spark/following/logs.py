@@ -5,10 +5,9 @@ A frame may be read when the watermark of another one says that it is durable.  
 watermark may be withdrawn when the server starts after a crash, and its LSNs given to other bytes.
 """
 
-import mmap
-import os
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,11 +15,12 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.seals import read_seal
 from binlog_tools.logs.reading import Hole
+from binlog_tools.spark.files.opening import LogFile, open_file
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments
 from binlog_tools.spark.segments.durable import durable_frames
-from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
 
 WINDOW_BYTES: Final = 1 << 20
@@ -78,12 +78,11 @@ class Log:
         if end <= at.offset:
             return
         with self.open(at.seq) as file:
-            size = min(end, os.fstat(file.fileno()).st_size)
-            buffer = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
+            buffer = file.view(min(end, file.size), at.offset, end)
         stretch = Stretch(at.offset, end, at.lsn)
         yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
 
-    def open(self, seq: int) -> BinaryIO:
+    def open(self, seq: int) -> LogFile:
         """
         A segment, from where it still is.
 
@@ -91,7 +90,7 @@ class Log:
         """
         for path in self.paths(seq):
             try:
-                return open(path, "rb")
+                return open_file(path)
             except FileNotFoundError:
                 continue
         raise FileNotFoundError(seq)
@@ -111,14 +110,13 @@ class Log:
         header = self.header(seq)
         is_finished = seq in self._segments.archived or seq < self.numbers[-1]
         with self.open(seq) as file:
-            size = os.fstat(file.fileno()).st_size
-            footer = read_footer(file.fileno(), size, header)
-            if footer is not None and (is_finished or CleanStop.kind in footer.types):
-                return Position(seq, footer.end, footer.next_lsn)
+            seal = read_seal(file.read, file.size, header)
+            if seal is not None and (is_finished or CleanStop.kind in seal.content.types):
+                return Position(seq, seal.end, seal.next_lsn)
             start = self.beginning(seq)
             if self.known is not None and self.known.salt == header.salt:
                 start = max(start, self.known.at)
-            at = _durable_end(file.fileno(), header, start, is_finished)
+            at = _durable_end(file, header, start, is_finished)
         if seq == self.numbers[-1]:
             self.known = Durable(header.salt, at)
         return at
@@ -133,8 +131,8 @@ class Log:
         """
         The first frame that was built at this time or later; the frontier if there is none yet.
         """
-        numbers = [seq for seq in self.numbers if self.header(seq).created_ns <= since_ns]
-        at = self.beginning(max(numbers, default=self.numbers[0]))
+        before = bisect_right(self.numbers, since_ns, key=lambda seq: self.header(seq).created_ns)
+        at = self.beginning(self.numbers[max(0, before - 1)])
         for piece in self.frames(at):
             if isinstance(piece, Run) and piece.time_ns[-1] >= since_ns:
                 first = int(np.argmax(piece.time_ns >= since_ns))
@@ -151,8 +149,8 @@ class Log:
             return first
         if lsn >= last.lsn:
             return last
-        numbers = [seq for seq in self.numbers if self.header(seq).first_lsn <= lsn]
-        at = self.beginning(numbers[-1])
+        before = bisect_right(self.numbers, lsn, key=lambda seq: self.header(seq).first_lsn)
+        at = self.beginning(self.numbers[before - 1])
         for piece in self.frames(at):
             if isinstance(piece, Run) and piece.next_lsn > lsn:
                 which = int(np.searchsorted(piece.base_lsn + piece.n_rec, lsn, "right"))
@@ -160,7 +158,9 @@ class Log:
         return at
 
 
-def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: bool) -> Position:
+def _durable_end(
+    file: LogFile, header: SegmentHeader, start: Position, is_finished: bool
+) -> Position:
     """
     How far a segment is durable, of which no successor says it.
 
@@ -170,7 +170,7 @@ def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: b
     watermark, at, want = start.lsn - 1, start, READ_BYTES
     seen: list[Run] = []
     while True:
-        chunk, base = os.pread(fd, want, at.offset), at.offset
+        chunk, base = file.read(at.offset, at.offset + want), at.offset
         whole = Stretch(0, len(chunk), at.lsn)
         for piece in runs(memoryview(chunk), header, whole, "headers"):
             if isinstance(piece, Run):

@@ -4,10 +4,8 @@ for each batch of a stream, so names are listed and hardly anything is opened.
 """
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
@@ -15,11 +13,18 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     parse_segment_name,
 )
-from binlog_tools.logs.sources import parse_archived_name
+from beanstalk_twisted.object_storage.store import is_url
+from binlog_tools.logs.sources import is_store_name, parse_archived_name
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.reading.candidates import expanded
-
-_STORE: Final = re.compile(r"[0-9a-f]{32}")
+from binlog_tools.spark.files.addresses import name_of, normal, within
+from binlog_tools.spark.files.listing import (
+    Folder,
+    expanded,
+    files_at,
+    folder_at,
+    names_a_segment,
+)
+from binlog_tools.spark.files.opening import open_file
 
 
 @dataclass
@@ -27,7 +32,7 @@ class Segments:
     """
     The segments of one store.
 
-    :ivar live: paths by sequence number, in the directory of a server; ``archived`` likewise.
+    :ivar live: addresses by sequence number, in the directory of a server; ``archived`` likewise.
     """
 
     store: str
@@ -69,8 +74,8 @@ def header_of(path: str) -> SegmentHeader | None:
     :raise SourceError: it is no segment that can be read.
     """
     try:
-        with open(path, "rb") as file:
-            header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+        with open_file(path) as file:
+            header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
     except FileNotFoundError:
         return None
     if isinstance(header, SegmentHeader):
@@ -81,50 +86,47 @@ def header_of(path: str) -> SegmentHeader | None:
 
 def look(paths: Sequence[str]) -> dict[str, Segments]:
     """
-    All stores below directories of servers, archives, stores in them, or patterns of these.
+    All stores below directories of servers, archives, stores in them, URLs of such, or patterns.
     Archives are listed last: a segment is there before it is deleted, so none is missed in between.
+
+    :raise OSError: something cannot be listed.
     """
     found: dict[str, Segments] = {}
-    archives: list[tuple[str, str]] = []
+    archives: list[str] = []
     for path in _directories(paths):
-        names = _names(path)
-        if _STORE.fullmatch(os.path.basename(os.path.normpath(path))):
-            archives.append((os.path.basename(os.path.normpath(path)), path))
-        archives += [(name, os.path.join(path, name)) for name in names if _STORE.fullmatch(name)]
-        _add_live(found, path, names)
-    for store, path in archives:
+        folder = folder_at(path)
+        if is_store_name(name_of(path)):
+            archives.append(path)
+        archives += map(folder.within, folder.stores)
+        _add_live(found, folder)
+    for path in archives:
+        store = name_of(path).replace("-", "")
         segments = found.setdefault(store, Segments(store))
-        for name in _names(path):
+        for name in files_at(path):
             parsed = parse_archived_name(name)
             if parsed is not None:
-                segments.archived[parsed.seq] = os.path.join(path, name)
+                segments.archived[parsed.seq] = within(path, name)
     return {store: segments for store, segments in found.items() if segments.numbers}
 
 
 def _directories(paths: Sequence[str]) -> Iterator[str]:
     for path in paths:
         for found in expanded(path):
-            if os.path.isdir(found):
+            is_file = names_a_segment(found) if is_url(found) else not os.path.isdir(found)
+            if not is_file:
                 yield found
-            elif found == path.removeprefix("file://"):
+            elif found == normal(path):
                 raise SourceError(
                     "BINLOG_OPTION", f"path: {found} is a file; a stream follows directories"
                 )
 
 
-def _names(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except FileNotFoundError:
-        return []
-
-
-def _add_live(found: dict[str, Segments], path: str, names: Sequence[str]) -> None:
+def _add_live(found: dict[str, Segments], folder: Folder) -> None:
     """
     What a server's directory has; all of it is of one store.
     """
-    parsed = ((parse_segment_name(name), name) for name in names)
-    segments = {seq: os.path.join(path, name) for seq, name in parsed if seq is not None}
+    parsed = ((parse_segment_name(name), name) for name in folder.sizes)
+    segments = {seq: folder.within(name) for seq, name in parsed if seq is not None}
     for seq in sorted(segments, reverse=True):
         header = header_of(segments[seq])
         if header is not None:

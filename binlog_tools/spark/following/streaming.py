@@ -5,7 +5,6 @@ What lies between two offsets is the same for ever: only durable frames are give
 never change.  So after a crash of the driver Spark gets the same rows again.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
@@ -19,8 +18,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from beanstalk_twisted.binlog.format import SegmentHeader
-from binlog_tools.spark.definitions.errors import SourceError, unreadable
+from beanstalk_twisted.object_storage.store import BadUrl
+from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
+from binlog_tools.spark.files.listing import archived_at, expanded
 from binlog_tools.spark.following.lag import Lag, LagMeter, with_lag
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
 from binlog_tools.spark.following.logs import Durable, Log
@@ -29,7 +29,6 @@ from binlog_tools.spark.following.startings import UNLIMITED, Streamed
 from binlog_tools.spark.following.stores import look
 from binlog_tools.spark.following.tailing import advance, parts
 from binlog_tools.spark.following.tube_memory import TubeMemory
-from binlog_tools.spark.reading.candidates import expanded
 from binlog_tools.spark.reading.opening import task_batches
 from binlog_tools.spark.reading.planning import Share, Trouble, packed
 from binlog_tools.spark.segments.producing import Place
@@ -110,10 +109,12 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Do something with the logs as they are now; anew if one of their files goes meanwhile.
         """
         for _ in range(LOOKS):
-            logs = {
-                store: Log(segments, self._known.get(store))
-                for store, segments in look(self._streamed.paths).items()
-            }
+            try:
+                logs = self._logs()
+            except OSError as problem:
+                raise unreadable(problem) from None
+            except BadUrl as problem:
+                raise bad_url(", ".join(self._streamed.paths), problem) from None
             try:
                 found = what(logs)
             except FileNotFoundError:
@@ -134,6 +135,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._given is None:
             return offset
         return with_lag(offset, self._meter.measure(logs, self._given, time.time_ns()))
+
+    def _logs(self) -> dict[str, Log]:
+        stores = look(self._streamed.paths)
+        return {store: Log(each, self._known.get(store)) for store, each in stores.items()}
 
     def _starts(self, logs: dict[str, Log]) -> Positions:
         if not logs:
@@ -221,18 +226,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Trouble(Place(part.path, header, server), part.what, part.before.lsn, None)
         return part._replace(
             place=part.place._replace(server=server),
-            elsewhere=(*part.elsewhere, *self._archived(header)),
+            elsewhere=(*part.elsewhere, *archived_at(self._streamed.paths, header)),
             tubes=self._tubes.before(part) if "tube" in self._columns else None,
         )
-
-    def _archived(self, header: SegmentHeader) -> Iterator[str]:
-        """
-        Where the file will be when the server has deleted it.
-        """
-        name = f"{header.seq:020}-{header.first_lsn:020}.tql"
-        for path in self._streamed.paths:
-            yield os.path.join(path, header.store_uuid.hex(), name)
-            yield os.path.join(path, name)
 
 
 def _frontiers(logs: dict[str, Log]) -> Positions:

@@ -42,6 +42,18 @@ class _Limits:
             self._rows -= int(rows[count - 1])
         return count
 
+    def take_rest(self, at: Position, following: SegmentHeader) -> bool:
+        """
+        All that is left of a segment, unseen, if that is within the limits.
+        """
+        size, rows = following.prev_end - at.offset, following.first_lsn - at.lsn
+        if size > self._bytes or rows > self._rows:
+            return False
+        self._has_taken = self._has_taken or rows > 0
+        self._bytes -= max(0, size)
+        self._rows -= rows
+        return True
+
 
 def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: int) -> Position:
     """
@@ -52,6 +64,10 @@ def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: in
     """
     limits = _Limits(most_bytes, most_rows)
     while at.lsn < to.lsn:
+        rest = log.following(at.seq)
+        if rest is not None and rest.first_lsn <= to.lsn and limits.take_rest(at, rest):
+            at = log.beginning(at.seq + 1)
+            continue
         for piece in log.frames(at):
             if isinstance(piece, Hole):
                 # What is wrong is told by whoever reads it.

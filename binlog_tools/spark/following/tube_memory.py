@@ -5,10 +5,10 @@ A segment that is being written has no seal that lists them; what is known is ke
 driver, and only what has come since is searched.
 """
 
-import mmap
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
+from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.segments.tubes import tubes_of
@@ -56,6 +56,6 @@ class TubeMemory:
 def _said(part: Share, stretch: Stretch) -> dict[int, bytes]:
     if stretch.end <= stretch.start:
         return {}
-    with open(part.place.path, "rb") as file:
-        buffer = memoryview(mmap.mmap(file.fileno(), stretch.end, prot=mmap.PROT_READ))
+    with open_file(part.place.path) as file:
+        buffer = file.view(stretch.end, stretch.start, stretch.end)
     return tubes_of(buffer, part.place.header, stretch)

@@ -2,9 +2,9 @@
 Which files are segments, each once: one may lie in the directory of a server and in its archive.
 """
 
-import glob
+import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
@@ -13,10 +13,16 @@ from beanstalk_twisted.binlog.format import (
     HeaderProblem,
     SegmentHeader,
     decode_segment_header,
+    parse_segment_name,
 )
-from binlog_tools.logs.sources import Source, parse_archived_name
-from binlog_tools.spark.definitions.errors import SourceError, unreadable
-from binlog_tools.spark.segments.footers import read_footer
+from beanstalk_twisted.binlog.manifest import NAMES, Entry, known_segments
+from beanstalk_twisted.binlog.seals import read_seal
+from beanstalk_twisted.object_storage.store import is_url
+from binlog_tools.logs.sources import NoLog, Source, named_as_in_a_log, parse_archived_name
+from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.files.addresses import name_of
+from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
+from binlog_tools.spark.files.opening import LocalFile, LogFile, open_file
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
 
 LOOKS_AT_ONCE: Final = 16
@@ -36,10 +42,12 @@ class Candidate(NamedTuple):
     """
     A file that is a segment.
 
+    :ivar path: or its URL.
     :ivar is_archived: it is complete, and never changes.
     :ivar is_in_use: it lies in the directory of a server, and is the newest one there.
     :ivar from_folder: it was found in a folder, all of whose segments are asked for.
     :ivar copies: other files that are the same segment.
+    :ivar known: what the manifest beside it says; then it was not opened.
     """
 
     path: str
@@ -49,6 +57,7 @@ class Candidate(NamedTuple):
     is_in_use: bool
     from_folder: bool
     copies: tuple[str, ...] = ()
+    known: Entry | None = None
 
 
 class BrokenFile(NamedTuple):
@@ -64,63 +73,162 @@ class BrokenFile(NamedTuple):
     may_be: Key
 
 
-def expanded(path: str) -> list[str]:
+class _File(NamedTuple):
     """
-    :return: what it names, in order; empty if there is nothing.
-    :raise SourceError: something is there or not, but nobody lets us look.
+    A file that may be a segment.
+
+    :ivar open: opens it.
+    :ivar seq: what its name says.
+    :ivar known: what a manifest says of it.
     """
-    path = path.removeprefix("file://")
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return sorted(glob.glob(path))
-    except OSError as problem:
-        raise unreadable(problem, path) from None
-    return [path]
+
+    path: str
+    seq: int
+    open: Callable[[], LogFile]
+    is_in_use: bool
+    from_folder: bool
+    known: Entry | None = None
 
 
 def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
     """
-    The segments of a source, their headers read.
+    The segments of a local source, their headers read.
     """
     names = source.segment_names()
     newest = max(names, default=0)
+    is_loose = source.is_partial and not os.path.isdir(source.path)
+    known = _known_in(_sized(source.path)) if source.is_archive else {}
 
-    def look(item: tuple[int, str]) -> Candidate | BrokenFile | None:
-        seq, name = item
-        return _look(source, name, seq, seq == newest)
+    def opener(path: str, name: str) -> Callable[[], LogFile]:
+        return lambda: LocalFile(path, source.open(name))
 
+    return _looked_at(
+        _File(
+            path := source.path_of(name), seq, opener(path, name),
+            seq == newest and not source.is_partial, not is_loose, known.get(name_of(path)),
+        )
+        for seq, name in names.items()
+    )  # fmt: skip
+
+
+def remote_candidates(url: str) -> Iterator[Candidate | BrokenFile]:
+    """
+    The segments at a URL: of a server's directory that was copied there, an archive, a store in
+    one, or one file.
+
+    :raise NoLog: there are none.
+    :raise BadUrl: it names no store.
+    """
+    if names_a_segment(url):
+        seq = _seq_of(name_of(url))
+        return _looked_at([_File(url, seq, lambda: open_file(url), False, False)])
+    top = folder_at(url)
+    every = [top, *(_store_in(top, name) for name in top.stores)]
+    files = [file for folder in every for file in _files_in(folder)]
+    if not files:
+        raise NoLog(url)
+    return _looked_at(files)
+
+
+def _store_in(top: Folder, name: str) -> Folder:
+    path = top.within(name)
+    return Folder(path, files_at(path), ())
+
+
+def _sized(path: str) -> Folder:
+    """
+    A local folder, with the sizes of its files.
+    """
+    with os.scandir(path) as entries:
+        return Folder(path, {each.name: each.stat().st_size for each in entries}, ())
+
+
+def _known_in(folder: Folder) -> dict[str, Entry]:
+    """
+    What the manifest of a store in an archive says of the segments there, if it has one.
+    """
+    files = []
+    for name in filter(folder.sizes.__contains__, NAMES):
+        # It may be written anew meanwhile, and its size is another one then.
+        with contextlib.suppress(FileNotFoundError), open_file(folder.within(name)) as file:
+            files.append(file.read(0, file.size))
+    return known_segments(files, folder.sizes) if files else {}
+
+
+def _seq_of(name: str) -> int:
+    archived = parse_archived_name(name)
+    return archived.seq if archived is not None else parse_segment_name(name) or 0
+
+
+def _files_in(folder: Folder) -> list[_File]:
+    """
+    Where any segment has the name that a server gives it, it is a server's directory.
+    """
+    numbers = {name: seq for name in folder.sizes if (seq := parse_segment_name(name)) is not None}
+    is_server_s = bool(numbers)
+    if not is_server_s:
+        found = named_as_in_a_log(folder.address, folder.sizes)
+        numbers = {own: parse_segment_name(name) or 0 for name, own in found.items()}
+    newest = max(numbers.values(), default=0)
+    known = {} if is_server_s else _known_in(folder)
+
+    def opener(path: str, size: int) -> Callable[[], LogFile]:
+        return lambda: open_file(path, size)
+
+    return [
+        _File(
+            path := folder.within(name), seq, opener(path, folder.sizes[name]),
+            seq == newest and is_server_s, True, known.get(name),
+        )
+        for name, seq in sorted(numbers.items(), key=lambda item: item[1])
+    ]  # fmt: skip
+
+
+def _looked_at(files: Iterable[_File]) -> Iterator[Candidate | BrokenFile]:
+    """
+    :param files: those of which a manifest speaks are not opened.
+    """
+    files = list(files)
+    yield from (_as_known(each, each.known) for each in files if each.known is not None)
+    files = [each for each in files if each.known is None]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        for found in pool.map(look, names.items()):
+        for found in pool.map(_look, files):
             if found is not None:
                 yield found
 
 
-def _look(source: Source, name: str, seq: int, is_newest: bool) -> Candidate | BrokenFile | None:
+def _as_known(each: _File, known: Entry) -> Candidate:
+    _refuse_large(each.path, known.header)
+    return Candidate(
+        each.path, known.header, known.size, True, False, each.from_folder, known=known
+    )
+
+
+def _look(each: _File) -> Candidate | BrokenFile | None:
     """
     One file; None if a server has deleted it meanwhile.
     """
-    path = source.path_of(name)
     try:
-        fd = source.open(name)
+        with each.open() as file:
+            size, raw = file.size, file.read(0, SEGMENT_HEADER_BYTES)
     except FileNotFoundError:
+        if not each.from_folder:
+            raise
         return None
-    try:
-        size, raw = os.fstat(fd).st_size, os.pread(fd, SEGMENT_HEADER_BYTES, 0)
-    finally:
-        os.close(fd)
-    header = decode_segment_header(raw)
+    path, header = each.path, decode_segment_header(raw)
     if isinstance(header, HeaderProblem):
         if header.foreign:
             raise SourceError("BINLOG_UNKNOWN_FORMAT", f"{path}: {header.why}")
-        return BrokenFile(path, size, header.why, (raw[_UUID_AT], seq))
+        return BrokenFile(path, size, header.why, (raw[_UUID_AT], each.seq))
+    _refuse_large(path, header)
+    is_archived = parse_archived_name(name_of(path)) is not None
+    return Candidate(path, header, size, is_archived, each.is_in_use, each.from_folder)
+
+
+def _refuse_large(path: str, header: SegmentHeader) -> None:
     if max(header.seq, header.first_lsn) >= MAX_NUMBER:
         what = f"{path}: segment {header.seq}, LSN {header.first_lsn}: 2**63 or more"
         raise SourceError("BINLOG_NUMBER_TOO_LARGE", what)
-    is_archived = parse_archived_name(os.path.basename(path)) is not None
-    is_loose = source.is_partial and not os.path.isdir(source.path)
-    is_in_use = is_newest and not source.is_partial
-    return Candidate(path, header, size, is_archived, is_in_use, not is_loose)
 
 
 def one_of_each(found: Iterable[Candidate]) -> dict[Key, Candidate]:
@@ -143,7 +251,7 @@ def _better(one: Candidate, other: Candidate) -> Candidate:
     Which of two files is read.  What lies in two places under one inode is no copy.
     """
     best, worst = (other, one) if _rank(other) > _rank(one) else (one, other)
-    if os.path.samefile(one.path, other.path):
+    if _is_one_file(one.path, other.path):
         return best
     if one.header != other.header:
         raise _different(one, other)
@@ -156,11 +264,17 @@ def _better(one: Candidate, other: Candidate) -> Candidate:
     return best._replace(copies=(*best.copies, worst.path, *worst.copies))
 
 
+def _is_one_file(one: str, other: str) -> bool:
+    if is_url(one) or is_url(other):
+        return one == other
+    return os.path.samefile(one, other)
+
+
 def _is_whole(each: Candidate) -> bool:
-    with open(each.path, "rb") as file:
-        footer = read_footer(file.fileno(), each.size, each.header)
-        buffer = memoryview(file.read())
-    end = footer.end if footer is not None else len(buffer)
+    with open_file(each.path, each.size) as file:
+        seal = read_seal(file.read, each.size, each.header)
+        buffer = memoryview(file.read(0, file.size))
+    end = seal.end if seal is not None else len(buffer)
     stretch = Stretch(SEGMENT_HEADER_BYTES, end, each.header.first_lsn)
     return is_intact(buffer, each.header, stretch, "frames", with_bodies=True)
 
@@ -189,6 +303,6 @@ def _ends_alike(one: Candidate, other: Candidate) -> bool:
     start = max(SEGMENT_HEADER_BYTES, end - COMPARED_BYTES)
     pieces = []
     for each in (one, other):
-        with open(each.path, "rb") as file:
-            pieces.append(os.pread(file.fileno(), end - start, start))
+        with open_file(each.path, each.size) as file:
+            pieces.append(file.read(start, end))
     return pieces[0] == pieces[1]

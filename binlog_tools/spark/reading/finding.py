@@ -9,16 +9,19 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, import_command
+from beanstalk_twisted.object_storage.store import BadUrl, is_url
 from binlog_tools.logs.opening import open_sources
 from binlog_tools.logs.sources import parse_archived_name
-from binlog_tools.spark.definitions.errors import SourceError, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
+from binlog_tools.spark.files.addresses import name_of
+from binlog_tools.spark.files.listing import expanded
 from binlog_tools.spark.reading.candidates import (
     BrokenFile,
     Candidate,
     Key,
     candidates,
-    expanded,
     one_of_each,
+    remote_candidates,
 )
 from binlog_tools.spark.reading.measuring import Segment, Tail, measured
 from binlog_tools.spark.segments.durable import durable_part, loaded_part
@@ -59,30 +62,44 @@ class Findings(NamedTuple):
     gaps: list[Gap]
 
 
-def find(paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False) -> Findings:
+def find(
+    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False, seals_from: int = 0
+) -> Findings:
     """
     The segments that these paths name.
 
-    :param paths: directories of servers, archives or stores in them, files, or patterns.
+    :param paths: directories of servers, archives or stores in them, files, URLs of such, or
+        patterns.
     :param with_live: whether those that are being written are read, as far as they are durable.
     :param as_at_a_start: these are read as far as a server would that starts on them.
+    :param seals_from: as of `measured`.
     :raise SourceError: there are none, two differ that should be the same, one is of a newer
         version.
     """
-    named = [path for each in paths for path in _named(each)]
+    paths = list(paths)
     try:
-        sources = open_sources(named)
-        found = [each for source in sources for each in candidates(source)]
+        named = [path for each in paths for path in _named(each)]
+        found = _candidates(named)
+        chosen = one_of_each(each for each in found if isinstance(each, Candidate))
+        unfinished = _TAILS[as_at_a_start] if with_live else None
+        segments = measured(chosen, unfinished, seals_from)
     except OSError as problem:
-        raise unreadable(problem, ", ".join(named)) from None
-    if not found:
-        raise _nothing(named)
-    chosen = one_of_each(each for each in found if isinstance(each, Candidate))
+        raise unreadable(problem, ", ".join(paths)) from None
+    except BadUrl as problem:
+        raise bad_url(", ".join(paths), problem) from None
     broken = [each for each in found if isinstance(each, BrokenFile) and each.may_be not in chosen]
-    unfinished = _TAILS[as_at_a_start] if with_live else None
-    segments = measured(chosen, unfinished)
     folders = {key for key, each in chosen.items() if each.from_folder}
     return Findings(segments, broken, list(_gaps(segments, folders)))
+
+
+def _candidates(named: list[str]) -> list[Candidate | BrokenFile]:
+    sources = open_sources(path for path in named if not is_url(path))
+    found = [each for source in sources for each in candidates(source)]
+    for url in filter(is_url, named):
+        found += remote_candidates(url)
+    if not found:
+        raise _nothing(named)
+    return found
 
 
 def _named(path: str) -> list[str]:
@@ -115,7 +132,7 @@ def _gaps(segments: list[Segment], folders: set[Key]) -> Iterator[Gap]:
         store = before.header.store_uuid
         if store != after.header.store_uuid or after.header.seq == before.header.seq + 1:
             continue
-        is_archived = parse_archived_name(os.path.basename(before.path)) is not None
+        is_archived = parse_archived_name(name_of(before.path)) is not None
         is_trimmed = after.header.seq <= trimmed[store] and not is_archived
         if {before.key, after.key} <= folders and not is_trimmed:
             yield Gap(before, after)

@@ -71,7 +71,9 @@ def increment(
             if known.get(store) != mark_of(item):
                 yield Piece(item)
             continue
-        piece = Piece(item, known.get(store, -1))
+        # A segment that is gone when it is read would be missing for ever: that is an error.
+        whole = item._replace(is_oldest=False) if isinstance(item, Share) else item
+        piece = Piece(whole, known.get(store, -1))
         before = reached.setdefault(store, known.get(store))
         if isinstance(item, Share) and before is not None:
             yield from _hole(item, before, tolerant)

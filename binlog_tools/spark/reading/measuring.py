@@ -3,8 +3,6 @@ How far each segment may be read: its successor says it; else its seal; else, wh
 it, the watermark (`durable`).
 """
 
-import mmap
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -17,11 +15,13 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
+from beanstalk_twisted.binlog.manifest import Entry
 from beanstalk_twisted.binlog.records import CleanStop
-from binlog_tools.logs.sources import Source
+from beanstalk_twisted.binlog.seals import FoundSeal, SealIndex, read_seal
+from binlog_tools.spark.files.addresses import name_of, split, within
+from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable
-from binlog_tools.spark.segments.footers import Footer, read_footer
 from binlog_tools.spark.segments.framing import Stretch, is_intact
 
 Tail = Callable[[memoryview, SegmentHeader, Stretch, bool], Durable]
@@ -35,8 +35,9 @@ class Segment(NamedTuple):
     :ivar size: how much of the file may be mapped: what lies behind may be cut off.
     :ivar next_lsn: the LSN behind it, None if nothing says that.
     :ivar logged_ns: when its first and last frames were built; None if nothing says that.
-    :ivar footer: what its seal says, if it has one that holds.
+    :ivar seal: what its seal says, if it has one that holds, and was read.
     :ivar copies: other files that are this segment.
+    :ivar names_tubes: whether ``seal`` has the names of all of its tubes.
     """
 
     path: str
@@ -45,26 +46,33 @@ class Segment(NamedTuple):
     stretch: Stretch
     next_lsn: int | None
     logged_ns: tuple[int, int] | None
-    footer: Footer | None
+    seal: SealIndex | None
     copies: tuple[str, ...] = ()
+    names_tubes: bool = True
 
     @property
     def key(self) -> Key:
         return self.header.store_uuid, self.header.seq
 
 
-def measured(chosen: Mapping[Key, Candidate], unfinished: Tail | None) -> list[Segment]:
+def measured(
+    chosen: Mapping[Key, Candidate], unfinished: Tail | None, seals_from: int = 0
+) -> list[Segment]:
     """
     How far each segment may be read; those are left out of which nothing may.
 
     :param unfinished: what says it of those that are being written; None: they are not read.
+    :param seals_from: smaller segments whose end is known without their seal are measured without.
     """
 
     def measure(item: tuple[Key, Candidate]) -> Segment | None:
         (store, seq), each = item
         after = chosen.get((store, seq + 1))
+        header = after.header if after else _beside(each)
         try:
-            return _measure(each, after.header if after else _beside(each), unfinished)
+            if each.known is not None:
+                return _as_known(each, each.known, header)
+            return _measure(each, header, unfinished, seals_from)
         except FileNotFoundError:
             return None
 
@@ -76,64 +84,82 @@ def _beside(each: Candidate) -> SegmentHeader | None:
     """
     The successor of a file that was named alone, if it lies beside it.
     """
-    if each.from_folder or parse_segment_name(os.path.basename(each.path)) is None:
+    if each.from_folder or parse_segment_name(name_of(each.path)) is None:
         return None
-    path = os.path.join(os.path.dirname(each.path), segment_name(each.header.seq + 1))
+    path = within(split(each.path)[0], segment_name(each.header.seq + 1))
     try:
-        with open(path, "rb") as file:
-            header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+        with open_file(path) as file:
+            header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
     except OSError:
         return None
     is_next = isinstance(header, SegmentHeader) and header.store_uuid == each.header.store_uuid
     return header if is_next and isinstance(header, SegmentHeader) else None
 
 
+def _as_known(each: Candidate, known: Entry, after: SegmentHeader | None) -> Segment:
+    """
+    From what a manifest says; its successor's word counts for more.
+    """
+    end, next_lsn = (known.end, known.next_lsn) if after is None else _up_to(after)
+    if end != known.end:
+        return _segment(each, end, next_lsn)
+    found = _segment(each, end, next_lsn)
+    return found._replace(seal=known.seal, logged_ns=known.logged_ns, names_tubes=known.names_tubes)
+
+
+def _up_to(after: SegmentHeader) -> tuple[int, int]:
+    return after.prev_end, after.first_lsn
+
+
 def _measure(
-    each: Candidate, after: SegmentHeader | None, unfinished: Tail | None
+    each: Candidate, after: SegmentHeader | None, unfinished: Tail | None, seals_from: int
 ) -> Segment | None:
-    with open(each.path, "rb") as file:
-        footer = read_footer(file.fileno(), each.size, each.header)
+    if after is not None and each.size < seals_from:
+        return _segment(each, *_up_to(after))
+    with open_file(each.path, each.size) as file:
+        seal = read_seal(file.read, each.size, each.header)
     if after is not None:
-        if footer is not None and footer.end != after.prev_end:
-            footer = None
-        return _segment(each, after.prev_end, after.first_lsn, footer)
-    if footer is not None and (not each.is_in_use or _is_ended(each, footer)):
-        return _segment(each, footer.end, footer.next_lsn, footer)
+        is_right = seal is not None and seal.end == after.prev_end
+        return _segment(each, *_up_to(after), seal if is_right else None)
+    if seal is not None and (not each.is_in_use or _is_ended(each, seal)):
+        return _segment(each, seal.end, seal.next_lsn, seal)
     if each.is_archived:
-        return _segment(each, _without_trailer(each), None, None)
+        return _segment(each, _without_trailer(each), None)
     return _measure_unfinished(each, unfinished) if unfinished else None
 
 
-def _is_ended(each: Candidate, footer: Footer) -> bool:
+def _is_ended(each: Candidate, seal: FoundSeal) -> bool:
     """
     Whether a server has ended in order with this segment.  A power loss meanwhile may leave a
     seal, and not all that stands before it.
     """
-    if CleanStop.kind not in footer.types or not footer.indexed:
+    if CleanStop.kind not in seal.content.types or not seal.content.indexed:
         return False
-    last = footer.indexed[-1]
-    with open(each.path, "rb") as file:
-        buffer = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-    stretch = Stretch(last.offset, footer.end, last.base_lsn)
+    last = seal.content.indexed[-1]
+    with open_file(each.path, each.size) as file:
+        buffer = file.view(each.size, last.offset, seal.end)
+    stretch = Stretch(last.offset, seal.end, last.base_lsn)
     return is_intact(buffer, each.header, stretch, "frames", with_bodies=False)
 
 
-def _segment(each: Candidate, end: int, next_lsn: int | None, footer: Footer | None) -> Segment:
-    first_lsn = each.header.first_lsn
+def _segment(
+    each: Candidate, end: int, next_lsn: int | None, seal: FoundSeal | None = None
+) -> Segment:
     logged = None
-    if footer is not None and footer.indexed:
-        logged = footer.indexed[0].time_ns, footer.sealed_ns
-    stretch = Stretch(SEGMENT_HEADER_BYTES, end, first_lsn)
+    content = seal.content if seal is not None else None
+    if seal is not None and seal.content.indexed:
+        logged = seal.content.indexed[0].time_ns, seal.sealed_ns
+    stretch = Stretch(SEGMENT_HEADER_BYTES, end, each.header.first_lsn)
     size = min(each.size, end)
-    return Segment(each.path, each.header, size, stretch, next_lsn, logged, footer, each.copies)
+    return Segment(each.path, each.header, size, stretch, next_lsn, logged, content, each.copies)
 
 
 def _without_trailer(each: Candidate) -> int:
     """
     Where the frames of an archived segment end whose seal cannot be understood.
     """
-    with open(each.path, "rb") as file:
-        end = os.pread(file.fileno(), TRAILER_BYTES, max(0, each.size - TRAILER_BYTES))
+    with open_file(each.path, each.size) as file:
+        end = file.read(max(0, each.size - TRAILER_BYTES), each.size)
     return each.size - TRAILER_BYTES if end.endswith(b"TQLEND\r\n") else each.size
 
 
@@ -141,8 +167,8 @@ def _measure_unfinished(each: Candidate, tail: Tail) -> Segment | None:
     """
     A segment that a server may be writing, or was writing when it crashed.
     """
-    source = Source(each.path, lambda: {os.path.basename(each.path): each.path}, is_partial=True)
-    buffer = memoryview(source.read(os.path.basename(each.path)))
+    with open_file(each.path, each.size) as file:
+        buffer = memoryview(file.snapshot())
     whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)
     is_complete = each.from_folder and not each.is_in_use
     found = tail(buffer, each.header, whole, is_complete)

@@ -22,6 +22,7 @@ class Share(NamedTuple):
     :ivar size: how much of the file may be mapped.
     :ivar copies: other files that have the same.
     :ivar elsewhere: where the file may be by then: a server moves segments on.
+    :ivar is_oldest: no other task reads of this segment, nor of earlier ones of its log.
     :ivar tubes: names that were said before; None: they are searched for, unless a seal says them.
     :ivar next_lsn: the LSN behind the segment, None if nothing says that.
     """
@@ -32,6 +33,7 @@ class Share(NamedTuple):
     copies: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     tubes: Mapping[int, bytes] | None = None
+    is_oldest: bool = False
     next_lsn: int | None = None
 
 
@@ -73,7 +75,7 @@ def shares_of(
 
 def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iterator[Stretch]:
     whole = segment.stretch
-    known = segment.footer.indexed if segment.footer is not None else ()
+    known = segment.seal.indexed if segment.seal is not None else ()
     places = [
         (each.offset, each.base_lsn, each.time_ns) for each in known if each.offset < whole.end
     ]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from beanstalk_twisted.binlog.format import REHOMED
 from beanstalk_twisted.binlog.records import JOB_KINDS, KEY, Seal
+from beanstalk_twisted.binlog.seals import SealIndex
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.reading.measuring import Segment
@@ -77,25 +78,24 @@ def stats_of(segment: Segment, server: str, records: str) -> Stats:
         stats["lsn"] = Span(header.first_lsn, segment.next_lsn - 1)
     if segment.logged_ns is not None:
         stats.update(_moments("logged", *segment.logged_ns))
-    if segment.footer is not None:
-        stats.update(_of_footer(segment, records))
+    if segment.seal is not None:
+        stats.update(_of_seal(segment.seal, records))
+        if segment.names_tubes:
+            stats["tube"] = frozenset(text_of(name) for name in segment.seal.tubes.values())
     return stats
 
 
-def _of_footer(segment: Segment, records: str) -> Stats:
-    footer = segment.footer
-    assert footer is not None
-    kinds = [kind for kind in footer.types if records == "all" or kind in JOB_KINDS]
+def _of_seal(seal: SealIndex, records: str) -> Stats:
+    kinds = [kind for kind in seal.types if records == "all" or kind in JOB_KINDS]
     # The seal does not count itself, and damage is found by looking.
     stats: Stats = {"event": frozenset({*map(type_name, kinds), type_name(Seal.kind), DAMAGE})}
-    stats["tube"] = frozenset(text_of(name) for name in footer.tubes.values())
-    has_jobs = footer.jobs != (0, 0)
+    has_jobs = seal.jobs != (0, 0)
     if KEY not in kinds:
         # The ids in KEY records are not counted: those jobs are gone.
-        stats["job"] = Span(*footer.jobs) if has_jobs else NOTHING
+        stats["job"] = Span(*seal.jobs) if has_jobs else NOTHING
     if records == "jobs":
         none: Stats = {"time": NOTHING, "time_ns": NOTHING}
-        stats.update(_moments("time", *footer.times_ns) if has_jobs else none)
+        stats.update(_moments("time", *seal.times_ns) if has_jobs else none)
     return stats
 
 

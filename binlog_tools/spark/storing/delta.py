@@ -149,7 +149,7 @@ class DeltaStored(Stored):
                                  )  # fmt: skip
         missing: list[Field] = [field for field in ours if field.name not in types]
         if missing:
-            with _saying(self.location):
+            with _losing(self.location), _saying(self.location):
                 fresh.alter.add_columns(missing)
 
     def _there(self) -> DeltaTable:
@@ -202,7 +202,7 @@ class DeltaStored(Stored):
 
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
         table = self._there()
-        with _saying(self.location):
+        with _losing(self.location), _saying(self.location):
             done = table.optimize.compact(
                 target_size=FILE_BYTES, writer_properties=WriterProperties(compression="ZSTD")
             )
@@ -280,6 +280,17 @@ def _saying(location: Location) -> Iterator[None]:
         raise
     except (OSError, DeltaError) as problem:
         raise _unwritable(location, problem) from None
+
+
+@contextlib.contextmanager
+def _losing(location: Location) -> Iterator[None]:
+    """
+    :raise TableError: in the place of the error of a lost race.
+    """
+    try:
+        yield
+    except CommitFailedError:
+        raise _busy(location) from None
 
 
 def _line(problem: Exception) -> str:

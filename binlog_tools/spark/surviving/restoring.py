@@ -2,16 +2,16 @@
 The surviving jobs with their bodies, read from where they are.
 """
 
-import os
 import zlib
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import BinaryIO, Final
+from typing import Final
 
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import NotUnderstood
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
+from binlog_tools.spark.files.opening import LogFile, open_file
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.surviving.live_jobs import LiveJobs, Survivor
 from binlog_tools.spark.surviving.survivors import damaged
@@ -49,7 +49,7 @@ class Restoring:
         for seq, jobs in groupby(self._live, lambda job: job.seq):
             with self._opened(seq) as file:
                 for job in jobs:
-                    data = self._data_of(job, file.fileno())
+                    data = self._data_of(job, file)
                     if data is None:
                         self._leave_out(job)
                     else:
@@ -75,22 +75,26 @@ class Restoring:
             raise damaged(path, job.at, what)
         return StoredJob.of(image, name)
 
-    def _data_of(self, job: Survivor, fd: int) -> bytes | None:
+    def _data_of(self, job: Survivor, file: LogFile) -> bytes | None:
         """
         The data of a job's newest full record; None if they are not those that were written.
         """
         if not job.size:
             return b""
         try:
-            data = os.pread(fd, job.size, job.at)
+            data = file.read(job.at, job.at + job.size)
         except OSError as problem:
             raise unreadable(problem, self._paths[job.seq]) from None
         crc = RECORD.unpack(job.full)[_DATA_CRC]
         return data if len(data) == job.size and zlib.crc32(data) == crc else None
 
-    def _opened(self, seq: int) -> BinaryIO:
+    def _opened(self, seq: int) -> LogFile:
         try:
-            return open(self._paths[seq], "rb")
+            file = open_file(self._paths[seq])
+            if not file.is_local:
+                # All at once: a request for each body would take days.
+                file.view(file.size, 0, file.size)
+            return file
         except FileNotFoundError:
             raise SourceError(
                 "BINLOG_TRIMMED",

@@ -29,6 +29,7 @@ from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions import errors
 from binlog_tools.spark.definitions.columns import ARROW_TYPES
 from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.reading.opening import open_share
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments import rows as at
@@ -72,7 +73,8 @@ def survivors(share: Share, point: Point = END, damage: Damage = "fail") -> Any:
     """
     opened = open_share(share)
     # What has no seal may be cut by a server that starts, and a mapping with it.
-    buffer = opened.buffer if opened.tubes is not None else _copied(share)
+    is_cut_later = opened.is_mapped and opened.tubes is None
+    buffer = _copied(share) if is_cut_later else opened.buffer
     reading = _Reading(share, buffer, point, damage)
     reading.tubes.update(opened.tubes or {})
     for piece in runs(buffer, share.place.header, share.stretch):
@@ -92,8 +94,8 @@ def damaged(path: str, offset: int, what: str) -> SourceError:
 
 
 def _copied(share: Share) -> memoryview:
-    with open(share.place.path, "rb") as file:
-        raw = file.read(share.size)
+    with open_file(share.place.path) as file:
+        raw = file.read(0, share.size)
     if len(raw) < share.size:
         raise SourceError(
             "BINLOG_CHANGED",

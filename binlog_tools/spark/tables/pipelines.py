@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.errors import TableError
@@ -56,12 +56,11 @@ TABLES: Final = ("lifetimes", "attempts", "tube_minutes", "workers", "poison")
 """What ``tables`` makes: all that needs no choice, and so all that the report shows."""
 
 
-def write(
-    name: str, table: DataFrame, out: str, form: str = "parquet", mode: str = "error"
-) -> None:
+def write(name: str, table: DataFrame, out: str, form: str = "parquet", mode: str = "error") -> int:
     """
     A table as files, by server and day; see `wholeness`.
 
+    :return: how many rows were written.
     :raise TableError: Spark has no such format here, or there is a table already.
     """
     pipeline = PIPELINES[name]
@@ -70,10 +69,13 @@ def write(
         table = table.withColumn("date", F.to_date(pipeline.dated_by))
         partitions.append("date")
     table = table.repartition(*map(F.col, partitions)) if partitions else table.coalesce(1)
+    written = Observation(name)
+    table = table.observe(written, F.count(F.lit(1)).alias("rows"))
     try:
         table.write.format(form).mode(mode).partitionBy(*partitions).save(out)
     except Exception as problem:
         raise (_in_our_words(str(problem), out, form) or problem) from None
+    return int(written.get.get("rows", 0))
 
 
 def refuse_existing(outputs: Iterable[str]) -> None:

@@ -149,7 +149,7 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
     out = tmp_path / "events"
     first = _run("events", log, "-o", out, "--body")
     assert first.exit_code == 0, first.output
-    assert _run("events", log, "-o", out, "--body").output.startswith("0 segments, 0 rows")
+    assert _run("events", log, "-o", out, "--body").output.startswith("events: 0 segments, 0 rows")
 
     direct = (
         register(spark)

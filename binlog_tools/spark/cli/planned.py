@@ -1,0 +1,90 @@
+"""
+``--dry-run``: what a command would read and write.  Headers, seals and footers are read; Spark is
+not started.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from binlog_tools.console.output import Output
+from binlog_tools.logs.quantities import format_size
+from binlog_tools.spark.definitions.wholeness import local
+from binlog_tools.spark.events import holds_events
+from binlog_tools.spark.reading.finding import Findings, find
+from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.opening import form_of, open_stored
+
+
+def tell_plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> None:
+    """
+    :raise SourceError: see `finding.find`.
+    """
+    for text in plan(inputs, output, options):
+        Output().line(text)
+
+
+def plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """
+    In lines.
+
+    :param options: of the command, by their names.
+    """
+    source = options.get("source", "logs")
+    if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
+        files = [file for path in inputs for file in files_of(path)]
+        rows, size = sum(rows for rows, _ in files), format_size(sum(size for _, size in files))
+        yield f"would read: {rows} rows in {len(files)} files, {size}"
+    else:
+        yield from of_logs(find(inputs, options.get("live", "include") == "include"))
+    yield f"would write: {output}, {_there(output, options)}"
+
+
+def of_logs(found: Findings) -> Iterator[str]:
+    size = format_size(sum(each.stretch.end for each in found.segments))
+    stores = len({each.header.store_uuid for each in found.segments})
+    yield (f"would read: {len(found.segments)} segments of {stores} servers, {size}, "
+           f"{records_in(found.segments)}")  # fmt: skip
+    for gap in found.gaps:
+        yield f"damage: {gap.after.path}: {gap.what}"
+    for broken in found.broken:
+        yield f"damage: {broken.path}: {broken.why}"
+
+
+def records_in(segments: Iterable[Segment]) -> str:
+    """
+    How many there are, as far as LSNs say so: that of the next segment is not known of the last.
+    """
+    lengths = [
+        None if each.next_lsn is None else each.next_lsn - each.header.first_lsn
+        for each in segments
+    ]
+    unknown = lengths.count(None)
+    known = sum(length for length in lengths if length is not None)
+    return f"{known} records" + (f" and those of {unknown} segments in use" if unknown else "")
+
+
+def files_of(path: str) -> list[tuple[int, int]]:
+    """
+    Rows and bytes of the files of a table.
+    """
+    if form_of(Location.of(path)) is not None:
+        return [(file.rows, file.size) for file in open_stored(path).files()]
+    place = local(path) or Path(path)
+    found = [place] if place.is_file() else place.rglob("*.parquet")
+    return [(pq.read_metadata(file).num_rows, file.stat().st_size) for file in found]
+
+
+def _there(output: str, options: Mapping[str, Any]) -> str:
+    place = local(output)
+    if place is None:
+        return "which was not looked for"
+    if not place.exists():
+        return "which is new"
+    mode = options.get("mode")
+    return {"overwrite": "in the place of what is there", "append": "beside what is there",
+            "error": "which is there already: give --mode overwrite or append"}.get(
+        mode or "", "which is brought up to date")  # fmt: skip

@@ -1,0 +1,140 @@
+"""
+How a command looks while it runs: Spark that says nothing, a bar on a terminal, and a line for each
+table.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any, Final
+
+import click
+from pyspark.sql import SparkSession
+
+from binlog_tools.console.output import Output, aside, progress
+from binlog_tools.spark.session import active, session, wants_stacks
+
+UI: Final = "binlog_tools.spark.ui"
+"""Where a click context has what ``--ui`` says."""
+
+LOOK_SECONDS: Final = 0.25
+"""How often the bar asks Spark how far it is."""
+
+Report = Callable[[int, int], None]
+
+
+def started(name: str, master: str | None) -> SparkSession:
+    """
+    The session of a command.
+
+    :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server; None: what
+        ``spark-submit`` or ``SPARK_REMOTE`` says, or all processors of this machine.
+    """
+    remote = master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
+    has_ui = bool(click.get_current_context().meta.get(UI))
+    if remote:
+        return session(name, {"spark.remote": remote})
+    # The stacks of what fails would stand before the line that tells it.
+    settings = {"spark.log.level": "ERROR" if wants_stacks() else "FATAL"}
+    if master:
+        settings["spark.master"] = master
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return session(f"beanstalk {name}", settings)
+    with quiet(wants_stacks() or active() is not None):
+        spark = session(f"beanstalk {name}", settings | {"spark.ui.enabled": str(has_ui).lower()})
+    if has_ui:
+        aside(f"Spark's pages: {spark.sparkContext.uiWebUrl}")
+    return spark
+
+
+@contextmanager
+def quiet(is_off: bool = False) -> Iterator[None]:
+    """
+    Let Java, if it is started within, write its stderr where nobody looks; told if that fails.
+    """
+    if is_off:
+        yield
+        return
+    with tempfile.TemporaryFile() as lines:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(lines.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            os.dup2(kept, 2)
+            lines.seek(0)
+            aside(lines.read().decode(errors="replace").rstrip())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+@contextmanager
+def bar(label: str) -> Iterator[None]:
+    """
+    How many of Spark's tasks are done, on a terminal, while the block runs; it may start Spark.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    is_over = Event()
+    with progress(label) as report:
+        thread = Thread(target=_watch, args=(report, is_over), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def _watch(report: Report, is_over: Event) -> None:
+    told_by: Any = None
+    while not is_over.wait(LOOK_SECONDS):
+        spark: Any = active()
+        if spark is None:
+            continue
+        if not hasattr(spark, "registerProgressHandler"):
+            tracker = spark.sparkContext.statusTracker()
+            stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+            known = [each for each in stages if each is not None]
+            _tell(report, ((each.numCompletedTasks, each.numTasks) for each in known))
+        elif told_by is None:
+            told_by = spark
+            told_by.registerProgressHandler(
+                lambda stages, **_: _tell(
+                    report, ((each.num_completed_tasks, each.num_tasks) for each in stages)
+                )
+            )
+    if told_by is not None:
+        told_by.clearProgressHandlers()
+
+
+def _tell(report: Report, stages: Iterable[tuple[int, int]]) -> None:
+    """
+    :param stages: tasks done, and all tasks, of each that runs.
+    """
+    known = list(stages)
+    if known:
+        report(sum(done for done, _ in known), sum(total for _, total in known))
+
+
+@contextmanager
+def line(name: str) -> Iterator[Callable[[str], None]]:
+    """
+    A bar, and at the end one line with the time it took.
+
+    :return: what is called with the rest of the line.
+    """
+    started_at = time.monotonic()
+    said: list[str] = []
+    with bar(name):
+        yield said.append
+    seconds = time.monotonic() - started_at
+    Output().line(f"{name}: {''.join(said)} in {seconds:.1f} s")

@@ -1,0 +1,193 @@
+"""
+A file of a log, wherever it is: local ones are mapped, of others the bytes that are asked for are
+fetched.
+"""
+
+import mmap
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, Protocol
+
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.object_storage.store import Store, is_url
+from binlog_tools.logs.sources import Source
+from binlog_tools.spark.files.addresses import split
+from binlog_tools.spark.files.stores import STORES
+
+TAIL_BYTES: Final = 64 << 10
+"""Fetched together at the end of a file: a usual seal, and the trailer."""
+
+PIECE_BYTES: Final = 16 << 20
+"""Fetched by one request: more of it costs memory, less of it time, 20 ms for each in a region."""
+
+PIECES_AT_ONCE: Final = 4
+"""One connection to S3 carries some 80 MB/s, these as much as a task can decode."""
+
+
+class LogFile(Protocol):
+    """
+    A file that is open to be read.  All methods raise OSError.
+
+    :ivar address: a path or a URL.
+    :ivar size: in bytes, when it was opened.
+    :ivar is_local: whether bytes are shown where they are, and not a copy of them.
+    """
+
+    address: str
+    size: int
+    is_local: bool
+
+    def read(self, start: int, end: int) -> bytes:
+        """
+        Bytes of the file; fewer if it ends before ``end``.
+        """
+
+    def view(self, size: int, start: int, end: int) -> memoryview:
+        """
+        The first ``size`` bytes, of which only those from ``start`` to ``end`` need be right.
+        """
+
+    def snapshot(self) -> Buffer:
+        """
+        A copy of all of it, as consistent as a reader beside a writer can have it.
+        """
+
+    def close(self) -> None:
+        """
+        Let go of the file; what `view` has given stays.
+        """
+
+    def __enter__(self) -> "LogFile": ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...  # fmt: skip
+
+
+class _Closing:
+    def close(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+class LocalFile(_Closing):
+    """
+    A `LogFile` of this machine.
+    """
+
+    is_local = True
+
+    def __init__(self, path: str, fd: int | None = None) -> None:
+        """
+        :param fd: of the file, if it is open; it is closed with this.
+        """
+        self.address = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if fd is None else fd
+        self.size = os.fstat(self._fd).st_size
+
+    def __enter__(self) -> "LocalFile":
+        return self
+
+    def read(self, start: int, end: int) -> bytes:
+        return os.pread(self._fd, max(0, end - start), start)
+
+    def view(self, size: int, start: int, end: int) -> memoryview:
+        return memoryview(mmap.mmap(self._fd, min(size, self.size), prot=mmap.PROT_READ))
+
+    def snapshot(self) -> Buffer:
+        name = os.path.basename(self.address)
+        return Source(self.address, lambda: {name: self.address}, is_partial=True).read(name)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RemoteFile(_Closing):
+    """
+    A `LogFile` in object storage.
+    """
+
+    is_local = False
+
+    def __init__(self, store: Store, name: str, address: str, size: int | None = None) -> None:
+        """
+        :param size: if it is known; else the store is asked.
+        """
+        self.address = address
+        self.size = store.size(name) if size is None else size
+        self._store = store
+        self._name = name
+        self._have: list[tuple[int, Buffer]] = []
+
+    def __enter__(self) -> "RemoteFile":
+        return self
+
+    def read(self, start: int, end: int) -> bytes:
+        end = min(end, self.size)
+        if start >= end:
+            return b""
+        for at, known in self._have:
+            if at <= start and end <= at + len(known):
+                return bytes(known[start - at : end - at])
+        tail = max(0, self.size - TAIL_BYTES)
+        if start < tail:
+            return self._store.read(self._name, start, end)
+        self._have.append((tail, self._store.read(self._name, tail, self.size)))
+        at, known = self._have[-1]
+        return bytes(known[start - at : end - at])
+
+    def view(self, size: int, start: int, end: int) -> memoryview:
+        """
+        Pages that were not fetched take no memory, and read as zeros.  What is near the end of the
+        file is fetched with its end: the seal is wanted too.
+        """
+        end = min(end, self.size)
+        if self.size - end <= TAIL_BYTES:
+            end = self.size
+        pages = mmap.mmap(-1, max(size, end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._fetch(memoryview(pages), start, end)
+        shown = memoryview(pages).toreadonly()
+        self._have.append((start, shown[start:end]))
+        return shown[:size]
+
+    def snapshot(self) -> Buffer:
+        return self.view(self.size, 0, self.size)
+
+    def _fetch(self, into: memoryview, start: int, end: int) -> None:
+        starts = range(start, end, PIECE_BYTES)
+        fetch = _piece(self._store, self._name, into, end)
+        if len(starts) <= 1:
+            for at in starts:
+                fetch(at)
+            return
+        with ThreadPoolExecutor(PIECES_AT_ONCE) as pool:
+            for _ in pool.map(fetch, starts):
+                pass
+
+
+def _piece(store: Store, name: str, into: memoryview, end: int) -> Callable[[int], None]:
+    def fetch(at: int) -> None:
+        content = store.read(name, at, min(at + PIECE_BYTES, end))
+        into[at : at + len(content)] = content
+
+    return fetch
+
+
+def open_file(address: str, size: int | None = None) -> LogFile:
+    """
+    :param size: of an object, if it is known: then the store need not be asked.
+    :raise OSError: it is not there, or cannot be read.
+    :raise BadUrl: the address is a URL that names no store.
+    """
+    if not is_url(address):
+        return LocalFile(address)
+    folder, name = split(address)
+    return RemoteFile(STORES.at(folder), name, address, size)

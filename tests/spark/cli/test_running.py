@@ -1,0 +1,84 @@
+"""
+How commands look while they run, and what they say that they would do.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli.running import line, quiet
+from binlog_tools.spark.definitions.errors import CODES
+from tests.binlog.scribe import segment_files
+from tests.spark.expected import rows_of
+from tests.spark.histories import any_log
+from tests.tools.folders import archived
+
+FILES = segment_files(any_log(11, batches=12).directory)
+
+
+def run(*words: str | Path) -> Result:
+    """
+    Run a command.
+    """
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_a_dry_run_tells_what_logs_hold_and_starts_nothing(tmp_path: Path) -> None:
+    log = archived(tmp_path / "log", FILES)
+    done = run("events", log, "-o", tmp_path / "events", "--dry-run")
+    assert done.exit_code == 0, done.output
+    records = sum(len(rows_of(raw, None, "all", "keep")) for raw in FILES.values())
+    read, written = done.output.splitlines()
+    assert read.startswith(f"would read: {len(FILES)} segments of 1 servers, ")
+    assert read.endswith(f", {records} records")
+    assert written == f"would write: {tmp_path / 'events'}, which is new"
+    assert not (tmp_path / "events").exists()
+
+
+def test_a_dry_run_tells_what_an_events_table_holds(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    pq.write_table(pa.table({"lsn": [1, 2, 3]}), tmp_path / "events" / "a.parquet")
+    done = run("lifetimes", tmp_path / "events", "-o", tmp_path, "--dry-run")
+    assert done.output.startswith("would read: 3 rows in 1 files, ")
+    assert done.output.endswith("which is there already: give --mode overwrite or append\n")
+
+
+def test_a_dry_run_ends_as_the_command_would(tmp_path: Path) -> None:
+    done = run("lifetimes", tmp_path / "nowhere", "-o", tmp_path / "out", "--dry-run")
+    assert done.exit_code == CODES["BINLOG_NOT_FOUND"]
+    assert done.stderr.startswith("[BINLOG_NOT_FOUND] ") and done.stderr.count("\n") == 1
+
+
+def test_a_line_tells_what_was_done_and_how_long_it_took(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with line("lifetimes") as say:
+        say("3 rows written to out")
+    before, _, seconds = capsys.readouterr().out.rstrip("\n").rpartition(" in ")
+    assert before == "lifetimes: 3 rows written to out"
+    assert seconds.endswith(" s") and float(seconds[:-2]) >= 0
+
+
+def test_what_java_says_is_told_only_if_it_does_not_start(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with quiet():
+        os.write(2, b"noise\n")
+    os.write(2, b"told\n")
+    with pytest.raises(ValueError), quiet():
+        os.write(2, b"why it failed\n")
+        raise ValueError
+    assert capfd.readouterr().err == "told\nwhy it failed\n"
+
+
+def test_quiet_may_be_off(capfd: pytest.CaptureFixture[str]) -> None:
+    with quiet(True):
+        os.write(2, b"seen\n")
+    assert capfd.readouterr().err == "seen\n"

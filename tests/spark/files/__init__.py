@@ -1,0 +1,3 @@
+"""
+The door to the files of logs, local ones and others.
+"""

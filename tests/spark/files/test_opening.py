@@ -1,0 +1,124 @@
+"""
+Files that are read: the same of a local one and of an object.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.object_storage.memory import MemoryStore
+from binlog_tools.spark.files.opening import (
+    PIECE_BYTES,
+    TAIL_BYTES,
+    LocalFile,
+    LogFile,
+    RemoteFile,
+    open_file,
+)
+from tests.spark.remote import Lent
+
+Make = Callable[[bytes], LogFile]
+
+
+@pytest.fixture(params=["local", "remote"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    def local(content: bytes) -> LogFile:
+        (tmp_path / "x").write_bytes(content)
+        return LocalFile(str(tmp_path / "x"))
+
+    def remote(content: bytes) -> LogFile:
+        store = MemoryStore()
+        store.objects["x"] = content
+        return RemoteFile(store, "x", "s3://b/x")
+
+    return local if request.param == "local" else remote
+
+
+# The contract.
+
+
+@pytest.mark.parametrize("size", [0, 1, TAIL_BYTES, TAIL_BYTES + 1, 100_000])
+def test_ranges_are_read_to_the_end_at_most(make: Make, size: int) -> None:
+    content = os.urandom(size)
+    with make(content) as file:
+        assert file.size == size
+        for start, end in [(0, 9), (size - 9, size), (size - 9, size + 9), (size, size + 1),
+                           (5, 5), (size // 2, size)]:  # fmt: skip
+            if start >= 0:
+                assert file.read(start, end) == content[start:end]
+
+
+def test_a_view_has_the_bytes_at_their_places_and_outlives_the_file(make: Make) -> None:
+    content = os.urandom(100_000)
+    with make(content) as file:
+        view = file.view(90_000, 20_000, 50_000)
+    assert len(view) == 90_000 and view.readonly
+    assert view[20_000:50_000] == content[20_000:50_000]
+
+
+def test_a_view_reaches_to_the_end_of_the_file_at_most(make: Make) -> None:
+    with make(b"abc") as file:
+        assert bytes(file.view(3, 0, 9)) == b"abc"
+
+
+def test_a_snapshot_is_all_of_it(make: Make) -> None:
+    content = os.urandom(10_000)
+    with make(content) as file:
+        assert bytes(file.snapshot()) == content
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_file_that_is_not_there_is_an_error_that_names_it(
+    tmp_path: Path, is_remote: bool
+) -> None:
+    lent = Lent()
+    lent.folder("log", {})
+    address = f"{lent.bucket}/log/x" if is_remote else str(tmp_path / "x")
+    with pytest.raises(FileNotFoundError) as caught:
+        open_file(address)
+    assert caught.value.filename == address
+
+
+# An object.
+
+
+def test_the_end_of_an_object_is_read_at_once_and_once() -> None:
+    lent = Lent()
+    lent.folder("log", {"x": bytes(TAIL_BYTES + 50)})
+    with open_file(f"{lent.bucket}/log/x", TAIL_BYTES + 50) as file:
+        file.read(TAIL_BYTES, TAIL_BYTES + 50)
+        file.read(60, 70)
+        assert lent.requests == [("read", "x")]
+        file.read(49, 70)
+        assert lent.requests == [("read", "x")] * 2
+
+
+def test_what_was_fetched_is_not_asked_for_again() -> None:
+    lent = Lent()
+    lent.folder("log", {"x": bytes(range(200))})
+    with open_file(f"{lent.bucket}/log/x") as file:
+        file.view(200, 0, 100)
+        assert file.read(20, 30) == bytes(range(20, 30))
+    assert lent.requests == [("size", "x"), ("read", "x")]
+
+
+def test_a_large_part_is_fetched_in_pieces() -> None:
+    store = MemoryStore()
+    store.objects["x"] = content = os.urandom(1 << 20) * 36
+    read: list[str] = []
+    store.fault = lambda operation, name: read.append(operation)
+    view = RemoteFile(store, "x", "s3://b/x", len(content)).view(len(content), 9, len(content))
+    assert view[9:] == content[9:]
+    assert read == ["read"] * -(-len(content) // PIECE_BYTES)
+
+
+def test_only_what_is_asked_for_of_an_object_is_fetched() -> None:
+    store = MemoryStore()
+    size = 2 * TAIL_BYTES
+    store.objects["x"] = b"x" * size
+    view = RemoteFile(store, "x", "s3://b/x").view(size, 300, 400)
+    assert bytes(view) == bytes(300) + b"x" * 100 + bytes(size - 400)

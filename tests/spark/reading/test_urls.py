@@ -1,0 +1,291 @@
+"""
+Logs behind URLs: the same rows as of local files, with few requests, and errors of one line.
+"""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    HeaderProblem,
+    decode_segment_header,
+)
+from beanstalk_twisted.binlog.manifest import MANIFEST, Manifest, describe
+from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.files.opening import TAIL_BYTES
+from tests.binlog.scribe import UUID, flipped, segment_files
+from tests.spark.histories import any_log
+from tests.spark.remote import Lent, as_archived
+from tests.spark.without_spark import read, reader_of, tasks_of
+from tests.tools.folders import archived, written
+
+Files = dict[str, bytes]
+
+
+OPTIONS = "?region=eu-central-1&endpoint_override=127.0.0.1:9000"
+
+
+@pytest.fixture(scope="module")
+def files() -> Files:
+    """
+    A log of several segments, ended in order.
+    """
+    return segment_files(any_log(1).directory)
+
+
+@pytest.fixture
+def remote() -> Lent:
+    return Lent()
+
+
+def test_a_copied_directory_an_archive_a_store_in_it_and_a_file_give_the_same_rows(
+    tmp_path: Path, files: Files, remote: Lent
+) -> None:
+    expected = read(written(tmp_path / "log", files))
+    remote.archive("archive", files)
+    remote.folder("log", files)
+    for path in ("archive", f"archive/{UUID.hex()}", "log"):
+        assert read(f"{remote.bucket}/{path}") == expected, path
+    name = max(as_archived(files))
+    one = [row for row in expected if row["segment"] == int(name[:20])]
+    assert read(f"{remote.bucket}/archive/{UUID.hex()}/{name}") == one
+
+
+def test_a_pattern_in_a_url_names_stores(files: Files, remote: Lent) -> None:
+    remote.archive("archive", files)
+    assert read(f"{remote.bucket}/archive/*") == read(f"{remote.bucket}/archive")
+
+
+def test_the_options_of_a_url_reach_the_tasks(files: Files, remote: Lent) -> None:
+    remote.archive("archive", files, OPTIONS)
+    path = f"{remote.bucket}/archive{OPTIONS}"
+    tasks = pickle.loads(pickle.dumps(tasks_of(path)))
+    assert all(share.place.path.endswith(f".tql{OPTIONS}") for task in tasks for share in task)
+    assert len(read(path)) > 100
+
+
+def test_the_view_of_segments_is_the_same(tmp_path: Path, files: Files, remote: Lent) -> None:
+    remote.archive("archive", files)
+    local = read(archived(tmp_path / "archive", files), view="segments")
+    assert [{**row, "path": None} for row in read(f"{remote.bucket}/archive", view="segments")] == [
+        {**row, "path": None} for row in local
+    ]
+
+
+def test_a_plan_takes_no_more_than_the_head_and_the_end_of_a_segment(
+    files: Files, remote: Lent
+) -> None:
+    remote.archive("archive", files)
+    reader_of(f"{remote.bucket}/archive").partitions()
+    reads = [name for operation, name in remote.requests if operation == "read"]
+    assert len(reads) <= 2 * len(files)
+
+
+def test_a_task_fetches_a_whole_segment_in_one_request(files: Files, remote: Lent) -> None:
+    remote.archive("archive", files)
+    reader = reader_of(f"{remote.bucket}/archive")
+    tasks = reader.partitions()
+    remote.requests.clear()
+    for task in tasks:
+        assert list(reader.read(task))
+    shares = sum(len(task.value) for task in tasks)
+    reads = [each for each in remote.requests if each[0] == "read"]
+    # The header and the frames; the seal.
+    assert len(reads) <= 2 * shares
+
+
+def test_a_large_segment_is_split_and_its_parts_are_fetched_alone(remote: Lent) -> None:
+    files = segment_files(any_log(4, batches=150, segment_bytes=1 << 21).directory)
+    assert sum(map(len, files.values())) > 5 * TAIL_BYTES
+    store = remote.archive("archive", files)
+    path = f"{remote.bucket}/archive"
+    whole = read(path, records="all", copies="keep", body=True)
+    reader = reader_of(path, records="all", copies="keep", body=True, partitionBytes="64K")
+    tasks = reader.partitions()
+    assert len(tasks) > 3
+    store.read_bytes = 0
+    parts = [row for each in tasks for batch in reader.read(each) for row in batch.to_pylist()]
+    assert parts == whole
+    extra = len(tasks) * (SEGMENT_HEADER_BYTES + TAIL_BYTES)
+    assert store.read_bytes <= sum(map(len, files.values())) + extra
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("spoilt", ["local", "remote", "neither"])
+def test_of_a_local_and_a_remote_copy_the_sound_one_is_read(
+    tmp_path: Path, files: Files, remote: Lent, spoilt: str
+) -> None:
+    local = written(tmp_path / "log", files)
+    store = remote.archive("archive", files)
+    expected = read(local, body=True)
+    at = SEGMENT_HEADER_BYTES + 100
+    if spoilt == "local":
+        name = sorted(files)[1]
+        (local / name).write_bytes(flipped(files[name], at))
+    elif spoilt == "remote":
+        name = sorted(store.objects)[1]
+        store.objects[name] = flipped(store.objects[name], at)
+    assert read(local, f"{remote.bucket}/archive", body=True) == expected
+
+
+def test_the_same_place_twice_is_read_once(files: Files, remote: Lent) -> None:
+    remote.archive("archive", files)
+    once = read(f"{remote.bucket}/archive")
+    assert read(f"{remote.bucket}/archive", f"{remote.bucket.upper()[:2].lower()}a"
+                f"{remote.bucket[2:]}/archive/") == once  # fmt: skip
+
+
+# The manifest.
+
+
+def manifest_of(objects: Files) -> bytes:
+    """
+    Of the segments of an archive's store.
+    """
+    entries = {}
+    names = sorted(objects)
+    for name, after in zip(names, [*names[1:], None], strict=True):
+        raw = objects[name]
+        following = decode_segment_header(objects[after][:SEGMENT_HEADER_BYTES]) if after else None
+        assert not isinstance(following, HeaderProblem)
+        entry = describe(lambda start, end, raw=raw: raw[start:end], len(raw), following)  # type: ignore[misc]
+        assert entry is not None
+        entries[int(name[:20])] = entry
+    return Manifest(UUID, entries).encode()
+
+
+def planned(remote: Lent, **options: str) -> tuple[list[Any], list[tuple[str, str]]]:
+    """
+    The tasks, and what was asked of the store for them.
+    """
+    remote.requests.clear()
+    return tasks_of(f"{remote.bucket}/archive", **options), list(remote.requests)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"since": "2020-01-01T00:00Z"}, {"job": "7"}, {"partitionBytes": "64K"}]
+)
+def test_with_a_manifest_a_plan_reads_nothing_else(
+    files: Files, remote: Lent, options: dict[str, str]
+) -> None:
+    store = remote.archive("archive", files)
+    without, _ = planned(remote, **options)
+    store.objects[MANIFEST] = manifest_of(store.objects)
+    tasks, requests = planned(remote, **options)
+    assert tasks == without
+    assert [each for each in requests if each[0] == "read"] == [("read", MANIFEST)]
+
+
+def test_a_stale_manifest_is_made_up_for_by_the_segments(files: Files, remote: Lent) -> None:
+    store = remote.archive("archive", files)
+    without, _ = planned(remote)
+    names = sorted(store.objects)
+    some = {name: store.objects[name] for name in names[:-2]}
+    store.objects[MANIFEST] = manifest_of(some)
+    tasks, requests = planned(remote)
+    assert tasks == without
+    assert {name for operation, name in requests if operation == "read"} == {
+        MANIFEST, *names[-2:],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"something else", b"\x89TQM\r\n\x1a\n" + bytes(99)])
+def test_a_manifest_that_cannot_be_used_costs_only_time(
+    files: Files, remote: Lent, content: bytes
+) -> None:
+    store = remote.archive("archive", files)
+    without, _ = planned(remote)
+    store.objects[MANIFEST] = content
+    assert planned(remote)[0] == without
+
+
+def test_the_manifest_of_a_local_archive_is_used(tmp_path: Path, files: Files) -> None:
+    archive = archived(tmp_path / "archive", files)
+    (store,) = archive.iterdir()
+    for name, raw in as_archived(files).items():
+        (store / name).write_bytes(raw)
+    for path in store.iterdir():
+        if path.name not in as_archived(files):
+            path.unlink()
+    expected, tasks = read(archive), tasks_of(archive)
+    (store / MANIFEST).write_bytes(manifest_of(as_archived(files)))
+    assert (read(archive), tasks_of(archive)) == (expected, tasks)
+
+
+@pytest.mark.parametrize("damage", ["fail", "skip"])
+def test_a_header_that_is_damaged_since_the_manifest_is_told(
+    files: Files, remote: Lent, damage: str
+) -> None:
+    store = remote.archive("archive", files)
+    name = sorted(store.objects)[1]
+    manifest = manifest_of(store.objects)
+    store.objects[name] = flipped(store.objects[name], 100)
+    store.objects[MANIFEST] = manifest
+    if damage == "fail":
+        with pytest.raises(SourceError, match=r"BINLOG_DAMAGED.*the header's checksum is wrong"):
+            read(f"{remote.bucket}/archive")
+        return
+    rows = read(f"{remote.bucket}/archive", damage="skip")
+    (row,) = [row for row in rows if row["event"] == "damage"]
+    assert row["segment"] == int(name[:20]) and "checksum" in row["problem"]
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "said"),
+    [
+        ("s3:///x", "BINLOG_OPTION", "option path: s3:///x: a bucket follows s3://"),
+        ("s3://key:secret@b/x", "BINLOG_OPTION", "credentials belong in the environment"),
+        ("gs://b/x?region=eu", "BINLOG_OPTION", "only S3 URLs have options"),
+    ],
+)
+def test_a_url_that_names_nothing_is_refused(path: str, code: str, said: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        read(path)
+    assert caught.value.code == code and said in str(caught.value)
+
+
+def test_what_is_not_there_is_told_with_its_url(files: Files, remote: Lent) -> None:
+    remote.folder("empty", {})
+    store = remote.archive("archive", files)
+    with pytest.raises(SourceError, match=r"BINLOG_NO_LOG.*/empty: there is no log here"):
+        read(f"{remote.bucket}/empty")
+    name = min(store.objects)
+    gone = f"{remote.bucket}/archive/{UUID.hex()}/{name[:-5]}9.tql"
+    with pytest.raises(SourceError, match=rf"BINLOG_NOT_FOUND\] {gone}: there is no such object"):
+        read(gone)
+
+
+def test_a_store_that_cannot_be_read_is_told_with_its_url(files: Files, remote: Lent) -> None:
+    store = remote.archive("archive", files)
+    reader = reader_of(f"{remote.bucket}/archive")
+    tasks = reader.partitions()
+
+    def denied(operation: str, name: str) -> None:
+        raise OSError(errno.EIO, "AWS Error ACCESS_DENIED", f"{store.url}/{name}")
+
+    store.fault = denied
+    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {store.url}.*ACCESS_DENIED"):
+        list(reader.read(tasks[0]))
+    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {store.url}.*ACCESS_DENIED"):
+        reader.partitions()
+
+
+def test_damage_names_the_url_and_a_command_that_takes_it(files: Files, remote: Lent) -> None:
+    name = sorted(files)[1]
+    remote.archive("archive", {**files, name: flipped(files[name], SEGMENT_HEADER_BYTES + 100)})
+    with pytest.raises(SourceError) as caught:
+        read(f"{remote.bucket}/archive", body=True)
+    said = str(caught.value)
+    assert said.startswith(f"[BINLOG_DAMAGED] {remote.bucket}/archive/{UUID.hex()}/")
+    assert f"run: binlog-inspect check {remote.bucket}/archive/{UUID.hex()};" in said

@@ -1,0 +1,82 @@
+"""
+Logs in simulated object storage, which this process takes for what URLs name.
+"""
+
+from __future__ import annotations
+
+import os
+
+from beanstalk_twisted.binlog.format import archive_name, parse_segment_name
+from beanstalk_twisted.object_storage.memory import MemoryStore
+from binlog_tools.spark.files.stores import STORES, PatientStore
+from tests.binlog.scribe import Files
+
+
+class Waits:
+    """
+    Takes down how long was waited.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+class CountingStore(MemoryStore):
+    """
+    :ivar read_bytes: how much was read of it.
+    """
+
+    read_bytes = 0
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        content = super().read(name, start, end)
+        self.read_bytes += len(content)
+        return content
+
+
+class Lent:
+    """
+    Object storage whose bucket no other test has.
+
+    :ivar bucket: its URL.
+    :ivar requests: the operations, with their objects, in order.
+    """
+
+    def __init__(self) -> None:
+        self.bucket = f"s3://lent-{os.urandom(8).hex()}"
+        self.requests: list[tuple[str, str]] = []
+
+    def folder(self, path: str, objects: Files, options: str = "") -> CountingStore:
+        """
+        Objects below a folder of the bucket.
+        """
+        store = CountingStore(f"{self.bucket}/{path}")
+        store.objects.update(objects)
+        store.fault = lambda operation, name: self.requests.append((operation, name))
+        STORES.keep(store.url + options, PatientStore(store, Waits()))
+        return store
+
+    def archive(self, path: str, files: Files, options: str = "") -> CountingStore:
+        """
+        An archive of one store.
+
+        :return: its folder.
+        """
+        named = as_archived(files)
+        (uuid,) = {raw[64:80].hex() for raw in named.values()}
+        self.folder(path, {f"{uuid}/{name}": raw for name, raw in named.items()}, options)
+        return self.folder(f"{path}/{uuid}", named, options)
+
+
+def as_archived(files: Files) -> Files:
+    """
+    The segments of a log by the names that they have in an archive.
+    """
+    return {
+        archive_name(int(name[:20]), int.from_bytes(raw[24:32], "little")): raw
+        for name, raw in files.items()
+        if parse_segment_name(name) is not None
+    }
