@@ -11,6 +11,7 @@ import click
 
 from binlog_tools.console.output import Output
 from binlog_tools.spark.cli.running import started
+from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.live.querying import BATCH_BYTES, Clock, Wish, follow
 from binlog_tools.spark.live.running import LiveTables
 from binlog_tools.spark.live.settling import Targets
@@ -92,6 +93,10 @@ def live(
         options |= {"archive": archive} if archive else {}
         wish = Wish(logs, output.rstrip("/"), options, checkpoint, once)
         spark = started("live", master)
+        if not hasattr(spark, "_jsparkSession"):
+            raise TableError("TABLE_OPTION", "live needs a classic session: with Spark Connect its "
+                             "batches would be taken on the other machine; give --master local[2], "
+                             "or use spark-submit")  # fmt: skip
         tables = LiveTables(wish.output, Patterns(targets))
         queries, server = Queries(), None
         if metrics is not None:
