@@ -1,12 +1,23 @@
 """
-What `benchmarks.live --kills` counts as exact.
+Kill -9 of the driver that keeps live tables of a server under load: `benchmarks.live`.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.live import Outcome
+from benchmarks.live import Outcome, killed
+from tests.spark.conftest import need_java
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(2400)
+def test_each_row_is_in_its_table_once_however_often_the_driver_is_killed(tmp_path: Path) -> None:
+    need_java()
+    outcome = killed(tmp_path / "new", kills=1, rate=100, most_s=2)
+    assert outcome.is_exact, outcome
 
 
 @pytest.mark.parametrize("field", ["rows", "wrong"])
