@@ -36,6 +36,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pyfiles": frozenset(),
     "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
+    "stream_metrics": BELOW | {"following"},
+    "live": BELOW | {"histories", "storing", "following"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "tasks": frozenset(),
@@ -44,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "surviving", "storing", "tables", "source", "events", "rebuilding",
-        "session", "tasks", "histories",
+        "session", "tasks", "histories", "live", "stream_metrics",
     },
     "__main__": BELOW | {"errors", "cli"},
 }  # fmt: skip

@@ -7,16 +7,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from binlog_tools.spark.cli.live import LIVE_METRICS
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.definitions.columns import COLUMNS
 from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.following.startings import STREAM_OPTIONS
+from binlog_tools.spark.live.settling import BREACHES
 from binlog_tools.spark.reading.options import OPTIONS
 from binlog_tools.spark.reading.summaries import SEGMENT_COLUMNS
+from binlog_tools.spark.stream_metrics import METRICS as STREAM_METRICS
 from binlog_tools.spark.writing.job_rows import TYPES
 from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
 from tests.test_docs import ROOT, section, tables
 
+SQL_TYPES = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
 DOCS: Path = ROOT / "docs"
 MANUAL: Path = DOCS / "spark.md"
 CODE = re.compile(r"`([A-Z_]+)`")
@@ -40,6 +44,25 @@ def test_the_manual_has_every_option() -> None:
 def test_the_manual_has_every_option_of_a_stream() -> None:
     rows, *_ = tables(section(DOCS / "spark-streaming.md", "Spark: following logs"))
     assert rows == [[f"`{name}`", meaning] for name, meaning in STREAM_OPTIONS.items()]
+
+
+def test_the_manual_has_every_metric_of_a_stream() -> None:
+    (rows,) = tables(section(DOCS / "spark-streaming.md", "Lag"))
+    assert rows == [[f"`{name}`", text] for name, (_, text) in STREAM_METRICS.items()]
+
+
+def test_the_manual_has_all_of_live_tables() -> None:
+    live = DOCS / "spark-live.md"
+    (columns,) = tables(section(live, "breaches"))
+    assert [(row[0], row[1]) for row in columns] == [
+        (f"`{field.name}`", SQL_TYPES[str(field.type)]) for field in BREACHES
+    ]
+    (options,) = tables(section(live, "Options"))
+    told = {word.strip("`") for row in options for word in row[0].split(", ")}
+    known = cli.commands["live"].params
+    assert told == {word for each in known for word in each.opts if word.startswith("-")}
+    (rows,) = tables(section(live, "Metrics"))
+    assert rows == [[f"`{name}`", text] for name, (_, text) in LIVE_METRICS.items()]
 
 
 def test_the_manual_has_every_column_and_option_of_a_write() -> None:

@@ -4,5 +4,5 @@ Spark part that prints and exits.
 
 One module for a command or a few (`main` lists them); what they do is done in the other packages:
 `segments`, `reading`, `surviving`, `storing`, `tables`, `source`, `events`, `rebuilding`,
-`session`, `tasks`, `histories`.
+`session`, `tasks`, `histories`, `live`, `stream_metrics`.
 """

@@ -6,6 +6,7 @@ import click
 
 from binlog_tools.spark.cli.choosing import poison, snapshot
 from binlog_tools.spark.cli.events import events, optimize
+from binlog_tools.spark.cli.live import live
 from binlog_tools.spark.cli.rebuild import rebuild_log
 from binlog_tools.spark.cli.tables import SINGLE, tables
 
@@ -22,5 +23,5 @@ def cli() -> None:
     """
 
 
-for _each in (events, optimize, *SINGLE, tables, poison, snapshot, rebuild_log):
+for _each in (events, optimize, *SINGLE, tables, poison, snapshot, rebuild_log, live):
     cli.add_command(_each)

@@ -5,6 +5,7 @@ What lies between two offsets is the same for ever: only durable frames are give
 never change.  So after a crash of the driver Spark gets the same rows again.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from beanstalk_twisted.object_storage.store import BadUrl
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
 from binlog_tools.spark.files.listing import archived_at, expanded
+from binlog_tools.spark.following.lag import Lag, LagMeter, with_lag
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
 from binlog_tools.spark.following.logs import Durable, Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
@@ -44,6 +46,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: dict[str, Durable] = {}
         self._tubes = TubeMemory()
         self._pinned: Positions | None = None
+        self._meter = LagMeter()
+        self._given: Positions | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return encode(self._looking(self._starts), self._streamed.rows)
@@ -59,10 +63,21 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         rows = self._streamed.rows
         before = decode(start, rows)
-        return encode(self._looking(lambda logs: self._forward(logs, before, limit)), rows)
+        self._given = self._looking(lambda logs: self._forward(logs, before, limit))
+        return encode(self._given, rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return encode(self._looking(_frontiers), self._streamed.rows)
+        """
+        How far the logs are durable, and how far the newest batch is behind that.
+        """
+        return self._looking(self._reported)
+
+    def lag(self, offset: dict[str, Any]) -> dict[str, Lag]:
+        """
+        How far an offset is behind what is durable now.
+        """
+        at = decode(offset, self._streamed.rows)
+        return self._looking(lambda logs: self._meter.measure(logs, at, time.time_ns()))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._pinned = self._looking(_frontiers)
@@ -114,6 +129,12 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "BINLOG_CHANGED", f"{', '.join(self._streamed.paths)}: segments go faster than they "
             f"can be looked at; name the archive with .option('archive', DIR)",
         )  # fmt: skip
+
+    def _reported(self, logs: dict[str, Log]) -> dict[str, Any]:
+        offset = encode(_frontiers(logs), self._streamed.rows)
+        if self._given is None:
+            return offset
+        return with_lag(offset, self._meter.measure(logs, self._given, time.time_ns()))
 
     def _logs(self) -> dict[str, Log]:
         stores = look(self._streamed.paths)

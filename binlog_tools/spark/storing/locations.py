@@ -31,6 +31,11 @@ class Files(Protocol):
         Open a new file for writing, and make its folders.
         """
 
+    def read(self, name: str) -> bytes:
+        """
+        A whole file.
+        """
+
     def sync(self, name: str) -> None:
         """
         Return when the closed file, and its name, survive a power loss.
@@ -70,6 +75,11 @@ class ArrowFiles(Files):
         stream: IO[bytes] = self.system.open_output_stream(path, buffer_size=BUFFER_BYTES)
         return stream
 
+    def read(self, name: str) -> bytes:
+        with self.system.open_input_file(self.path(name)) as file:
+            raw: bytes = file.read()
+        return raw
+
     def sync(self, name: str) -> None:
         if not self._is_local:
             return
@@ -102,6 +112,10 @@ class FaultyFiles(Files):
     def create(self, name: str) -> IO[bytes]:
         self.fault("create", name)
         return self._files.create(name)
+
+    def read(self, name: str) -> bytes:
+        self.fault("read", name)
+        return self._files.read(name)
 
     def sync(self, name: str) -> None:
         self.fault("sync", name)

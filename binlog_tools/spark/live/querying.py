@@ -1,0 +1,113 @@
+"""
+A query of Spark's that keeps live tables: each batch of the stream is given to `LiveTables`, and
+between batches a clock tells of waits that have become too long.
+
+`transformWithState` would do the same with the records in RocksDB; a batch of it takes five times
+as long, too long to be two seconds behind.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from binlog_tools.spark.following.lag import NONE as NOT_BEHIND
+from binlog_tools.spark.following.startings import Streamed
+from binlog_tools.spark.following.streaming import BinlogStreamReader
+from binlog_tools.spark.live.open_jobs import NAMES
+from binlog_tools.spark.live.running import FOLDER, LiveTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+EVERY_S: Final = 0.5
+"""How long Spark and the clock wait before they look again, seconds."""
+
+BATCH_BYTES: Final = "32M"
+"""What a batch reads at most: some 250,000 records, which come to the driver at once."""
+
+
+class Wish(NamedTuple):
+    """
+    What is to be followed.
+
+    :ivar options: of the source.
+    :ivar checkpoint: where Spark notes how far it is; empty: in the tables' folder.
+    :ivar is_once: end with what there is.
+    """
+
+    paths: tuple[str, ...]
+    output: str
+    options: Mapping[str, str]
+    checkpoint: str = ""
+    is_once: bool = False
+
+    def source(self) -> dict[str, str]:
+        """
+        All options of the stream.
+        """
+        paths = {"path": self.paths[0]} if len(self.paths) == 1 else (
+            {"paths": json.dumps(self.paths)})  # fmt: skip
+        return {"maxBytesPerTrigger": BATCH_BYTES, **self.options, **paths, "copies": "keep",
+                "columns": ",".join(NAMES)}  # fmt: skip
+
+
+def follow(spark: "SparkSession", wish: Wish, tables: LiveTables) -> "StreamingQuery":
+    """
+    Start the query.
+    """
+    events = spark.readStream.format("beanstalk_binlog").options(**wish.source()).load()
+
+    def take(rows: "DataFrame", batch: int) -> None:
+        tables.take(rows.toArrow(), batch)
+
+    writing = (
+        events.writeStream.foreachBatch(take).queryName("live")
+        .option("checkpointLocation", wish.checkpoint or f"{wish.output}/{FOLDER}/checkpoint")
+    )  # fmt: skip
+    if wish.is_once:
+        return writing.trigger(availableNow=True).start()
+    return writing.trigger(processingTime=f"{int(EVERY_S * 1000)} milliseconds").start()
+
+
+class Clock:
+    """
+    Ticks, in a thread of its own, when the query has taken all that is durable.
+    """
+
+    def __init__(self, wish: Wish, tables: LiveTables, query: "StreamingQuery") -> None:
+        self._reader = BinlogStreamReader(Streamed.of(wish.source()), NAMES)
+        self._tables, self._query = tables, query
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="live clock", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S) and self._query.isActive:
+            try:
+                self.look(time.time_ns)
+            except Exception as problem:
+                # Of no moment: the query meets the same, and says so.
+                self.problem = problem
+
+    problem: Exception | None = None
+
+    def look(self, clock: Callable[[], int]) -> bool:
+        """
+        Tick, if the query is not behind.
+        """
+        now_ns = clock()
+        if self._tables.is_quiet(now_ns):
+            return False
+        progress = self._query.lastProgress
+        at = None if progress is None else progress.sources[0].endOffset
+        if at is None:
+            return False
+        behind = self._reader.lag(json.loads(at))
+        return all(lag == NOT_BEHIND for lag in behind.values()) and self._tables.tick(now_ns)

@@ -1,0 +1,191 @@
+"""
+Live tables as they are kept: each piece of the log goes into the journal, then into the tables.
+
+Each row comes into its table once, whenever the process is killed: a step's rows are committed with
+the step's number, in the same version of the table (Delta's ``txn``), and what is not there yet is
+made again from the journal at the next start.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import Any, Final
+
+import pyarrow as pa
+
+from binlog_tools.spark.definitions.columns import arrow_schema
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.live.journal import Journal, Snapshot, Step
+from binlog_tools.spark.live.open_jobs import NAMES
+from binlog_tools.spark.live.settling import SLACK_NS, Targets
+from binlog_tools.spark.live.steps import SCHEMAS, LiveState, wanted
+from binlog_tools.spark.storing.delta import DeltaStored
+from binlog_tools.spark.storing.files import Layout, dated, write_files
+from binlog_tools.spark.storing.locations import Files, Location
+from binlog_tools.spark.storing.stored import Change
+
+FOLDER: Final = "_live"
+"""Where the journal is, beside the tables."""
+
+DATED_BY: Final = {
+    "lifetimes": "last", "attempts": "ended", "tube_minutes": "minute", "breaches": "breached",
+}  # fmt: skip
+"""Whose day is the partition of a row: rows come in about this order."""
+
+OPTIMIZE_COMMITS: Final = 500
+"""So many commits of a table later its small files are put together: some minutes' worth."""
+
+LAYOUTS: Final[Mapping[str, Layout]] = {
+    name: Layout(f"live {name}", schema.append(pa.field("date", pa.date32())), ("date",))
+    for name, schema in SCHEMAS.items()
+}
+
+Door = Callable[[Location], Files]
+
+
+class LiveTables:
+    """
+    :ivar state: as of the newest step.
+    :ivar told: rows by table, since the process began.
+    :ivar step_s: how long the newest step took, seconds.
+    """
+
+    def __init__(
+        self, place: str, targets: Targets | None = None, door: Door = Location.files
+    ) -> None:
+        """
+        Go on where another process has ended.
+
+        :param place: a folder or URL, in which each table gets a folder.
+        :raise TableError: it cannot be written, or is damaged.
+        """
+        self._lock = RLock()
+        self._door = door
+        self._place = place.rstrip("/")
+        self.state = LiveState(targets)
+        self.told = dict.fromkeys(SCHEMAS, 0)
+        self.step_s = 0.0
+        self._is_broken = False
+        self._commits = dict.fromkeys(SCHEMAS, 0)
+        self._tables = {name: self._open(name) for name in SCHEMAS}
+        here = Location.of(f"{self._place}/{FOLDER}/state")
+        with here.writing():
+            self._journal = Journal(door(here), arrow_schema(NAMES).empty_table())
+            self._recover()
+
+    def _open(self, name: str) -> DeltaStored:
+        location = Location.of(f"{self._place}/{name}")
+        return DeltaStored(location, LAYOUTS[name], self._door(location))
+
+    def _recover(self) -> None:
+        snapshot = self._journal.snapshot
+        self.state.restore(snapshot.told, snapshot.events)
+        self._number, self._batch = snapshot.number, snapshot.batch
+        for step in self._journal.steps():
+            self._number, self._batch = step.number, step.batch
+            self._publish(self.state.step(step.events, step.now_ns))
+
+    @property
+    def stream(self) -> str:
+        """
+        The name of these tables' stream, in the ``txn`` of their versions.
+        """
+        return self._journal.snapshot.stream
+
+    def take(self, events: pa.Table, batch: int | None = None) -> None:
+        """
+        Take what a batch of the log has; what was taken before is left out.
+
+        :param events: see `LiveState.step`.
+        :param batch: its number, in Spark.
+        :raise TableError: batches before this one were not taken; or a table cannot be written.
+        """
+        with self._lock:
+            self._refuse_broken()
+            if batch is not None and batch > self._batch + 1:
+                raise TableError("TABLE_OPTION", f"{self._place}: its newest batch is "
+                                 f"{self._batch}, that of the checkpoint {batch - 1}: they do not "
+                                 "belong together; remove the checkpoint, and the log is read from "
+                                 "its beginning")  # fmt: skip
+            self._go(self._fresh(events), self._batch if batch is None else batch, None)
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """
+        Whether `tick` would have nothing to do.
+        """
+        with self._lock:
+            return self.state.next_alarm_ns() > now_ns - SLACK_NS
+
+    def tick(self, now_ns: int) -> bool:
+        """
+        Tell of waits that have become too long though no record came.
+
+        :param now_ns: all that was durable at this moment has been taken.
+        :return: whether there was anything to do.
+        """
+        with self._lock:
+            self._refuse_broken()
+            if self.is_quiet(now_ns):
+                return False
+            self._go(arrow_schema(NAMES).empty_table(), self._batch, now_ns)
+            return True
+
+    def _refuse_broken(self) -> None:
+        if self._is_broken:
+            raise TableError("TABLE_UNWRITABLE", f"{self._place}: an earlier step has failed; "
+                             "start it again")  # fmt: skip
+
+    def _fresh(self, events: pa.Table) -> pa.Table:
+        newest = {name: server.newest_lsn for name, server in self.state.servers.items()}
+        events = wanted(events)
+        for name, lsn in newest.items():
+            known = pa.compute.and_(
+                pa.compute.equal(events["server"], name), pa.compute.less_equal(events["lsn"], lsn)
+            )
+            events = events.filter(pa.compute.invert(known.fill_null(False)))
+        return events
+
+    def _go(self, events: pa.Table, batch: int, now_ns: int | None) -> None:
+        if not events.num_rows and now_ns is None and batch <= self._batch:
+            return
+        begun = time.monotonic()
+        # Until all is done memory may be ahead of the tables: whoever goes on begins anew.
+        self._is_broken = True
+        with Location.of(f"{self._place}/{FOLDER}").writing():
+            step = Step(self._number + 1, batch, now_ns, events)
+            self._journal.append(step)
+            self._number, self._batch = step.number, step.batch
+            self._publish(self.state.step(step.events, step.now_ns))
+            if self._journal.is_long:
+                told, kept = self.state.kept()
+                self._journal.keep(Snapshot(self.stream, self._number, self._batch, told, kept))
+        self._is_broken = False
+        self.step_s = time.monotonic() - begun
+
+    def _publish(self, rows: Mapping[str, pa.Table]) -> None:
+        for name, made in rows.items():
+            if made.num_rows:
+                self._append(name, made)
+
+    def _append(self, name: str, rows: pa.Table) -> None:
+        table = self._tables[name]
+        if table.progress([self.stream]).get(self.stream, 0) >= self._number:
+            return
+        batches = [dated(batch, DATED_BY[name]) for batch in rows.combine_chunks().to_batches()]
+        files = tuple(write_files(self._door(table.location), batches, LAYOUTS[name]))
+        table.commit(Change(files, progress={self.stream: self._number}))
+        self.told[name] += rows.num_rows
+        self._commits[name] += 1
+        if self._commits[name] % OPTIMIZE_COMMITS == 0:
+            table.optimize()
+
+    def figures(self) -> dict[str, Any]:
+        """
+        What `/metrics` shows.
+        """
+        servers = list(self.state.servers.values())
+        return {
+            "open_jobs": sum(server.open.jobs for server in servers),
+            "open_bytes": sum(server.open.bytes for server in servers),
+            "steps": self._number, "step_s": self.step_s, "rows": dict(self.told),
+        }  # fmt: skip

@@ -1,0 +1,189 @@
+"""
+Each row of the live tables comes once, wherever the process is killed.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.live.running import FOLDER, LiveTables
+from binlog_tools.spark.live.steps import SCHEMAS, LiveState
+from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
+from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.stored import dataset
+from tests.sampling import one_in
+from tests.spark.live.test_steps import FiveSeconds, Row, add, history, table_of
+
+SEED = 30
+
+
+class Killed(BaseException):
+    """
+    As kill -9: nothing handles it.
+    """
+
+
+class Killer:
+    """
+    Ends the process at the n-th operation on files.
+    """
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def door(self, location: Location) -> Files:
+        """
+        To the files of a place.
+        """
+        return FaultyFiles(location.files(), self.fault)
+
+    def fault(self, operation: str, name: str) -> None:
+        """
+        One operation.
+        """
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def events_of(seed: int = SEED) -> pa.Table:
+    """
+    A history.
+    """
+    return table_of(history(seed))
+
+
+def pieces(events: pa.Table, seed: int) -> list[pa.Table]:
+    """
+    As batches have it.
+    """
+    chance = random.Random(seed)
+    found, at = [], 0
+    while at < events.num_rows:
+        size = chance.choice([30, 60])
+        found.append(events.slice(at, size))
+        at += size
+    return found
+
+
+def rows_of(place: Path) -> dict[str, list[Row]]:
+    """
+    What the tables have, in order.
+    """
+    found: dict[str, list[Row]] = {}
+    for name in SCHEMAS:
+        if (place / name).is_dir():
+            table = dataset(open_stored(str(place / name))).to_table().drop_columns(["date"])
+            found[name] = sorted(table.to_pylist(), key=str)
+        else:
+            found[name] = []
+    return found
+
+
+def expected(batches: list[pa.Table]) -> dict[str, list[Row]]:
+    """
+    What one process tells that is never killed.
+    """
+    state = LiveState(FiveSeconds())
+    told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
+    for batch in batches:
+        add(told, state.step(batch))
+    return {name: sorted(rows, key=str) for name, rows in told.items()}
+
+
+def test_rows_of_steps_are_in_the_tables(tmp_path: Path) -> None:
+    batches = pieces(events_of(), 1)
+    tables = LiveTables(str(tmp_path), FiveSeconds())
+    for number, batch in enumerate(batches):
+        tables.take(batch, number)
+    assert rows_of(tmp_path) == expected(batches)
+    assert all(rows for rows in rows_of(tmp_path).values())
+    assert tables.figures()["steps"] == len(batches)
+
+
+def run(place: Path, batches: list[pa.Table], killer: Killer) -> bool:
+    """
+    Do all that Spark has not noted as done; it gives a batch again that was not.
+
+    :return: whether it was killed.
+    """
+    try:
+        tables = LiveTables(str(place), FiveSeconds(), killer.door)
+        # As Spark does after a crash: from the last batch that is not known to be done.
+        for number in range(max(0, tables._batch), len(batches)):
+            tables.take(batches[number], number)
+    except Killed:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("after", one_in(8, range(1, 45, 3)))
+def test_a_kill_at_any_operation_loses_and_doubles_nothing(tmp_path: Path, after: int) -> None:
+    batches = pieces(events_of(), 1)
+    was_killed = run(tmp_path, batches, Killer(after))
+    run(tmp_path, batches, Killer(after // 2 + 3))
+    assert not run(tmp_path, batches, Killer(0))
+    assert rows_of(tmp_path) == expected(batches)
+    assert was_killed or after > 25
+
+
+def test_a_step_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
+    batches = pieces(events_of(), 1)
+    tables = LiveTables(str(tmp_path), FiveSeconds())
+    tables.take(batches[0], 0)
+    cut = tmp_path / FOLDER / "state" / f"step-{2:020}.arrow"
+    for size in (0, 3, 40):
+        cut.write_bytes(b"x" * size)
+        tables = LiveTables(str(tmp_path), FiveSeconds())
+    for number, batch in enumerate(batches[1:], 1):
+        tables.take(batch, number)
+    assert rows_of(tmp_path) == expected(batches)
+
+
+def test_a_new_checkpoint_reads_the_log_anew_and_changes_nothing(tmp_path: Path) -> None:
+    batches = pieces(events_of(), 1)
+    for _ in range(2):
+        tables = LiveTables(str(tmp_path), FiveSeconds())
+        for number, batch in enumerate(batches):
+            tables.take(batch, number)
+    assert rows_of(tmp_path) == expected(batches)
+
+
+def test_a_checkpoint_that_is_ahead_of_the_tables_is_refused(tmp_path: Path) -> None:
+    tables = LiveTables(str(tmp_path), FiveSeconds())
+    tables.take(events_of().slice(0, 5), 0)
+    with pytest.raises(TableError, match="its newest batch is 0, that of the checkpoint 1: they"):
+        tables.take(events_of().slice(5, 5), 2)
+
+
+def test_after_a_failure_nothing_goes_on(tmp_path: Path) -> None:
+    killer = Killer(0)
+    tables = LiveTables(str(tmp_path), FiveSeconds(), killer.door)
+    killer.left = 1
+    with pytest.raises(Killed):
+        tables.take(events_of().slice(0, 5), 0)
+    with pytest.raises(TableError, match="an earlier step has failed; start it again"):
+        tables.take(events_of().slice(5, 5), 1)
+
+
+def test_a_wait_that_has_become_too_long_is_told_while_it_lasts(tmp_path: Path) -> None:
+    (put, *_) = [row for row in history(SEED) if row["event"] == "put" and row["state"] == "ready"]
+    row: dict[str, Any] = {**put, "tube": "default"}
+    tables = LiveTables(str(tmp_path), FiveSeconds())
+    tables.take(table_of([row]), 0)
+    since_ns = row["time_ns"]
+    at_ns = since_ns + 6_000_000_000
+    assert not tables.tick(at_ns - 1)
+    assert rows_of(tmp_path)["breaches"] == []
+    assert tables.tick(at_ns)
+    (told,) = rows_of(tmp_path)["breaches"]
+    assert (told["job"], told["since_ns"], told["target_ns"]) == (row["job"], since_ns, 5 * 10**9)
+    again = LiveTables(str(tmp_path), FiveSeconds())
+    assert not again.tick(at_ns + 10**12)
+    assert len(rows_of(tmp_path)["breaches"]) == 1

@@ -1,0 +1,158 @@
+"""
+Live rows are those of the batch tables, each once, however the log is cut into pieces.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from binlog_tools.spark.histories.attempts import attempts_of
+from binlog_tools.spark.histories.entries import MINUTE_NS, entries_of
+from binlog_tools.spark.histories.lifetimes import lifetimes_of
+from binlog_tools.spark.histories.minutes import all_minutes
+from binlog_tools.spark.histories.starts import Starts, merged, starts_table
+from binlog_tools.spark.histories.stays import stays_of
+from binlog_tools.spark.live.open_jobs import in_order
+from binlog_tools.spark.live.settling import SLACK_NS, Targets, breaches, waits_of
+from binlog_tools.spark.live.steps import SCHEMAS, LiveState, Rows
+from tests.sampling import one_in
+from tests.spark.tables import queue_model
+
+Row = dict[str, Any]
+NS = 1_000_000_000
+
+
+class Punctual(queue_model.Model):
+    """
+    A server that is never late: what is due happens before anything else.
+    """
+
+    def pass_time(self) -> None:
+        super().pass_time()
+        self.tick()
+
+
+class FiveSeconds(Targets):
+    """
+    In every tube but one.
+    """
+
+    def of(self, tube: str) -> int | None:
+        return None if tube == "thumbs" else 5 * NS
+
+
+def history(seed: int) -> list[Row]:
+    """
+    What one server's log has, from its beginning or from the middle.
+    """
+    chance = random.Random(seed)
+    rows = Punctual(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
+    return rows[chance.randrange(len(rows)) :] if rows and chance.random() < 0.3 else rows
+
+
+def live(events: pa.Table, seed: int, state: LiveState | None = None) -> dict[str, list[Row]]:
+    """
+    The rows of all steps, the log cut anywhere.
+    """
+    chance = random.Random(seed)
+    state = state or LiveState(FiveSeconds())
+    told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
+    at = 0
+    while at < events.num_rows:
+        size = chance.choice([1, 1, 2, 7, 60])
+        add(told, state.step(events.slice(at, size)))
+        at += size
+        if chance.random() < 0.2:
+            # Another process goes on.
+            kept = state.kept()
+            state = LiveState(FiveSeconds())
+            state.restore(*kept)
+    return told
+
+
+def add(told: dict[str, list[Row]], made: Rows) -> None:
+    """
+    One step's.
+    """
+    for name, table in made.items():
+        told[name] += table.to_pylist()
+
+
+def batch(events: pa.Table) -> dict[str, list[Row]]:
+    """
+    What the whole history says, settled or not.
+    """
+    starts = Starts(merged([starts_table(events)]))
+    stays = stays_of(in_order(events), starts)
+    last = {server: last_ns // MINUTE_NS for server, last_ns in starts.last_ns.items()}
+    sure_ns = max(starts.last_ns.values()) - SLACK_NS
+    return {
+        "breaches": breaches(stays, waits_of(stays, FiveSeconds()), 0, sure_ns).to_pylist(),
+        "lifetimes": lifetimes_of(stays).to_pylist(), "attempts": attempts_of(stays).to_pylist(),
+        "tube_minutes": all_minutes(entries_of(stays), last).to_pylist(),
+    }  # fmt: skip
+
+
+def keyed(rows: list[Row], *key: str) -> dict[tuple[Any, ...], Row]:
+    """
+    By key; each once.
+    """
+    found = {tuple(row[name] for name in key): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def assert_settled(told: dict[str, list[Row]], events: pa.Table) -> None:
+    """
+    Told is what the whole history has of what is settled: all of it, once.
+    """
+    whole = batch(events)
+    lifetimes = keyed(whole["lifetimes"], "job")
+    gone = {job: row for job, row in lifetimes.items() if row["state"] == "gone"}
+    assert keyed(told["lifetimes"], "job") == gone
+    attempts = keyed(whole["attempts"], "job", "revivals", "attempt")
+    over = {key: row for key, row in attempts.items() if row["ended_by"] is not None}
+    found = keyed(told["attempts"], "job", "revivals", "attempt")
+    assert found == {key: row for key, row in over.items() if key in found}
+    newest = {job: max(key[1:] for key in attempts if key[0] == job) for job, *_ in over}
+    for key in over.keys() - found.keys():
+        # An end that the log does not have, of a job that has done nothing since.
+        assert over[key]["ended_by"] in ("restart", "unlogged")
+        assert key[1:] == newest[key[0]]
+        assert (key[0],) not in gone
+    breached = ("job", "lsn", "since_ns")
+    assert keyed(told["breaches"], *breached) == keyed(whole["breaches"], *breached)
+    minutes = keyed(whole["tube_minutes"], "tube", "minute")
+    shown = keyed(told["tube_minutes"], "tube", "minute")
+    until = max((minute for _, minute in shown), default=datetime.min.replace(tzinfo=UTC))
+    assert shown == {key: row for key, row in minutes.items() if key[1] <= until}
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """
+    Events.
+    """
+    return queue_model.table(rows)
+
+
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("seed", one_in(15, SEEDS))
+def test_live_rows_are_those_of_the_whole_history(seed: int) -> None:
+    rows = history(seed)
+    if rows:
+        events = table_of(rows)
+        assert_settled(live(events, seed), events)
+
+
+def test_the_samples_tell_something() -> None:
+    told = [live(table_of(rows), seed) for seed in (30, 130) if (rows := history(seed))]
+    for name in SCHEMAS:
+        assert sum(len(each[name]) for each in told) > 20, name
