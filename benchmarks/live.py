@@ -73,7 +73,8 @@ def command(folder: Path, *more: str) -> list[str]:
     history = folder / "history"
     return [
         sys.executable, "-m", "binlog_tools.spark", "live", str(history / "log"),
-        "--archive", str(history / "archive"), "-o", str(folder / "live"), "--target", "*=1",
+        "--archive", str(history / "archive"), "-o", str(folder / "live"),
+        "--targets", str(folder / "targets.toml"),
         "--master", "local[2]", *more,
     ]  # fmt: skip
 
@@ -110,6 +111,7 @@ def under_load(folder: Path, rate: int, restarts: int) -> subprocess.Popen[bytes
     A server that works until it is told to end.
     """
     folder.mkdir(parents=True)
+    (folder / "targets.toml").write_text('[[target]]\ntube = "*"\nwait_s = 1\n')
     load = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.history", str(folder / "history"), "--jobs", "0",
          "--seconds", str(LOAD_S), "--rate", str(rate), "--restarts", str(restarts),

@@ -4,7 +4,6 @@
 
 import time
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,10 +13,10 @@ from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.live.querying import BATCH_BYTES, Clock, Wish, follow
 from binlog_tools.spark.live.running import LiveTables
-from binlog_tools.spark.live.settling import Targets
 from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.stream_metrics import METRICS, MetricsServer, Queries, Sample
+from binlog_tools.spark.tables.targets import read_targets
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -32,43 +31,11 @@ LIVE_METRICS: Final = {
 """Of `live`, beside those of any stream."""
 
 
-class Patterns(Targets):
-    """
-    Targets by patterns of tubes' names; the first that fits counts.
-    """
-
-    def __init__(self, patterns: tuple[tuple[str, float], ...]) -> None:
-        self._patterns = patterns
-
-    def of(self, tube: str) -> int | None:
-        for pattern, seconds in self._patterns:
-            if fnmatchcase(tube, pattern):
-                return int(seconds * 1e9)
-        return None
-
-
-def _patterns(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, float], ...]:
-    found = []
-    for value in values:
-        pattern, _, text = value.rpartition("=")
-        try:
-            seconds = float(text.removesuffix("s"))
-        except ValueError:
-            seconds = -1
-        if not pattern or not 0 < seconds < 10**9:
-            raise click.BadParameter(f"{value!r} is no TUBE=SECONDS")
-        found.append((pattern, seconds))
-    return tuple(found)
-
-
 @click.command()
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, help="A folder or URL; each table gets a folder.")
 @click.option("--archive", help="The server's archive: where segments are that it has deleted.")
-@click.option("--target", "targets", metavar="TUBE=SECONDS", multiple=True, callback=_patterns,
-              help="How long a job may wait; TUBE may have *; the first counts.")  # fmt: skip
+@click.option("--targets", metavar="FILE", help="Targets of tubes, TOML, for the table breaches.")
 @click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers.")
 @click.option("--damage", type=click.Choice(DAMAGE_CHOICES), default="fail", show_default=True,
               help="What to do about damage in logs.")  # fmt: skip
@@ -79,9 +46,9 @@ def _patterns(
               help="Serve /metrics on this port of 127.0.0.1; 0: any.")  # fmt: skip
 @click.option("--master", help="Of Spark, as local[2]; else what spark-submit says.")
 def live(
-    logs: tuple[str, ...], output: str, archive: str | None,
-    targets: tuple[tuple[str, float], ...], servers: str, damage: str, max_bytes: str,
-    checkpoint: str, once: bool, metrics: int | None, master: str | None,
+    logs: tuple[str, ...], output: str, archive: str | None, targets: str | None, servers: str,
+    damage: str, max_bytes: str, checkpoint: str, once: bool, metrics: int | None,
+    master: str | None,
 ) -> None:  # fmt: skip
     """
     Keep lifetimes, attempts, tube_minutes and breaches up to date in OUTPUT, as Delta tables.
@@ -91,13 +58,14 @@ def live(
     with explained():
         options = {"servers": servers, "damage": damage, "maxBytesPerTrigger": max_bytes}
         options |= {"archive": archive} if archive else {}
+        wanted = read_targets(targets) if targets else ()
         wish = Wish(logs, output.rstrip("/"), options, checkpoint, once)
         spark = started("live", master)
         if not hasattr(spark, "_jsparkSession"):
             raise TableError("TABLE_OPTION", "live needs a classic session: with Spark Connect its "
                              "batches would be taken on the other machine; give --master local[2], "
                              "or use spark-submit")  # fmt: skip
-        tables = LiveTables(wish.output, Patterns(targets))
+        tables = LiveTables(wish.output, wanted)
         queries, server = Queries(), None
         if metrics is not None:
             spark.streams.addListener(queries)

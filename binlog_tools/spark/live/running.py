@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.histories.sla import Targets
 from binlog_tools.spark.live.journal import Journal, Snapshot, Step
 from binlog_tools.spark.live.open_jobs import NAMES
-from binlog_tools.spark.live.settling import SLACK_NS, Targets
+from binlog_tools.spark.live.settling import SLACK_NS
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState, wanted
 from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import Layout, dated, write_files
@@ -50,9 +51,7 @@ class LiveTables:
     :ivar step_s: how long the newest step took, seconds.
     """
 
-    def __init__(
-        self, place: str, targets: Targets | None = None, door: Door = Location.files
-    ) -> None:
+    def __init__(self, place: str, targets: Targets = (), door: Door = Location.files) -> None:
         """
         Go on where another process has ended.
 

@@ -10,7 +10,7 @@ What of the histories of jobs is settled: what no later record can change.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from binlog_tools.spark.histories.images import (
 )
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
+from binlog_tools.spark.histories.sla import Target, Targets, target_of
 from binlog_tools.spark.histories.stays import NOTHING, UNLOGGED, Stays, since_known
 from binlog_tools.spark.histories.tables import moments, table
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, at, changes
@@ -47,26 +48,6 @@ BREACHES: Final = pa.schema([
 ])  # fmt: skip
 """``lsn``: of the record that the wait follows from; ``breached``: when it was longer than the
 target."""
-
-
-class Targets(Protocol):
-    """
-    How long a job may wait.
-    """
-
-    def of(self, tube: str) -> int | None:
-        """
-        :return: nanoseconds; None: as long as it likes.
-        """
-
-
-class NoTargets(Targets):
-    """
-    Any wait is good.
-    """
-
-    def of(self, tube: str) -> int | None:
-        return None
 
 
 def lifetimes(stays: Stays) -> pa.Table:
@@ -139,11 +120,15 @@ def _targets(stays: Stays, targets: Targets) -> Ints:
     Of the tube of each row, or `NONE`.
     """
     tube = column(stays.images.events, "tube").dictionary_encode()
-    known = [targets.of(name) for name in tube.dictionary.to_pylist() if name is not None]
-    of = np.array([NONE if target is None else target for target in known], np.int64)
+    known = [target_of(name, targets) for name in tube.dictionary.to_pylist()]
+    of = np.array([_wait_ns(target) for target in known], np.int64)
     places = tube.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
     found: Ints = at(of, places[stays.row], NONE)
     return found
+
+
+def _wait_ns(target: Target | None) -> int:
+    return NONE if target is None or target.wait_ns is None else target.wait_ns
 
 
 def breaches(stays: Stays, waits: Waits, after_ns: int, until_ns: int) -> pa.Table:

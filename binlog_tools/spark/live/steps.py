@@ -15,13 +15,14 @@ from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.histories import starts
 from binlog_tools.spark.histories.entries import MINUTE_NS
 from binlog_tools.spark.histories.images import EVENTS, GONE, STATES, numbers
+from binlog_tools.spark.histories.sla import Targets
 from binlog_tools.spark.histories.starts import Starts, starts_table
 from binlog_tools.spark.histories.stays import stays_of
 from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, changes
 from binlog_tools.spark.live import settling
 from binlog_tools.spark.live.open_jobs import NAMES, OpenJobs, in_order
-from binlog_tools.spark.live.settling import BREACHES, SLACK_NS, NoTargets, Targets
+from binlog_tools.spark.live.settling import BREACHES, SLACK_NS
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "lifetimes": LIFETIMES, "attempts": ATTEMPTS, "tube_minutes": TUBE_MINUTES,
@@ -183,8 +184,8 @@ class LiveState:
     :ivar servers: by name.
     """
 
-    def __init__(self, targets: Targets | None = None) -> None:
-        self._targets = targets or NoTargets()
+    def __init__(self, targets: Targets = ()) -> None:
+        self._targets = targets
         self.servers: dict[str, LiveServer] = {}
 
     def step(self, events: pa.Table, now_ns: int | None = None) -> Rows:

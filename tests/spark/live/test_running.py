@@ -18,7 +18,7 @@ from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import dataset
 from tests.sampling import one_in
-from tests.spark.live.test_steps import FiveSeconds, Row, add, history, table_of
+from tests.spark.live.test_steps import FIVE_SECONDS, Row, add, history, table_of
 
 SEED = 30
 
@@ -90,7 +90,7 @@ def expected(batches: list[pa.Table]) -> dict[str, list[Row]]:
     """
     What one process tells that is never killed.
     """
-    state = LiveState(FiveSeconds())
+    state = LiveState(FIVE_SECONDS)
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
     for batch in batches:
         add(told, state.step(batch))
@@ -99,7 +99,7 @@ def expected(batches: list[pa.Table]) -> dict[str, list[Row]]:
 
 def test_rows_of_steps_are_in_the_tables(tmp_path: Path) -> None:
     batches = pieces(events_of(), 1)
-    tables = LiveTables(str(tmp_path), FiveSeconds())
+    tables = LiveTables(str(tmp_path), FIVE_SECONDS)
     for number, batch in enumerate(batches):
         tables.take(batch, number)
     assert rows_of(tmp_path) == expected(batches)
@@ -114,7 +114,7 @@ def run(place: Path, batches: list[pa.Table], killer: Killer) -> bool:
     :return: whether it was killed.
     """
     try:
-        tables = LiveTables(str(place), FiveSeconds(), killer.door)
+        tables = LiveTables(str(place), FIVE_SECONDS, killer.door)
         # As Spark does after a crash: from the last batch that is not known to be done.
         for number in range(max(0, tables._batch), len(batches)):
             tables.take(batches[number], number)
@@ -135,12 +135,12 @@ def test_a_kill_at_any_operation_loses_and_doubles_nothing(tmp_path: Path, after
 
 def test_a_step_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
     batches = pieces(events_of(), 1)
-    tables = LiveTables(str(tmp_path), FiveSeconds())
+    tables = LiveTables(str(tmp_path), FIVE_SECONDS)
     tables.take(batches[0], 0)
     cut = tmp_path / FOLDER / "state" / f"step-{2:020}.arrow"
     for size in (0, 3, 40):
         cut.write_bytes(b"x" * size)
-        tables = LiveTables(str(tmp_path), FiveSeconds())
+        tables = LiveTables(str(tmp_path), FIVE_SECONDS)
     for number, batch in enumerate(batches[1:], 1):
         tables.take(batch, number)
     assert rows_of(tmp_path) == expected(batches)
@@ -149,14 +149,14 @@ def test_a_step_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
 def test_a_new_checkpoint_reads_the_log_anew_and_changes_nothing(tmp_path: Path) -> None:
     batches = pieces(events_of(), 1)
     for _ in range(2):
-        tables = LiveTables(str(tmp_path), FiveSeconds())
+        tables = LiveTables(str(tmp_path), FIVE_SECONDS)
         for number, batch in enumerate(batches):
             tables.take(batch, number)
     assert rows_of(tmp_path) == expected(batches)
 
 
 def test_a_checkpoint_that_is_ahead_of_the_tables_is_refused(tmp_path: Path) -> None:
-    tables = LiveTables(str(tmp_path), FiveSeconds())
+    tables = LiveTables(str(tmp_path), FIVE_SECONDS)
     tables.take(events_of().slice(0, 5), 0)
     with pytest.raises(TableError, match="its newest batch is 0, that of the checkpoint 1: they"):
         tables.take(events_of().slice(5, 5), 2)
@@ -164,7 +164,7 @@ def test_a_checkpoint_that_is_ahead_of_the_tables_is_refused(tmp_path: Path) -> 
 
 def test_after_a_failure_nothing_goes_on(tmp_path: Path) -> None:
     killer = Killer(0)
-    tables = LiveTables(str(tmp_path), FiveSeconds(), killer.door)
+    tables = LiveTables(str(tmp_path), FIVE_SECONDS, killer.door)
     killer.left = 1
     with pytest.raises(Killed):
         tables.take(events_of().slice(0, 5), 0)
@@ -175,7 +175,7 @@ def test_after_a_failure_nothing_goes_on(tmp_path: Path) -> None:
 def test_a_wait_that_has_become_too_long_is_told_while_it_lasts(tmp_path: Path) -> None:
     (put, *_) = [row for row in history(SEED) if row["event"] == "put" and row["state"] == "ready"]
     row: dict[str, Any] = {**put, "tube": "default"}
-    tables = LiveTables(str(tmp_path), FiveSeconds())
+    tables = LiveTables(str(tmp_path), FIVE_SECONDS)
     tables.take(table_of([row]), 0)
     since_ns = row["time_ns"]
     at_ns = since_ns + 6_000_000_000
@@ -184,6 +184,6 @@ def test_a_wait_that_has_become_too_long_is_told_while_it_lasts(tmp_path: Path) 
     assert tables.tick(at_ns)
     (told,) = rows_of(tmp_path)["breaches"]
     assert (told["job"], told["since_ns"], told["target_ns"]) == (row["job"], since_ns, 5 * 10**9)
-    again = LiveTables(str(tmp_path), FiveSeconds())
+    again = LiveTables(str(tmp_path), FIVE_SECONDS)
     assert not again.tick(at_ns + 10**12)
     assert len(rows_of(tmp_path)["breaches"]) == 1

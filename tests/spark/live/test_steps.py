@@ -16,16 +16,20 @@ from binlog_tools.spark.histories.attempts import attempts_of
 from binlog_tools.spark.histories.entries import MINUTE_NS, entries_of
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
+from binlog_tools.spark.histories.sla import Target, Targets
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.stays import stays_of
 from binlog_tools.spark.live.open_jobs import in_order
-from binlog_tools.spark.live.settling import SLACK_NS, Targets, breaches, waits_of
+from binlog_tools.spark.live.settling import SLACK_NS, breaches, waits_of
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState, Rows
 from tests.sampling import one_in
 from tests.spark.tables import queue_model
 
 Row = dict[str, Any]
 NS = 1_000_000_000
+
+FIVE_SECONDS: Targets = [("thumbs", Target(run_ns=NS)), ("*", Target(wait_ns=5 * NS))]
+"""In every tube but one."""
 
 
 class Punctual(queue_model.Model):
@@ -36,15 +40,6 @@ class Punctual(queue_model.Model):
     def pass_time(self) -> None:
         super().pass_time()
         self.tick()
-
-
-class FiveSeconds(Targets):
-    """
-    In every tube but one.
-    """
-
-    def of(self, tube: str) -> int | None:
-        return None if tube == "thumbs" else 5 * NS
 
 
 def history(seed: int) -> list[Row]:
@@ -61,7 +56,7 @@ def live(events: pa.Table, seed: int, state: LiveState | None = None) -> dict[st
     The rows of all steps, the log cut anywhere.
     """
     chance = random.Random(seed)
-    state = state or LiveState(FiveSeconds())
+    state = state or LiveState(FIVE_SECONDS)
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
     at = 0
     while at < events.num_rows:
@@ -71,7 +66,7 @@ def live(events: pa.Table, seed: int, state: LiveState | None = None) -> dict[st
         if chance.random() < 0.2:
             # Another process goes on.
             kept = state.kept()
-            state = LiveState(FiveSeconds())
+            state = LiveState(FIVE_SECONDS)
             state.restore(*kept)
     return told
 
@@ -93,7 +88,7 @@ def batch(events: pa.Table) -> dict[str, list[Row]]:
     last = {server: last_ns // MINUTE_NS for server, last_ns in starts.last_ns.items()}
     sure_ns = max(starts.last_ns.values()) - SLACK_NS
     return {
-        "breaches": breaches(stays, waits_of(stays, FiveSeconds()), 0, sure_ns).to_pylist(),
+        "breaches": breaches(stays, waits_of(stays, FIVE_SECONDS), 0, sure_ns).to_pylist(),
         "lifetimes": lifetimes_of(stays).to_pylist(), "attempts": attempts_of(stays).to_pylist(),
         "tube_minutes": all_minutes(entries_of(stays), last).to_pylist(),
     }  # fmt: skip
