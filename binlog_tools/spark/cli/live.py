@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -19,6 +20,7 @@ from binlog_tools.spark.stream_metrics import METRICS, MetricsServer, Queries, S
 from binlog_tools.spark.tables.targets import read_targets
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 LIVE_METRICS: Final = {
@@ -65,17 +67,23 @@ def live(
             raise TableError("TABLE_OPTION", "live needs a classic session: with Spark Connect its "
                              "batches would be taken on the other machine; give --master local[2], "
                              "or use spark-submit")  # fmt: skip
-        tables = LiveTables(wish.output, wanted)
-        queries, server = Queries(), None
-        if metrics is not None:
-            spark.streams.addListener(queries)
-            server = MetricsServer(
-                {**METRICS, **LIVE_METRICS}, lambda: _samples(queries, tables), metrics
-            )
-            Output().line(f"metrics: http://127.0.0.1:{server.port}/metrics")
-        _run(follow(spark, wish, tables), wish, tables)
-        if server is not None:
-            server.close()
+        with LiveTables(wish.output, wanted) as tables, _served(spark, tables, metrics):
+            _run(follow(spark, wish, tables), wish, tables)
+
+
+@contextmanager
+def _served(spark: "SparkSession", tables: LiveTables, port: int | None) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    queries = Queries()
+    spark.streams.addListener(queries)
+    server = MetricsServer({**METRICS, **LIVE_METRICS}, lambda: _samples(queries, tables), port)
+    Output().line(f"metrics: http://127.0.0.1:{server.port}/metrics")
+    try:
+        yield
+    finally:
+        server.close()
 
 
 def _run(query: "StreamingQuery", wish: Wish, tables: LiveTables) -> None:

@@ -106,6 +106,7 @@ class Journal:
                     raise TableError("TABLE_FORMAT", f"{_step_name(number)} is damaged; write new "
                                      "tables")  # fmt: skip
                 # Cut short, so that none of its rows is in a table.
+                self._files.remove(_step_name(number))
                 break
             told, events = read
             found.append(Step(number, told["batch"], told["now_ns"], events))
@@ -116,7 +117,13 @@ class Journal:
     def append(self, step: Step) -> None:
         """
         Make a step durable.
+
+        :raise TableError: ``TABLE_BUSY``: another process writes this journal.  Who asks the same
+            store at the same moment is not noticed.
         """
+        if any(_number(name) >= step.number for name in self._files.names()):
+            raise TableError("TABLE_BUSY", f"step {step.number} is there already: another live "
+                             "keeps these tables; nothing was written")  # fmt: skip
         told = {"batch": step.batch, "now_ns": step.now_ns}
         self._bytes += self._write(_step_name(step.number), told, step.events)
         self._since.append(step.number)

@@ -6,10 +6,13 @@ the step's number, in the same version of the table (Delta's ``txn``), and what 
 made again from the journal at the next start.
 """
 
+import fcntl
+import os
 import time
 from collections.abc import Callable, Mapping
 from threading import RLock
-from typing import Any, Final
+from types import TracebackType
+from typing import IO, Any, Final
 
 import pyarrow as pa
 
@@ -56,18 +59,20 @@ class LiveTables:
         Go on where another process has ended.
 
         :param place: a folder or URL, in which each table gets a folder.
-        :raise TableError: it cannot be written, or is damaged.
+        :raise TableError: it cannot be written, is damaged, or is another process's: then
+            ``TABLE_BUSY``.
         """
         self._lock = RLock()
         self._door = door
         self._place = place.rstrip("/")
+        here = Location.of(f"{self._place}/{FOLDER}/state")
+        self._alone = _alone(here)
         self.state = LiveState(targets)
         self.told = dict.fromkeys(SCHEMAS, 0)
         self.step_s = 0.0
         self._is_broken = False
         self._commits = dict.fromkeys(SCHEMAS, 0)
         self._tables = {name: self._open(name) for name in SCHEMAS}
-        here = Location.of(f"{self._place}/{FOLDER}/state")
         with here.writing():
             self._journal = Journal(door(here), arrow_schema(NAMES).empty_table())
             self._recover()
@@ -75,6 +80,22 @@ class LiveTables:
     def _open(self, name: str) -> DeltaStored:
         location = Location.of(f"{self._place}/{name}")
         return DeltaStored(location, LAYOUTS[name], self._door(location))
+
+    def close(self) -> None:
+        """
+        Let another process have them.
+        """
+        if self._alone is not None:
+            self._alone.close()
+
+    def __enter__(self) -> "LiveTables":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
 
     def _recover(self) -> None:
         snapshot = self._journal.snapshot
@@ -188,3 +209,27 @@ class LiveTables:
             "open_bytes": sum(server.open.bytes for server in servers),
             "steps": self._number, "step_s": self.step_s, "rows": dict(self.told),
         }  # fmt: skip
+
+
+def _alone(state: Location) -> IO[bytes] | None:
+    """
+    Lock a local journal for this process, as long as the file is open.
+
+    :return: None: the place has no locks; there `Journal.append` notices another.
+    :raise TableError: ``TABLE_BUSY``: another has it.
+    """
+    if not state.is_local:
+        return None
+    with state.writing():
+        os.makedirs(state.path, exist_ok=True)
+        file = open(f"{state.path}.lock", "ab")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise TableError("TABLE_BUSY", f"{state}: another live keeps these tables; nothing was "
+                         "written; end it, or name another OUTPUT") from None  # fmt: skip
+    except OSError:
+        file.close()
+        return None
+    return file

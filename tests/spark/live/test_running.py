@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.live.journal import SNAPSHOT_STEPS, Journal, Snapshot, Step
 from binlog_tools.spark.live.running import FOLDER, LiveTables
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
@@ -99,9 +100,9 @@ def expected(batches: list[pa.Table]) -> dict[str, list[Row]]:
 
 def test_rows_of_steps_are_in_the_tables(tmp_path: Path) -> None:
     batches = pieces(events_of(), 1)
-    tables = LiveTables(str(tmp_path), FIVE_SECONDS)
-    for number, batch in enumerate(batches):
-        tables.take(batch, number)
+    with LiveTables(str(tmp_path), FIVE_SECONDS) as tables:
+        for number, batch in enumerate(batches):
+            tables.take(batch, number)
     assert rows_of(tmp_path) == expected(batches)
     assert all(rows for rows in rows_of(tmp_path).values())
     assert tables.figures()["steps"] == len(batches)
@@ -114,10 +115,10 @@ def run(place: Path, batches: list[pa.Table], killer: Killer) -> bool:
     :return: whether it was killed.
     """
     try:
-        tables = LiveTables(str(place), FIVE_SECONDS, killer.door)
-        # As Spark does after a crash: from the last batch that is not known to be done.
-        for number in range(max(0, tables._batch), len(batches)):
-            tables.take(batches[number], number)
+        with LiveTables(str(place), FIVE_SECONDS, killer.door) as tables:
+            # As Spark does after a crash: from the last batch that is not known to be done.
+            for number in range(max(0, tables._batch), len(batches)):
+                tables.take(batches[number], number)
     except Killed:
         return True
     return False
@@ -135,23 +136,24 @@ def test_a_kill_at_any_operation_loses_and_doubles_nothing(tmp_path: Path, after
 
 def test_a_step_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
     batches = pieces(events_of(), 1)
-    tables = LiveTables(str(tmp_path), FIVE_SECONDS)
-    tables.take(batches[0], 0)
+    with LiveTables(str(tmp_path), FIVE_SECONDS) as tables:
+        tables.take(batches[0], 0)
     cut = tmp_path / FOLDER / "state" / f"step-{2:020}.arrow"
     for size in (0, 3, 40):
         cut.write_bytes(b"x" * size)
-        tables = LiveTables(str(tmp_path), FIVE_SECONDS)
-    for number, batch in enumerate(batches[1:], 1):
-        tables.take(batch, number)
+        LiveTables(str(tmp_path), FIVE_SECONDS).close()
+    with LiveTables(str(tmp_path), FIVE_SECONDS) as tables:
+        for number, batch in enumerate(batches[1:], 1):
+            tables.take(batch, number)
     assert rows_of(tmp_path) == expected(batches)
 
 
 def test_a_new_checkpoint_reads_the_log_anew_and_changes_nothing(tmp_path: Path) -> None:
     batches = pieces(events_of(), 1)
     for _ in range(2):
-        tables = LiveTables(str(tmp_path), FIVE_SECONDS)
-        for number, batch in enumerate(batches):
-            tables.take(batch, number)
+        with LiveTables(str(tmp_path), FIVE_SECONDS) as tables:
+            for number, batch in enumerate(batches):
+                tables.take(batch, number)
     assert rows_of(tmp_path) == expected(batches)
 
 
@@ -184,6 +186,38 @@ def test_a_wait_that_has_become_too_long_is_told_while_it_lasts(tmp_path: Path) 
     assert tables.tick(at_ns)
     (told,) = rows_of(tmp_path)["breaches"]
     assert (told["job"], told["since_ns"], told["target_ns"]) == (row["job"], since_ns, 5 * 10**9)
+    tables.close()
     again = LiveTables(str(tmp_path), FIVE_SECONDS)
     assert not again.tick(at_ns + 10**12)
     assert len(rows_of(tmp_path)["breaches"]) == 1
+
+
+def test_a_second_one_on_the_same_output_is_refused(tmp_path: Path) -> None:
+    batches = pieces(events_of(), 1)
+    with LiveTables(str(tmp_path), FIVE_SECONDS) as tables:
+        tables.take(batches[0], 0)
+        with pytest.raises(TableError, match=r"^\[TABLE_BUSY\] \S+: another live keeps these"):
+            LiveTables(str(tmp_path), FIVE_SECONDS)
+        for number, batch in enumerate(batches[1:], 1):
+            tables.take(batch, number)
+    assert rows_of(tmp_path) == expected(batches)
+    LiveTables(str(tmp_path), FIVE_SECONDS).close()
+
+
+@pytest.mark.parametrize("steps", [1, SNAPSHOT_STEPS + 1])
+def test_where_nothing_can_be_locked_the_second_ends_at_its_first_step(
+    tmp_path: Path, steps: int
+) -> None:
+    """
+    A journal is all that two have in common there.
+    """
+    files, events = Location.of(str(tmp_path)).files(), events_of()
+    first, second = (Journal(files, events[:0]) for _ in range(2))
+    for number in range(1, steps + 1):
+        first.append(Step(number, 0, None, events[:1]))
+        if first.is_long:
+            first.keep(Snapshot("s", number, 0, {}, events[:1]))
+    names = files.names()
+    with pytest.raises(TableError, match=r"^\[TABLE_BUSY\] step 1 is there already: another live"):
+        second.append(Step(1, 0, None, events[:2]))
+    assert files.names() == names
