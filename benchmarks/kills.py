@@ -32,8 +32,9 @@ from beanstalk_twisted.binlog.records import JOB_KINDS, Flag
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, raw_records, segments
 
-LIMIT_S: Final = 180.0
-"""How long a driver may take to its first batch, or to its end, seconds."""
+LIMIT_S: Final = 600.0
+"""How long a driver may take to its first batch, or to its end, seconds: as long as Spark waits for
+its own parts (`session.PATIENCE_S`)."""
 
 LOAD_S: Final = 600
 """How long the load goes on at the most: it is ended when the kills are done."""

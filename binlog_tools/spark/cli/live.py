@@ -12,7 +12,7 @@ import click
 from binlog_tools.console.output import Output
 from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.live.querying import BATCH_BYTES, Clock, Wish, follow
+from binlog_tools.spark.live.querying import BATCH_BYTES, Wish, run
 from binlog_tools.spark.live.running import LiveTables
 from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
@@ -21,7 +21,6 @@ from binlog_tools.spark.tables.targets import read_targets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 LIVE_METRICS: Final = {
     "beanstalk_live_open_jobs": ("gauge", "Jobs that are not gone, whose records are kept."),
@@ -68,7 +67,10 @@ def live(
                              "batches would be taken on the other machine; give --master local[2], "
                              "or use spark-submit")  # fmt: skip
         with LiveTables(wish.output, wanted) as tables, _served(spark, tables, metrics):
-            _run(follow(spark, wish, tables), wish, tables)
+            began = time.monotonic()
+            run(spark, wish, tables)
+            for name, rows in tables.told.items():
+                Output().line(f"{name}: {rows} rows, {time.monotonic() - began:.1f} s")
 
 
 @contextmanager
@@ -84,19 +86,6 @@ def _served(spark: "SparkSession", tables: LiveTables, port: int | None) -> Iter
         yield
     finally:
         server.close()
-
-
-def _run(query: "StreamingQuery", wish: Wish, tables: LiveTables) -> None:
-    began = time.monotonic()
-    clock = Clock(wish, tables, query)
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-    finally:
-        clock.stop()
-    for name, rows in tables.told.items():
-        Output().line(f"{name}: {rows} rows, {time.monotonic() - began:.1f} s")
 
 
 def _samples(queries: Queries, tables: LiveTables) -> Iterator[Sample]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark.errors import StreamingQueryException
+
 from binlog_tools.spark.following.lag import NONE as NOT_BEHIND
 from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
@@ -27,6 +29,14 @@ EVERY_S: Final = 0.5
 
 BATCH_BYTES: Final = "32M"
 """What a batch reads at most: some 250,000 records, which come to the driver at once."""
+
+
+STARTS: Final = 6
+"""How often in all a query is started whose Python process is late.  Spark gives the one that plans
+batches 10 s to begin, and has no setting for that; on a busy machine it takes longer."""
+
+LATE: Final = "Python worker failed to connect back"
+"""What Spark says then, and of one that ends before."""
 
 
 class Wish(NamedTuple):
@@ -70,6 +80,28 @@ def follow(spark: "SparkSession", wish: Wish, tables: LiveTables) -> "StreamingQ
     if wish.is_once:
         return writing.trigger(availableNow=True).start()
     return writing.trigger(processingTime=f"{int(EVERY_S * 1000)} milliseconds").start()
+
+
+def run(spark: "SparkSession", wish: Wish, tables: LiveTables) -> None:
+    """
+    Keep the tables until the query ends, or is interrupted.
+
+    :raise StreamingQueryException: it has failed.
+    """
+    for left in range(STARTS)[::-1]:
+        query = follow(spark, wish, tables)
+        clock = Clock(wish, tables, query)
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()
+        except StreamingQueryException as problem:
+            if not left or LATE not in str(problem):
+                raise
+            continue
+        finally:
+            clock.stop()
+        return
 
 
 class Clock:

@@ -16,7 +16,7 @@ from tests.spark.conftest import need_java
 @pytest.mark.timeout(2400)
 def test_each_row_is_in_its_table_once_however_often_the_driver_is_killed(tmp_path: Path) -> None:
     need_java()
-    outcome = killed(tmp_path / "new", kills=1, rate=100, most_s=2)
+    outcome = killed(tmp_path / "new", kills=1, rate=40, most_s=2)
     assert outcome.is_exact, outcome
 
 
