@@ -32,14 +32,14 @@ FIVE_SECONDS: Targets = [("thumbs", Target(run_ns=NS)), ("*", Target(wait_ns=5 *
 """In every tube but one."""
 
 
-class Punctual(queue_model.Model):
+class Late(queue_model.Model):
     """
-    A server that is never late: what is due happens before anything else.
+    A server that seldom looks at what is due.
     """
 
-    def pass_time(self) -> None:
-        super().pass_time()
-        self.tick()
+    def tick(self) -> None:
+        if self.chance.random() < 0.3:
+            super().tick()
 
 
 def history(seed: int) -> list[Row]:
@@ -47,22 +47,28 @@ def history(seed: int) -> list[Row]:
     What one server's log has, from its beginning or from the middle.
     """
     chance = random.Random(seed)
-    rows = Punctual(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
+    model = Late if seed % 2 else queue_model.Model
+    rows = model(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
     return rows[chance.randrange(len(rows)) :] if rows and chance.random() < 0.3 else rows
 
 
 def live(events: pa.Table, seed: int, state: LiveState | None = None) -> dict[str, list[Row]]:
     """
-    The rows of all steps, the log cut anywhere.
+    The rows of all steps, the log cut anywhere, and the clock read between them.
     """
     chance = random.Random(seed)
     state = state or LiveState(FIVE_SECONDS)
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
+    logged_ns = events["logged_ns"].to_pylist()
     at = 0
     while at < events.num_rows:
         size = chance.choice([1, 1, 2, 7, 60])
         add(told, state.step(events.slice(at, size)))
         at += size
+        if at < events.num_rows and chance.random() < 0.3:
+            # As late as it may be: the next record is durable that long after it was built.
+            before, then = (logged_ns[row] for row in (at - 1, at))
+            add(told, state.step(events[:0], chance.randint(before, then + SLACK_NS - 1)))
         if chance.random() < 0.2:
             # Another process goes on.
             kept = state.kept()
