@@ -13,6 +13,7 @@ from pyspark.sql.functions import udf
 
 from beanstalk_twisted.binlog.fingerprint import MAX_JSON_BYTES, fingerprint
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.tables.querying import in_steps, need, with_tags
 
 FAILURES: Final = 3
@@ -42,15 +43,16 @@ WHERE timeouts + releases + buries + disconnects >= :failures
 """
 
 _BODIES: Final = """
-SELECT b.server, b.job, substring(max_by(b.body, b.lsn), 1, :bytes) AS body
-FROM {failing} AS f JOIN {events} AS b ON f.server = b.server AND f.job = b.job
-WHERE b.body IS NOT NULL GROUP BY b.server, b.job
+SELECT server, job, substring(body, 1, :bytes) AS body, octet_length(body) AS size FROM (
+  SELECT b.server, b.job, max_by(b.body, b.lsn) AS body
+  FROM {failing} AS f JOIN {events} AS b ON f.server = b.server AND f.job = b.job
+  WHERE b.body IS NOT NULL GROUP BY b.server, b.job)
 """
 
 _JOBS: Final = """
 SELECT f.server, f.tube, f.job, fingerprint, state, failures, timeouts, releases, buries,
   disconnects, timestamp_micros(last_ns DIV 1000) AS last,
-  coalesce(state = 'buried' AND dead_from IS NOT NULL, false) AS is_dead
+  coalesce(state = 'buried' AND dead_from IS NOT NULL, false) AS is_dead, sample
 FROM {failing} AS f LEFT JOIN {marked} AS m ON f.server = m.server AND f.job = m.job
 """
 
@@ -58,12 +60,13 @@ _KINDS: Final = """
 SELECT tube, fingerprint, count(*) AS jobs, sum(failures) AS failures, sum(timeouts) AS timeouts,
   sum(releases) AS releases, sum(buries) AS buries, sum(disconnects) AS disconnects,
   count_if(state <> 'gone') AS alive, count_if(is_dead) AS dead, max(failures) AS most_failures,
-  max_by(struct(server, job), struct(failures, server, job)) AS example, max(last) AS last
+  max_by(struct(server, job, sample), struct(failures, server, job)) AS example, max(last) AS last
 FROM {jobs} GROUP BY tube, fingerprint
 """
 _POISON: Final = """
 SELECT tube, fingerprint, jobs, failures, timeouts, releases, buries, disconnects, alive,
-  dead, most_failures, example.server AS example_server, example.job AS example_job, last
+  dead, most_failures, example.server AS example_server, example.job AS example_job, last,
+  example.sample AS sample
 FROM {kinds}
 """
 
@@ -81,26 +84,30 @@ def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     spark = need(events, COLUMNS).sparkSession
     counted = spark.sql(_COUNTED, events=with_tags(events))
     failing = spark.sql(_FAILING, {"failures": failures}, counted=counted)
-    marked = _fingerprints(events, failing)
+    marked = _marked(events, failing)
     return spark.sql(_JOBS, failing=failing, marked=marked)
 
 
 def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     """
-    One row a tube and fingerprint: how many jobs of the kind fail, how often; see `poison_jobs`.
+    One row a tube and fingerprint: how many jobs of the kind fail, how often, and the beginning of
+    the body of one; see `poison_jobs`.
     """
     return in_steps((("kinds", _KINDS), ("poison", _POISON)), jobs=poison_jobs(events, failures))
 
 
-def _fingerprints(events: DataFrame, failing: DataFrame) -> DataFrame:
+def _marked(events: DataFrame, failing: DataFrame) -> DataFrame:
     """
-    Of the failing jobs only, since hashing bodies is what costs.
+    Fingerprints and samples, of the failing jobs only, since hashing bodies is what costs.
     """
     spark = events.sparkSession
     if "body" not in events.columns:
-        return spark.sql("SELECT server, job, CAST(NULL AS STRING) AS fingerprint FROM {failing} "
-                         "WHERE false", failing=failing)  # fmt: skip
+        return failing.where("false").selectExpr(
+            "server", "job", "CAST(NULL AS string) AS fingerprint", "CAST(NULL AS string) AS sample"
+        )
     bodies = need(events, ("body",)).select("server", "job", "body", "lsn")
     begun = spark.sql(_BODIES, {"bytes": MAX_JSON_BYTES + 1}, failing=failing, events=bodies)
     mark = udf(lambda body: fingerprint(bytes(body)), "string")
-    return begun.select("server", "job", mark("body").alias("fingerprint"))
+    show = udf(lambda body, size: readable(bytes(body), size), "string")
+    return begun.select("server", "job", mark("body").alias("fingerprint"),
+                        show("body", "size").alias("sample"))  # fmt: skip
