@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED, Column, commented, ddl
@@ -225,20 +226,45 @@ def holds_events(path: str) -> bool:
     return place.is_local and next(Path(place.path).rglob("*.parquet"), None) is not None
 
 
-def read_events(spark: SparkSession, *paths: str) -> DataFrame:
+def read_events(
+    spark: SparkSession, *paths: str, above: Mapping[str, int] | None = None
+) -> DataFrame:  # fmt: skip
     """
     Events tables with the types they have, as `write_events` or anybody else has stored them.
 
     :param paths: of Delta tables, or of Parquet files or directories.
+    :param above: of servers, the last LSN that is not wanted; files of a Delta table that have no
+        others are not opened.
     :return: with the column ``date``, if the tables are in folders by day.
     """
     deltas = [path for path in paths if form_of(Location.of(path)) == "delta"]
     others = [path for path in paths if path not in deltas]
-    frames = [read_frame(spark, open_stored(path)) for path in deltas]
+    frames = []
+    for table in map(open_stored, deltas):
+        files = [file for file in table.files() if _is_above(file, above or {})]
+        frames.append(read_frame(spark, table, files=files))
     if others:
         frames.append(_of_files(spark, others))
     read = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    return read.select(*(name for name in (*BY_NAME, DATE.name) if name in read.columns))
+    names = [name for name in (*BY_NAME, DATE.name) if name in read.columns]
+    return events_above(read.select(*names), above or {})
+
+
+def events_above(events: DataFrame, above: Mapping[str, int]) -> DataFrame:
+    """
+    The events behind these LSNs of their servers, and all of other servers.
+    """
+    for server, lsn in above.items():
+        events = events.where((F.col("server") != server) | (F.col("lsn") > lsn))
+    return events
+
+
+def _is_above(file: File, above: Mapping[str, int]) -> bool:
+    """
+    Whether a file may have events behind these LSNs.
+    """
+    last, span = above.get(str(dict(file.partition).get("server"))), file.spans("lsn")
+    return last is None or span is None or bool(span[1] > last)
 
 
 def _of_files(spark: SparkSession, paths: list[str]) -> DataFrame:

@@ -78,7 +78,7 @@ def command(
     if made.absent:
         aside(
             f"report: {tables} lacks {', '.join(made.absent)}: that is left out. To make all: "
-            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite"
+            f"python -m binlog_tools.spark tables LOG -o {tables}"
         )
     Output().line(f"report: written to {', '.join(map(str, outputs))}")
 

@@ -30,7 +30,7 @@ def poison(inputs: tuple[str, ...], output: str, jobs: bool, **options: Any) -> 
     """
     Jobs that fail again and again, by the fingerprint of their bodies.
     """
-    make(("poison_jobs" if jobs else "poison",), (output,), inputs, **options)
+    make("poison_jobs" if jobs else "poison", output, inputs, **options)
 
 
 @click.command()
@@ -48,4 +48,4 @@ def snapshot(
         at_ns = None if moment is None else parsed_time(moment)
     if at_ns is not None and at_ns > time.time_ns():
         aside(FUTURE)
-    make(("snapshot",), (output,), inputs, **options, at_ns=at_ns, lsn=lsn)
+    make("snapshot", output, inputs, **options, at_ns=at_ns, lsn=lsn)

@@ -15,7 +15,8 @@ from binlog_tools.spark.cli.running import UI
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
-from binlog_tools.spark.tables.pipelines import FORMATS, MODES
+from binlog_tools.spark.storing.stored import FORMS
+from binlog_tools.spark.tables.pipelines import MODES
 
 INPUTS: Final = ("auto", "events", "logs")
 
@@ -63,11 +64,15 @@ common = all_of(
     or_plan,
 )  # fmt: skip
 
-written = all_of(
+kept = all_of(
     click.option("--from", "source", type=click.Choice(INPUTS), default="auto",
-                 show_default=True, help="What INPUT is; `auto` looks for Parquet files."),
-    click.option("--format", "form", type=click.Choice(FORMATS), default="parquet",
-                 show_default=True, help="Of the output."),
+                 show_default=True, help="What INPUT is; `auto` looks for tables."),
+    click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto",
+                 show_default=True, help="Of new tables; auto: delta. Parquet is written whole."),
+)  # fmt: skip
+
+written = all_of(
+    kept,
     click.option("--mode", type=click.Choice(MODES), default="error", show_default=True,
                  help="If there is an output already."),
 )  # fmt: skip

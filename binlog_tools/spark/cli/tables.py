@@ -7,24 +7,23 @@ from typing import Any, Final
 
 import click
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from binlog_tools.console.output import Output
 from binlog_tools.spark.cli.making import load, make
-from binlog_tools.spark.cli.options import INPUTS, common, written
+from binlog_tools.spark.cli.options import common, kept, written
 from binlog_tools.spark.cli.running import started
-from binlog_tools.spark.definitions.wholeness import unfinished
 from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.session import explained
-from binlog_tools.spark.storing.stored import FORMS
-from binlog_tools.spark.tables.growing import store_poison, update
-from binlog_tools.spark.tables.layouts import POISON
+from binlog_tools.spark.storing.locations import place_of, unfinished
+from binlog_tools.spark.tables.growing import update
+from binlog_tools.spark.tables.pipelines import opened, write
+from binlog_tools.spark.tables.poison import poison
 from binlog_tools.spark.tables.targets import read_targets
 
 
 def _single(name: str, text: str) -> click.Command:
     def run(inputs: tuple[str, ...], output: str, **options: Any) -> None:
-        make((name,), (output,), inputs, **options)
+        make(name, output, inputs, **options)
 
     return click.command(name, help=text)(common(written(run)))
 
@@ -39,10 +38,7 @@ SINGLE: Final = (
 
 @click.command()
 @common
-@click.option("--from", "source", type=click.Choice(INPUTS), default="auto", show_default=True,
-              help="What INPUT is; `auto` looks for tables.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto",
-              show_default=True, help="Of new tables; auto: delta. Parquet is whole.")  # fmt: skip
+@kept
 @click.option("--targets", metavar="FILE", help="Targets of tubes, TOML, for the table sla.")
 def tables(
     inputs: tuple[str, ...], output: str, source: str, form: str, damage: str, servers: str,
@@ -58,7 +54,7 @@ def tables(
         spark = started("tables", master)
 
         def newer(known: Progress) -> DataFrame:
-            return _behind(load(spark, inputs, source, False, damage, servers), known)
+            return load(spark, inputs, source, False, damage, servers, known)
 
         with unfinished(output):
             before = time.monotonic()
@@ -68,16 +64,13 @@ def tables(
                 done += 1
             if done:
                 events = load(spark, inputs, source, True, damage, servers)
-                rows = store_poison(events, f"{output}/{POISON.name}", form)
-                _tell(POISON.name, rows, output, before)
+                stored = opened(_POISON, place_of(output, _POISON), form, "overwrite")
+                _tell(_POISON, write(_POISON, poison(events), stored), output, before)
     if not done:
         Output().line(f"{output}: nothing new")
 
 
-def _behind(events: DataFrame, known: Progress) -> DataFrame:
-    for server, lsn in known.items():
-        events = events.where((F.col("server") != server) | (F.col("lsn") > lsn))
-    return events
+_POISON: Final = "poison"
 
 
 def _tell(name: str, rows: int, output: str, before: float) -> float:
@@ -85,5 +78,6 @@ def _tell(name: str, rows: int, output: str, before: float) -> float:
     :return: now.
     """
     now = time.monotonic()
-    Output().line(f"{name}: {rows} rows written to {output}/{name} in {now - before:.1f} s")
+    place = place_of(output, name)
+    Output().line(f"{name}: {rows} rows written to {place} in {now - before:.1f} s")
     return now

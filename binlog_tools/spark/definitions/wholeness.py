@@ -6,8 +6,6 @@ Spark writes ``_SUCCESS`` when all of a table is in its place; until then what i
 some of them are missing, or of an earlier run.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -36,18 +34,3 @@ def local(path: str) -> Path | None:
     if found and scheme != "file":
         return None
     return Path(rest if found else path.removeprefix("file:"))
-
-
-@contextmanager
-def unfinished(output: str) -> Iterator[None]:
-    """
-    The tables there are not all made until the block has ended without an error.
-    """
-    folder = local(output)
-    if folder is None:
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / UNFINISHED).touch()
-    yield
-    (folder / UNFINISHED).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ Stays that begin and end within a minute change no depth.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from binlog_tools.spark.histories.images import (
     column,
 )
 from binlog_tools.spark.histories.stays import DUE, NOTHING, Stays, since_known
-from binlog_tools.spark.histories.windows import NONE, Ints
+from binlog_tools.spark.histories.windows import NONE, Ints, changes
 
 MINUTE_NS: Final = 60_000_000_000
 MINUTES_A_DAY: Final = 1440
@@ -49,27 +49,63 @@ SCHEMA: Final = pa.schema([
 ])  # fmt: skip
 """``minute`` counts from the epoch."""
 
-_KEY: Final = ("server", "tube", "minute", "kind", "slot")
+
+class _Facts(NamedTuple):
+    """
+    Columns of the same length.
+
+    :ivar place: a number for the server and tube.
+    :ivar kind: its place in `KINDS`.
+    """
+
+    place: Ints
+    kind: Ints
+    minute: Ints
+    slot: Ints
+    value: Ints
+
+    def added(self) -> "_Facts":
+        """
+        One for each key: the least value of `oldest`, the sum of all others unless it is nought.
+        """
+        if not len(self.place):
+            return self
+        first = self.minute.min()
+        span = self.minute.max() - first + 1
+        together = (self.place * len(KINDS) + self.kind) * span + self.minute - first
+        order = np.lexsort((self.slot, together))
+        heads = np.flatnonzero(changes(together[order], self.slot[order]))
+        value, rows = self.value[order], order[heads]
+        least, sums = np.minimum.reduceat(value, heads), np.add.reduceat(value, heads)
+        found = np.where(self.kind[rows] == OLDEST, least, sums)
+        rows, found = rows[found != 0], found[found != 0]
+        return _Facts(
+            self.place[rows], self.kind[rows], self.minute[rows], self.slot[rows], found
+        )  # fmt: skip
+
+    def named(self, servers: Any, tubes: Any) -> pa.Table:
+        """
+        :param servers: names; a place is the number of one times that of all tubes, and a tube's.
+        :return: with `SCHEMA`.
+        """
+        server, tube = np.divmod(self.place, max(1, len(tubes)))
+        return pa.table({
+            "server": servers.take(pa.array(server)), "tube": tubes.take(pa.array(tube)),
+            "minute": self.minute, "kind": pa.array(KINDS).take(pa.array(self.kind)),
+            "slot": self.slot, "value": self.value,
+        }, SCHEMA)  # fmt: skip
 
 
 def entries_of(stays: Stays) -> pa.Table:
     """
     :return: with `SCHEMA`, each key once; of the waits of a tube that last, the earliest only.
     """
-    server, servers = _coded(stays, "server")
-    tube, tubes = _coded(stays, "tube")
-    place = server * len(tubes) + tube
+    events = stays.images.events
+    server, servers = _coded(column(events, "server"))
+    tube, tubes = _coded(column(events, "tube"))
+    place = (server * len(tubes) + tube)[stays.row]
     rows = [np.concatenate(part) for part in zip(*_facts(stays, place), strict=True)]
-    names = ("place", "kind", "minute", "slot", "value")
-    made = _added(pa.table(dict(zip(names, rows, strict=True))), names[:-1], OLDEST)
-    places = made["place"].to_numpy()
-    width = max(1, len(tubes))
-    return pa.table({
-        "server": servers.take(pa.array(places // width)),
-        "tube": tubes.take(pa.array(places % width)), "minute": made["minute"],
-        "kind": pa.array(KINDS).take(made["kind"].combine_chunks()), "slot": made["slot"],
-        "value": made["value"],
-    }, SCHEMA)  # fmt: skip
+    return _Facts(*rows).added().named(servers, tubes)
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
@@ -77,26 +113,17 @@ def merged(tables: list[pa.Table]) -> pa.Table:
     The entries of several parts of the jobs, added up.
     """
     together = pa.concat_tables([SCHEMA.empty_table(), *tables])
-    return _added(together, _KEY, "oldest").select(SCHEMA.names)
+    server, servers = _coded(together["server"].combine_chunks())
+    tube, tubes = _coded(together["tube"].combine_chunks())
+    kind = pc.index_in(together["kind"], pa.array(KINDS))
+    rest = (together[name].to_numpy() for name in ("minute", "slot", "value"))
+    facts = _Facts(server * len(tubes) + tube, kind.to_numpy().astype(np.int64), *rest)
+    return facts.added().named(servers, tubes)
 
 
-def _added(table: pa.Table, key: tuple[str, ...], oldest: Any) -> pa.Table:
-    """
-    A row for each key: the least value of `oldest`, the sum of all others unless it is nought.
-    """
-    is_oldest = pc.equal(table["kind"], oldest)
-    parts = []
-    for chosen, how in ((pc.invert(is_oldest), "sum"), (is_oldest, "min")):
-        found = table.filter(chosen).group_by(list(key), use_threads=False)
-        parts.append(found.aggregate([("value", how)]).rename_columns([*key, "value"]))
-    made = pa.concat_tables(parts)
-    return made.filter(pc.not_equal(made["value"], 0))
-
-
-def _coded(stays: Stays, name: str) -> tuple[Ints, Any]:
-    coded = column(stays.images.events, name).dictionary_encode()
-    codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes[stays.row], coded.dictionary
+def _coded(names: Any) -> tuple[Ints, Any]:
+    coded = names.dictionary_encode()
+    return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary
 
 
 def _facts(stays: Stays, place: Ints) -> list[list[Any]]:
@@ -195,4 +222,5 @@ def by_day(entries: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
     pieces = old.take(pa.array(rows))
     pieces = pieces.set_column(2, SCHEMA.field(2), pa.array(begun))
     pieces = pieces.set_column(4, SCHEMA.field(4), pa.array(ended))
-    return merged([others, pieces])
+    # No other entry has the key of a piece.
+    return pa.concat_tables([others, merged([pieces])])

@@ -98,6 +98,13 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     )  # fmt: skip
 
 
+def chosen(rows: pa.Table, flags: Flags) -> pa.Table:
+    """
+    The rows with a flag; the table itself if all have one, which then is not copied.
+    """
+    return rows if flags.all() else rows.filter(pa.array(flags))
+
+
 def column(table: pa.Table, name: str) -> Any:
     """
     One array; nulls if it is a tag that the table lacks.

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.attempts import attempts_of
 from binlog_tools.spark.histories.entries import MINUTE_NS, MINUTES_A_DAY, by_day, entries_of
-from binlog_tools.spark.histories.images import EVENTS, column, numbers
+from binlog_tools.spark.histories.images import EVENTS, chosen, column, numbers
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.starts import Starts
 from binlog_tools.spark.histories.stays import stays_of
@@ -57,11 +57,12 @@ def split(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     :param events: of whole jobs.
     :return: those of jobs that are gone, and those of the others.
     """
-    events = events.filter(pc.is_in(events["event"], value_set=pa.array(EVENTS))).combine_chunks()
+    is_known = pc.is_in(events["event"], value_set=pa.array(EVENTS))
+    events = chosen(events, is_known.to_numpy()).combine_chunks()
     jobs = Groups(_is_first(events))
     state = column(events, "state").take(pa.array(jobs.lasts))
     is_gone = pc.equal(state, "gone").fill_null(False).to_numpy(zero_copy_only=False)[jobs.number]
-    return events.filter(pa.array(is_gone)), events.filter(pa.array(~is_gone))
+    return chosen(events, is_gone), chosen(events, ~is_gone)
 
 
 def newer(events: pa.Table, progress: Progress) -> pa.Table:
@@ -75,7 +76,7 @@ def newer(events: pa.Table, progress: Progress) -> pa.Table:
     known = np.array([progress.get(name, -1) for name in servers.dictionary.to_pylist()])
     last = numbers(events, "lsn")[jobs.lasts]
     there = known[servers.indices.to_numpy(zero_copy_only=False)[jobs.lasts]]
-    return events.filter(pa.array((last > there)[jobs.number]))
+    return chosen(events, (last > there)[jobs.number])
 
 
 def tables_of(events: pa.Table, starts: Starts) -> dict[str, pa.Table]:

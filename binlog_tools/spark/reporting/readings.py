@@ -12,17 +12,17 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.reporting.samples import readable
+from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.reporting.seconds import refine
 from binlog_tools.spark.reporting.series import ALWAYS, ENDS, Flow, Period, flow
 from binlog_tools.spark.reporting.tables import (
     Rows,
     open_table,
-    place_of,
     refuse_unfinished,
     seconds_of,
 )
 from binlog_tools.spark.reporting.targets import Targets, targets_of
+from binlog_tools.spark.storing.locations import place_of
 
 ROWS: Final = 20
 """Rows of the lists of what is worst: what somebody reads."""
@@ -172,9 +172,6 @@ def _read_poison(readings: Readings, rows: Rows) -> None:
         *(name for name in ("dead", "sample") if name in rows.names),
     ]  # fmt: skip
     readings.kinds = _most(rows.batches(columns), "failures", ("tube", "fingerprint"))
-    for kind in readings.kinds:
-        given = kind.get("sample")
-        kind["sample"] = readable(given) if isinstance(given, bytes) else given
 
 
 def _read_workers(readings: Readings, rows: Rows) -> None:

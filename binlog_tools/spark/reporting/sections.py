@@ -222,7 +222,7 @@ def _kinds(now: Readings) -> Table:
     names = ("jobs", "failures", *ENDS, "alive", "dead")
     has_samples = any(kind.get("sample") for kind in now.kinds)
     told = "" if has_samples else (
-        " Without a sample: give --events EVENTS, an events table made with --body."
+        " Without a sample: make the tables of an events table with --body, or of logs."
     )  # fmt: skip
     return Table(
         "kinds", "Kinds of jobs that fail again and again",

@@ -5,20 +5,17 @@ Nothing else of the report opens a file.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import SUCCESS, TEMPORARY, UNFINISHED
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import form_of, open_stored
 from binlog_tools.spark.storing.stored import dataset
-
-AGAIN: Final = "make it again with --mode overwrite"
 
 
 class Rows:
@@ -54,14 +51,6 @@ class Rows:
                 yield batch
 
 
-def place_of(tables: str, name: str) -> str:
-    """
-    Where a table is among others: below them, with the options of their URL.
-    """
-    place, mark, options = tables.partition("?") if is_url(tables) else (tables, "", "")
-    return f"{place.rstrip('/')}/{name}{mark}{options}"
-
-
 def refuse_unfinished(tables: str) -> None:
     """
     :raise TableError: the run that makes these tables has not come to its end.
@@ -71,7 +60,7 @@ def refuse_unfinished(tables: str) -> None:
         raise TableError(
             "TABLE_NOT_FOUND",
             f"{place}: the run that made these tables has not come to its end; make them again: "
-            f"python -m binlog_tools.spark tables LOG -o {place} --mode overwrite",
+            f"python -m binlog_tools.spark tables LOG -o {place}",
         )
 
 
@@ -90,7 +79,7 @@ def open_table(place: str) -> Rows | None:
         raise TableError(
             "TABLE_NOT_FOUND",
             f"{shown}: it is not whole (no {SUCCESS}, or {TEMPORARY} in it): whoever writes it has "
-            f"not finished, or was killed; wait, or {AGAIN}",
+            f"not finished, or was killed; wait, or make it again",
         )
     try:
         stored = open_stored(place)

@@ -84,6 +84,11 @@ class DeltaStored(Stored):
         elif (name := self._table.metadata().name) != layout.name:
             raise TableError("TABLE_EXISTS", f"{self.location}: it is a table {name or 'of others'}"
                              f", not {layout.name}; name a new directory")  # fmt: skip
+        elif self.partition_by() != layout.partition_by:
+            there, ours = (", ".join(each) or "nothing"
+                           for each in (self.partition_by(), layout.partition_by))  # fmt: skip
+            raise TableError("TABLE_EXISTS", f"{self.location}: its folders are by {there}, not by "
+                             f"{ours}; name a new directory")  # fmt: skip
 
     @property
     def version(self) -> int | None:  # type: ignore[override]

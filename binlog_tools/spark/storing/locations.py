@@ -15,6 +15,7 @@ import pyarrow.fs as pa_fs
 from beanstalk_twisted.object_storage.arrow import open_files
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url, shown
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import UNFINISHED
 
 BUFFER_BYTES: Final = 5 << 20
 """Bytes that are collected before object storage is asked to take them: the least of an S3 part."""
@@ -221,3 +222,28 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = pa.table(table).to_pylist()
     return rows
+
+
+def place_of(tables: str, name: str) -> str:
+    """
+    Where a table is among others: below them, with the options of their URL.
+    """
+    place, mark, options = tables.partition("?") if is_url(tables) else (tables, "", "")
+    return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+
+@contextlib.contextmanager
+def unfinished(tables: str) -> Iterator[None]:
+    """
+    The tables below a place are not all made until the block has ended without an error.
+
+    :raise TableError: nothing can be written there.
+    """
+    location = Location.of(tables)
+    with location.writing():
+        files = location.files()
+        files.create(UNFINISHED).close()
+    yield
+    # Another run may have come to its end before.
+    with location.writing(), contextlib.suppress(FileNotFoundError):
+        files.remove(UNFINISHED)

@@ -51,6 +51,8 @@ class ParquetStored(Stored):
     def schema(self) -> pa.Schema:
         if self._layout is not None:
             return self._layout.schema
+        if not self._names:
+            return pa.schema([])
         system = self.location.files()
         inner: pa.Schema = pq.read_schema(system.path(self._names[0]), filesystem=system.system)
         for name in self.partition_by():

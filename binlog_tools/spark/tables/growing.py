@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from binlog_tools.spark.frames import read_frame
 from binlog_tools.spark.histories import entries as added_up
 from binlog_tools.spark.histories.entries import MINUTES_A_DAY
-from binlog_tools.spark.histories.images import numbers
+from binlog_tools.spark.histories.images import chosen, numbers
 from binlog_tools.spark.histories.increments import (
     NAMES,
     Made,
@@ -37,12 +37,11 @@ from binlog_tools.spark.histories.starts import Starts, merged
 from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
 from binlog_tools.spark.histories.workers import workers_of
 from binlog_tools.spark.storing.files import FILE_DDL, File, Layout, as_batch, files_of, write_files
-from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.locations import Location, place_of
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
 from binlog_tools.spark.tables.by_job import TAKEN, blocks_of, for_jobs, told_by
-from binlog_tools.spark.tables.layouts import LAYOUTS, POISON
-from binlog_tools.spark.tables.poison import poison
+from binlog_tools.spark.tables.layouts import LAYOUTS
 from binlog_tools.spark.tasks import in_tasks
 
 EPOCH: Final = date(1970, 1, 1)
@@ -75,23 +74,9 @@ def update(
     :param form: as `open_stored` takes it; Parquet is written whole.
     :raise TableError: see `open_stored`; a column of the events is missing.
     """
-    stored = {name: open_stored(f"{output}/{name}", layout, form)
+    stored = {name: open_stored(place_of(output, name), layout, form)
               for name, layout in LAYOUTS.items()}  # fmt: skip
     yield from _Run(spark, stored, newer, targets).steps()
-
-
-def store_poison(events: DataFrame, place: str, form: str = "delta") -> int:
-    """
-    Write the table `poison` whole, from this process: its rows are few.
-
-    :return: how many rows it has.
-    """
-    rows = poison(events).toArrow().cast(POISON.schema)
-    stored = open_stored(place, POISON, form)
-    with stored.location.writing():
-        files = tuple(write_files(stored.location.files(), rows.to_batches(), POISON))
-    stored.commit(Change(files, ({},)))
-    return int(rows.num_rows)
 
 
 class _Run:
@@ -303,7 +288,7 @@ class _Writer:
         servers = events["server"].combine_chunks().dictionary_encode()
         last = np.array([self._until.get(name, -1) for name in servers.dictionary.to_pylist()])
         place = servers.indices.to_numpy(zero_copy_only=False)
-        return events.filter(pa.array(numbers(events, "lsn") <= last[place]))
+        return chosen(events, numbers(events, "lsn") <= last[place])
 
     def _written(self, held: Mapping[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
         for name, tables in held.items():

@@ -38,6 +38,9 @@ COMMENTS: Final = {
     "wait_histogram": "length of waits in ns, three digits, to how many",
     "run_histogram": "length of runs in ns, three digits, to how many",
     "busy_ns": "time with at least one job, ns", "lost": "runs of which the end is not in the log",
+    "fingerprint": "of the body; null without bodies",
+    "sample": "beginning of the body of the example, readable", "as_of": "the moment that is shown",
+    "is_inferred": "the state followed from time or a restart, not from a record",
     "settled": "never changes again: the job is gone", "date": "day of the rows, UTC",
 }  # fmt: skip
 
@@ -70,11 +73,29 @@ LAYOUTS: Final = {
 }  # fmt: skip
 """In the order in which they are committed: the last three are what the next run goes on from."""
 
-POISON: Final = _layout(
-    "poison",
-    schema_of("""
+POISON: Final = _layout("poison", schema_of("""
   tube fingerprint string; jobs failures timeouts releases buries disconnects alive dead
-    most_failures bigint; example_server string; example_job bigint; last timestamp"""),
-    (),
-)
-"""What `poison.poison` makes; it is written whole each time."""
+    most_failures bigint; example_server string; example_job bigint; last timestamp;
+  sample string"""), ())  # fmt: skip
+
+POISON_JOBS: Final = _layout("poison_jobs", schema_of("""
+  server tube string; job bigint; fingerprint state string;
+  failures timeouts releases buries disconnects bigint; last timestamp; is_dead boolean;
+  sample string"""), ("server",))  # fmt: skip
+
+SNAPSHOT: Final = _layout("snapshot", schema_of("""
+  server string; job bigint; tube state string; is_inferred boolean;
+  priority delay_s ttr_s bigint; deadline timestamp; deadline_ns connection bigint;
+  incarnation int; put timestamp; age_ns bytes reserves timeouts releases buries kicks bigint;
+  last_event string; lsn bigint;
+  unique_key concurrency_key job_group after dead_from dead_reason string; dead_at timestamp;
+  origin string; as_of timestamp"""), ("server",))  # fmt: skip
+
+SINGLE: Final = {
+    layout.name: layout for layout in (
+        _layout("lifetimes", LIFETIMES, _BY_DAY, _DATE),
+        _layout("attempts", ATTEMPTS, _BY_DAY, _DATE),
+        LAYOUTS["tube_minutes"], LAYOUTS["workers"], POISON, POISON_JOBS, SNAPSHOT,
+    )
+}  # fmt: skip
+"""Of tables that are written whole, by commands of their own."""

@@ -1,42 +1,37 @@
 """
-The pipelines by name, and how their tables are written.
+The pipelines by name, and how a table is written that is made anew of all events.
 """
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.wholeness import local
+from binlog_tools.spark.frames import write_frame
+from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.stored import Change, Stored
 from binlog_tools.spark.tables.histories import attempts, lifetimes, tube_minutes, workers
+from binlog_tools.spark.tables.layouts import SINGLE
 from binlog_tools.spark.tables.poison import poison, poison_jobs
 from binlog_tools.spark.tables.snapshot import snapshot
 
-FORMATS: Final = ("parquet", "delta")
 MODES: Final = ("error", "overwrite", "append")
-
-_UNWRITABLE: Final = re.compile(
-    r"(Mkdirs failed to create|Parent path is not a directory|No space left on device"
-    r"|Read-only file system)"
-)
+"""What becomes of a table that is there already."""
 
 
 class Pipeline(NamedTuple):
     """
-    A table that is made of events.
+    A table that is made of events; `SINGLE` says how it is stored.
 
     :ivar make: from the events table.
     :ivar dated_by: the column whose day is the partition ``date``; empty: no such partition.
-    :ivar by_server: whether there is a partition ``server``.
     :ivar needs_body: whether bodies are worth reading for it.
     """
 
     make: Callable[..., DataFrame]
-    dated_by: str
-    by_server: bool = True
+    dated_by: str = ""
     needs_body: bool = False
 
 
@@ -44,68 +39,44 @@ PIPELINES: Final = {
     "lifetimes": Pipeline(lifetimes, "first"),
     "attempts": Pipeline(attempts, "first"),
     "tube_minutes": Pipeline(tube_minutes, "minute"),
-    "workers": Pipeline(workers, "first"),
-    "poison": Pipeline(poison, "", by_server=False, needs_body=True),
-    "poison_jobs": Pipeline(poison_jobs, "", needs_body=True),
-    "snapshot": Pipeline(snapshot, ""),
+    "workers": Pipeline(workers),
+    "poison": Pipeline(poison, needs_body=True),
+    "poison_jobs": Pipeline(poison_jobs, needs_body=True),
+    "snapshot": Pipeline(snapshot),
 }
 
 
-def write(name: str, table: DataFrame, out: str, form: str = "parquet", mode: str = "error") -> int:
+def opened(name: str, place: str, form: str = "auto", mode: str = "error") -> Stored:
     """
-    A table as files, by server and day; see `wholeness`.
+    :param form: as `open_stored` takes it.
+    :raise TableError: see `open_stored`; or there is a table already, and the mode is against it.
+    """
+    stored = open_stored(place, SINGLE[name], form)
+    is_there = stored.version is not None or bool(stored.files())
+    if mode == "error" and is_there:
+        what = "there is a table already; give --mode overwrite or append"
+        raise TableError("TABLE_EXISTS", f"{stored.location}: {what}")
+    if mode == "append" and is_there and stored.form == "parquet":
+        what = "Parquet files are written once; give --mode overwrite, or name a new directory"
+        raise TableError("TABLE_FORMAT", f"{stored.location}: {what}")
+    return stored
 
+
+def write(name: str, table: DataFrame, stored: Stored, mode: str = "error") -> int:
+    """
+    Commit a whole table, or add to one that is there.
+
+    :param stored: as `opened` has given it.
     :return: how many rows were written.
-    :raise TableError: Spark has no such format here, or there is a table already.
+    :raise TableError: they cannot be written; or another run was faster.
     """
-    pipeline = PIPELINES[name]
-    partitions = ["server"] if pipeline.by_server else []
-    if pipeline.dated_by:
-        table = table.withColumn("date", F.to_date(pipeline.dated_by))
-        partitions.append("date")
-    table = table.repartition(*map(F.col, partitions)) if partitions else table.coalesce(1)
-    written = Observation(name)
-    table = table.observe(written, F.count(F.lit(1)).alias("rows"))
-    try:
-        table.write.format(form).mode(mode).partitionBy(*partitions).save(out)
-    except Exception as problem:
-        raise (_in_our_words(str(problem), out, form) or problem) from None
-    return int(written.get.get("rows", 0))
-
-
-def refuse_existing(outputs: Iterable[str]) -> None:
-    """
-    :raise TableError: there is something already where one of the tables is to be.
-    """
-    for out in outputs:
-        place = local(out)
-        if place is not None and place.exists():
-            raise _exists(out)
-
-
-def _exists(out: str) -> TableError:
-    return TableError(
-        "TABLE_EXISTS", f"{out}: there is something already; give --mode overwrite or append"
-    )
-
-
-def _in_our_words(text: str, out: str, form: str) -> TableError | None:
-    """
-    What Spark means by an error when it writes, if it is one of those that a user can mend.
-    """
-    if "[PATH_ALREADY_EXISTS]" in text:
-        return _exists(out)
-    if form == "delta" and "[DATA_SOURCE_NOT_FOUND]" in text:
-        return TableError(
-            "TABLE_FORMAT",
-            "this Spark has no Delta; start it with the jars of delta-spark (pip install "
-            "delta-spark, spark-submit --packages io.delta:…), or write Parquet",
-        )
-    lines = (line for line in text.split("\n") if "[BINLOG_" not in line and "Exception: " in line)
-    if found := next(filter(None, map(_UNWRITABLE.search, lines)), None):
-        return TableError(
-            "TABLE_UNWRITABLE",
-            f"{out}: Spark cannot write there ({found[1]}); is there room, may the executors "
-            "write, and do they see it under this path?",
-        )
-    return None
+    layout = SINGLE[name]
+    if by := PIPELINES[name].dated_by:
+        # The day in UTC, whatever the session's time zone.
+        day = f"date_from_unix_date(int(floor(unix_micros({by}) / 86400000000)))"
+        table = table.withColumn("date", F.expr(day))
+    parts = layout.partition_by
+    table = table.repartition(*map(F.col, parts)) if parts else table.coalesce(1)
+    files = write_frame(table, stored.location, layout)
+    stored.commit(Change(files, () if mode == "append" else ({},)))
+    return sum(file.rows for file in files)

@@ -9,10 +9,8 @@ import pytest
 from binlog_tools.spark.definitions.wholeness import (
     SUCCESS,
     TEMPORARY,
-    UNFINISHED,
     is_whole,
     local,
-    unfinished,
 )
 
 
@@ -34,21 +32,3 @@ def test_a_table_is_whole_when_all_is_there_and_nothing_is_being_added(tmp_path:
 )  # fmt: skip
 def test_only_paths_of_this_machine_are_looked_at(path: str, found: str | None) -> None:
     assert local(path) == (None if found is None else Path(found))
-
-
-def test_tables_that_are_made_bear_a_sign_until_all_are(tmp_path: Path) -> None:
-    sign = tmp_path / "new" / UNFINISHED
-    with unfinished(str(tmp_path / "new")):
-        assert sign.exists()
-    assert not sign.exists()
-    with pytest.raises(KeyboardInterrupt), unfinished(str(tmp_path / "new")):
-        raise KeyboardInterrupt
-    assert sign.exists()
-    with unfinished(str(tmp_path / "new")):
-        pass
-    assert not sign.exists()
-
-
-def test_where_spark_alone_can_look_no_sign_is_made() -> None:
-    with unfinished("s3a://bucket/tables"):
-        assert not Path("s3a:").exists()

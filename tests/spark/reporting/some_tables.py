@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.definitions.wholeness import SUCCESS
 
 START_S = 1_763_942_400  # A Monday.
@@ -154,7 +155,8 @@ def all_tables(place: Path) -> Path:
         ("dead", HOSTILE, "max-reserves", 0),
     ))  # fmt: skip
     write(place / "poison", pa.Table.from_pylist(
-        [kind(at, sample=f'{{"note": "{HOSTILE}", "at": {at}}}'.encode()) for at in range(30)]
+        [kind(at, sample=readable(f'{{"note": "{HOSTILE}", "at": {at}}}'.encode()))
+         for at in range(30)]
     ))  # fmt: skip
     write_workers(place, (worker(at, 1 + at // 10, 600 * at) for at in range(20)))
     write_attempts(place, [attempt(1, 2)])

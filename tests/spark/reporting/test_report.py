@@ -25,7 +25,6 @@ from binlog_tools.spark.reporting.page import script_hashes
 from binlog_tools.spark.reporting.readings import ROWS, Wish, read
 from binlog_tools.spark.reporting.series import MAX_TUBES, OTHERS, Period
 from binlog_tools.spark.reporting.steps import MAX_PAGE_BYTES
-from binlog_tools.spark.reporting.tables import place_of
 from binlog_tools.spark.reporting.texts import seconds_text
 from tests.spark.reporting.some_tables import (
     COUNTS,
@@ -209,7 +208,7 @@ def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path, sign: 
         (tmp_path / sign).mkdir()
     done = run(tmp_path, "-o", tmp_path / "r.html")
     assert done.exit_code == CANNOT_READ
-    assert done.stderr.count("\n") == 1 and "--mode overwrite" in done.stderr
+    assert done.stderr.count("\n") == 1 and " again" in done.stderr
     assert not (tmp_path / "r.html").exists()
 
 
@@ -283,11 +282,3 @@ def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
     flow = read(Wish(str(tmp_path))).flow
     assert flow is not None
     assert flow.whole.numbers["puts"].tolist() == [[2, 3]]
-
-
-@pytest.mark.parametrize(
-    ("tables", "place"),
-    [("tables", "tables/sla"), ("a?b/", "a?b/sla"), ("s3://b/t?region=x", "s3://b/t/sla?region=x")],
-)
-def test_tables_lie_below_their_place_also_of_a_url_with_options(tables: str, place: str) -> None:
-    assert place_of(tables, "sla") == place

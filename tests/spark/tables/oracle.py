@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from binlog_tools.spark.definitions.samples import readable
+
 Row = dict[str, Any]
 MINUTE_NS: Final = 60_000_000_000
 FULL: Final = ("put", "move", "update", "copy")
@@ -471,6 +473,7 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
             full = [row for row in images if row["event"] in FULL]
             body = full[-1]["body"] if full else None
             found = {**counts, "server": server, "job": job, "state": images[-1]["state"]}
+            found["sample"] = None if body is None else readable(body)
             found["is_dead"] = found["state"] == "buried" and bool(full and full[-1]["dead_from"])
             kinds[images[-1]["tube"], None if body is None else fingerprint(body)].append(
                 {**found, "failures": sum(counts.values())}
@@ -482,7 +485,7 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
             "alive": sum(job["state"] != "gone" for job in found_jobs),
             "dead": sum(job["is_dead"] for job in found_jobs),
             "most_failures": worst["failures"], "example_server": worst["server"],
-            "example_job": worst["job"],
+            "example_job": worst["job"], "sample": worst["sample"],
             **{
                 name: sum(job[name] for job in found_jobs)
                 for name in ("failures", "timeouts", "releases", "buries", "disconnects")

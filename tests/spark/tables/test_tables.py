@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -15,10 +16,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.spark.definitions.errors import CODES
+from binlog_tools.spark.definitions.errors import CODES, TableError
 from binlog_tools.spark.definitions.wholeness import UNFINISHED
+from binlog_tools.spark.storing.stored import Change, dataset
 from tests.binlog.scribe import flipped, segment_files
 from tests.spark.histories import any_log
+from tests.spark.histories.test_histories import servers_of
 from tests.spark.tables import oracle, queue_model
 from tests.tools.folders import archived
 
@@ -107,9 +110,8 @@ def test_the_tables_are_what_the_log_says(
 
 @pytest.mark.exhaustive
 def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    from binlog_tools.spark.definitions.errors import TableError
     from binlog_tools.spark.tables.histories import lifetimes
-    from binlog_tools.spark.tables.pipelines import write
+    from binlog_tools.spark.tables.pipelines import opened
     from binlog_tools.spark.tables.poison import poison
     from binlog_tools.spark.tables.snapshot import snapshot
 
@@ -120,13 +122,60 @@ def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: 
          r"^\[TABLE_COLUMN\] column lsn .* is string, not bigint"),
         (lambda: poison(events, 0), r"^\[TABLE_OPTION\] failures is 0"),
         (lambda: snapshot(events, 1, 1), r"^\[TABLE_OPTION\] .*not of both"),
-        (lambda: write("snapshot", snapshot(events), str(tmp_path)), r"^\[TABLE_EXISTS\] /"),
-        (lambda: write("snapshot", snapshot(events), f"{tmp_path}/d", "delta"),
-         r"^\[TABLE_FORMAT\] .*no Delta"),
+        (lambda: opened("snapshot", str(tmp_path)), r"^\[TABLE_EXISTS\] .*not empty"),
     ):  # fmt: skip
         with pytest.raises(TableError, match=said) as raised:
             wrong()
         assert "\n" not in str(raised.value)
+
+
+@pytest.mark.exhaustive
+def test_each_table_is_stored_with_the_types_that_it_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from binlog_tools.spark.storing.files import dated
+    from binlog_tools.spark.storing.opening import open_stored
+    from binlog_tools.spark.tables.layouts import SINGLE
+    from binlog_tools.spark.tables.pipelines import PIPELINES, opened, write
+
+    rows = [row for part in servers_of((3, 5)).values() for row in part]
+    events = _events(spark, tmp_path, rows).cache()
+    for name in ("lifetimes", "tube_minutes", "poison", "poison_jobs", "snapshot"):
+        pipeline = PIPELINES[name]
+        form = "parquet" if name == "lifetimes" else "delta"
+        place = str(tmp_path / name)
+        count = write(name, pipeline.make(events), opened(name, place, form))
+        table = dataset(open_stored(place)).to_table()
+        assert count == table.num_rows > 0, name
+        if form == "delta":
+            assert table.schema.equals(SINGLE[name].schema), name
+        if pipeline.dated_by:
+            (batch,) = table.drop_columns(["date"]).combine_chunks().to_batches()
+            assert [str(day) for day in table["date"].to_pylist()] == [
+                str(day) for day in dated(batch, pipeline.dated_by)["date"].to_pylist()
+            ]
+    with pytest.raises(TableError, match=r"^\[TABLE_EXISTS\] .*--mode overwrite or append"):
+        opened("lifetimes", str(tmp_path / "lifetimes"), "parquet")
+    with pytest.raises(TableError, match=r"^\[TABLE_FORMAT\] .*written once"):
+        opened("lifetimes", str(tmp_path / "lifetimes"), "parquet", "append")
+    events.unpersist()
+
+
+def test_a_table_that_grows_is_not_taken_for_one_that_is_made_whole(tmp_path: Path) -> None:
+    from binlog_tools.spark.storing.opening import open_stored
+    from binlog_tools.spark.tables.layouts import LAYOUTS
+    from binlog_tools.spark.tables.pipelines import opened
+
+    place = str(tmp_path / "lifetimes")
+    open_stored(place, LAYOUTS["lifetimes"]).commit(Change())
+    with pytest.raises(TableError, match=r"^\[TABLE_EXISTS\] .*by settled, .*, not by server, d"):
+        opened("lifetimes", place, mode="overwrite")
+
+
+def _stored(place: Path) -> pa.Table:
+    from binlog_tools.spark.storing.opening import open_stored
+
+    return dataset(open_stored(str(place))).to_table()
 
 
 def _run(*words: str | Path) -> Result:
@@ -162,11 +211,24 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
 
     assert _run("snapshot", out, "-o", tmp_path / "alive", "--at", "now").exit_code == 0
     newest = {row["job"]: row["state"] for row in expected if row["job"] is not None}
-    alive = spark.read.parquet(str(tmp_path / "alive")).select("job").collect()
-    assert {job for (job,) in alive} == {job for job, state in newest.items() if state != "gone"}
+    alive = sorted(job for job, state in newest.items() if state != "gone")
+    assert sorted(_stored(tmp_path / "alive")["job"].to_pylist()) == alive
 
-    later = _run("snapshot", out, "-o", tmp_path / "later", "--at", "2100-01-01T00:00:00Z")
+    again: list[str | Path] = [
+        "snapshot",
+        out,
+        "-o",
+        tmp_path / "alive",
+        "--at",
+        "2100-01-01T00:00:00Z",
+    ]
+    assert "\n[TABLE_EXISTS] " in _run(*again).stderr
+    later = _run(*again, "--mode", "append")
     assert later.exit_code == 0 and later.stderr == f"{FUTURE}\n"
+    assert f" {len(alive)} rows written to " in later.stdout
+    assert _stored(tmp_path / "alive").num_rows == 2 * len(alive)
+    assert _run(*again, "--mode", "overwrite").exit_code == 0
+    assert _stored(tmp_path / "alive").num_rows == len(alive)
 
     (tmp_path / "file").touch()
     refused = _run("snapshot", out, "-o", tmp_path / "file" / "x", "--at", "now")

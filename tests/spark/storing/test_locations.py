@@ -1,0 +1,51 @@
+"""
+Where tables are, and the sign that they are not all made.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import UNFINISHED
+from binlog_tools.spark.storing.locations import Location, place_of, unfinished
+from tests.object_storage.s3_server import S3Server
+
+
+@pytest.mark.parametrize(
+    ("tables", "place"),
+    [("tables", "tables/sla"), ("a?b/", "a?b/sla"), ("s3://b/t?region=x", "s3://b/t/sla?region=x")],
+)
+def test_tables_lie_below_their_place_also_of_a_url_with_options(tables: str, place: str) -> None:
+    assert place_of(tables, "sla") == place
+
+
+def test_tables_that_are_made_bear_a_sign_until_all_are(tmp_path: Path) -> None:
+    sign = tmp_path / "new" / UNFINISHED
+    with unfinished(str(tmp_path / "new")):
+        assert sign.exists()
+    assert not sign.exists()
+    with pytest.raises(KeyboardInterrupt), unfinished(str(tmp_path / "new")):
+        raise KeyboardInterrupt
+    assert sign.exists()
+    with unfinished(str(tmp_path / "new")):
+        pass
+    assert not sign.exists()
+
+
+def test_where_nothing_can_be_written_no_table_is_begun(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TableError, match="TABLE_UNWRITABLE"), unfinished(f"{tmp_path}/file/x"):
+        raise AssertionError("it was begun")
+
+
+@pytest.mark.exhaustive
+def test_the_sign_is_made_in_object_storage_too(s3: S3Server) -> None:
+    url = s3.url(f"{os.urandom(8).hex()}/tables")
+    files = Location.of(url).files()
+    with unfinished(url):
+        assert files.names() == [UNFINISHED]
+    assert files.names() == []

@@ -1,0 +1,81 @@
+"""
+From logs in object storage to tables and a report, with nothing on a disk; and what is not read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from beanstalk_twisted.object_storage.arrow import open_store
+from binlog_tools.spark.storing.locations import Location, place_of
+from tests.binlog.scribe import UUID, segment_files
+from tests.object_storage.conftest import s3 as s3
+from tests.object_storage.s3_server import S3Server
+from tests.spark.histories import any_log
+from tests.spark.remote import as_archived
+from tests.tools.folders import archived
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.exhaustive
+
+FILES = segment_files(any_log(11, batches=12).directory)
+STORE = UUID.hex()
+
+
+def run(*words: str | Path) -> Result:
+    from binlog_tools.spark.cli.main import cli
+
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_logs_become_events_tables_and_a_report_in_object_storage(
+    spark: SparkSession, s3: S3Server, tmp_path: Path
+) -> None:
+    from binlog_tools.spark.report import command as report
+    from binlog_tools.spark.storing.opening import open_stored
+    from binlog_tools.spark.storing.stored import dataset
+    from binlog_tools.spark.tables.layouts import LAYOUTS
+
+    place = s3.url(os.urandom(8).hex())
+    log, events, tables = (place_of(place, name) for name in ("log", "events", "tables"))
+    store = open_store(log)
+    for name, raw in as_archived(FILES).items():
+        store.write(f"{raw[64:80].hex()}/{name}", [raw])
+    for words in (["events", log, "-o", events, "--body"], ["tables", events, "-o", tables]):
+        done = run(*words)
+        assert done.exit_code == 0, done.output
+    names = Location.of(tables).files().names()
+    assert names == sorted([*LAYOUTS, "poison"])
+    jobs = dataset(open_stored(place_of(tables, "lifetimes"))).to_table()["job"].to_pylist()
+    rows = dataset(open_stored(events)).to_table()["job"].to_pylist()
+    assert sorted(jobs) == sorted({job for job in rows if job is not None})
+    assert run("tables", events, "-o", tables).stdout == f"{tables}: nothing new\n"
+    page = tmp_path / "report.html"
+    told = CliRunner().invoke(report, [tables, "-o", str(page)])
+    assert told.exit_code == 0 and "lacks" not in told.stderr, told.output
+    assert page.stat().st_size > 0
+
+
+def test_files_without_new_events_are_not_opened(spark: SparkSession, tmp_path: Path) -> None:
+    from binlog_tools.spark.events import read_events
+    from binlog_tools.spark.storing.opening import open_stored
+
+    out, names = tmp_path / "events", sorted(FILES)
+    for count in (1, len(names)):
+        log = archived(tmp_path / f"{count}", {name: FILES[name] for name in names[:count]})
+        assert run("events", log, "-o", out).exit_code == 0
+    spans = {file.path: file.spans("lsn") for file in open_stored(str(out)).files()}
+    old, new = sorted(spans, key=lambda path: spans[path] or (0, 0))
+    (_, last), (_, newest) = spans[old] or (0, 0), spans[new] or (0, 0)
+    rows = read_events(spark, str(out)).where(f"lsn > {last + 2}").count()
+    assert read_events(spark, str(out), above={"another": newest}).count() > rows
+    (out / old).unlink()
+    assert read_events(spark, str(out), above={STORE: last + 2}).count() == rows > 0
+    assert read_events(spark, str(out), above={STORE: newest}).count() == 0
