@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.histories.images import CARRIED, COLUMNS, EVENTS, numbers
+from binlog_tools.spark.histories.images import CARRIED, COLUMNS, EVENTS, chosen, numbers
 from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.histories.starts import NO_RECORDS, SCHEMA
 from binlog_tools.spark.tables.querying import need, with_tags
@@ -74,7 +74,8 @@ def _gathered(batches: Batches) -> Iterator[pa.Table]:
 def _cut(table: pa.Table) -> Iterator[pa.RecordBatch]:
     # Of stored tables the fields have comments, which would make other schemas of them.
     table = pa.Table.from_arrays(table.select(TAKEN).columns, schema=EVENTS_SCHEMA)
-    table = table.filter(pc.is_in(table["event"], value_set=pa.array(EVENTS))).combine_chunks()
+    is_wanted = pc.is_in(table["event"], value_set=pa.array(EVENTS))
+    table = chosen(table, is_wanted.to_numpy()).combine_chunks()
     if not table.num_rows:
         return
     servers = table["server"].combine_chunks().dictionary_encode()
