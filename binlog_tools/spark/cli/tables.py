@@ -16,8 +16,6 @@ from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.locations import place_of, unfinished
 from binlog_tools.spark.tables.growing import update
-from binlog_tools.spark.tables.pipelines import opened, write
-from binlog_tools.spark.tables.poison import poison
 from binlog_tools.spark.tables.targets import read_targets
 
 
@@ -56,21 +54,17 @@ def tables(
         def newer(known: Progress) -> DataFrame:
             return load(spark, inputs, source, False, damage, servers, known)
 
+        def every() -> DataFrame:
+            return load(spark, inputs, source, True, damage, servers)
+
         with unfinished(output):
             before = time.monotonic()
             done = 0
-            for each in update(spark, output, newer, form, wanted):
+            for each in update(spark, output, newer, every, form, wanted):
                 before = _tell(each.name, each.rows, output, before)
                 done += 1
-            if done:
-                events = load(spark, inputs, source, True, damage, servers)
-                stored = opened(_POISON, place_of(output, _POISON), form, "overwrite")
-                _tell(_POISON, write(_POISON, poison(events), stored), output, before)
     if not done:
         Output().line(f"{output}: nothing new")
-
-
-_POISON: Final = "poison"
 
 
 def _tell(name: str, rows: int, output: str, before: float) -> float:

@@ -42,6 +42,8 @@ from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
 from binlog_tools.spark.tables.by_job import TAKEN, blocks_of, for_jobs, told_by
 from binlog_tools.spark.tables.layouts import LAYOUTS
+from binlog_tools.spark.tables.pipelines import opened, write
+from binlog_tools.spark.tables.poison import poison
 from binlog_tools.spark.tasks import in_tasks
 
 EPOCH: Final = date(1970, 1, 1)
@@ -65,18 +67,25 @@ class Updated(NamedTuple):
 
 
 def update(
-    spark: SparkSession, output: str, newer: Newer, form: str = "delta", targets: Targets = ()
-) -> Iterator[Updated]:
+    spark: SparkSession, output: str, newer: Newer, every: Callable[[], DataFrame],
+    form: str = "delta", targets: Targets = (),
+) -> Iterator[Updated]:  # fmt: skip
     """
-    Commit table after table of `LAYOUTS`; nothing, if there are no new events.
+    Commit table after table of `LAYOUTS`, and `poison`; nothing, if there are no new events.
 
     :param output: the folder of the tables, or its URL.
+    :param every: all events, with bodies: `poison` is made anew of them.
     :param form: as `open_stored` takes it; Parquet is written whole.
     :raise TableError: see `open_stored`; a column of the events is missing.
     """
     stored = {name: open_stored(place_of(output, name), layout, form)
               for name, layout in LAYOUTS.items()}  # fmt: skip
-    yield from _Run(spark, stored, newer, targets).steps()
+
+    def made_anew() -> Updated:
+        table = opened("poison", place_of(output, "poison"), form, "overwrite")
+        return Updated("poison", write("poison", poison(every()), table))
+
+    yield from _Run(spark, stored, newer, made_anew, targets).steps()
 
 
 class _Run:
@@ -85,9 +94,14 @@ class _Run:
     """
 
     def __init__(
-        self, spark: SparkSession, stored: Mapping[str, Stored], newer: Newer, targets: Targets
-    ) -> None:
+        self, spark: SparkSession, stored: Mapping[str, Stored], newer: Newer,
+        made_anew: Callable[[], Updated], targets: Targets,
+    ) -> None:  # fmt: skip
+        """
+        :param made_anew: commits what does not grow.
+        """
         self._spark = spark
+        self._made_anew = made_anew
         self._stored = stored
         self._targets = targets
         self._goes_on = stored["open"].form == "delta"
@@ -128,6 +142,7 @@ class _Run:
         starts = write_files(self._stored["starts"].location.files(),
                              self._starts_rows.to_batches(), LAYOUTS["starts"])  # fmt: skip
         yield self._commit("starts", starts, ({},))
+        yield self._made_anew()
         yield self._commit("open", made["open"], ({},))
 
     def _commit(

@@ -4,7 +4,8 @@ Stored tables that are brought up to date are those that are made at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,15 +59,20 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
     moments = sorted(row["logged_ns"] for row in rows)
     end = moments[-1]
     whole, plain, grown = (tmp_path / name for name in ("whole", "plain", "grown"))
-    assert list(update(spark, str(whole), _newer(spark, events, end), "delta", TARGETS))
-    assert list(update(spark, str(plain), _newer(spark, events, end), "parquet", TARGETS))
+
+    def run(out: Path, newer: Callable[[Any], DataFrame], form: str = "delta") -> Iterator[str]:
+        every = partial(spark.createDataFrame, events)
+        return (made.name for made in update(spark, str(out), newer, every, form, TARGETS))
+
+    assert list(run(whole, _newer(spark, events, end)))
+    assert list(run(plain, _newer(spark, events, end), "parquet"))
     first = _newer(spark, events, moments[len(moments) // 2])
-    for number, _ in enumerate(update(spark, str(grown), first, "delta", TARGETS)):
-        if number == 2:
-            break  # The rest is not committed, as if the run had been killed.
+    for last in ("workers", "starts"):
+        # The rest is not committed, as if the run had been killed.
+        assert last in run(grown, first)
     for newer in (first, _newer(spark, events, end)):
-        assert list(update(spark, str(grown), newer, "delta", TARGETS))
-        assert not list(update(spark, str(grown), newer, "delta", TARGETS))
+        assert {*run(grown, newer)} == {*LAYOUTS, "poison"}
+        assert not list(run(grown, newer))
     for name in KEYS:
         expected = _rows(whole, name)
         assert expected and _rows(grown, name) == expected, name
