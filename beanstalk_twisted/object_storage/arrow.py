@@ -29,6 +29,20 @@ CONNECT_TIMEOUT_S: Final = 5
 REQUEST_TIMEOUT_S: Final = 20
 """Seconds that S3 may be silent in a request: what ends a hanging one; Arrow tries thrice."""
 
+_REFUSED: Final = (
+    "look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN, AWS_PROFILE) in the "
+    "environment, and at what they may do in this bucket"
+)
+
+_HINTS: Final = {
+    "ACCESS_DENIED": _REFUSED,
+    "INVALID_ACCESS_KEY_ID": _REFUSED,
+    "SIGNATURE_DOES_NOT_MATCH": _REFUSED,
+    "HTTP status 403": _REFUSED,
+    "wrong version number": "if the store has no TLS, add the option scheme=http to the URL",
+}
+"""What to do, by what S3's errors have in them."""
+
 
 class ArrowStore(Store):
     """
@@ -130,12 +144,18 @@ class ArrowStore(Store):
             raise missing(name, self.url) from problem
         except (OSError, ArrowException) as problem:
             number = getattr(problem, "errno", None) or errno.EIO
-            raise OSError(number, _line(problem), where) from problem
+            raise OSError(number, one_line(problem), where) from problem
 
 
-def _line(problem: BaseException) -> str:
+def one_line(problem: BaseException) -> str:
+    """
+    What an error of Arrow says, and what to do, where that is known.
+    """
     said = problem.args[0] if len(problem.args) == 1 else getattr(problem, "strerror", problem)
-    return " ".join(str(said).split()) or type(problem).__name__
+    line = " ".join(str(said).split()) or type(problem).__name__
+    hints = (hint for mark, hint in _HINTS.items() if "AWS Error" in line and mark in line)
+    hint = next(hints, "")
+    return f"{line.rstrip('.')}; {hint}" if hint else line
 
 
 def open_store(url: str) -> Store:
@@ -168,9 +188,9 @@ def open_files(url: str) -> "tuple[FileSystem, str]":
     try:
         files, root = FileSystem.from_uri(where)
     except ArrowException as problem:
-        raise BadUrl(_line(problem)) from problem
+        raise BadUrl(one_line(problem)) from problem
     except OSError as problem:
-        raise OSError(problem.errno or errno.EIO, _line(problem), where) from problem
+        raise OSError(problem.errno or errno.EIO, one_line(problem), where) from problem
     return files, root.rstrip("/")
 
 

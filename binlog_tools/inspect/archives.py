@@ -3,7 +3,6 @@ Is an archive whole?  Each segment of a store once, sound, and every LSN there.
 """
 
 import os
-import shlex
 import zlib
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -53,6 +52,7 @@ class Stored(NamedTuple):
 
     :ivar next_lsn: the first LSN behind it.
     :ivar size: of its file, bytes.
+    :ivar end: where its frames end.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Stored(NamedTuple):
     first_lsn: int
     next_lsn: int
     size: int
+    end: int
 
 
 class Verdict(NamedTuple):
@@ -110,13 +111,7 @@ def stores_of(path: str) -> list[Readable]:
     folders = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
     found: list[Readable] = [RealDirectory(folder) for folder in filter(is_store, folders)]
     if not found:
-        if any(parse_segment_name(name) is not None for name in os.listdir(path)):
-            raise NoLog(
-                path,
-                "this is a server's log, no archive; to see whether it is sound: "
-                f"{shlex.join(['binlog-inspect', 'check', path])}",
-            )
-        raise NoLog(path, "there is no archive here")
+        raise NoLog.no_archive(path, os.listdir(path))
     return found
 
 
@@ -136,8 +131,12 @@ def verify(store: Readable) -> Verdict:
             found.append(stored)
     flaws += _chain(found)
     spoilt = {flaw.file for flaw in flaws if flaw.kind in ("damaged", "misnamed", "foreign")}
-    sizes = {each.name: each.size for each in found if each.name not in spoilt}
-    entries = manifests.described(store, sizes)
+    sound = {
+        each.name: manifests.Extent(each.size, each.end, each.next_lsn)
+        for each in found
+        if each.name not in spoilt
+    }
+    entries = manifests.described(store, sound)
     flaws += (
         Flaw("manifest" if each.is_false else "stale", each.name, None, None, each.what)
         for each in manifests.remarks(store, entries)
@@ -254,13 +253,13 @@ def _walk(
             what = f"offset {piece.offset}: {piece.why}"
             flaws.append(Flaw("damaged", name, piece.first_lsn, last_lsn, what))
             next_lsn = piece.next_lsn or next_lsn
+    frames_end = last.end if last else SEGMENT_HEADER_BYTES
     if is_sound:
-        end = last.end if last else SEGMENT_HEADER_BYTES
         flaws += (
             Flaw("damaged", name, None, None, f"offset {at}: {what}; no record is missing")
-            for at, _, what in remarks(buffer, last, end)
+            for at, _, what in remarks(buffer, last, frames_end)
         )
-    return Stored(name, header.seq, header.first_lsn, next_lsn, len(buffer))
+    return Stored(name, header.seq, header.first_lsn, next_lsn, len(buffer), frames_end)
 
 
 def _chain(found: list[Stored]) -> Iterator[Flaw]:

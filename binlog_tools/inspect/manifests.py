@@ -46,23 +46,51 @@ class Remark(NamedTuple):
     is_false: bool
 
 
-def described(store: Readable, sizes: Mapping[str, int]) -> dict[int, bytes]:
+class Extent(NamedTuple):
+    """
+    How far a segment reaches.
+
+    :ivar size: of its file, bytes.
+    :ivar end: where its frames end.
+    :ivar next_lsn: the first LSN behind it.
+    """
+
+    size: int
+    end: int
+    next_lsn: int
+
+
+def described(store: Readable, sound: Mapping[str, Extent]) -> dict[int, bytes]:
     """
     What a manifest should say of segments that were found sound, by sequence number.
 
-    :param sizes: of these, by name.
+    :param sound: by name.
     """
-    headers = {name: _header(store, name) for name in sizes}
+    headers = {name: _header(store, name) for name in sound}
     by_seq = {header.seq: header for header in headers.values() if header is not None}
     entries = {}
     for name, header in headers.items():
         if header is None or archive_name(header.seq, header.first_lsn) != name:
             continue
-        read = partial(store.read_part, name)
-        entry = describe(read, sizes[name], by_seq.get(header.seq + 1))
+        entry = _entry(store, sound[name], header, name, by_seq.get(header.seq + 1))
         if entry is not None:
             entries[header.seq] = entry
     return entries
+
+
+def _entry(
+    store: Readable, extent: Extent, header: SegmentHeader, name: str, after: SegmentHeader | None
+) -> bytes | None:
+    """
+    Of the segment in which a server was killed nothing in it says where it ends, and while its
+    successor is in use only the log has that: it ends where its last frame does.
+    """
+    read = partial(store.read_part, name)
+    entry = describe(read, extent.size, after)
+    if entry is not None or after is not None:
+        return entry
+    ends = header._replace(seq=header.seq + 1, first_lsn=extent.next_lsn, prev_end=extent.end)
+    return describe(read, extent.size, ends)
 
 
 def _header(store: Readable, name: str) -> SegmentHeader | None:

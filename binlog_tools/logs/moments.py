@@ -32,6 +32,9 @@ TRIM_SEQ_AT: Final = 48
 
 NOTHING_WRITTEN: Final = "nothing was written"
 
+READS_BOTH: Final = "'binlog-inspect restore' reads both at once"
+"""Where to go from a command that takes one log."""
+
 
 class PastSource(Source):
     """
@@ -130,7 +133,7 @@ class PastSource(Source):
             began = format_time_exactly(header.created_ns)
             raise self._outside(
                 f"it begins with LSN {header.first_lsn}, in a segment of {began}, and that is "
-                f"later", "Name the archive too, or a later moment",
+                f"later", f"Name the archive too, or a later moment; {READS_BOTH}",
             )  # fmt: skip
         return seqs[low - 1]
 
@@ -185,7 +188,8 @@ class PastSource(Source):
             raise self._outside(
                 f"{which} missing (LSN {before - 1} and before), and what was alive then may "
                 f"stand there",
-                "Name the archive and the server's directory, or a moment whose segments are there",
+                "Name the archive and the server's directory, or a moment whose segments are "
+                f"there; {READS_BOTH}",
             )
 
     def _floors(self) -> Floors:

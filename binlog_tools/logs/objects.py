@@ -161,9 +161,24 @@ def _source(folder: ObjectFolder) -> Source | None:
 def folders_at(url: str) -> list[Readable]:
     """
     The folders of the stores of an archive, or the one that the URL is.
+
+    :raise BadUrl: it names no store.
+    :raise OSError: it cannot be read; `NoLog`, there is no archive.
     """
     store = open_store(url)
     store.check()
+    return folders_in(store, url)
+
+
+def folders_in(store: Store, url: str) -> list[Readable]:
+    """
+    The same of a store that is open.
+    """
     stores = filter(is_store_name, store.folders())
     every = [ObjectFolder(store, name) for name in ("", *stores)]
-    return [each for each in every if any(parse_archived_name(name) for name in each.names())]
+    found: list[Readable] = [
+        each for each in every if any(parse_archived_name(name) for name in each.names())
+    ]
+    if not found:
+        raise NoLog.no_archive(url, every[0].names())
+    return found

@@ -14,6 +14,7 @@ import errno
 import mmap
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -96,6 +97,19 @@ class NoLog(FileNotFoundError):
 
     def __init__(self, path: str, why: str = "there is no log here") -> None:
         super().__init__(errno.ENOENT, why, path)
+
+    @classmethod
+    def no_archive(cls, path: str, names: Iterable[str]) -> "NoLog":
+        """
+        :param names: of the files there, among which is no segment of an archive.
+        """
+        if any(parse_segment_name(name) is not None for name in names):
+            return cls(
+                path,
+                "this is a server's log, no archive; to see whether it is sound: "
+                f"{shlex.join(['binlog-inspect', 'check', path])}",
+            )
+        return cls(path, "there is no archive here")
 
 
 class Source:

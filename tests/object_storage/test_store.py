@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.arrow import ArrowStore, open_store
+from beanstalk_twisted.object_storage.arrow import ArrowStore, one_line, open_store
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.object_storage.store import BadUrl, Entry, Store, is_url, parse_url
 from tests.object_storage.s3_server import S3Server
@@ -218,6 +218,27 @@ def test_a_url_that_names_no_store_is_refused_with_its_reason(url: str, why: str
     assert str(caught.value).startswith(why)
 
 
+# What S3's errors say.
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["ACCESS_DENIED during HeadBucket operation: No response body.",
+     "INVALID_ACCESS_KEY_ID during ListObjectsV2 operation: No.",
+     "SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: No.",
+     "UNKNOWN (HTTP status 403) during ListObjectsV2 operation: Unable to parse ExceptionName: "
+     "ExpiredToken Message: No."],
+)  # fmt: skip
+def test_credentials_that_are_refused_name_where_they_come_from(what: str) -> None:
+    told = one_line(OSError(f"When listing objects:\nAWS Error {what}"))
+    assert told.startswith(f"When listing objects: AWS Error {what.rstrip('.')}; look at AWS_ACC")
+
+
+@pytest.mark.parametrize("what", ["No space left on device", "AWS Error SLOW_DOWN.", "HTTP 403"])
+def test_of_other_errors_nothing_is_advised(what: str) -> None:
+    assert one_line(OSError(what)) == what
+
+
 # An S3 server.
 
 
@@ -245,6 +266,13 @@ def test_a_server_that_refuses_for_a_moment_is_asked_again(there: S3Server) -> N
     store.write("x", [b"abc"])
     there.refused = 1
     assert store.read("x", 0, 3) == b"abc"
+
+
+@pytest.mark.exhaustive
+def test_a_server_without_tls_names_the_option_that_says_so(there: S3Server) -> None:
+    store = open_store(there.url("x").replace("&scheme=http", ""))
+    with pytest.raises(OSError, match=r"wrong version number; .* scheme=http to the URL"):
+        store.check()
 
 
 @pytest.mark.exhaustive

@@ -345,7 +345,7 @@ class Survey:
         )
         if self._is_archive and ending.problem:
             self.durable_lsn = max(self.durable_lsn, ending.next_lsn)
-        if self.small.is_clean:
+        if self.small.is_clean or self._is_archive:
             self.durable_lsn = max(self.durable_lsn, ending.next_lsn - 1)
         if ending.problem and ending.next_lsn <= self.durable_lsn:
             what = (

@@ -195,6 +195,16 @@ def test_what_stands_behind_the_end_of_a_segment_is_noted(name: str, tmp_path: P
     assert "7 bytes stand behind the end of the segment" in finding.troubles[0].what
 
 
+def test_all_of_an_archive_is_durable_also_where_a_server_was_killed(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.write(put(2))
+    last_lsn = 3
+    assert checked(scribe.files(), tmp_path).durable_lsn < last_lsn
+    archive = archived(tmp_path / "archive", scribe.files())
+    assert check(open_source(str(archive))).verdict == "sound: 3 records, durable to LSN 3"
+
+
 def test_space_that_was_not_used_is_not_noted(tmp_path: Path) -> None:
     """
     A server was killed before it cut the segment to its length.

@@ -5,6 +5,7 @@ A manifest that says what is not so is found, one that is stale is told, and bot
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from beanstalk_twisted.binlog.manifest import (
     NAMES,
     RECENT,
     Manifest,
+    describe,
     known_segments,
 )
 from beanstalk_twisted.object_storage.memory import MemoryStore
@@ -111,6 +113,38 @@ def test_segments_that_it_lacks_or_that_are_gone_make_it_stale(folder: Folder) -
         ("stale", f"{MANIFEST}: it lacks 1 segment, the first one is 2"),
     ]  # fmt: skip
     assert folder.verify().is_whole, "this costs time only"
+
+
+def until_a_kill(folder: Folder) -> dict[int, bytes]:
+    """
+    Leave what an archive has until the server that was started after a kill finishes a segment.
+
+    :return: the entries of these, as that server has written them.
+    """
+    names = list(folder.segments)
+    killed = next(
+        at for at, name in enumerate(names, 1)
+        if describe(partial(folder.store.read_part, name), len(folder.segments[name]), None) is None
+    )  # fmt: skip
+    for name in names[killed:]:
+        folder.remove(name)
+    return {seq: entry for seq, entry in folder.entries.items() if seq <= killed}
+
+
+def test_the_segment_in_which_a_server_was_killed_is_spoken_of(folder: Folder) -> None:
+    entries = until_a_kill(folder)
+    folder.put(RECENT, Manifest(UUID, entries).encode())
+    assert folder.flaws() == []
+    assert folder.verify().manifest == entries
+
+
+def test_the_end_of_the_segment_in_which_a_server_was_killed_is_compared(folder: Folder) -> None:
+    entries = until_a_kill(folder)
+    killed = max(entries)
+    wrong = bytearray(entries[killed])
+    wrong[24] ^= 1
+    folder.put(RECENT, Manifest(UUID, {**entries, killed: bytes(wrong)}).encode())
+    assert folder.flaws() == [("manifest", f"{RECENT}: what it says of segment {killed} is not so")]
 
 
 @pytest.mark.parametrize(

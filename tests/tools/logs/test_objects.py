@@ -15,7 +15,7 @@ from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.dumping import entries
 from binlog_tools.logs.loading import load
-from binlog_tools.logs.objects import ObjectFolder, ObjectSource, sources_in
+from binlog_tools.logs.objects import ObjectFolder, ObjectSource, folders_in, sources_in
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import NoLog, Source
@@ -120,6 +120,23 @@ def test_where_there_are_no_segments_there_is_no_log() -> None:
         sources_in(store)
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("notes/readme.txt", "there is no archive here"),
+        (
+            "00000000000000000001.tql",
+            "this is a server's log, no archive; .* check 's3://b/x\\?a=b'",
+        ),
+    ],
+)
+def test_where_there_is_no_segment_of_an_archive_there_is_none(name: str, why: str) -> None:
+    store = MemoryStore("s3://b/x")
+    store.objects[name] = b"x"
+    with pytest.raises(NoLog, match=why):
+        folders_in(store, "s3://b/x?a=b")
+
+
 def test_a_wrong_url_is_wrong_usage() -> None:
     refused = run("check", "s3://key:word@b")
     assert refused.exit_code == 2
@@ -141,6 +158,7 @@ def test_commands_read_urls(tmp_path: Path) -> None:
             assert there.exit_code == here.exit_code
             told = there.stdout.replace("s3://queue-archive/x", str(folder))
             assert told == here.stdout
-        missing = run("jobs", server.url("nothing"))
-        assert missing.exit_code == 4
-        assert "there is no log here" in missing.stderr
+        for name, what in (("jobs", "log"), ("archive-verify", "archive")):
+            missing = run(name, server.url("nothing"))
+            assert (missing.exit_code, missing.stdout) == (4, "")
+            assert f"there is no {what} here" in missing.stderr
