@@ -18,7 +18,8 @@ from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.loading import load
 from binlog_tools.logs.opening import open_source
-from tests.binlog.scribe import files_of
+from tests.binlog import independent_reader
+from tests.binlog.scribe import files_of, flipped
 from tests.tools.cli.running import run
 from tests.tools.folders import contents, stats, written
 
@@ -143,6 +144,26 @@ def test_a_moment_that_the_log_does_not_have_is_one_line(
     assert result.exit_code == 4 and len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith(f"binlog-inspect: {place.log}: ")
     assert re.search(what, result.stderr), result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("which", ["header", "first frame", "later frame"])
+def test_damage_in_the_segment_of_a_moment_is_told_as_damage(
+    which: str, place: Place, tmp_path: Path
+) -> None:
+    (store,) = place.archive.iterdir()
+    files = {name: raw for name, raw in contents(store).items() if name.endswith(".tql")}
+    name = sorted(files)[1]
+    segment = independent_reader.read_segment(files[name])
+    assert segment is not None
+    first, second = (frame["offset"] for frame in segment["frames"][:2])
+    at = {"header": 100, "first frame": first + 20, "later frame": second + 20}[which]
+    lsn = segment["frames"][3]["base_lsn"]
+    spoilt = written(tmp_path / "spoilt", {**files, name: flipped(files[name], at)})
+    result = run("restore", spoilt, "-o", tmp_path / "new", "--as-of", str(lsn))
+    assert result.exit_code == 3 and len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stderr.startswith(f"binlog-inspect: {spoilt}: {name[:20]}.tql: ")
+    assert result.stderr.endswith(f"; nothing was written. Run: binlog-inspect check {spoilt}\n")
     assert not (tmp_path / "new").exists()
 
 
