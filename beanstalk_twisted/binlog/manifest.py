@@ -13,14 +13,17 @@ they speak of truly; the header and the seal of all others it reads from the seg
             entry.header, entry.end, entry.next_lsn, entry.logged_ns, entry.seal
 
 So a manifest that is stale, torn, damaged, of a newer version or not there costs time, and nothing
-else.  It is stale if the listing has other segments than it, or the same with other sizes.
+else.  It is stale if the listing has other segments than it, or the same with other sizes.  Entries
+that contradict themselves, each other or the store are passed over.  Where no other segment follows
+one, its own seal or frames say where it ends, and not ``end`` and ``next_lsn``.
 
 No file is opened here; `manifest_writer` keeps the manifest of an archive that a server fills.
 """
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import (
@@ -227,23 +230,59 @@ def decode_entry(raw: bytes) -> Entry | None:
     return Entry(header, size, end, next_lsn, logged_ns, seal, names_tubes)
 
 
-def known_segments(files: Iterable[bytes], sizes: Mapping[str, int]) -> dict[str, Entry]:
+def known_segments(
+    files: Iterable[bytes], sizes: Mapping[str, int], store: bytes | None = None
+) -> dict[str, Entry]:
     """
     What the files of a manifest say of the segments that are there.
 
     :param files: their bytes, in the order of `NAMES`; those that cannot be used count for nothing.
     :param sizes: of the files in the store's folder, by name.
-    :return: entries by the names of their segments.  A segment that is missing here, or has another
-        size than the manifest says, is to be opened.
+    :param store: its UUID; None: that is not known.
+    :return: entries by the names of their segments.  A segment that is missing here, has another
+        size than the manifest says, or of which it says what cannot be, is to be opened.
     """
-    known: dict[str, Entry] = {}
+    found: dict[int, Entry] = {}
     for each in map(decode_manifest, files):
-        if isinstance(each, Manifest):
-            for raw in each.entries.values():
-                entry = decode_entry(raw)
-                if entry is not None and sizes.get(entry.name) == entry.size:
-                    known[entry.name] = entry
-    return known
+        if isinstance(each, Manifest) and store in (None, each.store_uuid):
+            for entry in _possible(each):
+                if sizes.get(entry.name) == entry.size:
+                    found[entry.header.seq] = entry
+    contradicted = _contradicted(found)
+    return {entry.name: entry for seq, entry in found.items() if seq not in contradicted}
+
+
+def _possible(manifest: Manifest) -> Iterator[Entry]:
+    """
+    The entries that this version understands, that are of the store, and agree with themselves.
+    """
+    for entry in filter(None, map(decode_entry, manifest.entries.values())):
+        if entry.header.store_uuid == manifest.store_uuid and _is_possible(entry):
+            yield entry
+
+
+def _is_possible(entry: Entry) -> bool:
+    """
+    Whether its frames lie in the segment one behind the other, as their LSNs do.
+    """
+    begin = SEGMENT_HEADER_BYTES, entry.header.first_lsn
+    frames = [(each.offset, each.base_lsn) for each in entry.seal.indexed] if entry.seal else []
+    places = [begin, *frames, (entry.end, entry.next_lsn)]
+    is_ascending = all(one[0] <= other[0] and one[1] <= other[1] for one, other in pairwise(places))
+    return is_ascending and entry.end <= entry.size and frames[:1] in ([], [begin])
+
+
+def _contradicted(entries: Mapping[int, Entry]) -> set[int]:
+    """
+    The sequence numbers of segments one of which does not begin where the one before it ends.
+    """
+    wrong: set[int] = set()
+    for seq, entry in entries.items():
+        after = entries.get(seq + 1)
+        if after is not None:
+            begins = after.header.prev_end, after.header.first_lsn
+            wrong |= {seq, seq + 1} if begins != (entry.end, entry.next_lsn) else set()
+    return wrong
 
 
 def describe(read: ReadPart, size: int, after: SegmentHeader | None) -> bytes | None:

@@ -13,6 +13,7 @@ from beanstalk_twisted.binlog.errors import CannotArchive
 from beanstalk_twisted.binlog.manifest import (
     MANIFEST,
     RECENT,
+    Incomplete,
     Manifest,
     Unusable,
     decode_manifest,
@@ -29,6 +30,9 @@ of any size, once for so many.
 class ManifestWriter:
     """
     Blocks, and is called by one thread at a time.
+
+    :ivar spoilt: files that were found to be no manifest of the store, with what is wrong; such a
+        file counts for nothing, and is begun anew when it is next written.
     """
 
     def __init__(self, archive: Archive, store_uuid: bytes) -> None:
@@ -39,6 +43,7 @@ class ManifestWriter:
         self._store_uuid = store_uuid
         self._recent: dict[int, bytes] | None = None
         self._noted: dict[int, bytes] = {}
+        self.spoilt: dict[str, str] = {}
 
     def note(self, entry: bytes) -> None:
         """
@@ -94,9 +99,16 @@ class ManifestWriter:
                 f"{self._archive.path}/{name} was written by a newer version, and is left as it "
                 f"is ({found.why})"
             )
-        if not isinstance(found, Manifest) or found.store_uuid != self._store_uuid:
-            return {}
-        return dict(found.entries)
+        if isinstance(found, Manifest) and found.store_uuid == self._store_uuid:
+            return dict(found.entries)
+        self.spoilt[name] = _what_is_wrong(found)
+        return {}
 
     def _put(self, name: str, entries: dict[int, bytes]) -> None:
         self._archive.replace(name, Manifest(self._store_uuid, entries).encode())
+
+
+def _what_is_wrong(found: Manifest | Incomplete | Unusable) -> str:
+    if isinstance(found, Manifest):
+        return f"it is of store {found.store_uuid.hex()}"
+    return found.why if isinstance(found, Unusable) else f"it is cut off at {found.size} bytes"

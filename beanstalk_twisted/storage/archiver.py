@@ -8,6 +8,7 @@ One timer may be pending here: the age at which the segment in use is finished t
 full; or, while the archive fails, the next attempt.
 """
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from itertools import takewhile
@@ -64,6 +65,8 @@ Seconds after an ordered stop in which the delivery of a further segment to a re
 begun: the next start delivers the others, and who stops a server waits 90 s at most.
 """
 
+_VERIFY: Final = ("binlog-inspect", "archive-verify", "--write-manifest")
+
 MANIFEST_SEGMENTS: Final = 64
 """
 Segments delivered one after the other for which the manifest is written once: a log that is caught
@@ -107,6 +110,7 @@ class Archiver:
         self._archived = log.oldest - 1
         self._manifest: ManifestWriter | None = None
         self._manifest_trouble = ""
+        self._told_spoilt: set[str] = set()
         self._unwritten = 0
         self._timer: IDelayedCall | None = None
         self._aging = 0
@@ -201,7 +205,7 @@ class Archiver:
         rest.addErrback(self._report, "It is archived at the next start.")
         ended = self._io.run(lambda: self._write_last_manifest(goes_on))
         self._io.stop()
-        return ended.addErrback(self._report_manifest)
+        return ended.addCallbacks(self._has_written_manifest, self._report_manifest)
 
     def _deliver_rest(self, goes_on: Callable[[], bool]) -> None:
         if self._manifest is None:
@@ -306,8 +310,19 @@ class Archiver:
         writing.addCallbacks(self._has_written_manifest, self._report_manifest)
         writing.addBoth(self._go_on)
 
+    @fail_stop
     def _has_written_manifest(self, _: None) -> None:
         self._manifest_trouble = ""
+        spoilt = self._manifest.spoilt if self._manifest is not None else {}
+        for name in sorted(spoilt.keys() - self._told_spoilt):
+            self._told_spoilt.add(name)
+            self.log.warn(
+                "archive {path}: {name} is no manifest of this store: {why}; it is begun anew, and "
+                "nothing was lost: readers open each segment that it lacks. To write it of all "
+                "segments: {command}", event="archive-manifest-anew", path=self._archive.path,
+                name=name, why=spoilt[name],
+                command=shlex.join([*_VERIFY, self._archive.path]),
+            )  # fmt: skip
 
     @fail_stop
     def _go_on(self, _: None) -> None:

@@ -54,6 +54,7 @@ def past(source: Source, point: Point) -> PastSource:
     A log as it was at a point.
 
     :raise OSError: it has no such point, or lacks a segment that it takes.
+    :raise BinlogError: such a segment is damaged, or of another version.
     """
     if END.time_ns != point.time_ns > time.time_ns():
         fail(

@@ -104,10 +104,15 @@ def remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Remark]:
 
     :param entries: as `described` makes them.
     """
-    there = [name for name in NAMES if name in store.names()]
+    there = [name for name in NAMES if _is_there(store, name)]
     spoken: set[int] = set()
     for name in there:
-        found = decode_manifest(bytes(store.read(name)))
+        try:
+            found = decode_manifest(bytes(store.read(name)))
+        except OSError as problem:
+            why = problem.strerror or str(problem)
+            yield Remark(name, f"it cannot be read: {why}; it is not used", is_false=False)
+            continue
         if isinstance(found, Incomplete):
             yield Remark(name, f"it is cut off at {told(found.size, 'byte')}", is_false=False)
         elif isinstance(found, Unusable):
@@ -119,6 +124,15 @@ def remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Remark]:
     if there and lacking:
         what = f"it lacks {told(len(lacking), 'segment')}, the first one is {lacking[0]}"
         yield Remark(there[-1], what, is_false=False)
+
+
+def _is_there(store: Readable, name: str) -> bool:
+    """
+    Whether anything is called so, be it a directory or a link that leads nowhere.
+    """
+    if name in store.names():
+        return True
+    return not isinstance(store, ObjectFolder) and os.path.lexists(os.path.join(store.path, name))
 
 
 def _of_entries(

@@ -9,6 +9,7 @@ import zlib
 from typing import Final
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -48,6 +49,7 @@ class PastSource(Source):
     def __init__(self, whole: Source, point: Point = END) -> None:
         """
         :raise OSError: the log has no such point, or lacks a segment that it takes.
+        :raise BinlogError: a segment that it takes is damaged, or of another version.
         """
         self._whole = whole
         self._headers: dict[int, SegmentHeader] = {}
@@ -97,11 +99,13 @@ class PastSource(Source):
         name = self._files_at[seq]
         header = self._whole.header(name)
         if not isinstance(header, SegmentHeader):
-            raise OSError(
-                errno.EIO, f"{name}: {header.why}; {NOTHING_WRITTEN}. {self._advice()}", self.path
-            )
+            kind = Incompatible if header.foreign else Damaged
+            raise kind(self._refused(name, header.why))
         self._headers[seq] = header
         return header
+
+    def _refused(self, name: str, why: str) -> str:
+        return f"{self.path}: {name}: {why}; {NOTHING_WRITTEN}. {self._advice()}"
 
     def _advice(self) -> str:
         return f"Run: {shlex.join(['binlog-inspect', 'check', *self.path.split(' and ')])}"
@@ -151,7 +155,15 @@ class PastSource(Source):
         return (header.created_ns if frame is None else frame.time_ns) <= point.time_ns
 
     def _has_record(self, seq: int) -> bool:
-        return self._first_frame(seq, self._header(seq)) is not None
+        """
+        :raise Damaged: it has some, and the first one cannot be read.
+        """
+        if self._first_frame(seq, self._header(seq)) is not None:
+            return True
+        if (self._end_of(seq) or 0) > SEGMENT_HEADER_BYTES:
+            why = f"offset {SEGMENT_HEADER_BYTES}: the header of its first frame is damaged"
+            raise Damaged(self._refused(self._files_at[seq], why))
+        return False
 
     def _first_frame(self, seq: int, header: SegmentHeader) -> Frame | None:
         end = self._end_of(seq)
@@ -217,7 +229,7 @@ class PastSource(Source):
         """
         The last segment, up to the point.
 
-        :raise OSError: it is damaged before that.
+        :raise Damaged: it is damaged before that.
         """
         name, header = self._files_at[seq], self._header(seq)
         buffer = self._whole.read(name)
@@ -225,10 +237,7 @@ class PastSource(Source):
         for found in walk(buffer, header, self._end_of(seq)):
             if isinstance(found, Ending):
                 if found.problem and seq + 1 in self._files_at:
-                    why = f"{name}: offset {found.offset}: {found.problem}"
-                    raise OSError(
-                        errno.EIO, f"{why}; {NOTHING_WRITTEN}. {self._advice()}", self.path
-                    )
+                    raise Damaged(self._refused(name, f"offset {found.offset}: {found.problem}"))
                 break
             if found.base_lsn > point.lsn or found.time_ns > point.time_ns:
                 break

@@ -190,6 +190,84 @@ def test_a_manifest_that_cannot_be_used_speaks_of_nothing() -> None:
     assert len(known_segments([b"", raw], sizes(files))) == len(files)
 
 
+def changed(raw: bytes, at: int, by: int) -> bytes:
+    """
+    An entry, with another number of 8 bytes.
+    """
+    number = int.from_bytes(raw[at : at + 8], "little") + by
+    return raw[:at] + number.to_bytes(8, "little") + raw[at + 8 :]
+
+
+def known_with(entries: dict[int, bytes], files: Files, store: bytes | None = UUID) -> list[int]:
+    """
+    The segments of which entries are believed.
+    """
+    known = known_segments([Manifest(UUID, entries).encode()], sizes(files), store)
+    return sorted(entry.header.seq for entry in known.values())
+
+
+END, NEXT_LSN, PREV_END, STORE = 16, 24, 48 + 40, 48 + 64
+"""Where they stand in an entry."""
+
+
+def test_an_entry_of_the_newest_segment_ends_within_it_and_not_before_it_begins() -> None:
+    files = archived()
+    entries = entries_of(files)
+    last = max(entries)
+    entry = decode_entry(entries[last])
+    assert entry is not None and entry.header.store_uuid == UUID and entry.seal is not None
+    at_end = entry.seal.indexed[-1]
+    # The lowest and the highest that may be so, and one past them.
+    for at, number, low, high in (
+        (END, entry.end, at_end.offset, entry.size),
+        (NEXT_LSN, entry.next_lsn, at_end.base_lsn, None),
+    ):
+        for wanted, is_known in ((0, False), (low - 1, False), (low, True), (high, True),
+                                 (high and high + 1, False)):  # fmt: skip
+            if wanted is not None:
+                lying = {**entries, last: changed(entries[last], at, wanted - number)}
+                assert (last in known_with(lying, files)) == is_known, (at, wanted)
+    unsealed = Entry(entry.header, 9000, SEGMENT_HEADER_BYTES, entry.header.first_lsn)
+    assert manifest._is_possible(unsealed)
+    assert not manifest._is_possible(unsealed._replace(end=SEGMENT_HEADER_BYTES - 1))
+    assert not manifest._is_possible(unsealed._replace(next_lsn=entry.header.first_lsn - 1))
+
+
+def test_the_frames_of_an_entry_begin_with_the_segment_and_ascend() -> None:
+    header = header_of(archived()[min(archived())])
+    entry = Entry(header, 99_999, 90_000, 100, (T0, T0), seal(2))
+    assert entry.seal is not None and manifest._is_possible(entry)
+    one, other = entry.seal.indexed
+    for frames in (
+        (other,), (one._replace(base_lsn=2), other), (one, other._replace(base_lsn=0)),
+        (one, other._replace(offset=90_001)),
+    ):  # fmt: skip
+        lying = entry._replace(seal=entry.seal._replace(indexed=frames))
+        assert not manifest._is_possible(lying), frames
+
+
+@pytest.mark.parametrize("at", [END, NEXT_LSN, PREV_END])
+def test_of_entries_that_contradict_each_other_neither_is_believed(at: int) -> None:
+    files = archived()
+    entries = entries_of(files)
+    first, second, *rest = sorted(entries)
+    assert known_with(entries, files) == [first, second, *rest]
+    lying = second if at == PREV_END else first
+    found = known_with({**entries, lying: changed(entries[lying], at, 8)}, files)
+    assert found == rest
+
+
+def test_entries_of_another_store_are_passed_over() -> None:
+    files = archived()
+    entries = entries_of(files)
+    first, *rest = sorted(entries)
+    assert known_with(entries, files, None) == [first, *rest]
+    assert known_with(entries, files, b"another store 00") == []
+    for store in (UUID, None):
+        lying = {**entries, first: changed(entries[first], STORE, 1)}
+        assert known_with(lying, files, store) == rest
+
+
 # Three answers.
 
 

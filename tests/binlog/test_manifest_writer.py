@@ -146,22 +146,25 @@ def test_after_any_fault_the_next_call_writes_all(nth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoilt",
+    ("spoilt", "why"),
     [
-        pytest.param(lambda raw: flipped(raw, 40), id="damaged"),
-        pytest.param(lambda raw: raw[:-3], id="torn"),
-        pytest.param(lambda raw: b"", id="empty"),
-        pytest.param(lambda raw: Manifest(b"other store 0000", {1: entry(1)}).encode(), id="other"),
+        (lambda raw: flipped(raw, 40), "the checksum of its head is wrong"),
+        (lambda raw: raw[:90], "it is cut off at 90 bytes"),
+        (lambda raw: b"", "it is cut off at 0 bytes"),
+        (lambda raw: Manifest(b"other store 0000", {1: entry(1)}).encode(),
+         f"it is of store {b'other store 0000'.hex()}"),
     ],
-)
+    ids=["damaged", "torn", "empty", "other"],
+)  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_cannot_be_used_is_begun_anew(name: str, spoilt: object) -> None:
+def test_a_file_that_cannot_be_used_is_begun_anew(name: str, spoilt: object, why: str) -> None:
     archive = archive_for()
     archive.replace(name, spoilt(Manifest(UUID, {1: entry(1)}).encode()))  # type: ignore[operator]
     writer = ManifestWriter(archive, UUID)
     note(writer, *range(2, RECENT_ENTRIES + 2))
     writer.write()
     assert seqs_in(archive) == list(range(2, RECENT_ENTRIES + 2))
+    assert writer.spoilt == {name: why}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -813,6 +813,24 @@ def test_a_manifest_that_cannot_be_written_holds_up_nothing_and_is_told_once() -
     ]
 
 
+def test_a_manifest_that_is_damaged_is_begun_anew_and_told_once() -> None:
+    run = Archived()
+    run.pass_through(20)
+    (store,) = run.archive.folders
+    run.archive.replace("manifest.tqm", b"something else")
+    with said() as lines:
+        run.restart_after_kill()
+        run.pass_through(40)
+        run.server.stop()
+    path = f"(archive)/{store}"
+    assert [line for line in lines if "manifest" in line] == [
+        f"archive {path}: manifest.tqm is no manifest of this store: it does not begin as a "
+        f"manifest does; it is begun anew, and nothing was lost: readers open each segment that "
+        f"it lacks. To write it of all segments: binlog-inspect archive-verify --write-manifest "
+        f"'{path}'"
+    ]
+
+
 def test_nothing_is_trimmed_later_for_a_manifest_that_hangs() -> None:
     slow = SlowArchive()
     run = Archived(io=slow)

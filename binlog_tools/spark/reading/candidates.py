@@ -4,6 +4,7 @@ Which files are segments, each once: one may lie in the directory of a server an
 
 import contextlib
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
@@ -18,7 +19,13 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.manifest import NAMES, Entry, known_segments
 from beanstalk_twisted.binlog.seals import read_seal
 from beanstalk_twisted.object_storage.store import is_url
-from binlog_tools.logs.sources import NoLog, Source, named_as_in_a_log, parse_archived_name
+from binlog_tools.logs.sources import (
+    NoLog,
+    Source,
+    is_store_name,
+    named_as_in_a_log,
+    parse_archived_name,
+)
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
@@ -139,8 +146,13 @@ def _sized(path: str) -> Folder:
     """
     A local folder, with the sizes of its files.
     """
+    sizes = {}
     with os.scandir(path) as entries:
-        return Folder(path, {each.name: each.stat().st_size for each in entries}, ())
+        for each in entries:
+            # A link may lead nowhere; what is a segment is opened, and then told.
+            with contextlib.suppress(OSError):
+                sizes[each.name] = each.stat().st_size
+    return Folder(path, sizes, ())
 
 
 def _known_in(folder: Folder) -> dict[str, Entry]:
@@ -149,10 +161,18 @@ def _known_in(folder: Folder) -> dict[str, Entry]:
     """
     files = []
     for name in filter(folder.sizes.__contains__, NAMES):
-        # It may be written anew meanwhile, and its size is another one then.
-        with contextlib.suppress(FileNotFoundError), open_file(folder.within(name)) as file:
+        # Nothing depends on it.  It may be written anew meanwhile, and its size is another one.
+        with contextlib.suppress(OSError), open_file(folder.within(name)) as file:
             files.append(file.read(0, file.size))
-    return known_segments(files, folder.sizes) if files else {}
+    return known_segments(files, folder.sizes, _store_at(folder.address)) if files else {}
+
+
+def _store_at(address: str) -> bytes | None:
+    """
+    The UUID of the store whose folder in an archive this is, by its name.
+    """
+    name = name_of(address)
+    return uuid.UUID(name).bytes if is_store_name(name) else None
 
 
 def _seq_of(name: str) -> int:

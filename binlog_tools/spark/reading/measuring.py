@@ -1,6 +1,6 @@
 """
-How far each segment may be read: its successor says it; else its seal; else, while a server writes
-it, the watermark (`durable`).
+How far each segment may be read: its successor says it; else its seal, even where a manifest tells
+of it; else, while a server writes it, the watermark (`durable`).
 """
 
 from collections.abc import Callable, Mapping
@@ -70,7 +70,8 @@ def measured(
         after = chosen.get((store, seq + 1))
         header = after.header if after else _beside(each)
         try:
-            if each.known is not None:
+            # A manifest alone is never believed: records behind a wrong end would be missed.
+            if each.known is not None and header is not None:
                 return _as_known(each, each.known, header)
             return _measure(each, header, unfinished, seals_from)
         except FileNotFoundError:
@@ -96,14 +97,13 @@ def _beside(each: Candidate) -> SegmentHeader | None:
     return header if is_next and isinstance(header, SegmentHeader) else None
 
 
-def _as_known(each: Candidate, known: Entry, after: SegmentHeader | None) -> Segment:
+def _as_known(each: Candidate, known: Entry, after: SegmentHeader) -> Segment:
     """
-    From what a manifest says; its successor's word counts for more.
+    Up to where its successor says, the rest from what a manifest says.
     """
-    end, next_lsn = (known.end, known.next_lsn) if after is None else _up_to(after)
-    if end != known.end:
-        return _segment(each, end, next_lsn)
-    found = _segment(each, end, next_lsn)
+    found = _segment(each, *_up_to(after))
+    if found.stretch.end != known.end:
+        return found
     return found._replace(seal=known.seal, logged_ns=known.logged_ns, names_tubes=known.names_tubes)
 
 

@@ -16,7 +16,13 @@ from beanstalk_twisted.binlog.format import (
     HeaderProblem,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.manifest import MANIFEST, Manifest, describe
+from beanstalk_twisted.binlog.manifest import (
+    MANIFEST,
+    RECENT,
+    Manifest,
+    decode_manifest,
+    describe,
+)
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.opening import TAIL_BYTES
 from tests.binlog.scribe import UUID, flipped, segment_files
@@ -173,15 +179,16 @@ def planned(remote: Lent, **options: str) -> tuple[list[Any], list[tuple[str, st
 @pytest.mark.parametrize(
     "options", [{}, {"since": "2020-01-01T00:00Z"}, {"job": "7"}, {"partitionBytes": "64K"}]
 )
-def test_with_a_manifest_a_plan_reads_nothing_else(
+def test_with_a_manifest_a_plan_reads_only_the_end_of_the_newest_segment(
     files: Files, remote: Lent, options: dict[str, str]
 ) -> None:
     store = remote.archive("archive", files)
     without, _ = planned(remote, **options)
+    newest = max(store.objects)
     store.objects[MANIFEST] = manifest_of(store.objects)
     tasks, requests = planned(remote, **options)
     assert tasks == without
-    assert [each for each in requests if each[0] == "read"] == [("read", MANIFEST)]
+    assert [name for operation, name in requests if operation == "read"] == [MANIFEST, newest]
 
 
 def test_a_stale_manifest_is_made_up_for_by_the_segments(files: Files, remote: Lent) -> None:
@@ -207,14 +214,64 @@ def test_a_manifest_that_cannot_be_used_costs_only_time(
     assert planned(remote)[0] == without
 
 
-def test_the_manifest_of_a_local_archive_is_used(tmp_path: Path, files: Files) -> None:
-    archive = archived(tmp_path / "archive", files)
+def entries_in(content: bytes) -> dict[int, bytes]:
+    found = decode_manifest(content)
+    assert isinstance(found, Manifest)
+    return dict(found.entries)
+
+
+@pytest.mark.parametrize(("at", "number"), [(16, 0), (16, 4096), (24, None)], ids=str)
+def test_a_manifest_that_lies_about_the_newest_segment_loses_no_row(
+    files: Files, remote: Lent, at: int, number: int | None
+) -> None:
+    store = remote.archive("archive", files)
+    expected, (tasks, _) = read(f"{remote.bucket}/archive"), planned(remote)
+    entries = entries_in(manifest_of(store.objects))
+    last = entries[max(entries)]
+    said = int.from_bytes(last[at : at + 8], "little") + 100 if number is None else number
+    entries[max(entries)] = last[:at] + said.to_bytes(8, "little") + last[at + 8 :]
+    store.objects[MANIFEST] = Manifest(UUID, entries).encode()
+    assert planned(remote)[0] == tasks
+    assert read(f"{remote.bucket}/archive") == expected
+
+
+def test_a_manifest_of_another_store_is_passed_over(files: Files, remote: Lent) -> None:
+    store = remote.archive("archive", files)
+    expected = read(f"{remote.bucket}/archive")
+    other = {seq: raw[:112] + bytes(16) + raw[128:]
+             for seq, raw in entries_in(manifest_of(store.objects)).items()}  # fmt: skip
+    for uuid in (bytes(16), UUID):
+        store.objects[MANIFEST] = Manifest(uuid, other).encode()
+        assert read(f"{remote.bucket}/archive") == expected
+
+
+def local_archive(path: Path, files: Files) -> tuple[Path, Path]:
+    """
+    :return: an archive, and the folder of its store.
+    """
+    archive = archived(path / "archive", files)
     (store,) = archive.iterdir()
     for name, raw in as_archived(files).items():
         (store / name).write_bytes(raw)
-    for path in store.iterdir():
-        if path.name not in as_archived(files):
-            path.unlink()
+    for each in store.iterdir():
+        if each.name not in as_archived(files):
+            each.unlink()
+    return archive, store
+
+
+def test_what_cannot_be_opened_in_an_archive_and_is_no_segment_stops_no_reader(
+    tmp_path: Path, files: Files
+) -> None:
+    archive, store = local_archive(tmp_path, files)
+    expected = read(archive)
+    (store / RECENT).mkdir()
+    (store / MANIFEST).symlink_to("nowhere")
+    (store / "notes").symlink_to("nowhere")
+    assert read(archive) == expected
+
+
+def test_the_manifest_of_a_local_archive_is_used(tmp_path: Path, files: Files) -> None:
+    archive, store = local_archive(tmp_path, files)
     expected, tasks = read(archive), tasks_of(archive)
     (store / MANIFEST).write_bytes(manifest_of(as_archived(files)))
     assert (read(archive), tasks_of(archive)) == (expected, tasks)

@@ -13,12 +13,20 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.object_storage.arrow import open_store
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.cli.opening import open_source_at
+from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.loading import load
 from binlog_tools.logs.opening import open_source
-from tests.binlog.scribe import files_of
+from binlog_tools.logs.selection import Selection
+from binlog_tools.rewrite.put_plans import plan
+from tests.binlog import independent_reader
+from tests.binlog.scribe import files_of, flipped
+from tests.object_storage import s3_server
+from tests.server_process import ServerProcess, ours
 from tests.tools.cli.running import run
 from tests.tools.folders import contents, stats, written
 
@@ -123,6 +131,44 @@ def test_commands_that_make_a_log_go_back_too(command: str, place: Place, tmp_pa
     assert lines[0]["last_lsn"] == place.halfway and lines[0]["next_job_id"] > 40
 
 
+def test_replay_plans_the_jobs_of_the_moment(place: Place) -> None:
+    (store,) = place.archive.iterdir()
+    for lsn, jobs in ((place.halfway, [5]), (place.halfway - 1, [])):
+        wanted = plan(open_source_at(str(store), Point(lsn=lsn)), Selection(), now_ns=0)
+        assert [each.job_id for each in wanted.jobs] == jobs, lsn
+
+
+@pytest.mark.exhaustive
+def test_replay_puts_what_was_there_at_the_moment(place: Place, tmp_path: Path) -> None:
+    (store,) = place.archive.iterdir()
+    with ServerProcess(ours("-p", "0"), tmp_path) as server:
+        client = server.connect()
+        result = run(
+            "replay", store, "--to", f"127.0.0.1:{server.port()}", "--as-of", str(place.halfway),
+            "--journal", tmp_path / "journal",
+        )  # fmt: skip
+        assert (result.exit_code, result.stderr, result.stdout) == (0, "", "1 job put\n")
+        assert client.ask(b"peek 1\r\n") == b"FOUND 1 600\r\n%s\r\n" % BODY
+        assert client.ask(b"peek 2\r\n") == b"NOT_FOUND\r\n"
+
+
+@pytest.mark.exhaustive
+def test_a_log_is_restored_from_object_storage(place: Place, tmp_path: Path) -> None:
+    with s3_server.running() as server:
+        archive = open_store(server.url("queues"))
+        (store,) = place.archive.iterdir()
+        for name, content in contents(store).items():
+            archive.write(f"{store.name}/{name}", [content])
+        for url in (server.url("queues"), server.url(f"queues/{store.name}")):
+            new = tmp_path / str(len(url))
+            result = run("restore", url, "-o", new, "--as-of", str(place.halfway))
+            assert result.exit_code == 0, result.stderr
+            assert jobs_in(new) == [5]
+        result = run("restore", server.url("queues"), place.log, "-o", tmp_path / "now")
+        assert result.exit_code == 0, result.stderr
+        assert jobs_in(tmp_path / "now") == [60]
+
+
 def test_what_filter_changes_in_place_is_the_log_as_it_is(place: Place) -> None:
     result = run("filter", place.log, "--in-place", "--drop", "--job", "4", "--as-of", "9")
     assert result.exit_code == 2 and "does not go with --as-of" in result.stderr
@@ -143,6 +189,26 @@ def test_a_moment_that_the_log_does_not_have_is_one_line(
     assert result.exit_code == 4 and len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith(f"binlog-inspect: {place.log}: ")
     assert re.search(what, result.stderr), result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("which", ["header", "first frame", "later frame"])
+def test_damage_in_the_segment_of_a_moment_is_told_as_damage(
+    which: str, place: Place, tmp_path: Path
+) -> None:
+    (store,) = place.archive.iterdir()
+    files = {name: raw for name, raw in contents(store).items() if name.endswith(".tql")}
+    name = sorted(files)[1]
+    segment = independent_reader.read_segment(files[name])
+    assert segment is not None
+    first, second = (frame["offset"] for frame in segment["frames"][:2])
+    at = {"header": 100, "first frame": first + 20, "later frame": second + 20}[which]
+    lsn = segment["frames"][3]["base_lsn"]
+    spoilt = written(tmp_path / "spoilt", {**files, name: flipped(files[name], at)})
+    result = run("restore", spoilt, "-o", tmp_path / "new", "--as-of", str(lsn))
+    assert result.exit_code == 3 and len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stderr.startswith(f"binlog-inspect: {spoilt}: {name[:20]}.tql: ")
+    assert result.stderr.endswith(f"; nothing was written. Run: binlog-inspect check {spoilt}\n")
     assert not (tmp_path / "new").exists()
 
 

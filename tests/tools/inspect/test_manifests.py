@@ -4,6 +4,8 @@ A manifest that says what is not so is found, one that is stale is told, and bot
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -162,6 +164,26 @@ def test_a_file_that_cannot_be_used_makes_it_stale(
     assert folder.flaws() == [
         ("stale", f"{MANIFEST}: {what}"),
         ("stale", f"{MANIFEST}: it lacks {count} segments, the first one is 1"),
+    ]
+    assert folder.verify().is_whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_that_cannot_be_opened_is_told(name: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert folder.path is not None
+    (folder.path / name).mkdir()
+    count = len(folder.segments)
+    lacking = ("stale", f"{name}: it lacks {count} segments, the first one is 1")
+    assert folder.flaws() == [
+        ("stale", f"{name}: it cannot be read: {os.strerror(errno.ENODEV)}; it is not used"),
+        lacking,
+    ]
+    (folder.path / name).rmdir()
+    (folder.path / name).symlink_to("nowhere")
+    assert folder.flaws() == [
+        ("stale", f"{name}: it cannot be read: {os.strerror(errno.ELOOP)}; it is not used"),
+        lacking,
     ]
     assert folder.verify().is_whole
 
