@@ -172,13 +172,14 @@ def test_a_file_that_cannot_be_used_makes_it_stale(
 def test_one_that_cannot_be_opened_is_told(name: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert folder.path is not None
-    (folder.path / name).mkdir()
+    (folder.path / name / "something").mkdir(parents=True)
     count = len(folder.segments)
     lacking = ("stale", f"{name}: it lacks {count} segments, the first one is 1")
     assert folder.flaws() == [
         ("stale", f"{name}: it cannot be read: {os.strerror(errno.ENODEV)}; it is not used"),
         lacking,
     ]
+    (folder.path / name / "something").rmdir()
     (folder.path / name).rmdir()
     (folder.path / name).symlink_to("nowhere")
     assert folder.flaws() == [
