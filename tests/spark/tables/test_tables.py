@@ -281,6 +281,8 @@ def test_tables_that_were_not_all_made_bear_a_sign_and_are_not_reported(
     made = _run("tables", sound, "-o", out, "--targets", targets)
     assert made.exit_code == 0, made.output
     assert not (out / UNFINISHED).exists()
-    assert [line.partition(":")[0] for line in made.stdout.splitlines()] == [*LAYOUTS, "poison"]
+    assert [line.partition(":")[0] for line in made.stdout.splitlines()] == [
+        *(name for name in LAYOUTS if name != "open"), "poison", "open",
+    ]  # fmt: skip
     again = _run("tables", sound, "-o", out)
     assert again.exit_code == 0 and again.stdout == f"{out}: nothing new\n"
