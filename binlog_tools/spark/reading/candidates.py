@@ -22,7 +22,7 @@ from binlog_tools.logs.sources import NoLog, Source, named_as_in_a_log, parse_ar
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
-from binlog_tools.spark.files.opening import LocalFile, LogFile, open_file
+from binlog_tools.spark.files.opening import LocalFile, LogFile, ShortAnswer, open_file
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
 
 LOOKS_AT_ONCE: Final = 16
@@ -150,7 +150,10 @@ def _known_in(folder: Folder) -> dict[str, Entry]:
     files = []
     for name in filter(folder.sizes.__contains__, NAMES):
         # It may be written anew meanwhile, and its size is another one then.
-        with contextlib.suppress(FileNotFoundError), open_file(folder.within(name)) as file:
+        with (
+            contextlib.suppress(FileNotFoundError, ShortAnswer),
+            open_file(folder.within(name)) as file,
+        ):
             files.append(file.read(0, file.size))
     return known_segments(files, folder.sizes) if files else {}
 
