@@ -93,13 +93,17 @@ def refuse_other_histories(items: Iterable[Share | Trouble], known: Mapping[str,
     :param known: as of `increment`, with the marks; nothing is known of a store without any.
     :raise SourceError: a segment is not the one that had its number, or not where its LSNs were.
     """
+    newest: dict[str, int] = {}
     for item in items:
-        if isinstance(item, Share) and _is_other(item, known):
+        store = store_of(item)
+        if store not in newest:
+            newest[store] = _newest(store, known)
+        if isinstance(item, Share) and _is_other(item, known, newest[store]):
             header = item.place.header
             raise SourceError(
                 "BINLOG_HISTORIES_DIFFER",
-                f"{item.place.path}: segment {header.seq} of store {header.store_uuid.hex()} is of "
-                "another history than the records that were taken before: its log was restored, "
+                f"{item.place.path}: segment {header.seq} of store {store} is of another "
+                "history than the records that were taken before: its log was restored, "
                 "or started from an older copy; nothing was written; name the logs of before, or "
                 "write a new table of these",
             )
@@ -112,10 +116,10 @@ def _newest(store: str, known: Mapping[str, int]) -> int:
     return max(known.get(name, 0) for name in mark_names(store)) >> 32
 
 
-def _is_other(share: Share, known: Mapping[str, int]) -> bool:
+def _is_other(share: Share, known: Mapping[str, int], newest: int) -> bool:
     header = share.place.header
     mark, last = known.get(_slot(header), 0), known.get(header.store_uuid.hex(), -1)
-    seq, newest = header.seq & _SEQ, _newest(header.store_uuid.hex(), known)
+    seq = header.seq & _SEQ
     if not newest or mark >> 32 == seq:
         return newest > 0 and mark != _mark(header)
     if seq < newest:
