@@ -2,7 +2,8 @@
 The events table: the log as Parquet, once, for all other pipelines to read.
 
 Each run appends the records above the last LSN that the table has of a store, and says in the same
-commit which is the last one now.  So a run may be killed, repeated, and started twice.
+commit which is the last one now, and by which segments.  So a run may be killed, repeated, and
+started twice, and does not take records of another history of the store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,16 @@ from pyspark.sql.datasource import InputPartition
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED, Column, commented, ddl
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import read_frame
-from binlog_tools.spark.reading.increments import Piece, increment, mark_of, store_of, tasks_of
+from binlog_tools.spark.reading.increments import (
+    Piece,
+    increment,
+    mark_names,
+    mark_of,
+    marks_of,
+    refuse_other_histories,
+    store_of,
+    tasks_of,
+)
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import Share, Trouble
 from binlog_tools.spark.segments.conditions import Condition
@@ -78,7 +88,7 @@ def write_events(
     :param run: who carries out the tasks, `partial(in_tasks, spark)` for Spark.
     :param form: of `storing.stored.FORMS`, or ``auto``.
     :param rewrite: read these stores from the beginning, in the place of all rows they have.
-    :raise SourceError: a log cannot be read, or lacks what comes next.
+    :raise SourceError: a log cannot be read, lacks what comes next, or is of another history.
     :raise TableError: the place has something else, or others write it, or its servers have other
         names.
     """
@@ -89,14 +99,17 @@ def write_events(
     asked, table = asked._replace(columns=names), _opened(names, place, form, rewrite)
     items = _items(asked)
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
-    told = table.progress([*map(store_of, items), *(_named(*each) for each in stores.items())])
+    told = table.progress(_names(items, stores))
     _refuse_renamed(table, stores, told)
     replaced = _rewritten(table, stores, items) if rewrite else ()
     known = {} if rewrite else told
+    refuse_other_histories(items, known)
     pieces = list(increment(items, known, asked.damage == "skip"))
     found = run(tasks_of(pieces, TASK_BYTES), _worker(asked, table.location, _layout(names)))
     files = tuple(file for each in found for file in each)
-    progress = _reached(pieces, stores, files)
+    progress = {**_reached(pieces, stores, files), **marks_of(piece.item for piece in pieces)}
+    if rewrite:
+        progress = {**dict.fromkeys(_marked(stores) & told.keys(), 0), **progress}
     if files or replaced or not progress.items() <= told.items():
         table.commit(Change(files, replaced, progress))
     segments = {
@@ -125,6 +138,18 @@ def _layout(names: Iterable[str]) -> Layout:
 def _items(asked: Asked) -> list[Share | Trouble]:
     reader = BinlogReader(asked, asked.names)
     return [item for partition in reader.partitions() for item in partition.value or ()]
+
+
+def _marked(stores: Iterable[str]) -> set[str]:
+    return {name for store in stores for name in mark_names(store)}
+
+
+def _names(items: Iterable[Share | Trouble], stores: Mapping[str, str]) -> set[str]:
+    """
+    Of all progress that counts for these logs.
+    """
+    own = {_named(*each) for each in stores.items()}
+    return {*map(store_of, items), *own, *_marked(stores)}
 
 
 def _named(store: str, server: str) -> str:

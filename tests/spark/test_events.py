@@ -15,14 +15,21 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
 from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.definitions.errors import SourceError, TableError
 from binlog_tools.spark.events import Written, in_process, write_events
+from binlog_tools.spark.reading.increments import mark_names
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import dataset
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.expected import rows_of
+from tests.spark.histories import NAMES as TUBES
 from tests.spark.histories import any_image, any_log, segment_of
 from tests.tools.folders import archived, written
 
@@ -159,6 +166,49 @@ def test_a_kill_before_the_commit_leaves_the_last_version_and_orphans(tmp_path: 
     kept = {file.path for file in stored.files()}
     assert {str(path.relative_to(out)) for path in out.rglob("*.parquet")} == kept
     assert events(out) == expected(*NAMES)
+
+
+# Another history of the same store.
+
+
+def started_on_a_copy(count: int) -> dict[str, bytes]:
+    """
+    A log whose server went its own way behind so many segments.
+    """
+    old = decode_segment_header(FILES[NAMES[count]][:SEGMENT_HEADER_BYTES])
+    assert isinstance(old, SegmentHeader)
+    raw = segment_of([TUBES, *[[PUT]] * 400], first_lsn=old.first_lsn, seq=old.seq)
+    made = decode_segment_header(raw[:SEGMENT_HEADER_BYTES])
+    assert isinstance(made, SegmentHeader)
+    head = made._replace(prev_end=old.prev_end, created_ns=old.created_ns + 1).encode()
+    return {**{name: FILES[name] for name in NAMES[:count]}, NAMES[count]: head + raw[len(head) :]}
+
+
+def test_another_history_is_not_mixed_in(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    a = archived(tmp_path / "a", FILES)
+    b = archived(tmp_path / "b", started_on_a_copy(5))
+    update(a, out)
+    before = table(out)
+    with pytest.raises(SourceError, match=r"\[BINLOG_HISTORIES_DIFFER\] .*b/.*6-.*: segment 6 of"):
+        update(b, out)
+    assert table(out) == before
+    # What is so much older is not remembered; where nothing says its end either, none is taken.
+    assert update(archived(tmp_path / "c", started_on_a_copy(1)), out).rows == 0
+    update(b, out, rewrite=True)
+    update(b, tmp_path / "b alone")
+    assert table(out) == table(tmp_path / "b alone") != before
+    with pytest.raises(SourceError, match="BINLOG_HISTORIES_DIFFER"):
+        update(a, out)
+    assert update(b, out).rows == 0
+
+
+def test_a_table_that_was_written_anew_forgets_the_segments_of_before(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    update(archived(tmp_path / "a", FILES), out)
+    update(archived(tmp_path / "b", started_on_a_copy(5)), out, rewrite=True)
+    told = open_stored(str(out)).progress(mark_names(STORE))
+    assert sorted(number >> 32 for number in told.values() if number) == [1, 2, 3, 4, 5, 6]
 
 
 # Damage.

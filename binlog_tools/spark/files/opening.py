@@ -3,9 +3,9 @@ A file of a log, wherever it is: local ones are mapped, of others the bytes that
 fetched.
 """
 
+import errno
 import mmap
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Protocol
@@ -24,6 +24,12 @@ PIECE_BYTES: Final = 16 << 20
 
 PIECES_AT_ONCE: Final = 4
 """One connection to S3 carries some 80 MB/s, these as much as a task can decode."""
+
+
+class ShortAnswer(OSError):
+    """
+    A store gave fewer bytes than the object had when it was opened: it was replaced since then.
+    """
 
 
 class LogFile(Protocol):
@@ -139,8 +145,8 @@ class RemoteFile(_Closing):
                 return bytes(known[start - at : end - at])
         tail = max(0, self.size - TAIL_BYTES)
         if start < tail:
-            return self._store.read(self._name, start, end)
-        self._have.append((tail, self._store.read(self._name, tail, self.size)))
+            return self._exactly(start, end)
+        self._have.append((tail, self._exactly(tail, self.size)))
         at, known = self._have[-1]
         return bytes(known[start - at : end - at])
 
@@ -163,7 +169,11 @@ class RemoteFile(_Closing):
 
     def _fetch(self, into: memoryview, start: int, end: int) -> None:
         starts = range(start, end, PIECE_BYTES)
-        fetch = _piece(self._store, self._name, into, end)
+
+        def fetch(at: int) -> None:
+            to = min(at + PIECE_BYTES, end)
+            into[at:to] = self._exactly(at, to)
+
         if len(starts) <= 1:
             for at in starts:
                 fetch(at)
@@ -172,13 +182,15 @@ class RemoteFile(_Closing):
             for _ in pool.map(fetch, starts):
                 pass
 
-
-def _piece(store: Store, name: str, into: memoryview, end: int) -> Callable[[int], None]:
-    def fetch(at: int) -> None:
-        content = store.read(name, at, min(at + PIECE_BYTES, end))
-        into[at : at + len(content)] = content
-
-    return fetch
+    def _exactly(self, start: int, end: int) -> bytes:
+        """
+        :raise ShortAnswer: taken for the object, the rest would be damage.
+        """
+        content = self._store.read(self._name, start, end)
+        if len(content) != end - start:
+            what = f"{len(content)} bytes came from byte {start} on, not {end - start}"
+            raise ShortAnswer(errno.EIO, f"{what}; run it again", self.address)
+        return content
 
 
 def open_file(address: str, size: int | None = None) -> LogFile:

@@ -1,13 +1,25 @@
 """
-What of the logs is behind the LSN that somebody has of each store.
+What of the logs is behind the LSN that somebody has of each store, and whether they are still the
+logs that these LSNs were of.
+
+A server that is started on an older copy of its directory gives the same LSNs to other records.
+Every start makes a segment, so the headers of segments tell the two histories apart.
 """
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import Share, Trouble
+
+MARKS: Final = 16
+"""Segments of a store, the newest ones, whose headers are remembered: 1 GiB of full ones.  Each is
+a line in every checkpoint of a table's log."""
+
+_SEQ: Final = (1 << 31) - 1
+"""The bits of a sequence number in a mark."""
 
 
 class Piece(NamedTuple):
@@ -51,6 +63,71 @@ def mark_of(trouble: Trouble) -> int:
     return zlib.crc32(repr((trouble.problem, trouble.size)).encode())
 
 
+def mark_names(store: str) -> list[str]:
+    """
+    The names by which `marks_of` tells of a store.
+    """
+    return [f"{store} {slot}" for slot in range(MARKS)]
+
+
+def marks_of(items: Iterable[Share | Trouble]) -> dict[str, int]:
+    """
+    What tells these segments from those of another history: by one of `mark_names`, a number of
+    63 bits.
+    """
+    headers = (item.place.header for item in items if isinstance(item, Share))
+    return {_slot(header): _mark(header) for header in headers}
+
+
+def _slot(header: SegmentHeader) -> str:
+    return f"{header.store_uuid.hex()} {header.seq % MARKS}"
+
+
+def _mark(header: SegmentHeader) -> int:
+    told = header.salt, header.first_lsn, header.created_ns, header.prev_end
+    return (header.seq & _SEQ) << 32 | zlib.crc32(repr(told).encode())
+
+
+def refuse_other_histories(items: Iterable[Share | Trouble], known: Mapping[str, int]) -> None:
+    """
+    :param known: as of `increment`, with the marks; nothing is known of a store without any.
+    :raise SourceError: a segment is not the one that had its number, or not where its LSNs were.
+    """
+    newest: dict[str, int] = {}
+    for item in items:
+        store = store_of(item)
+        if store not in newest:
+            newest[store] = _newest(store, known)
+        if isinstance(item, Share) and _is_other(item, known, newest[store]):
+            header = item.place.header
+            raise SourceError(
+                "BINLOG_HISTORIES_DIFFER",
+                f"{item.place.path}: segment {header.seq} of store {store} is of another "
+                "history than the records that were taken before: its log was restored, "
+                "or started from an older copy; nothing was written; name the logs of before, or "
+                "write a new table of these",
+            )
+
+
+def _newest(store: str, known: Mapping[str, int]) -> int:
+    """
+    The sequence number of the newest segment that was taken; 0 if nothing says it.
+    """
+    return max(known.get(name, 0) for name in mark_names(store)) >> 32
+
+
+def _is_other(share: Share, known: Mapping[str, int], newest: int) -> bool:
+    header = share.place.header
+    mark, last = known.get(_slot(header), 0), known.get(header.store_uuid.hex(), -1)
+    seq = header.seq & _SEQ
+    if not newest or mark >> 32 == seq:
+        return newest > 0 and mark != _mark(header)
+    if seq < newest:
+        return share.next_lsn is not None and share.next_lsn - 1 > last
+    # Records that were durable are written once more if a crash lost that they were.
+    return header.first_lsn <= last and not header.flags & REHOMED
+
+
 def increment(
     items: Iterable[Share | Trouble], known: Mapping[str, int], tolerant: bool
 ) -> Iterator[Piece]:
@@ -78,6 +155,9 @@ def increment(
         if isinstance(item, Share) and before is not None:
             yield from _hole(item, before, tolerant)
         last = piece.last_lsn
+        if last is None and item.place.header.seq & _SEQ < _newest(store, known):
+            # Nothing says where it ends, but a later one was taken.
+            last = piece.above
         if last is None or last > piece.above:
             yield piece
         reached[store] = last if before is None or last is None else max(last, before)

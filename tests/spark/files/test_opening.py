@@ -17,6 +17,7 @@ from binlog_tools.spark.files.opening import (
     LocalFile,
     LogFile,
     RemoteFile,
+    ShortAnswer,
     open_file,
 )
 from tests.spark.remote import Lent
@@ -114,6 +115,20 @@ def test_a_large_part_is_fetched_in_pieces() -> None:
     view = RemoteFile(store, "x", "s3://b/x", len(content)).view(len(content), 9, len(content))
     assert view[9:] == content[9:]
     assert read == ["read"] * -(-len(content) // PIECE_BYTES)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda file: file.read(0, 9), lambda file: file.read(TAIL_BYTES, 2 * TAIL_BYTES),
+            lambda file: file.view(2 * TAIL_BYTES, 0, 2 * TAIL_BYTES),
+            lambda file: file.snapshot()],
+)  # fmt: skip
+def test_a_short_answer_is_no_damage(ask: Callable[[LogFile], object]) -> None:
+    store = MemoryStore()
+    store.objects["x"] = bytes(8)
+    file = RemoteFile(store, "x", "s3://b/x", 2 * TAIL_BYTES)
+    with pytest.raises(ShortAnswer, match="bytes came from byte") as caught:
+        ask(file)
+    assert caught.value.filename == "s3://b/x"
 
 
 def test_only_what_is_asked_for_of_an_object_is_fetched() -> None:

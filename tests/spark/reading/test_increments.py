@@ -6,8 +6,17 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.binlog.format import REHOMED
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.reading.increments import Piece, increment, tasks_of
+from binlog_tools.spark.reading.increments import (
+    MARKS,
+    Piece,
+    increment,
+    mark_names,
+    marks_of,
+    refuse_other_histories,
+    tasks_of,
+)
 from binlog_tools.spark.reading.planning import Share, Trouble
 from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.segments.producing import Place
@@ -16,8 +25,10 @@ from tests.binlog.scribe import UUID, header
 STORE = UUID.hex()
 
 
-def share(seq: int, first_lsn: int, next_lsn: int | None, size: int = 10) -> Share:
-    place = Place(f"{seq}.tql", header(seq=seq, first_lsn=first_lsn), "mail")
+def share(
+    seq: int, first_lsn: int, next_lsn: int | None, size: int = 10, **changes: int
+) -> Share:  # fmt: skip
+    place = Place(f"{seq}.tql", header(seq=seq, first_lsn=first_lsn, **changes), "mail")
     return Share(place, Stretch(0, size, first_lsn), size, next_lsn=next_lsn)
 
 
@@ -63,3 +74,56 @@ def test_pieces_are_put_together_up_to_a_size(task_bytes: int, tasks: list[int])
     assert [len(task) for task in found] == tasks
     assert [piece for task in found for piece in task] == pieces
     assert tasks_of([], task_bytes) == []
+
+
+# Another history of the same store.
+
+
+KNOWN = {STORE: 25, **marks_of(LOG)}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        LOG, LOG[:1], [LOG[2], share(4, 30, None)],
+        # A crash has lost that the last records were known to be durable.
+        [LOG[2], share(4, 24, None, flags=REHOMED)],
+        # The server has deleted what was taken.
+        [share(9, 26, None)],
+    ],
+)  # fmt: skip
+def test_a_log_that_has_grown_is_the_same_history(later: list[Share]) -> None:
+    refuse_other_histories(later, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("other", "seq"),
+    [
+        ([*LOG[:2], share(3, 21, None, salt=7)], 3),
+        ([*LOG[:2], share(3, 21, None, created_ns=7)], 3),
+        # Shorter than what was taken: nothing of it would be taken, and nothing said.
+        ([LOG[0], share(2, 11, 12, salt=7)], 2),
+        # The last segment was copied while it grew, and a start has ended it earlier.
+        ([LOG[2], share(4, 23, None)], 4),
+        ([share(4, 25, None)], 4),
+        # It is nowhere, and one before it goes further.
+        ([share(1, 11, 31)], 1),
+    ],
+)  # fmt: skip
+def test_another_history_is_refused(other: list[Share], seq: int) -> None:
+    what = rf"\[BINLOG_HISTORIES_DIFFER\] {seq}.tql: segment {seq} of store {STORE} .* new table"
+    with pytest.raises(SourceError, match=what):
+        refuse_other_histories(other, KNOWN)
+
+
+def test_without_marks_nothing_is_compared() -> None:
+    refuse_other_histories([share(2, 11, 99, salt=7)], {STORE: 25})
+
+
+def test_the_newest_segments_are_remembered_in_so_many_places() -> None:
+    log = [share(seq, seq, seq + 1) for seq in range(1, MARKS + 3)]
+    known = {STORE: MARKS + 2, **marks_of(log)}
+    assert known.keys() == {STORE, *mark_names(STORE)}
+    refuse_other_histories([*log, share(2, 2, 3, salt=7)], known)
+    with pytest.raises(SourceError, match="segment 3 of"):
+        refuse_other_histories([share(3, 3, 4, salt=7)], known)
