@@ -65,6 +65,7 @@ class LiveTables:
         self._lock = RLock()
         self._door = door
         self._place = place.rstrip("/")
+        Location.of(self._place).refuse_hopeless()
         here = Location.of(f"{self._place}/{FOLDER}/state")
         self._alone = _alone(here)
         self.state = LiveState(targets)
