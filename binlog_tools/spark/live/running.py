@@ -113,6 +113,13 @@ class LiveTables:
         """
         return self._journal.snapshot.stream
 
+    @property
+    def batch(self) -> int:
+        """
+        Spark's newest one that was taken; -1: none was.
+        """
+        return self._batch
+
     def take(self, events: pa.Table, batch: int | None = None) -> None:
         """
         Take what a batch of the log has; what was taken before is left out.
