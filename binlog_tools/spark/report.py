@@ -80,6 +80,11 @@ def command(
             f"report: {tables} lacks {', '.join(made.absent)}: that is left out. To make all: "
             f"python -m binlog_tools.spark tables LOG -o {tables}"
         )
+    if made.is_empty:
+        aside(
+            f"report: {tables} has nothing in this time: the page has no figures; give another "
+            "--from and --to, or leave them away"
+        )
     Output().line(f"report: written to {', '.join(map(str, outputs))}")
 
 

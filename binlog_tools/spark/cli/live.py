@@ -2,20 +2,22 @@
 ``live``: tables that follow the logs.
 """
 
+import logging
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from binlog_tools.console.output import Output
-from binlog_tools.spark.cli.running import started
+from binlog_tools.console.output import Output, aside
+from binlog_tools.spark.cli.running import remote_of, started
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.live.querying import BATCH_BYTES, Wish, run
+from binlog_tools.spark.live.querying import BATCH_BYTES, NAME, Behind, Wish, behind, names_of, run
 from binlog_tools.spark.live.running import LiveTables
 from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
-from binlog_tools.spark.session import explained
+from binlog_tools.spark.session import active, explained
 from binlog_tools.spark.stream_metrics import METRICS, MetricsServer, Queries, Sample
 from binlog_tools.spark.tables.targets import read_targets
 
@@ -61,24 +63,64 @@ def live(
         options |= {"archive": archive} if archive else {}
         wanted = read_targets(targets) if targets else ()
         wish = Wish(logs, output.rstrip("/"), options, checkpoint, once)
-        spark = started("live", master)
-        if not hasattr(spark, "_jsparkSession"):
+        spark = active()
+        if remote_of(master) or (spark is not None and not hasattr(spark, "_jsparkSession")):
             raise TableError("TABLE_OPTION", "live needs a classic session: with Spark Connect its "
                              "batches would be taken on the other machine; give --master local[2], "
                              "or use spark-submit")  # fmt: skip
-        with LiveTables(wish.output, wanted) as tables, _served(spark, tables, metrics):
+        names = names_of(wish)
+        with LiveTables(wish.output, wanted) as tables:
+            begun = behind(wish, names, tables)
+            aside(begin_text(begun))
+            spark = started("live", master)
             began = time.monotonic()
-            run(spark, wish, tables)
+            with _served(spark, tables, metrics, begun), _interruptible():
+                run(spark, wish, tables)
             for name, rows in tables.told.items():
                 Output().line(f"{name}: {rows} rows, {time.monotonic() - began:.1f} s")
 
 
+SHOWN_SERVERS: Final = 5
+"""So many are named when it begins: a line that can be read."""
+
+
+def begin_text(begun: Mapping[str, Behind]) -> str:
+    """
+    What is about to be read.
+    """
+    told = [f"{each.server} from LSN {each.lsn} on, {each.lag.records:,} records behind"
+            for each in list(begun.values())[:SHOWN_SERVERS]]  # fmt: skip
+    if len(begun) > SHOWN_SERVERS:
+        told.append(f"and {len(begun) - SHOWN_SERVERS} servers more")
+    return f"live: reads {'; '.join(told)}"
+
+
 @contextmanager
-def _served(spark: "SparkSession", tables: LiveTables, port: int | None) -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
+    """
+    Let SIGTERM be as SIGINT, and py4j not log that Java may have been told to end too.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        logging.disable()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _served(
+    spark: "SparkSession", tables: LiveTables, port: int | None, begun: Mapping[str, Behind]
+) -> Iterator[None]:
     if port is None:
         yield
         return
     queries = Queries()
+    queries.begin(NAME, {store: each.lag for store, each in begun.items()}, tables.batch)
     spark.streams.addListener(queries)
     server = MetricsServer({**METRICS, **LIVE_METRICS}, lambda: _samples(queries, tables), port)
     Output().line(f"metrics: http://127.0.0.1:{server.port}/metrics")

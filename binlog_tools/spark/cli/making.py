@@ -2,13 +2,14 @@
 What the commands for tables share: the session, the input, and writing what was made of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from binlog_tools.spark.cli.running import line, started
 from binlog_tools.spark.events import events_above, holds_events, read_events
+from binlog_tools.spark.reading.finding import named
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.tables.pipelines import PIPELINES, opened, write
@@ -31,6 +32,16 @@ def load(
     return events_above(reader.load(list(inputs)), above or {})
 
 
+def look(inputs: Iterable[str]) -> None:
+    """
+    Look whether the paths are there, before Spark takes its time to start.
+
+    :raise SourceError: one is not.
+    """
+    for path in inputs:
+        named(path)
+
+
 def make(
     name: str, output: str, inputs: tuple[str, ...], source: str, form: str, mode: str, damage: str,
     servers: str, master: str | None, **choices: Any,
@@ -40,6 +51,7 @@ def make(
     """
     with explained():
         stored = opened(name, output, form, mode)
+        look(inputs)
         spark = started(name, master)
         pipeline = PIPELINES[name]
         events = load(spark, inputs, source, pipeline.needs_body, damage, servers)

@@ -27,6 +27,13 @@ LOOK_SECONDS: Final = 0.25
 Report = Callable[[int, int], None]
 
 
+def remote_of(master: str | None) -> str | None:
+    """
+    The Connect server that `started` would go to; None: none.
+    """
+    return master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
+
+
 def started(name: str, master: str | None) -> SparkSession:
     """
     The session of a command.
@@ -34,7 +41,7 @@ def started(name: str, master: str | None) -> SparkSession:
     :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server; None: what
         ``spark-submit`` or ``SPARK_REMOTE`` says, or all processors of this machine.
     """
-    remote = master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
+    remote = remote_of(master)
     has_ui = bool(click.get_current_context().meta.get(UI))
     if remote:
         return session(name, {"spark.remote": remote})

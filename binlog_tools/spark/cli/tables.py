@@ -9,7 +9,7 @@ import click
 from pyspark.sql import DataFrame
 
 from binlog_tools.console.output import Output
-from binlog_tools.spark.cli.making import load, make
+from binlog_tools.spark.cli.making import load, look, make
 from binlog_tools.spark.cli.options import common, kept, written
 from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.histories.increments import Progress
@@ -49,6 +49,7 @@ def tables(
     """
     with explained():
         wanted = read_targets(targets) if targets else ()
+        look(inputs)
         spark = started("tables", master)
 
         def newer(known: Progress) -> DataFrame:

@@ -35,6 +35,7 @@ from binlog_tools.spark.histories.windows import NONE, Ints, changes
 
 MINUTE_NS: Final = 60_000_000_000
 MINUTES_A_DAY: Final = 1440
+DAY_NS: Final = MINUTES_A_DAY * MINUTE_NS
 
 LASTS: Final = NONE
 """The slot of an `oldest` whose wait lasts."""
@@ -200,11 +201,11 @@ def rounded(lengths_ns: Ints) -> Ints:
     return found
 
 
-def by_day(entries: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
+def by_day(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
     """
     With waits cut at midnight, so that each day of a server stands by itself.
 
-    :param last_minutes: of each server: there waits that last are cut.
+    :param last_ns: of each server, its last moment: in its minute waits that last are cut.
     """
     old = entries.filter(pc.equal(entries["kind"], "oldest"))
     if not old.num_rows:
@@ -212,7 +213,7 @@ def by_day(entries: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
     others = entries.filter(pc.not_equal(entries["kind"], "oldest"))
     since = old["minute"].to_numpy()
     until = old["slot"].to_numpy()
-    last = np.array([last_minutes[name] for name in old["server"].to_pylist()], np.int64)
+    last = np.array([last_ns[name] // MINUTE_NS for name in old["server"].to_pylist()], np.int64)
     until = np.where(until == LASTS, np.maximum(since, last) + 1, until)
     days = (until - 1) // MINUTES_A_DAY - since // MINUTES_A_DAY + 1
     rows = np.repeat(np.arange(len(since)), days)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import MINUTE_NS, MINUTES_A_DAY, by_day, entries_of
+from binlog_tools.spark.histories.entries import MINUTES_A_DAY, by_day, entries_of
 from binlog_tools.spark.histories.images import EVENTS, chosen, column, numbers
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.starts import Starts
@@ -38,13 +38,6 @@ class Made(NamedTuple):
     name: str
     settled: bool
     rows: pa.Table
-
-
-def last_minutes(starts: Starts) -> dict[str, int]:
-    """
-    The minute of each server's last moment.
-    """
-    return {server: moment // MINUTE_NS for server, moment in starts.last_ns.items()}
 
 
 def _is_first(events: pa.Table) -> Flags:
@@ -86,7 +79,7 @@ def tables_of(events: pa.Table, starts: Starts) -> dict[str, pa.Table]:
     stays = stays_of(events, starts)
     return {
         "lifetimes": lifetimes_of(stays), "attempts": attempts_of(stays),
-        "entries": by_day(entries_of(stays), last_minutes(starts)),
+        "entries": by_day(entries_of(stays), starts.last_ns),
     }  # fmt: skip
 
 

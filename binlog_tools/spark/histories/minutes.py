@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.histories.entries import KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
+from binlog_tools.spark.histories.entries import DAY_NS, KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
 from binlog_tools.spark.histories.images import GONE, STATES
 from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Groups, Ints, at, changes
@@ -37,13 +37,12 @@ _STRIDE: Final = 1 << 32
 """More minutes than there will be: a group and a minute in one number."""
 
 
-def tube_minutes_of(
-    entries: pa.Table, depths: pa.Table, last_minutes: Mapping[str, int]
-) -> pa.Table:
+def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
     """
     :param entries: of whole days of servers, each key once, cut by `by_day`.
     :param depths: with `DEPTHS`, of the same days.
-    :param last_minutes: of each server: behind it there is no row.
+    :param last_ns: of each server, its last moment: behind its minute there is no row, and what
+        lasts is as long as it was then.
     :return: with the schema `tables.TUBE_MINUTES`, by server, tube and minute.
     """
     facts = _Facts(_with_depths(entries, depths))
@@ -52,9 +51,9 @@ def tube_minutes_of(
     heads = minutes.starts
     place, minute = facts.place[heads], facts.minute[heads]
     standing = [_running(facts.of(state), days, minutes) for state in STATES[:GONE]]
-    last = np.array([last_minutes[name] for name in facts.servers.to_pylist()], np.int64)
+    last = np.array([last_ns[name] for name in facts.servers.to_pylist()], np.int64)
     limit: Ints = np.minimum((minute // MINUTES_A_DAY + 1) * MINUTES_A_DAY,
-                       at(last, place // facts.width, 0) + 1)  # fmt: skip
+                       at(last // MINUTE_NS, place // facts.width, 0) + 1)  # fmt: skip
     following = np.append(minute[1:], 0)
     is_newest = np.append(changes(place, minute // MINUTES_A_DAY)[1:], True)[: len(minute)]
     until = np.where(is_newest, limit, following[: len(minute)])
@@ -66,13 +65,14 @@ def tube_minutes_of(
     told = {name: minutes.sum(facts.of(event)) for name, event in COUNTS.items()}
     lengths = {name: _Lengths(facts, name, minutes) for name in ("wait", "run")}
     old_ns = _oldest(facts, place[row] * _STRIDE + this)
+    end_ns: Ints = np.minimum((this + 1) * MINUTE_NS, at(last, place[row] // facts.width, 0))
     return table(TUBE_MINUTES, {
         "server": facts.servers.take(pa.array(place[row] // facts.width)),
         "tube": facts.tubes.take(pa.array(place[row] % facts.width)),
         "minute": pa.array(this * 60_000_000).cast(TUBE_MINUTES.field("minute").type),
         **{name: np.where(is_told, counts[row], 0) for name, counts in told.items()},
         **{state: depth[row] for state, depth in zip(STATES, standing, strict=False)},
-        "oldest_ns": nullable(np.where(old_ns == NONE, NONE, (this + 1) * MINUTE_NS - old_ns)),
+        "oldest_ns": nullable(np.where(old_ns == NONE, NONE, end_ns - old_ns)),
         **{f"{name}_p{percent}_ns": made.percentile(percent, row, is_told)
            for name, made in lengths.items() for percent in PERCENTS},
         **{f"{name}_histogram": made.histogram(row, is_told) for name, made in lengths.items()},
@@ -99,18 +99,18 @@ def depths_after(minutes: pa.Table, day: int) -> pa.Table:
                      }).select(DEPTHS.names)  # fmt: skip
 
 
-def all_minutes(entries: pa.Table, last_minutes: Mapping[str, int]) -> pa.Table:
+def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
     """
-    The minutes of all days that these entries tell of, from nothing on.
+    The minutes of all days that these entries tell of, from nothing on; see `tube_minutes_of`.
     """
     made = [TUBE_MINUTES.empty_table()]
     for server in pc.unique(entries["server"]).to_pylist():
-        mine = by_day(entries.filter(pc.equal(entries["server"], server)), last_minutes)
+        mine = by_day(entries.filter(pc.equal(entries["server"], server)), last_ns)
         day = mine["minute"].to_numpy() // MINUTES_A_DAY
         depths = DEPTHS.empty_table()
-        last = max(int(day.max()), last_minutes[server] // MINUTES_A_DAY)
+        last = max(int(day.max()), last_ns[server] // DAY_NS)
         for this in range(int(day.min()), last + 1):
-            made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last_minutes))
+            made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last_ns))
             depths = depths_after(made[-1], this + 1)
     return pa.concat_tables(made)
 

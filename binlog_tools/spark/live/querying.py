@@ -9,12 +9,14 @@ as long, too long to be two seconds behind.
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 
 from binlog_tools.spark.following.lag import NONE as NOT_BEHIND
+from binlog_tools.spark.following.lag import Lag
 from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.live.open_jobs import NAMES
@@ -23,6 +25,9 @@ from binlog_tools.spark.live.running import FOLDER, LiveTables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+NAME: Final = "live"
+"""What the query is called."""
 
 EVERY_S: Final = 0.5
 """How long Spark and the clock wait before they look again, seconds."""
@@ -64,6 +69,48 @@ class Wish(NamedTuple):
                 "columns": ",".join(NAMES)}  # fmt: skip
 
 
+class Behind(NamedTuple):
+    """
+    What of a server's log the tables do not have yet.
+
+    :ivar lsn: where they go on.
+    """
+
+    server: str
+    lsn: int
+    lag: Lag
+
+
+def names_of(wish: Wish) -> dict[str, str]:
+    """
+    What the servers are called whose logs are there, by store; without Spark.
+
+    :raise SourceError: there is no log, or it cannot be read.
+    """
+    streamed = Streamed.of(wish.source())
+    stores = BinlogStreamReader(streamed, NAMES).initialOffset()["stores"]
+    return {store: streamed.asked.servers.get(store, store) for store in stores}
+
+
+def behind(wish: Wish, names: Mapping[str, str], tables: LiveTables) -> dict[str, Behind]:
+    """
+    What there is to take when a query begins; without Spark.
+
+    :param names: as `names_of` gives them.
+    :return: by store.
+    """
+    servers = tables.state.servers
+    known = {store: max(1, servers[name].newest_lsn + 1)
+             for store, name in names.items() if name in servers}  # fmt: skip
+    reader = BinlogStreamReader(Streamed.of(wish.source())._replace(starts=known), NAMES)
+    offset = reader.initialOffset()
+    lags, stores = reader.lag(offset), offset["stores"]
+    return {
+        store: Behind(names.get(store, store), stores[store]["lsn"], lag)
+        for store, lag in lags.items() if store in stores
+    }  # fmt: skip
+
+
 def follow(spark: "SparkSession", wish: Wish, tables: LiveTables) -> "StreamingQuery":
     """
     Start the query.
@@ -74,7 +121,7 @@ def follow(spark: "SparkSession", wish: Wish, tables: LiveTables) -> "StreamingQ
         tables.take(rows.toArrow(), batch)
 
     writing = (
-        events.writeStream.foreachBatch(take).queryName("live")
+        events.writeStream.foreachBatch(take).queryName(NAME)
         .option("checkpointLocation", wish.checkpoint or f"{wish.output}/{FOLDER}/checkpoint")
     )  # fmt: skip
     if wish.is_once:
@@ -92,9 +139,9 @@ def run(spark: "SparkSession", wish: Wish, tables: LiveTables) -> None:
         query = follow(spark, wish, tables)
         clock = Clock(wish, tables, query)
         try:
-            query.awaitTermination()
+            _await(query)
         except KeyboardInterrupt:
-            query.stop()
+            _end(spark, query)
         except StreamingQueryException as problem:
             if not left or LATE not in str(problem):
                 raise
@@ -102,6 +149,36 @@ def run(spark: "SparkSession", wish: Wish, tables: LiveTables) -> None:
         finally:
             clock.stop()
         return
+
+
+def _await(query: "StreamingQuery") -> None:
+    """
+    Wait in another thread: a signal that comes while py4j waits for an answer would break its
+    connection.
+    """
+    over, problems = Event(), list[Exception]()
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except Exception as problem:
+            problems.append(problem)
+        over.set()
+
+    Thread(target=wait, name="live query", daemon=True).start()
+    over.wait()
+    if problems:
+        raise problems[0]
+
+
+def _end(spark: "SparkSession", query: "StreamingQuery") -> None:
+    """
+    Let the batch in hand go, and Java say nothing of it.
+    """
+    # Java may have been told to end too, and not be there any more.
+    with suppress(Exception):
+        spark.sparkContext.setLogLevel("OFF")
+        query.stop()
 
 
 class Clock:
@@ -121,8 +198,10 @@ class Clock:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(EVERY_S) and self._query.isActive:
+        while not self._over.wait(EVERY_S):
             try:
+                if not self._query.isActive:
+                    return
                 self.look(time.time_ns)
             except Exception as problem:
                 # Of no moment: the query meets the same, and says so.

@@ -65,6 +65,7 @@ class LiveTables:
         self._lock = RLock()
         self._door = door
         self._place = place.rstrip("/")
+        Location.of(self._place).refuse_hopeless()
         here = Location.of(f"{self._place}/{FOLDER}/state")
         self._alone = _alone(here)
         self.state = LiveState(targets)
@@ -111,6 +112,13 @@ class LiveTables:
         The name of these tables' stream, in the ``txn`` of their versions.
         """
         return self._journal.snapshot.stream
+
+    @property
+    def batch(self) -> int:
+        """
+        Spark's newest one that was taken; -1: none was.
+        """
+        return self._batch
 
     def take(self, events: pa.Table, batch: int | None = None) -> None:
         """

@@ -182,9 +182,7 @@ def undecided_minute(stays: Stays, incarnation: int) -> int:
     return int(ends.min()) // MINUTE_NS if len(ends) else NONE
 
 
-def minutes(
-    stays: Stays, after: int | None, until: int, last_minutes: Mapping[str, int]
-) -> pa.Table:
+def minutes(stays: Stays, after: int | None, until: int, last_ns: Mapping[str, int]) -> pa.Table:
     """
     The rows of minutes behind the first, up to the second.
 
@@ -194,7 +192,7 @@ def minutes(
     entries = entries_of(stays)
     if after is not None:
         entries = merged([_clipped(entries, after)])
-    found = all_minutes(entries, dict(last_minutes))
+    found = all_minutes(entries, last_ns)
     minute = found["minute"].cast(pa.int64()).to_numpy() * 1000 // MINUTE_NS
     chosen = minute <= until
     return found.filter(pa.array(chosen if after is None else chosen & (minute > after)))

@@ -140,8 +140,7 @@ class LiveServer:
         until = min(until, settling.undecided_minute(stays, self._incarnation()) - 1)
         if self.closed is not None and until <= self.closed:
             return NOTHING["tube_minutes"]
-        last_minutes = {self._name: self._last_ns() // MINUTE_NS}
-        made = settling.minutes(stays, self.closed, until, last_minutes)
+        made = settling.minutes(stays, self.closed, until, {self._name: self._last_ns()})
         self.closed = until
         self._forget(everything)
         return made

@@ -78,8 +78,7 @@ def find(
     """
     paths = list(paths)
     try:
-        named = [path for each in paths for path in _named(each)]
-        found = _candidates(named)
+        found = _candidates([path for each in paths for path in named(each)])
         chosen = one_of_each(each for each in found if isinstance(each, Candidate))
         unfinished = _TAILS[as_at_a_start] if with_live else None
         segments = measured(chosen, unfinished, seals_from)
@@ -92,17 +91,21 @@ def find(
     return Findings(segments, broken, list(_gaps(segments, folders)))
 
 
-def _candidates(named: list[str]) -> list[Candidate | BrokenFile]:
-    sources = open_sources(path for path in named if not is_url(path))
+def _candidates(paths: list[str]) -> list[Candidate | BrokenFile]:
+    sources = open_sources(path for path in paths if not is_url(path))
     found = [each for source in sources for each in candidates(source)]
-    for url in filter(is_url, named):
+    for url in filter(is_url, paths):
         found += remote_candidates(url)
     if not found:
-        raise _nothing(named)
+        raise _nothing(paths)
     return found
 
 
-def _named(path: str) -> list[str]:
+def named(path: str) -> list[str]:
+    """
+    :raise SourceError: there is nothing; see `expanded`.
+    :raise OSError: likewise.
+    """
     found = expanded(path)
     if not found:
         raise SourceError("BINLOG_NOT_FOUND", f"{path}: there is no such file or directory")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.reporting.page import as_json, as_page
-from binlog_tools.spark.reporting.readings import MAX_MARKS, Mark, Readings, Wish, read
+from binlog_tools.spark.reporting.readings import MAX_MARKS, MINUTES, Mark, Readings, Wish, read
 from binlog_tools.spark.reporting.sections import content_of
 from binlog_tools.spark.reporting.series import ALWAYS, Period
 from binlog_tools.spark.reporting.steps import COARSEST, MAX_PAGE_BYTES
@@ -31,11 +31,13 @@ class Request(NamedTuple):
 class Made(NamedTuple):
     """
     :ivar absent: the tables that were not there.
+    :ivar is_empty: whether nothing is known of the period.
     """
 
     page: str
     json: str
     absent: tuple[str, ...]
+    is_empty: bool
 
     def text_for(self, output: Path) -> str:
         return self.json if output.suffix == ".json" else self.page
@@ -53,7 +55,8 @@ def make(request: Request) -> Made:
         content = content_of(now, request.title, before)
         page = as_page(content)
         if len(page) <= MAX_PAGE_BYTES or coarser >= COARSEST:
-            return Made(page, as_json(content), now.absent)
+            is_empty = now.flow is None and MINUTES not in now.absent
+            return Made(page, as_json(content), now.absent, is_empty)
         coarser *= 2
 
 

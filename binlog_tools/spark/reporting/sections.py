@@ -107,7 +107,7 @@ def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
         if before is not None and before.flow is not None:
             yield _compared(now.flow, before.flow)
         yield _tubes(now.flow)
-    if now.targets is not None:
+    if now.targets is not None and now.targets.tubes:
         yield from _targets(now.targets)
     if now.dead:
         yield _dead_letters(now)

@@ -196,6 +196,28 @@ class Location(NamedTuple):
             found["AWS_ALLOW_HTTP"] = str(scheme == "http").lower()
         return found
 
+    def refuse_hopeless(self, code: str = "TABLE_UNWRITABLE") -> None:
+        """
+        :param code: of the error if there is no bucket.
+        :raise TableError: no table can be here: it is a file, or in a bucket that is not there.
+        """
+        if self.is_local:
+            if os.path.isfile(self.path):
+                what = "it is a file; name a directory; nothing was written"
+                raise TableError("TABLE_EXISTS", f"{self}: {what}")
+            return
+        with self.writing():
+            files = self.files()
+        bucket = files.root.partition("/")[0]
+        is_gone = False
+        # Who may not look at a bucket may still be allowed to write into it.
+        with contextlib.suppress(OSError, pa.ArrowException):
+            has_buckets = files.system.type_name != "hdfs"
+            is_gone = has_buckets and not files.system.get_file_info(bucket).type.value
+        if is_gone:
+            what = f"there is no bucket {bucket}; make it, or name another; nothing was written"
+            raise TableError(code, f"{self}: {what}")
+
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """
@@ -240,6 +262,7 @@ def unfinished(tables: str) -> Iterator[None]:
     :raise TableError: nothing can be written there.
     """
     location = Location.of(tables)
+    location.refuse_hopeless()
     with location.writing():
         files = location.files()
         files.create(UNFINISHED).close()

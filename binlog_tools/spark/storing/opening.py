@@ -20,10 +20,12 @@ def open_stored(place: str, layout: Layout | None = None, form: str = "auto") ->
         None: it is only read.
     :param form: one of `FORMS`, or ``auto``: that of what is there, `FORMS`' first if nothing is.
     :raise TableError: there is none to read; the one to write is somebody else's, or of the other
-        form.
+        form; or see `Location.refuse_hopeless`.
     """
     location = Location.of(place)
     found = form_of(location)
+    if found is None:
+        location.refuse_hopeless("TABLE_NOT_FOUND" if layout is None else "TABLE_UNWRITABLE")
     if form == "auto":
         form = found if found and (found == "delta" or layout is None) else FORMS[0]
     if layout is not None and found == "delta" and form == "parquet":

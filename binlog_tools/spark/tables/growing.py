@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from binlog_tools.spark.frames import read_frame
 from binlog_tools.spark.histories import entries as added_up
-from binlog_tools.spark.histories.entries import MINUTES_A_DAY
+from binlog_tools.spark.histories.entries import DAY_NS, MINUTES_A_DAY
 from binlog_tools.spark.histories.images import chosen, numbers
 from binlog_tools.spark.histories.increments import (
     NAMES,
@@ -29,7 +29,6 @@ from binlog_tools.spark.histories.increments import (
     Progress,
     changed_days,
     increment,
-    last_minutes,
 )
 from binlog_tools.spark.histories.minutes import DEPTHS, depths_after, tube_minutes_of
 from binlog_tools.spark.histories.sla import Targets, sla_of
@@ -179,20 +178,20 @@ class _Run:
         return files
 
     def _minutes(self, added: list[File]) -> Iterator[Updated]:
-        last = last_minutes(self._starts)
+        last_ns = self._starts.last_ns
         kept = self._files("entries", {"settled": "true"})
         work = _Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
                      self._stored["sla"].location, self._targets)  # fmt: skip
         first = self._changed(added)
         items = [
-            _Server(server, day, last[server], self._depths(server, day),
+            _Server(server, day, last_ns[server], self._depths(server, day),
                     _by_date([*kept, *added], server, day))
             for server, day in sorted(first.items())
         ]  # fmt: skip
         made: list[tuple[list[File], list[File]]] = in_tasks(self._spark, items, work)
         replaced = tuple(
             {"server": item.server, "date": str(_date(day))}
-            for item in items for day in range(item.first, item.last_minute // MINUTES_A_DAY + 1)
+            for item in items for day in range(item.first, item.last_ns // DAY_NS + 1)
         )  # fmt: skip
         for place, name in enumerate(("tube_minutes", "sla")):
             files = [file for each in made for file in each[place]]
@@ -214,10 +213,10 @@ class _Run:
         schema = LAYOUTS["entries"].schema
         location = self._stored["entries"].location
         after = dataset_of(location, schema, added).to_table() if added else schema.empty_table()
-        known = last_minutes(Starts(self._starts_before))
+        known = Starts(self._starts_before).last_ns
         names = added_up.SCHEMA.names
         return changed_days(before.select(names), after.select(names), {
-            server: minute // MINUTES_A_DAY for server, minute in known.items()
+            server: last_ns // DAY_NS for server, last_ns in known.items()
         })  # fmt: skip
 
     def _depths(self, server: str, day: int) -> pa.Table:
@@ -342,7 +341,7 @@ class _Server(NamedTuple):
 
     server: str
     first: int
-    last_minute: int
+    last_ns: int
     depths: pa.Table
     files: Mapping[int, list[File]]
 
@@ -360,11 +359,11 @@ class _Days:
 
     def __call__(self, item: _Server) -> tuple[list[File], list[File]]:
         depths = item.depths if item.depths.num_rows else DEPTHS.empty_table()
-        last = {item.server: item.last_minute}
+        last_ns = {item.server: item.last_ns}
         minutes: list[File] = []
         shares: list[File] = []
-        for day in range(item.first, item.last_minute // MINUTES_A_DAY + 1):
-            made = tube_minutes_of(self._read(item.files.get(day, [])), depths, last)
+        for day in range(item.first, item.last_ns // DAY_NS + 1):
+            made = tube_minutes_of(self._read(item.files.get(day, [])), depths, last_ns)
             depths = depths_after(made, day + 1)
             minutes += _dated(self.minutes, LAYOUTS["tube_minutes"], made, day)
             shares += _dated(self.sla, LAYOUTS["sla"], sla_of(made, self.targets), day)

@@ -13,7 +13,6 @@ from binlog_tools.spark.histories import entries as entries_of_jobs
 from binlog_tools.spark.histories.attempts import attempts_of
 from binlog_tools.spark.histories.entries import SCHEMA as ENTRIES
 from binlog_tools.spark.histories.entries import entries_of
-from binlog_tools.spark.histories.increments import last_minutes
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.starts import Starts
@@ -54,11 +53,11 @@ def tube_minutes(events: DataFrame) -> DataFrame:
     """
     One row a server, tube and minute; see `lifetimes`.
     """
-    last = last_minutes(Starts(told_by(events)[0]))
+    last_ns = Starts(told_by(events)[0]).last_ns
     entries = _by_job(events, ENTRIES, entries_of)
 
     def minutes(mine: pa.Table) -> pa.Table:
-        return all_minutes(entries_of_jobs.merged([mine]), last)
+        return all_minutes(entries_of_jobs.merged([mine]), last_ns)
 
     return entries.groupBy("server").applyInArrow(minutes, spark_schema(TUBE_MINUTES))
 

@@ -60,6 +60,23 @@ def test_a_dry_run_ends_as_the_command_would(tmp_path: Path) -> None:
     assert done.stderr.startswith("[BINLOG_NOT_FOUND] ") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["events", "tables", "lifetimes"])
+def test_inputs_are_looked_for_before_spark_is_started(tmp_path: Path, command: str) -> None:
+    done = run(command, tmp_path / "nothere", "-o", tmp_path / "out", "--master", "no such master")
+    assert done.exit_code == CODES["BINLOG_NOT_FOUND"]
+    assert done.stderr.startswith(f"[BINLOG_NOT_FOUND] {tmp_path}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["events", "lifetimes"])
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_a_file_is_no_output(tmp_path: Path, command: str, form: str) -> None:
+    log = archived(tmp_path / "log", FILES)
+    (tmp_path / "file").touch()
+    done = run(command, log, "-o", tmp_path / "file", "--format", form)
+    assert done.exit_code == CODES["TABLE_EXISTS"]
+    assert "it is a file" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_a_line_tells_what_was_done_and_how_long_it_took(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

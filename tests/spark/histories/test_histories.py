@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import MINUTE_NS, entries_of, rounded
+from binlog_tools.spark.histories.entries import LASTS, MINUTE_NS, entries_of, rounded
+from binlog_tools.spark.histories.entries import SCHEMA as ENTRIES
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
@@ -42,10 +43,6 @@ def in_order(events: pa.Table) -> pa.Table:
     return events.sort_by(
         [("job", "ascending"), ("server", "ascending"), ("lsn", "ascending")]
     ).combine_chunks()
-
-
-def last_minutes(starts: Starts) -> dict[str, int]:
-    return {server: last_ns // MINUTE_NS for server, last_ns in starts.last_ns.items()}
 
 
 def assert_same(table: pa.Table, expected: Iterable[Row], key: Sequence[str]) -> None:
@@ -85,7 +82,7 @@ def _check(seeds: Iterable[int]) -> None:
         workers_of(attempts), _of_each(servers, oracle.workers),
         ("server", "incarnation", "connection"),
     )  # fmt: skip
-    minutes = all_minutes(entries_of(stays), last_minutes(starts))
+    minutes = all_minutes(entries_of(stays), starts.last_ns)
     seconds = pa.compute.divide(minutes["minute"].cast(pa.int64()), 1_000_000)
     minutes = minutes.set_column(2, "minute", seconds)
     assert_same(minutes, _of_each(servers, oracle.tube_minutes), ("server", "tube", "minute"))
@@ -106,7 +103,7 @@ def test_of_no_records_the_tables_are_empty() -> None:
     stays = stays_of(events, starts)
     assert lifetimes_of(stays).num_rows == attempts_of(stays).num_rows == 0
     assert workers_of(attempts_of(stays)).num_rows == 0
-    assert all_minutes(entries_of(stays), last_minutes(starts)).num_rows == 0
+    assert all_minutes(entries_of(stays), starts.last_ns).num_rows == 0
 
 
 def test_what_no_job_did_and_columns_of_tags_may_be_missing() -> None:
@@ -135,3 +132,18 @@ def test_lengths_keep_three_digits() -> None:
     assert rounded(np.array(told)).tolist() == [
         0, 7, 999, 1000, 1000, 12_300, 99_900, 10**18, -12_300
     ]  # fmt: skip
+
+
+def test_a_wait_that_lasts_counts_up_to_the_last_moment() -> None:
+    since_ns = 10 * queue_model.NS
+    entries = pa.table({
+        "server": ["s", "s"], "tube": ["t", "t"], "minute": [0, 0], "kind": ["ready", "oldest"],
+        "slot": [0, LASTS], "value": [1, since_ns],
+    }, ENTRIES)  # fmt: skip
+    for last_ns, lengths in (
+        (MINUTE_NS + 5 * queue_model.NS, [50, 55]),
+        (2 * MINUTE_NS - 1, [50, 109.999999999]),
+        (2 * MINUTE_NS, [50, 110, 110]),
+    ):
+        found = all_minutes(entries, {"s": last_ns})["oldest_ns"].to_pylist()
+        assert found == [round(length * queue_model.NS) for length in lengths]

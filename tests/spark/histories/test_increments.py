@@ -13,12 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 from binlog_tools.spark.histories import entries as entries_module
-from binlog_tools.spark.histories.entries import MINUTES_A_DAY
+from binlog_tools.spark.histories.entries import DAY_NS, MINUTES_A_DAY
 from binlog_tools.spark.histories.increments import (
     NAMES,
     changed_days,
     increment,
-    last_minutes,
     newer,
     split,
     tables_of,
@@ -75,11 +74,11 @@ class Tables:
     def _rewrite(self, settled: pa.Table, unsettled: pa.Table, starts: Starts) -> None:
         before = self.unsettled.get("entries", unsettled.schema.empty_table())
         after = pa.concat_tables([settled, unsettled])
-        known = last_minutes(Starts(self.starts))
-        last_days = {server: minute // MINUTES_A_DAY for server, minute in known.items()}
+        known = Starts(self.starts).last_ns
+        last_days = {server: last_ns // DAY_NS for server, last_ns in known.items()}
         whole = entries_module.merged([*self.settled["entries"], after])
         for server, first in changed_days(before, after, last_days).items():
-            self._rewrite_days(server, first, whole, last_minutes(starts))
+            self._rewrite_days(server, first, whole, starts.last_ns)
 
     def _rewrite_days(self, server: str, first: int, whole: pa.Table, last: dict[str, int]) -> None:
         is_mine = pc.equal(self.minutes["server"], server)
@@ -88,7 +87,7 @@ class Tables:
         made = [self.minutes.filter(kept)]
         depths = depths_after(made[0].filter(pc.equal(made[0]["server"], server)), first)
         mine = whole.filter(pc.equal(whole["server"], server))
-        for this in range(first, last[server] // MINUTES_A_DAY + 1):
+        for this in range(first, last[server] // DAY_NS + 1):
             day = mine["minute"].to_numpy() // MINUTES_A_DAY
             made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last))
             depths = depths_after(made[-1], this + 1)
@@ -125,7 +124,7 @@ def _check(seeds: Iterable[int], cuts: int, kills: bool) -> None:
     for name in ("lifetimes", "attempts"):
         made = pa.concat_tables([*grown.settled[name], grown.unsettled[name]])
         assert _sorted(made, *KEYS[name]) == _sorted(whole[name], *KEYS[name]), name
-    minutes = all_minutes(whole["entries"], last_minutes(starts))
+    minutes = all_minutes(whole["entries"], starts.last_ns)
     key = ("server", "tube", "minute")
     assert _sorted(grown.minutes, *key) == _sorted(minutes, *key)
 

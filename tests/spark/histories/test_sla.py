@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.histories.entries import MINUTE_NS, rounded
-from binlog_tools.spark.histories.increments import last_minutes, tables_of
+from binlog_tools.spark.histories.increments import tables_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.sla import Target, sla_of, target_of
 from binlog_tools.spark.histories.starts import Starts, starts_table
@@ -40,7 +40,7 @@ def test_shares_are_those_of_the_attempts() -> None:
     events = queue_model.table(rows)
     starts = Starts(starts_table(events))
     tables = tables_of(in_order(events), starts)
-    minutes = all_minutes(tables["entries"], last_minutes(starts))
+    minutes = all_minutes(tables["entries"], starts.last_ns)
     found = sla_of(minutes, TARGETS).to_pylist()
     assert {row["tube"] for row in found} == {"mail", "thumbs"}
     waits: Counter[tuple[str, int]] = Counter()

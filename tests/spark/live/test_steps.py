@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import MINUTE_NS, entries_of
+from binlog_tools.spark.histories.entries import entries_of
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.sla import Target, Targets
@@ -91,12 +91,11 @@ def batch(events: pa.Table) -> dict[str, list[Row]]:
     """
     starts = Starts(merged([starts_table(events)]))
     stays = stays_of(in_order(events), starts)
-    last = {server: last_ns // MINUTE_NS for server, last_ns in starts.last_ns.items()}
     sure_ns = max(starts.last_ns.values()) - SLACK_NS
     return {
         "breaches": breaches(stays, waits_of(stays, FIVE_SECONDS), 0, sure_ns).to_pylist(),
         "lifetimes": lifetimes_of(stays).to_pylist(), "attempts": attempts_of(stays).to_pylist(),
-        "tube_minutes": all_minutes(entries_of(stays), last).to_pylist(),
+        "tube_minutes": all_minutes(entries_of(stays), starts.last_ns).to_pylist(),
     }  # fmt: skip
 
 

@@ -282,3 +282,11 @@ def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
     flow = read(Wish(str(tmp_path))).flow
     assert flow is not None
     assert flow.whole.numbers["puts"].tolist() == [[2, 3]]
+
+
+def test_a_time_in_which_nothing_was_is_told(tables: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    done = run(tables, "-o", page, "--from", "2024-01-01T00:00Z", "--to", "2024-01-02T00:00Z")
+    assert done.exit_code == 0 and page.exists()
+    assert "has nothing in this time" in done.stderr and done.stderr.count("\n") == 1
+    assert run(tables, "-o", page).stderr == ""

@@ -63,3 +63,10 @@ def test_without_targets_nothing_is_missing(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0)])
     readings = read(Wish(str(tmp_path)))
     assert readings.targets is None and "sla" not in readings.absent
+
+
+def test_a_table_of_no_targets_is_not_shown(tmp_path: Path) -> None:
+    write_minutes(tmp_path, [minute(0)])
+    write(tmp_path / "sla", SCHEMA.empty_table())
+    content = content_of(read(Wish(str(tmp_path))), "x")
+    assert not {"sla", "missed"} & {table.key for table in content.tables}

@@ -12,7 +12,7 @@ import pytest
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import UNFINISHED
 from binlog_tools.spark.storing.locations import Location, place_of, unfinished
-from tests.object_storage.s3_server import S3Server
+from tests.object_storage.s3_server import BUCKET, S3Server
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,27 @@ def test_where_nothing_can_be_written_no_table_is_begun(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TableError, match="TABLE_UNWRITABLE"), unfinished(f"{tmp_path}/file/x"):
         raise AssertionError("it was begun")
+
+
+def test_a_file_is_no_place_for_a_table(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TableError, match="it is a file") as caught:
+        Location.of(f"{tmp_path}/file").refuse_hopeless()
+    assert caught.value.code == "TABLE_EXISTS"
+    for there in (tmp_path, tmp_path / "new"):
+        Location.of(str(there)).refuse_hopeless()
+
+
+@pytest.mark.exhaustive
+def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
+    url = s3.url("tables")
+    Location.of(url).refuse_hopeless()
+    with pytest.raises(TableError) as caught, unfinished(url.replace(BUCKET, "nobucket")):
+        raise AssertionError("it was begun")
+    assert str(caught.value) == (
+        "[TABLE_UNWRITABLE] s3://nobucket/tables: there is no bucket nobucket; make it, or name "
+        "another; nothing was written"
+    )
 
 
 @pytest.mark.exhaustive

@@ -380,7 +380,7 @@ def tube_minutes(server: Server) -> Iterator[Row]:
         minute = min(told)
         while minute <= max(told) or (minute <= last and any(_at(stays, minute - 1).values())):
             if minute in told or any(_at(stays, minute).values()):
-                yield _tube_minute(tube, minute, rows, stays, runs)
+                yield _tube_minute(tube, minute, rows, stays, runs, server.last_ns)
             minute += 1
 
 
@@ -408,7 +408,7 @@ def _at(stays: list[Stay], minute: int) -> Counter[str]:
 
 
 def _tube_minute(
-    tube: str, minute: int, rows: list[Row], stays: list[Stay], runs: list[Run]
+    tube: str, minute: int, rows: list[Row], stays: list[Stay], runs: list[Run], last_ns: int
 ) -> Row:
     end = (minute + 1) * MINUTE_NS
     events = Counter(row["event"] for row in rows if at_ns(row) // MINUTE_NS == minute)
@@ -435,7 +435,8 @@ def _tube_minute(
         "disconnects": events["disconnect-release"], "moves": events["move"],
         "ready": standing["ready"],
         "reserved": standing["reserved"], "delayed": standing["delayed"],
-        "buried": standing["buried"], "oldest_ns": end - min(ready) if ready else None,
+        "buried": standing["buried"],
+        "oldest_ns": min(end, last_ns) - min(ready) if ready else None,
         "wait_histogram": sorted(Counter(waits).items()),
         "run_histogram": sorted(Counter(took).items()),
         "wait_p50_ns": _percentile(waits, 50), "wait_p95_ns": _percentile(waits, 95),
