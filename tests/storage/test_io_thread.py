@@ -249,7 +249,8 @@ def test_who_has_waited_is_asked_only_for_a_while_after_work_that_took_long() ->
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_a_sleep_is_a_wait_and_work_is_none() -> None:
     before = count_waits()
-    time.sleep(0.001)
+    for _ in range(20):
+        time.sleep(0.001)  # One that ends before the thread has left its core is none.
     assert count_waits() > before
     # Anything may stop this thread now and then, but not each time.
     quiet = 0

@@ -47,7 +47,7 @@ NOT_UNDERSTOOD: Final = (
 )  # fmt: skip
 """What `cryptography` raises of bytes that are no certificate, or none that it knows."""
 
-BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n(?:[^-]++|-(?!----))*+-----END \1-----")
+BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[^-]*(?:-(?!----)[^-]*)*-----END \1-----")
 """
 Of a PEM file.  None reaches over five dashes: what is behind a beginning without an end is read
 once, not once for each beginning.
