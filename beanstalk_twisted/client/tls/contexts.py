@@ -22,7 +22,7 @@ from beanstalk_twisted.client.tls.faults import Files, Seen, TlsFault
 
 # No block reaches over five dashes, so that a beginning without an end costs little.
 _PEM: Final = re.compile(
-    rb"-----BEGIN CERTIFICATE-----(?:[^-]++|-(?!----))++-----END CERTIFICATE-----"
+    rb"-----BEGIN CERTIFICATE-----[^-]*(?:-(?!----)[^-]*)*-----END CERTIFICATE-----"
 )
 
 
