@@ -24,9 +24,10 @@ OURS = "beanstalk_twisted"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("exports", "printable", "toml", "version"),
     ("binlog", "object_storage", "wire"),
-    ("access", "binlog.reading", "jobs", "client"),
+    ("access", "binlog.reading", "jobs", "client", "replication.stream"),
     ("rules",),
     ("storage",),
+    ("replication",),
     ("server",),
     ("client.pool", "worker", "daemon", "web"),
     ("tap",),
@@ -59,7 +60,8 @@ PURE_MODULES = (
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
     "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
     "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
-    "client.pool.hashing",
+    "client.pool.hashing", "replication.stream.door", "replication.stream.lease",
+    "replication.stream.messages",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 

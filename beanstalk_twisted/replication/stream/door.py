@@ -1,0 +1,164 @@
+"""
+The door to a replicated stream: an ordered list of messages, to which only he may append who knows
+its last position.
+
+The real one is `jetstream.JetStream`, the simulated one `memory.MemoryStream`; both pass the same
+contract tests (tests/replication/stream/test_door.py).  Positions are JetStream's sequence numbers:
+from 1 on, ascending, with gaps where messages were purged.
+
+Each method that asks the stream something returns a `Future`, which may be completed in any thread;
+none of them blocks.  Futures of one kind of call are completed in the order of the calls, except
+that appends may be.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple, Protocol
+
+MAX_MESSAGE_BYTES: Final = 512 << 10
+"""
+The largest message, bytes: NATS takes 1 MiB unless it is told otherwise, and what is half of it
+leaves room for others in between.
+"""
+
+
+class StreamError(Exception):
+    """
+    The stream did not do what was asked; its text is one line and names the stream.
+    """
+
+
+class Unreachable(StreamError):
+    """
+    It did not answer, or has no quorum.  Of an append nobody knows whether it was done.
+    """
+
+
+class WrongPosition(StreamError):
+    """
+    An append was refused, and surely not done: its expected position is not the last one.
+    """
+
+
+class Refused(StreamError):
+    """
+    The stream will not do it however often it is asked: credentials, a stream of another kind, a
+    message that is too large.  The text says what to do.
+    """
+
+
+class Message(NamedTuple):
+    """
+    :ivar position: where it is in the stream.
+    :ivar payload: at most `MAX_MESSAGE_BYTES`.
+    """
+
+    position: int
+    payload: bytes
+
+
+class Ends(NamedTuple):
+    """
+    :ivar first: position of the first message that is left; ``last`` + 1 if there is none.
+    :ivar last: position of the newest message ever appended; 0 if there was none.
+    """
+
+    first: int
+    last: int
+
+    @property
+    def is_empty(self) -> bool:
+        """
+        Whether no message is left.
+        """
+        return self.first > self.last
+
+
+class Following(Protocol):
+    """
+    A reader that is under way; see `Stream.follow`.
+    """
+
+    def stop(self) -> None:
+        """
+        Receive nothing more.  What is under way in another thread may still come.
+        """
+
+
+class Stream(Protocol):
+    """
+    One replicated stream.
+
+    :ivar url: as it may be shown: without credentials.
+    """
+
+    url: str
+
+    def open(self) -> "Future[list[str]]":
+        """
+        Connect; make the stream if there is none.
+
+        :return: warnings, a line each: what of its settings does not keep what is promised.
+        :raise Refused: it cannot be used; says why and what to do.
+        :raise Unreachable: nobody answers.
+        """
+
+    def ends(self) -> "Future[Ends]":
+        """
+        Ask those who decide, not a replica that may be behind.
+
+        :raise Unreachable: they do not answer.
+        """
+
+    def append(self, payload: bytes, expected: int) -> "Future[int]":
+        """
+        Append a message behind the one at ``expected``, durably, on a quorum.  Several may be under
+        way, each expecting the one before.
+
+        :return: its position.
+        :raise WrongPosition: that is not the last one; nothing was appended.
+        :raise Unreachable: nobody knows whether it was appended.
+        :raise Refused: it will never be appended.
+        """
+
+    def read(self, position: int) -> "Future[Message | None]":
+        """
+        The first message at this position or behind it; None if there is none.
+
+        :raise Unreachable: nobody answers.
+        """
+
+    def follow(
+        self, position: int, receive: Callable[[Sequence[Message]], None],
+        ended: Callable[[StreamError], None],
+    ) -> Following:  # fmt: skip
+        """
+        Read on for ever, from this position on, in order and without gaps but those of purges.
+        Short interruptions are mended inside.
+
+        :param receive: called in any thread with what has come, at least one message.  The stream
+            sends no more than some MiB ahead of what this has returned from.
+        :param ended: called once, at most, when this cannot go on.
+        """
+
+    def purge(self, below: int) -> "Future[None]":
+        """
+        Remove all messages below a position.  To do it twice does no harm.
+
+        :raise Unreachable: nobody knows whether it was done.
+        """
+
+    def tell(self, payload: bytes) -> None:
+        """
+        Tell all who `hear` now; nothing is kept, and what does not arrive is lost.
+        """
+
+    def hear(self, receive: Callable[[bytes], None]) -> None:
+        """
+        :param receive: called in any thread with what others, and this one, `tell` from now on.
+        """
+
+    def close(self) -> "Future[None]":
+        """
+        Disconnect.  What is under way fails with `Unreachable`.
+        """

@@ -1,0 +1,78 @@
+"""
+For how long a server may take itself for the active one, and when others may try to be.
+
+An append that the stream accepts proves that no other server has begun a term before it.  So every
+accepted append renews the lease, from the moment at which it was *sent*; a server that has nothing
+to append sends heartbeats.  A standby counts from the moment at which it *heard* the last message.
+Both count by a monotonic clock of their own, so that setting a wall clock changes nothing; a lease
+has ended here before it can have there, by the margin at least, as long as the clocks run equally
+fast within `MARGIN_PARTS`.
+
+The lease decides what may be *said*; who may *write* is decided by the stream alone.
+"""
+
+from typing import Final
+
+HEARTBEATS: Final = 4
+"""Heartbeats in the time of a lease: three may be late."""
+
+MARGIN_PARTS: Final = 10
+"""A server stops to speak this part of a lease before its end: far more than clocks drift apart."""
+
+
+class HeldLease:
+    """
+    The lease of a server that is, or begins to be, the active one.
+
+    :ivar until_ns: it may speak before this moment of its monotonic clock.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._ns = int(seconds * 1e9)
+        self.until_ns = 0
+
+    def accepted(self, sent_ns: int) -> None:
+        """
+        The stream has accepted what was sent at this moment.
+        """
+        self.until_ns = max(self.until_ns, sent_ns + self._ns - self._ns // MARGIN_PARTS)
+
+    def holds(self, now_ns: int) -> bool:
+        """
+        Whether replies may leave now.
+        """
+        return now_ns < self.until_ns
+
+    def heartbeat_due_ns(self, sent_ns: int) -> int:
+        """
+        When to send something, if the last thing was sent at ``sent_ns``.
+        """
+        return sent_ns + self._ns // HEARTBEATS
+
+
+class Silence:
+    """
+    For how long a standby has heard nothing of the active server.
+    """
+
+    def __init__(self, seconds: float, now_ns: int) -> None:
+        self._ns = int(seconds * 1e9)
+        self._since_ns = now_ns
+
+    def heard(self, now_ns: int) -> None:
+        """
+        A message has come, or the stream can be reached again.
+        """
+        self._since_ns = now_ns
+
+    def handed_over(self) -> None:
+        """
+        The active server has said that it ends.
+        """
+        self._since_ns -= self._ns
+
+    def over_ns(self) -> int:
+        """
+        When this standby may try to become active.
+        """
+        return self._since_ns + self._ns

@@ -1,0 +1,206 @@
+"""
+What the messages of a replicated log say, as bytes: docs/replication.md, "Messages".
+
+A `Write` is a piece of a segment file: the bytes that the active server writes at an offset.  So a
+standby's files are those of the active server, byte for byte, and frames, their checksums and their
+watermarks are as docs/binlog-format.md says.  Writes too large for a message are sent in parts,
+which count when the last one is in.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
+
+MAGIC: Final = b"BTR1"
+"""Ends with the version of these messages; a change raises it."""
+
+HEADER: Final = struct.Struct("<4sBBHQQQQI")
+"""Magic, kind, flags, 0, segment, offset, LSN, log time in ns, CRC32 of the rest of the message."""
+
+BEGINS: Final = 1
+SEALS: Final = 2
+MORE: Final = 4
+CONTINUES: Final = 8
+KNOWN_FLAGS: Final = BEGINS | SEALS | MORE | CONTINUES
+
+PART_BYTES: Final = MAX_MESSAGE_BYTES - HEADER.size
+"""Bytes of a segment that one message holds at most."""
+
+
+class Kind(IntEnum):
+    """
+    What a message is.
+    """
+
+    WRITE = 1
+    HEARTBEAT = 2
+    """The active server lives; its payload names it."""
+    FILL_BEGINS = 3
+    """A log that was there before follows, up to `FILL_ENDS`: without that nobody may take over."""
+    FILL_ENDS = 4
+    HANDED_OVER = 5
+    """The active server has ended in order; a standby may take over at once."""
+
+
+class Write(NamedTuple):
+    """
+    Bytes of a segment.
+
+    :ivar segment: its number; ``offset`` is where they go.
+    :ivar last_lsn: LSN of the last record up to their end.
+    :ivar time_ns: log time when they were made.
+    :ivar begins: whether the segment begins with them, so that it is to be made; ``seals`` whether
+        it ends with them.
+    """
+
+    segment: int
+    offset: int
+    content: bytes
+    last_lsn: int
+    time_ns: int
+    begins: bool
+    seals: bool
+
+    @property
+    def end(self) -> int:
+        """
+        Length of the segment when this is written.
+        """
+        return self.offset + len(self.content)
+
+
+class Note(NamedTuple):
+    """
+    Any message but a write.
+
+    :ivar text: who has sent it, as `encode_note` was given it.
+    """
+
+    kind: Kind
+    last_lsn: int
+    time_ns: int
+    text: bytes
+
+
+class Part(NamedTuple):
+    """
+    A message that holds a write, or a part of one.
+
+    :ivar continues: whether parts of it come before; ``has_more`` whether more follow.
+    """
+
+    write: Write
+    continues: bool
+    has_more: bool
+
+
+class Malformed(NamedTuple):
+    """
+    Bytes that are no message of this version.
+
+    :ivar is_newer: whether a later version may have written them.
+    """
+
+    why: str
+    is_newer: bool = False
+
+
+def write_of(batch: Batch, time_ns: int) -> Write:
+    """
+    A batch of the log as one write.
+    """
+    return Write(
+        batch.seq, batch.offset, b"".join(batch.chunks), batch.last_lsn, time_ns, batch.begins,
+        batch.seals,
+    )  # fmt: skip
+
+
+def encode_write(write: Write) -> Iterator[bytes]:
+    """
+    The messages of a write, in order: as few as hold it.
+    """
+    content = memoryview(write.content)
+    for at in range(0, max(len(content), 1), PART_BYTES):
+        part = content[at : at + PART_BYTES]
+        has_more = at + PART_BYTES < len(content)
+        flags = BEGINS * write.begins | SEALS * write.seals | MORE * has_more
+        flags |= CONTINUES * bool(at)
+        yield _encode(
+            Kind.WRITE, flags, write.segment, write.offset + at, write.last_lsn, write.time_ns, part
+        )
+
+
+def encode_note(kind: Kind, last_lsn: int, time_ns: int, text: bytes = b"") -> bytes:
+    """
+    :param text: who sends it, at most `PART_BYTES`.
+    """
+    return _encode(kind, 0, 0, 0, last_lsn, time_ns, text)
+
+
+def decode(payload: bytes) -> Part | Note | Malformed:
+    """
+    What a message says.  One whose checksum is wrong is `Malformed`, whatever it claims.
+    """
+    if len(payload) < HEADER.size:
+        return Malformed(f"it has {len(payload)} bytes, and a header {HEADER.size}")
+    magic, kind, flags, zero, segment, offset, lsn, time_ns, crc = HEADER.unpack_from(payload)
+    if magic != MAGIC:
+        return Malformed(f"it begins with {magic!r} instead of {MAGIC!r}", magic[:3] == MAGIC[:3])
+    content = payload[HEADER.size :]
+    if crc != _crc(payload[: HEADER.size - 4], content):
+        return Malformed("its checksum is wrong")
+    if kind not in Kind.__members__.values() or zero or flags & ~KNOWN_FLAGS:
+        return Malformed(f"kind {kind} with flags {flags:#x} is unknown", is_newer=True)
+    if kind != Kind.WRITE:
+        return Note(Kind(kind), lsn, time_ns, content)
+    begins, seals = bool(flags & BEGINS), bool(flags & SEALS)
+    write = Write(segment, offset, content, lsn, time_ns, begins, seals)
+    return Part(write, bool(flags & CONTINUES), bool(flags & MORE))
+
+
+class Assembler:
+    """
+    Puts the parts of writes together.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Write] = []
+
+    def add(self, part: Part) -> Write | None:
+        """
+        :return: the whole write, when this is its last part.  Parts that do not go on are dropped:
+            who sent them did not come to the end; so are those whose first was purged.
+        """
+        write = part.write
+        if not part.continues or not self._parts or not _goes_on(self._parts[-1], write):
+            self._parts.clear()
+            if part.continues:
+                return None
+        self._parts.append(write)
+        if part.has_more:
+            return None
+        parts, self._parts = self._parts, []
+        return parts[0]._replace(content=b"".join([each.content for each in parts]))
+
+
+def _goes_on(before: Write, after: Write) -> bool:
+    return (before.segment, before.end, before.last_lsn, before.time_ns) == (
+        after.segment, after.offset, after.last_lsn, after.time_ns,
+    )  # fmt: skip
+
+
+def _encode(
+    kind: Kind, flags: int, segment: int, offset: int, lsn: int, time_ns: int,
+    content: bytes | memoryview,
+) -> bytes:  # fmt: skip
+    head = HEADER.pack(MAGIC, kind, flags, 0, segment, offset, lsn, time_ns, 0)[:-4]
+    return b"".join([head, struct.pack("<I", _crc(head, content)), content])
+
+
+def _crc(head: bytes, content: bytes | memoryview) -> int:
+    return zlib.crc32(content, zlib.crc32(head))
