@@ -12,9 +12,10 @@ from binlog_tools.console.output import Output, aside
 from binlog_tools.spark.cli.making import load, look, make
 from binlog_tools.spark.cli.options import common, kept, parsed_time, written
 from binlog_tools.spark.cli.running import started
+from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.session import explained
-from binlog_tools.spark.storing.locations import place_of, unfinished
+from binlog_tools.spark.storing.locations import unfinished
 from binlog_tools.spark.tables.growing import update
 from binlog_tools.spark.tables.poison import FAILURES
 from binlog_tools.spark.tables.targets import read_targets
@@ -111,6 +112,6 @@ def _tell(name: str, rows: int, output: str, before: float) -> float:
     :return: now.
     """
     now = time.monotonic()
-    place = place_of(output, name)
+    place = within(output, name)
     Output().line(f"{name}: {rows} rows written to {place} in {now - before:.1f} s")
     return now

@@ -27,8 +27,8 @@ from binlog_tools.logs.sources import (
     named_as_in_a_log,
     parse_archived_name,
 )
+from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
 from binlog_tools.spark.files.opening import LocalFile, LogFile, open_file
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
