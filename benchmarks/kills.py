@@ -14,30 +14,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import JOB_KINDS, Flag
+from benchmarks.driving import RESTARTS, drive, finish, under_load
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, raw_records, segments
-
-LIMIT_S: Final = 600.0
-"""How long a driver may take to its first batch, or to its end, seconds: as long as Spark waits for
-its own parts (`session.PATIENCE_S`)."""
-
-LOAD_S: Final = 600
-"""How long the load goes on at the most: it is ended when the kills are done."""
 
 Key = tuple[str, int]
 
@@ -112,20 +103,7 @@ def kill_once(folder: Path, after_s: float) -> bool:
     :return: whether a batch was planned and not finished.
     :raise SystemExit: it does not get there.
     """
-    before = batches(folder, "commits")
-    said = folder / "driver.log"
-    with said.open("ab") as log:
-        driver = subprocess.Popen(command(folder), stdout=log, stderr=log, start_new_session=True)
-    try:
-        give_up = time.monotonic() + LIMIT_S
-        while batches(folder, "commits") <= before:
-            if driver.poll() is not None or time.monotonic() > give_up:
-                raise SystemExit(f"the driver finishes no batch; see {said}")
-            time.sleep(0.1)
-        time.sleep(after_s)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+    drive(command(folder), folder / "driver.log", lambda: batches(folder, "commits"), after_s)
     return batches(folder, "offsets") > batches(folder, "commits")
 
 
@@ -163,25 +141,11 @@ def run(folder: Path, plan: Plan) -> Outcome:
     folder.mkdir(parents=True)
     chance = random.Random(plan.seed)
     history = folder / "history"
-    load = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.history", str(history), "--jobs", "0",
-         "--seconds", str(LOAD_S), "--rate", str(plan.rate), "--restarts", str(LOAD_S // 15),
-         "--segment-bytes", str(plan.segment_bytes), "--archive-age-s", "5"],
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        wait_for_log(history / "log")
+    with under_load(history, plan.rate, plan.segment_bytes, RESTARTS, "--archive-age-s", "5"):
         in_batch = sum(kill_once(folder, chance.random() * plan.most_s) for _ in range(plan.kills))
-    finally:
-        # In order: the server ends its last segment and archives it.
-        load.send_signal(signal.SIGINT)
-        load.wait(LIMIT_S)
     result = folder / "result.parquet"
-    with (folder / "driver.log").open("ab") as log:
-        subprocess.run(
-            command(folder, "--available-now", "--max-bytes", "64M", "--result", result),
-            stdout=log, stderr=log, timeout=LIMIT_S, check=True,
-        )  # fmt: skip
+    more = ("--available-now", "--max-bytes", "64M", "--result", result)
+    finish(command(folder, *more), folder / "driver.log")
     records, rows = records_of(history / "archive"), rows_of(result)
     return Outcome(
         plan.kills, in_batch, len(list((history / "archive").glob("*/*.tql"))), records.total(),
@@ -189,17 +153,6 @@ def run(folder: Path, plan: Plan) -> Outcome:
         sum(count > 1 for count in rows.values()), len(rows.keys() - records.keys()),
         round(time.monotonic() - began, 1),
     )  # fmt: skip
-
-
-def wait_for_log(log: Path) -> None:
-    """
-    Wait until there is a segment.
-    """
-    give_up = time.monotonic() + LIMIT_S
-    while not list(log.glob("*.tql")):
-        if time.monotonic() > give_up:
-            raise SystemExit("the server has not started")
-        time.sleep(0.05)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -13,23 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 from urllib.parse import unquote, urlparse
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.kills import batches, command, wait_for_log
-
-WARM_S: Final = 20.0
-"""What is left aside, from the first finished batch on."""
+from benchmarks.driving import WARM_S, drive, percentiles, under_load
+from benchmarks.kills import batches, command
 
 
 def rows_by_batch(folder: Path) -> Iterator[tuple[int, list[str]]]:
@@ -74,35 +67,11 @@ def run(folder: Path, seconds: float, rate: int) -> dict[str, float]:
     """
     folder.mkdir(parents=True)
     history = folder / "history"
-    load = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.history", str(history), "--jobs", "0", "--restarts", "0",
-         "--seconds", "3600", "--rate", str(rate), "--segment-bytes", str(1 << 22)],
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        wait_for_log(history / "log")
-        with (folder / "driver.log").open("ab") as log:
-            driver = subprocess.Popen(
-                command(folder, "--max-bytes", "64M"), stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        try:
-            while not batches(folder, "commits") and driver.poll() is None:
-                time.sleep(0.1)
-            time.sleep(WARM_S + seconds)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
-    finally:
-        load.send_signal(signal.SIGINT)
-        load.wait(60)
+    driver = command(folder, "--max-bytes", "64M")
+    with under_load(history, rate, 1 << 22, 0):
+        drive(driver, folder / "driver.log", lambda: batches(folder, "commits"), WARM_S + seconds)
     taken = latencies(folder)
-    p50, p95, p99 = np.percentile(taken, [50, 95, 99]).round(3).tolist()
-    return {
-        "rows": len(taken), "batches": batches(folder, "commits"), "p50_s": p50, "p95_s": p95,
-        "p99_s": p99, "max_s": round(float(taken.max()), 3),
-        "load_average": round(os.getloadavg()[0], 1),
-    }  # fmt: skip
+    return {"rows": len(taken), "batches": batches(folder, "commits"), **percentiles(taken)}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,16 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from benchmarks.kills import LIMIT_S, LOAD_S, wait_for_log
+from benchmarks.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
 from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import dataset
-
-WARM_S: Final = 20.0
-"""What is left aside, from the first version of a table on."""
 
 KEYS: Final = {
     "lifetimes": ("server", "job"), "attempts": ("server", "job", "revivals", "attempt"),
@@ -86,40 +81,20 @@ def versions(folder: Path) -> int:
     return len(list((folder / "live" / "lifetimes" / "_delta_log").glob("*.json")))
 
 
-def drive(folder: Path, seconds: float, how: signal.Signals) -> None:
+def drive_live(folder: Path, seconds: float, how: signal.Signals) -> None:
     """
     Keep the tables until a version more is there, and for so long; then end the driver.
     """
-    before = versions(folder)
-    with (folder / "driver.log").open("ab") as said:
-        driver = subprocess.Popen(command(folder), stdout=said, stderr=said, start_new_session=True)
-    try:
-        give_up = time.monotonic() + LIMIT_S
-        while versions(folder) <= before:
-            if driver.poll() is not None or time.monotonic() > give_up:
-                raise SystemExit(f"the driver writes nothing; see {folder / 'driver.log'}")
-            time.sleep(0.2)
-        time.sleep(seconds)
-    finally:
-        if driver.poll() is None:
-            os.killpg(driver.pid, how)
-        driver.wait()
+    drive(command(folder), folder / "driver.log", lambda: versions(folder), seconds, how)
 
 
-def under_load(folder: Path, rate: int, restarts: int) -> subprocess.Popen[bytes]:
+def load(folder: Path, rate: int, restarts: int) -> AbstractContextManager[None]:
     """
-    A server that works until it is told to end.
+    A server that works, and targets for its tubes.
     """
     folder.mkdir(parents=True)
     (folder / "targets.toml").write_text('[[target]]\ntube = "*"\nwait_s = 1\n')
-    load = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.history", str(folder / "history"), "--jobs", "0",
-         "--seconds", str(LOAD_S), "--rate", str(rate), "--restarts", str(restarts),
-         "--segment-bytes", str(1 << 20), "--archive-age-s", "5"],
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    wait_for_log(folder / "history" / "log")
-    return load
+    return under_load(folder / "history", rate, 1 << 20, restarts, "--archive-age-s", "5")
 
 
 def events_of(folder: Path) -> pa.Table:
@@ -164,17 +139,10 @@ def killed(folder: Path, kills: int, rate: int, most_s: float, seed: int = 1) ->
     Kill the driver so often, end the load, let a last driver read the rest, and compare.
     """
     chance = random.Random(seed)
-    load = under_load(folder, rate, LOAD_S // 15)
-    try:
+    with load(folder, rate, RESTARTS):
         for _ in range(kills):
-            drive(folder, chance.random() * most_s, signal.SIGKILL)
-    finally:
-        load.send_signal(signal.SIGINT)
-        load.wait(LIMIT_S)
-    with (folder / "driver.log").open("ab") as said:
-        subprocess.run(
-            command(folder, "--once"), stdout=said, stderr=said, timeout=LIMIT_S, check=True
-        )
+            drive_live(folder, chance.random() * most_s, signal.SIGKILL)
+    finish(command(folder, "--once"), folder / "driver.log")
     return compared(folder, kills)
 
 
@@ -201,16 +169,10 @@ def measured(folder: Path, seconds: float, rate: int) -> dict[str, float]:
     """
     How far behind rows are.
     """
-    load = under_load(folder, rate, 0)
-    try:
-        drive(folder, WARM_S + seconds, signal.SIGTERM)
-    finally:
-        load.send_signal(signal.SIGINT)
-        load.wait(LIMIT_S)
+    with load(folder, rate, 0):
+        drive_live(folder, WARM_S + seconds, signal.SIGTERM)
     taken = latencies(folder)
-    p50, p95, p99 = np.percentile(taken, [50, 95, 99]).round(3).tolist()
-    return {"rows": len(taken), "versions": versions(folder), "p50_s": p50, "p95_s": p95,
-            "p99_s": p99, "load_average": round(os.getloadavg()[0], 1)}  # fmt: skip
+    return {"rows": len(taken), "versions": versions(folder), **percentiles(taken)}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -749,9 +749,7 @@ def test_no_docstring_only_says_where_another_one_is() -> None:
     found = []
     for folder in ("beanstalk_twisted", "binlog_tools"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    docstring = ast.get_docstring(node) or ""
-                    if re.fullmatch(r"See `[^`]+`\.?", docstring):
-                        found.append(f"{path}:{node.lineno}")
+            text = path.read_text()
+            for match in re.finditer(r'"""\s*See `[^`]+`\.?\s*"""', text):
+                found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}")
     assert found == []

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -142,15 +143,24 @@ def floor_of(name: str) -> tuple[int, str]:
     return level, part
 
 
+HAVE_STATEMENTS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
+"""Nodes that are statements or have some; expressions have none."""
+
+
 def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
     """
-    Walk a tree, functions included, but for what only a type checker reads.
+    Walk the statements of a tree, those of functions included, but for what only a type checker
+    reads.
     """
-    yield tree
-    for child in ast.iter_child_nodes(tree):
-        is_for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-        if not is_for_types:
-            yield from only_when_run(child)
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                waiting += child.orelse
+            elif isinstance(child, HAVE_STATEMENTS):
+                waiting.append(child)
 
 
 @functools.cache

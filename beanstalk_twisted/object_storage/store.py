@@ -7,9 +7,11 @@ files that each store's own tools read; none stands in a URL, so a URL may be lo
 """
 
 import errno
-from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+T = TypeVar("T")
 
 SCHEMES: Final = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs")
 """What `open_store` can open.  Spark's ``s3a`` means ``s3``."""
@@ -146,3 +148,24 @@ def missing(name: str, url: str) -> FileNotFoundError:
     What is raised for an object that is not there.
     """
     return FileNotFoundError(errno.ENOENT, "there is no such object", f"{url}/{name}")
+
+
+def again(
+    request: Callable[[], T], waits_s: Iterable[float], wait: Callable[[float], None],
+    passes: Callable[[OSError], bool],
+) -> T:  # fmt: skip
+    """
+    Make a request, and make it again after errors that may pass.
+
+    :param waits_s: seconds before each further attempt.
+    :param wait: returns after so many seconds.
+    :param passes: whether an error may be gone a moment later.
+    """
+    for wait_s in waits_s:
+        try:
+            return request()
+        except OSError as problem:
+            if not passes(problem):
+                raise
+            wait(wait_s)
+    return request()

@@ -4,6 +4,7 @@ What `stats` says of the process and of its log.
 
 import os
 import resource
+from collections.abc import Callable
 
 from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.storage.clock import NS, LogClock
@@ -16,11 +17,16 @@ class Process:
     Gathers `ProcessFacts`.
     """
 
-    def __init__(self, clock: LogClock, segment_bytes: int) -> None:
+    def __init__(
+        self, clock: LogClock, segment_bytes: int, chance: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        """
+        :param chance: gives so many random bytes, by which processes are told apart.
+        """
         self.log = LogFacts()
         self._clock = clock
         self._segment_bytes = segment_bytes
-        self._identity = os.urandom(8).hex()
+        self._identity = chance(8).hex()
         self._uname = os.uname()
 
     def facts(self) -> ProcessFacts:

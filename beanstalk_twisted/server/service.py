@@ -102,18 +102,20 @@ class BeanstalkService(Service):
         self, settings: Settings, reactor: Clock, clock: LogClock,
         directory: Directory | None = None, io: Callable[[], WatchableIo] | None = None,
         make_archiver: MakeArchiver | None = None,
+        chance: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
         """
         :param directory: where the log is; None keeps jobs in memory only.
         :param io: makes what runs the log's blocking work; needed with a directory.
         :param make_archiver: makes the archiver, if there is an archive.
+        :param chance: gives so many random bytes, for what tells logs and processes apart.
         """
         self.settings = settings
         self.clock = clock
         self.now_ns = clock.now_ns
         self.has_hub = settings.has_hub and has_place_in(reactor)
         self.path = "" if directory is None else directory.path
-        self.process = Process(clock, settings.segment_bytes)
+        self.process = Process(clock, settings.segment_bytes, chance)
         self.memory = MemoryLimit(
             lambda: self.queue.state.memory_bytes, settings.limits.memory_bytes or NO_LIMIT
         )
@@ -157,6 +159,7 @@ class BeanstalkService(Service):
         self._directory = directory
         self._io = io
         self._make_archiver = make_archiver
+        self._chance = chance
         self._store: LogStore | None = None
         self._hub: EpollReader | None = None
         self._found: Replay | None = None
@@ -222,6 +225,7 @@ class BeanstalkService(Service):
             found,
             keeps_unsafe=self.settings.keeps_unsafe,
             most_bytes=self.settings.limits.log_bytes,
+            chance=self._chance,
         )
         for note in opened.notes:
             self.log.warn(

@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.archive import Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.object_storage.arrow import open_store
-from beanstalk_twisted.object_storage.store import BadUrl, Store, is_url, join, shown
+from beanstalk_twisted.object_storage.store import BadUrl, Store, again, is_url, join, shown
 
 T = TypeVar("T")
 
@@ -89,17 +89,18 @@ class ObjectArchive(Archive):
         """
         Make a request, again if it is refused quickly.
         """
-        for pause_s in PAUSES_S:
+        begun_s = self._now_s()
+
+        def attempt() -> T:
+            nonlocal begun_s
             begun_s = self._now_s()
-            try:
-                return request()
-            except (FileNotFoundError, FileExistsError):
-                raise
-            except OSError:
-                if self._now_s() - begun_s > QUICK_S:
-                    raise
-                self._sleep(pause_s)
-        return request()
+            return request()
+
+        def was_quick(problem: OSError) -> bool:
+            is_answer = isinstance(problem, FileNotFoundError | FileExistsError)
+            return not is_answer and self._now_s() - begun_s <= QUICK_S
+
+        return again(attempt, PAUSES_S, self._sleep, was_quick)
 
     def open(self, store_uuid: bytes) -> None:
         """

@@ -90,15 +90,19 @@ def load(
 def begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
     found: replay.Replay, keeps_unsafe: bool = True, most_bytes: int = 0,
+    chance: Callable[[int], bytes] = os.urandom,
 ) -> OpenLog:  # fmt: skip
     """
     Open the log that was loaded for appending, in a new segment.
 
     :param most_bytes: that its files may have together; 0 for no limit.
+    :param chance: gives so many random bytes: a new store's UUID, and the salt of each segment.
     :raise CannotUse: it cannot be written.
     """
     try:
-        return _begin(directory, queue, clock, segment_bytes, found, keeps_unsafe, most_bytes)
+        return _begin(
+            directory, queue, clock, segment_bytes, found, keeps_unsafe, most_bytes, chance
+        )
     except WriteFailed as problem:
         raise _cannot_use(directory, problem.__cause__) from problem
     except OSError as problem:
@@ -173,15 +177,18 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
 
 def _begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    found: replay.Replay, keeps_unsafe: bool, most_bytes: int,
+    found: replay.Replay, keeps_unsafe: bool, most_bytes: int, chance: Callable[[int], bytes],
 ) -> OpenLog:  # fmt: skip
     notes = _notes(found, found.tidy(directory))
-    position = found.position(os.urandom(16))._replace(time_ns=clock.now_ns())
+    position = found.position(chance(16))._replace(time_ns=clock.now_ns())
 
     def opening(seq: int, now_ns: int) -> Opening:
         return Opening(*queue.opening(seq, now_ns))
 
-    log = Log(position, segment_bytes, opening, _salt, WRITER, keeps_unsafe)
+    def salt() -> int:
+        return int.from_bytes(chance(4), "little")
+
+    log = Log(position, segment_bytes, opening, salt, WRITER, keeps_unsafe)
     log.most_bytes = most_bytes
     queue.keep_in(log)
     _name_rehomed_tubes(log, position, queue, found)
@@ -263,10 +270,6 @@ def _distrust_cache(directory: Directory) -> None:
     segments = [name for name in directory.names() if parse_segment_name(name) is not None]
     for newest in segments[-1:]:
         directory.forget_cached(newest)
-
-
-def _salt() -> int:
-    return int.from_bytes(os.urandom(4), "little")
 
 
 def _notes(found: replay.Replay, kept_at: str) -> list[str]:

@@ -9,6 +9,7 @@ two calls of it belongs to one turn, and without a log replies are there at once
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -243,6 +244,7 @@ class MemoryServer:
 
     :ivar directory: its disk; None without a log.
     :ivar archive: where finished segments go, if anywhere.
+    :ivar chance: gives so many random bytes; a seeded one makes logs the same each time.
     :ivar io: makes what runs the log's work in the next process, and the archive's.
     :ivar service: of the process that runs now.
     :ivar settings: of the next process.
@@ -254,6 +256,7 @@ class MemoryServer:
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
         is_started: bool = True,
         archive: Archive | None = None, archive_age_s: int = 0,
+        chance: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.directory = directory
@@ -261,6 +264,7 @@ class MemoryServer:
         self.archive_age_s = archive_age_s
         self.failures: list[Failure] = []
         self.io = io
+        self.chance = chance
         self.settings = Settings(max_job_bytes, segment_bytes, fsync)
         self._clients: list[Client] = []
         if is_started:
@@ -289,7 +293,7 @@ class MemoryServer:
         if self.archive is not None:
             archiver = partial(Archiver, self.archive, self.archive_age_s, self.io)
         return BeanstalkService(
-            self.settings, self.clock, log_clock, self.directory, self.io, archiver
+            self.settings, self.clock, log_clock, self.directory, self.io, archiver, self.chance
         )
 
     def _now_ns(self) -> int:

@@ -16,14 +16,13 @@ from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
-    parse_segment_name,
 )
 from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, USAGE, fail
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import told
-from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.sources import NoLog, is_servers
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.v7.importing import Imported, import_log, refuse_running
 from binlog_tools.v7.survivors import Survivors
@@ -92,7 +91,7 @@ def _refuse_ours(path: str) -> None:
     Our servers hold the same lock as beanstalkd, so this is looked at first.
     """
     names = os.listdir(path)
-    if beanstalkd_file(names) or not any(parse_segment_name(name) is not None for name in names):
+    if beanstalkd_file(names) or not is_servers(names):
         return
     quoted = shlex.quote(path)
     fail(

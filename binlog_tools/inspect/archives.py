@@ -22,7 +22,7 @@ from binlog_tools.inspect import manifests
 from binlog_tools.logs.objects import folders_at
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import pieces
-from binlog_tools.logs.sources import ArchivedName, NoLog, parse_archived_name
+from binlog_tools.logs.sources import ArchivedName, NoLog, archived_among, parse_archived_name
 from binlog_tools.logs.trailers import remarks
 
 CRC_BYTES: Final = 1 << 20
@@ -104,7 +104,7 @@ def stores_of(path: str) -> list[Readable]:
         return folders_at(path)
 
     def is_store(folder: str) -> bool:
-        return any(parse_archived_name(name) for name in os.listdir(folder))
+        return bool(archived_among(os.listdir(folder)))
 
     if is_store(path):
         return [RealDirectory(path)]

@@ -10,19 +10,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.directory import Readable
-from beanstalk_twisted.binlog.format import (
-    SEGMENT_HEADER_BYTES,
-    parse_segment_name,
-)
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.object_storage.arrow import open_store
 from beanstalk_twisted.object_storage.store import Store, join
 from binlog_tools.logs.sources import (
     NoLog,
     Source,
+    archived_among,
+    is_servers,
     is_store_name,
     named_as_in_a_log,
-    parse_archived_name,
 )
 
 SPOOL_BYTES: Final = 8 << 20
@@ -148,12 +146,9 @@ def sources_in(store: Store) -> list[Source]:
 
 
 def _source(folder: ObjectFolder) -> Source | None:
-    """
-    Where any segment has the name that a server gives it, it is a server's directory.
-    """
     names = folder.names()
-    archived = [name for name in names if parse_archived_name(name)]
-    if any(parse_segment_name(name) is not None for name in names):
+    archived = archived_among(names)
+    if is_servers(names):
         return ObjectSource(folder, False, archived)
     return ObjectSource(folder, True, []) if archived else None
 
@@ -176,9 +171,7 @@ def folders_in(store: Store, url: str) -> list[Readable]:
     """
     stores = filter(is_store_name, store.folders())
     every = [ObjectFolder(store, name) for name in ("", *stores)]
-    found: list[Readable] = [
-        each for each in every if any(parse_archived_name(name) for name in each.names())
-    ]
+    found: list[Readable] = [each for each in every if archived_among(each.names())]
     if not found:
         raise NoLog.no_archive(url, every[0].names())
     return found

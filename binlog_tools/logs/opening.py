@@ -24,6 +24,8 @@ from binlog_tools.logs.objects import sources_at
 from binlog_tools.logs.sources import (
     NoLog,
     Source,
+    archived_among,
+    is_servers,
     is_store_name,
     named_as_in_a_log,
     parse_archived_name,
@@ -73,13 +75,12 @@ def open_source(path: str) -> Source:
 
 def _of_directory(path: str) -> list[Source]:
     """
-    Where any segment has the name that a server gives it, it is a server's directory.
+    A server's directory, a store of an archive, or all of an archive's.
     """
     names = sorted(os.listdir(path))
-    archived = [name for name in names if parse_archived_name(name)]
-    if any(parse_segment_name(name) is not None for name in names):
-        return [Source(path, lambda: _listed(path), left_out=archived)]
-    if archived:
+    if is_servers(names):
+        return [Source(path, lambda: _listed(path), left_out=archived_among(names))]
+    if archived_among(names):
         return [Source(path, lambda: _archived(path), is_partial=True, is_archive=True)]
     stores = [name for name in names if is_store_name(name)]
     archives = [os.path.join(path, name) for name in stores]

@@ -65,6 +65,21 @@ def parse_archived_name(name: str) -> ArchivedName | None:
     return ArchivedName(int(found[1]), int(found[2])) if found else None
 
 
+def is_servers(names: Iterable[str]) -> bool:
+    """
+    Whether a folder with these files is a server's directory, and no store of an archive: any
+    segment has the name that a server gives it.
+    """
+    return any(parse_segment_name(name) is not None for name in names)
+
+
+def archived_among(names: Iterable[str]) -> list[str]:
+    """
+    Those of the names that segments have in an archive.
+    """
+    return [name for name in names if parse_archived_name(name) is not None]
+
+
 def is_store_name(name: str) -> bool:
     """
     Whether a folder of an archive is called like one of a store.
@@ -103,7 +118,7 @@ class NoLog(FileNotFoundError):
         """
         :param names: of the files there, among which is no segment of an archive.
         """
-        if any(parse_segment_name(name) is not None for name in names):
+        if is_servers(names):
             return cls(
                 path,
                 "this is a server's log, no archive; to see whether it is sound: "

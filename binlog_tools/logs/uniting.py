@@ -24,7 +24,8 @@ class UnitedSource(Source):
         """
         :raise OSError: two have another segment of the same number; or one cannot be read.
         """
-        self._parts = sorted(parts, key=lambda part: not part.is_archive)
+        # Archives last: a segment that a server deletes before it is listed is in its archive then.
+        self._parts = sorted(parts, key=lambda part: part.is_archive)
         self._part_of: dict[str, Source] = {}
         path = " and ".join(part.path for part in parts)
         super().__init__(path, dict, is_partial=True)
@@ -35,14 +36,16 @@ class UnitedSource(Source):
     def names(self, keeps_deleted: bool = False) -> list[str]:
         self._part_of = {}
         for part in self._parts:
-            for name in part.segment_names(keeps_deleted).values():
-                self._part_of.setdefault(name, part)
+            self._part_of.update(
+                (name, part) for name in part.segment_names(keeps_deleted).values()
+            )
         return sorted(self._part_of)
 
     def _refuse_other_histories(self) -> None:
         for part in self._parts:
             for name in part.segment_names().values():
-                other = self._part_of[name]
+                # A server may have begun one meanwhile, which nobody else has.
+                other = self._part_of.get(name, part)
                 if other is not part and other.header_bytes(name) != part.header_bytes(name):
                     raise OSError(
                         errno.EINVAL,

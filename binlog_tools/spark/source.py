@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalk_twisted.binlog.format import parse_segment_name
+from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
 from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged, unreadable
-from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import archived_at
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.reading.candidates import BrokenFile

@@ -37,6 +37,7 @@ EDITS: Final = {b"move-job", b"update-job", b"kick-dead"}
 
 POLICIES: Final = (
     b"max-reserves=1",
+    b"max-reserves=1",
     b"max-reserves=2",
     b"max-reserves=-",
     b"dead-letter=web",
@@ -201,8 +202,8 @@ class Clients:
             (4, self._bury), (2, self._kick), (1, self._touch), (1, self._pause),
             (1, self._leave), (1, self._kick_job), (1, self._reserve_job), (1, self._look),
             (1, self._use), (1, self._flush), (2, self._wait_job), (1, self._reserve_batch),
-            (deletes, self._delete_batch), (2, self._move), (2, self._update), (2, self._kick_dead),
-            (2, self._policy),
+            (deletes, self._delete_batch), (2, self._move), (2, self._update), (4, self._kick_dead),
+            (3, self._policy),
         ]  # fmt: skip
         free = [talker for talker in self._talkers if not talker.session.is_blocked]
         (action,) = self._draw.choices([a for _, a in actions], [w for w, _ in actions])

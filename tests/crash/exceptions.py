@@ -9,6 +9,7 @@ Deferreds whose errors nobody takes, and which are told of when they are collect
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ class ExposedServer(Server):
 
     def __init__(self, promises: Promises) -> None:
         self.raised: list[BaseException] = []
-        super().__init__(promises, SOUND)
+        super().__init__(promises, SOUND, random.Random(0))
 
     def _make_io(self) -> SteppedIo:
         self.thread = Thread()

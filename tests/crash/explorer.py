@@ -131,7 +131,10 @@ class Explorer:
         second.fault = crash
         queue, found = self._load(left, second, now_ns)
         try:
-            begin(self._parts.disk(second), queue, clock_at(now_ns), SEGMENT_BYTES, found)
+            begin(
+                self._parts.disk(second), queue, clock_at(now_ns), SEGMENT_BYTES, found,
+                chance=self._random.randbytes,
+            )  # fmt: skip
         except BinlogError as problem:
             raise Broken(f"after {left.how} the server does not start: {problem}") from None
         # What was found is durable now, and found again.

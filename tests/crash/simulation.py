@@ -6,6 +6,7 @@ still until it is told to go on.  Its I/O thread does one piece of work when it 
 reactor hears of the outcome when it is told to: whatever may happen in between may happen here.
 """
 
+import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
@@ -150,12 +151,15 @@ class Server(MemoryServer):
 
     directory: MemoryDirectory
 
-    def __init__(self, promises: Promises, parts: Parts) -> None:
+    def __init__(self, promises: Promises, parts: Parts, draw: random.Random) -> None:
+        """
+        :param draw: what chance is; logs are the same each time, byte for byte.
+        """
         self.promises = promises
         self._parts = parts
         super().__init__(
             directory=MemoryDirectory(), io=self._make_io, fsync=parts.fsync or promises.policy,
-            segment_bytes=SEGMENT_BYTES, is_started=False,
+            segment_bytes=SEGMENT_BYTES, is_started=False, chance=draw.randbytes,
         )  # fmt: skip
 
     def _make_io(self) -> SteppedIo:
@@ -167,7 +171,9 @@ class Server(MemoryServer):
         See `MemoryServer.make_service`.
         """
         disk = self._parts.disk(self.directory)
-        service = BeanstalkService(self.settings, self.clock, log_clock, disk, self.io)
+        service = BeanstalkService(
+            self.settings, self.clock, log_clock, disk, self.io, chance=self.chance
+        )
         service.queue = service.context.queue = WatchedQueue(
             service.process.facts, COUNTERS, service.settings.max_job_bytes
         )  # fmt: skip

@@ -54,7 +54,7 @@ class Store:
         self.counts: Counter[str] = Counter()
         self._explorer = explorer
         self._draw = random.Random(seed)
-        self._server = Server(self.promises, parts)
+        self._server = Server(self.promises, parts, self._draw)
         self._clients: Clients | None = None
         self._failing = failing
         self._faults: list[int] = []
@@ -200,14 +200,14 @@ class Store:
 
     def _plan_faults(self, turns: int) -> None:
         """
-        In every other life the disk fails once, and sometimes once more right after.
+        In three of four lives the disk fails once, and sometimes once more right after.
         """
         self._chances = 0
         self._faults = []
         if self._failing:
             self._fallible = (self._failing,)
             self._faults = [self._draw.randrange(turns // 2) + 1]
-        elif self._draw.random() < 0.5:
+        elif self._draw.random() < 0.75:
             self._fallible = SURVIVABLE if self._draw.random() < 0.8 else OF_NAMES
             chances = 2 * turns if self._fallible is SURVIVABLE else 2 + turns // 8
             first = self._draw.randrange(chances) + 1

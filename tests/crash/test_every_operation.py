@@ -24,14 +24,14 @@ from tests.sampling import one_in, share
 INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
-STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000, 25)))
+STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000, 50)))
 """
 How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
 server is started and judged.  100,000 with ``--all``; another number by the environment variable.
 """
 
-STATES_OF_A_CASE: Final = 8_000 if "CRASH_STATES" in os.environ else share(8_000, 2)
-"""So many take some seconds, and are three or four histories; one or two in the sample."""
+STATES_OF_A_CASE: Final = 8_000 if "CRASH_STATES" in os.environ else share(8_000, 4)
+"""So many take some seconds, and are four or five histories; one in the sample."""
 
 CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 """Seeds for each policy."""
@@ -39,8 +39,8 @@ CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 TUBE_DEF: Final = 32
 TRIM: Final = 48
 
-EXTENSIONS: Final = {"move-job": 9, "update-job": 9, "tube-policy": 9, "kick-dead": 1}
-"""Commands that beanstalkd does not have, and how often each has done something, at least."""
+EXTENSIONS: Final = ("move-job", "update-job", "tube-policy", "kick-dead")
+"""Commands that beanstalkd does not have; each has done something, in the mean 15 times or more."""
 
 LIVES: Final = 8
 """Servers after each other on one log."""
@@ -89,6 +89,20 @@ def test_no_crash_breaks_a_promise(policy: str, seed: int) -> None:
     check_what_happened(explorer, counts, policy)
 
 
+def test_a_seed_is_a_history() -> None:
+    """
+    Byte for byte: a case that fails fails again.
+    """
+    logs = []
+    for _ in range(2):
+        explorer = Explorer(1, 100)
+        store = Store(explorer, ALWAYS, seed=1)
+        store.live()
+        logs.append((explorer.states, files_of(store.directory)))
+    assert logs[0] == logs[1]
+    assert logs[0][1]
+
+
 def heard_of(store: Store) -> Counter[str]:
     """
     How often clients have heard that each extension did what it does.
@@ -98,17 +112,17 @@ def heard_of(store: Store) -> Counter[str]:
 
 def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -> None:
     """
-    So that the test cannot come to look at nothing unseen.
+    So that the test cannot come to look at nothing unseen.  Numbers are a quarter of the mean of
+    the sample's cases, or less: a change of the server that gives other histories keeps to them.
     """
     assert explorer.states == STATES_OF_A_CASE
     assert explorer.second_crashes > STATES_OF_A_CASE // 20, explorer.second_crashes
     assert counts["segments begun"] > counts["starts"] + 5, counts
-    assert counts["copies"] > 20, counts
+    assert counts["copies"] > 5, counts
     assert counts["segments deleted"] > 5, counts
     assert counts["failed writes and syncs"], counts
-    for command, least in EXTENSIONS.items():
-        assert counts[command] >= least, counts
-    assert (counts["done at once"] > 50) == (policy == "always"), counts
+    assert all(counts[command] for command in EXTENSIONS), counts
+    assert (counts["done at once"] > 10) == (policy == "always"), counts
     if policy == "never":
         assert counts["ended by the disk"], counts
     else:

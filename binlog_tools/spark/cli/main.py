@@ -4,11 +4,10 @@ The group of all commands.
 
 import click
 
-from binlog_tools.spark.cli.choosing import poison, snapshot
 from binlog_tools.spark.cli.events import events, optimize
 from binlog_tools.spark.cli.live import live
 from binlog_tools.spark.cli.rebuild import rebuild_log
-from binlog_tools.spark.cli.tables import SINGLE, tables
+from binlog_tools.spark.cli.tables import SINGLE, poison, snapshot, tables
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

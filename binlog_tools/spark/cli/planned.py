@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from binlog_tools.console.output import Output
 from binlog_tools.logs.quantities import format_size
-from binlog_tools.spark.definitions.wholeness import local
 from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find
 from binlog_tools.spark.reading.measuring import Segment
@@ -71,18 +70,19 @@ def files_of(path: str) -> list[tuple[int, int]]:
     """
     Rows and bytes of the files of a table.
     """
-    if form_of(Location.of(path)) is not None:
+    location = Location.of(path)
+    if form_of(location) is not None:
         return [(file.rows, file.size) for file in open_stored(path).files()]
-    place = local(path) or Path(path)
+    place = Path(location.path)
     found = [place] if place.is_file() else place.rglob("*.parquet")
     return [(pq.read_metadata(file).num_rows, file.stat().st_size) for file in found]
 
 
 def _there(output: str, options: Mapping[str, Any]) -> str:
-    place = local(output)
-    if place is None:
+    location = Location.of(output)
+    if not location.is_local:
         return "which was not looked for"
-    if not place.exists():
+    if not Path(location.path).exists():
         return "which is new"
     mode = options.get("mode")
     return {"overwrite": "in the place of what is there", "append": "beside what is there",

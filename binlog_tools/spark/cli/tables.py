@@ -1,5 +1,5 @@
 """
-The tables that need no choice: each as a command, and all of them as one.
+The tables: each as a command, and those that need no choice as one.
 """
 
 import time
@@ -8,15 +8,23 @@ from typing import Any, Final
 import click
 from pyspark.sql import DataFrame
 
-from binlog_tools.console.output import Output
+from binlog_tools.console.output import Output, aside
 from binlog_tools.spark.cli.making import load, look, make
-from binlog_tools.spark.cli.options import common, kept, written
+from binlog_tools.spark.cli.options import common, kept, parsed_time, written
 from binlog_tools.spark.cli.running import started
+from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.session import explained
-from binlog_tools.spark.storing.locations import place_of, unfinished
+from binlog_tools.spark.storing.locations import unfinished
 from binlog_tools.spark.tables.growing import update
+from binlog_tools.spark.tables.poison import FAILURES
 from binlog_tools.spark.tables.targets import read_targets
+
+FUTURE: Final = (
+    "--at is in the future, behind the end of the log: what will happen until then is not in it; "
+    "delays and TTRs that end before are taken to have ended (is_inferred)"
+)
+"""What `snapshot` says of such a time."""
 
 
 def _single(name: str, text: str) -> click.Command:
@@ -32,6 +40,37 @@ SINGLE: Final = (
     _single("tube_minutes", "One row a server, tube and minute: flow, depth, waits, runs."),
     _single("workers", "One row a connection: jobs, time busy, how its runs ended."),
 )
+
+
+@click.command()
+@common
+@written
+@click.option("--failures", type=click.IntRange(1), default=FAILURES, show_default=True,
+              help="So many make a job poison.")  # fmt: skip
+@click.option("--jobs", is_flag=True, help="One row a job, not one a kind of jobs.")
+def poison(inputs: tuple[str, ...], output: str, jobs: bool, **options: Any) -> None:
+    """
+    Jobs that fail again and again, by the fingerprint of their bodies.
+    """
+    make("poison_jobs" if jobs else "poison", output, inputs, **options)
+
+
+@click.command()
+@common
+@written
+@click.option("--at", "moment", help="A time, as 2026-01-31T12:00:00Z or -2h.")
+@click.option("--lsn", type=click.IntRange(0), help="The last record that counts.")
+def snapshot(
+    inputs: tuple[str, ...], output: str, moment: str | None, lsn: int | None, **options: Any
+) -> None:
+    """
+    The jobs that were alive at a time, or after a record.
+    """
+    with explained():
+        at_ns = None if moment is None else parsed_time(moment)
+    if at_ns is not None and at_ns > time.time_ns():
+        aside(FUTURE)
+    make("snapshot", output, inputs, **options, at_ns=at_ns, lsn=lsn)
 
 
 @click.command()
@@ -73,6 +112,6 @@ def _tell(name: str, rows: int, output: str, before: float) -> float:
     :return: now.
     """
     now = time.monotonic()
-    place = place_of(output, name)
+    place = within(output, name)
     Output().line(f"{name}: {rows} rows written to {place} in {now - before:.1f} s")
     return now

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import SegmentHeader, archive_name, parse_segment_name
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import is_store_name, parse_archived_name
-from binlog_tools.spark.files.addresses import name_of, normal, split, within
+from binlog_tools.spark.definitions.addresses import name_of, normal, split, within
 from binlog_tools.spark.files.stores import STORES
 
 _WILD: Final = re.compile(r"[*\[]")

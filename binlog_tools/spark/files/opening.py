@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.object_storage.store import Store, is_url
 from binlog_tools.logs.sources import Source
-from binlog_tools.spark.files.addresses import split
+from binlog_tools.spark.definitions.addresses import split
 from binlog_tools.spark.files.stores import STORES
 
 TAIL_BYTES: Final = 64 << 10

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from beanstalk_twisted.object_storage.arrow import open_store
-from beanstalk_twisted.object_storage.store import Entry, Store
+from beanstalk_twisted.object_storage.store import Entry, Store, again
 
 WAITS_S: Final = (0.2, 0.4, 0.8, 1.6)
 """
@@ -54,14 +54,7 @@ class PatientStore(Store):
         self._wait = wait
 
     def _tried(self, what: Callable[[], T]) -> T:
-        for wait_s in WAITS_S:
-            try:
-                return what()
-            except OSError as problem:
-                if not passes(problem):
-                    raise
-                self._wait(wait_s)
-        return what()
+        return again(what, WAITS_S, self._wait, passes)
 
     def check(self) -> None:
         self._tried(self._store.check)

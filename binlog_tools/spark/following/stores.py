@@ -15,8 +15,8 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import is_store_name, parse_archived_name
+from binlog_tools.spark.definitions.addresses import name_of, normal, within
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.files.addresses import name_of, normal, within
 from binlog_tools.spark.files.listing import (
     Folder,
     expanded,

@@ -22,12 +22,13 @@ from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import (
     NoLog,
     Source,
+    is_servers,
     is_store_name,
     named_as_in_a_log,
     parse_archived_name,
 )
+from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
 from binlog_tools.spark.files.opening import LocalFile, LogFile, open_file
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
@@ -181,16 +182,15 @@ def _seq_of(name: str) -> int:
 
 
 def _files_in(folder: Folder) -> list[_File]:
-    """
-    Where any segment has the name that a server gives it, it is a server's directory.
-    """
-    numbers = {name: seq for name in folder.sizes if (seq := parse_segment_name(name)) is not None}
-    is_server_s = bool(numbers)
-    if not is_server_s:
-        found = named_as_in_a_log(folder.address, folder.sizes)
-        numbers = {own: parse_segment_name(name) or 0 for name, own in found.items()}
+    is_live = is_servers(folder.sizes)
+    named = {name: name for name in folder.sizes}
+    if not is_live:
+        named = named_as_in_a_log(folder.address, folder.sizes)
+    numbers = {
+        own: seq for name, own in named.items() if (seq := parse_segment_name(name)) is not None
+    }
     newest = max(numbers.values(), default=0)
-    known = {} if is_server_s else _known_in(folder)
+    known = {} if is_live else _known_in(folder)
 
     def opener(path: str, size: int) -> Callable[[], LogFile]:
         return lambda: open_file(path, size)
@@ -198,7 +198,7 @@ def _files_in(folder: Folder) -> list[_File]:
     return [
         _File(
             path := folder.within(name), seq, opener(path, folder.sizes[name]),
-            seq == newest and is_server_s, True, known.get(name),
+            seq == newest and is_live, True, known.get(name),
         )
         for name, seq in sorted(numbers.items(), key=lambda item: item[1])
     ]  # fmt: skip

@@ -12,8 +12,8 @@ from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, import_comm
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
 from binlog_tools.logs.opening import open_sources
 from binlog_tools.logs.sources import parse_archived_name
+from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
-from binlog_tools.spark.files.addresses import name_of
 from binlog_tools.spark.files.listing import expanded
 from binlog_tools.spark.reading.candidates import (
     BrokenFile,

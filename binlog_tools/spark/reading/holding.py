@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.object_storage.store import is_url
-from binlog_tools.spark.files.addresses import name_of, split, within
+from binlog_tools.spark.definitions.addresses import name_of, split, within
 from binlog_tools.spark.files.listing import files_at
 from binlog_tools.spark.files.opening import LocalFile, LogFile, open_file
 from binlog_tools.spark.reading.planning import Share, Task, Trouble

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.manifest import Entry
 from beanstalk_twisted.binlog.records import CleanStop
 from beanstalk_twisted.binlog.seals import FoundSeal, SealIndex, read_seal
-from binlog_tools.spark.files.addresses import name_of, split, within
+from binlog_tools.spark.definitions.addresses import name_of, split, within
 from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable

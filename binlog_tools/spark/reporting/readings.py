@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.reporting.seconds import refine
@@ -22,7 +23,6 @@ from binlog_tools.spark.reporting.tables import (
     seconds_of,
 )
 from binlog_tools.spark.reporting.targets import Targets, targets_of
-from binlog_tools.spark.storing.locations import place_of
 
 ROWS: Final = 20
 """Rows of the lists of what is worst: what somebody reads."""
@@ -113,7 +113,7 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
     :raise TableError: there is no table, or one cannot be read, or they were not finished.
     """
     refuse_unfinished(wish.tables)
-    opened = {name: open_table(place_of(wish.tables, name)) for name in KNOWN}
+    opened = {name: open_table(within(wish.tables, name)) for name in KNOWN}
     found = {name: rows for name, rows in opened.items() if rows is not None}
     if not found:
         raise TableError(
@@ -129,7 +129,7 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
             KNOWN[name](readings, rows)
     if readings.flow is not None and {"attempts", "lifetimes"} <= {*found}:
         refine(readings.flow, found["attempts"], found["lifetimes"], wish.period, coarser)
-    sla = open_table(place_of(wish.tables, SLA))
+    sla = open_table(within(wish.tables, SLA))
     if sla is not None:
         readings.targets = targets_of(sla, *wish.period)
     if wish.events is not None:

@@ -14,6 +14,7 @@ import pyarrow.fs as pa_fs
 
 from beanstalk_twisted.object_storage.arrow import open_files
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url, shown
+from binlog_tools.spark.definitions.addresses import normal
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import UNFINISHED
 
@@ -160,7 +161,7 @@ class Location(NamedTuple):
             except BadUrl as problem:
                 raise TableError("TABLE_OPTION", f"{text.partition('?')[0]}: {problem}") from None
             return cls(text)
-        return cls(os.path.abspath(text.removeprefix("file://").removeprefix("file:")))
+        return cls(os.path.abspath(normal(text)))
 
     @property
     def is_local(self) -> bool:
@@ -244,14 +245,6 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = pa.table(table).to_pylist()
     return rows
-
-
-def place_of(tables: str, name: str) -> str:
-    """
-    Where a table is among others: below them, with the options of their URL.
-    """
-    place, mark, options = tables.partition("?") if is_url(tables) else (tables, "", "")
-    return f"{place.rstrip('/')}/{name}{mark}{options}"
 
 
 @contextlib.contextmanager

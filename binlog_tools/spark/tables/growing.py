@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.frames import read_frame
 from binlog_tools.spark.histories import entries as added_up
 from binlog_tools.spark.histories.entries import DAY_NS, MINUTES_A_DAY
@@ -36,7 +37,7 @@ from binlog_tools.spark.histories.starts import Starts, merged
 from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
 from binlog_tools.spark.histories.workers import workers_of
 from binlog_tools.spark.storing.files import FILE_DDL, File, Layout, as_batch, files_of, write_files
-from binlog_tools.spark.storing.locations import Location, place_of
+from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
 from binlog_tools.spark.tables.by_job import TAKEN, blocks_of, for_jobs, told_by
@@ -77,11 +78,11 @@ def update(
     :param form: as `open_stored` takes it; Parquet is written whole.
     :raise TableError: see `open_stored`; a column of the events is missing.
     """
-    stored = {name: open_stored(place_of(output, name), layout, form)
+    stored = {name: open_stored(within(output, name), layout, form)
               for name, layout in LAYOUTS.items()}  # fmt: skip
 
     def made_anew() -> Updated:
-        table = opened("poison", place_of(output, "poison"), form, "overwrite")
+        table = opened("poison", within(output, "poison"), form, "overwrite")
         return Updated("poison", write("poison", poison(every()), table))
 
     yield from _Run(spark, stored, newer, made_anew, targets).steps()

@@ -61,7 +61,10 @@ def assert_same(table: pa.Table, expected: Iterable[Row], key: Sequence[str]) ->
         assert found == row, place
 
 
-def _of_each(servers: dict[str, list[Row]], table: Callable[..., Iterator[Row]]) -> list[Row]:
+def of_each(servers: dict[str, list[Row]], table: Callable[..., Iterator[Row]]) -> list[Row]:
+    """
+    The rows that a function of the oracle has of each server's history.
+    """
     return [
         {"server": name, **row}
         for name, rows in servers.items() for row in table(oracle.Server(rows))
@@ -74,18 +77,18 @@ def _check(seeds: Iterable[int]) -> None:
     starts = Starts(starts_table(events))
     stays = stays_of(in_order(events), starts)
     attempts = attempts_of(stays)
-    assert_same(lifetimes_of(stays), _of_each(servers, oracle.lifetimes), ("server", "job"))
+    assert_same(lifetimes_of(stays), of_each(servers, oracle.lifetimes), ("server", "job"))
     assert_same(
-        attempts, _of_each(servers, oracle.attempts), ("server", "job", "revivals", "attempt")
+        attempts, of_each(servers, oracle.attempts), ("server", "job", "revivals", "attempt")
     )
     assert_same(
-        workers_of(attempts), _of_each(servers, oracle.workers),
+        workers_of(attempts), of_each(servers, oracle.workers),
         ("server", "incarnation", "connection"),
     )  # fmt: skip
     minutes = all_minutes(entries_of(stays), starts.last_ns)
     seconds = pa.compute.divide(minutes["minute"].cast(pa.int64()), 1_000_000)
     minutes = minutes.set_column(2, "minute", seconds)
-    assert_same(minutes, _of_each(servers, oracle.tube_minutes), ("server", "tube", "minute"))
+    assert_same(minutes, of_each(servers, oracle.tube_minutes), ("server", "tube", "minute"))
 
 
 def test_the_tables_are_what_the_records_say() -> None:

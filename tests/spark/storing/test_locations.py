@@ -11,16 +11,13 @@ import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import UNFINISHED
-from binlog_tools.spark.storing.locations import Location, place_of, unfinished
+from binlog_tools.spark.storing.locations import Location, unfinished
 from tests.object_storage.s3_server import BUCKET, S3Server
 
 
-@pytest.mark.parametrize(
-    ("tables", "place"),
-    [("tables", "tables/sla"), ("a?b/", "a?b/sla"), ("s3://b/t?region=x", "s3://b/t/sla?region=x")],
-)
-def test_tables_lie_below_their_place_also_of_a_url_with_options(tables: str, place: str) -> None:
-    assert place_of(tables, "sla") == place
+@pytest.mark.parametrize("text", ["/a/b", "file:/a/b", "file:///a/b/", "file://localhost/a/b"])
+def test_a_path_may_be_a_url_of_this_machine(text: str) -> None:
+    assert Location.of(text) == Location("/a/b")
 
 
 def test_tables_that_are_made_bear_a_sign_until_all_are(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ The tables that Spark makes are those that a person with a pencil would make of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from binlog_tools.spark.definitions.wholeness import UNFINISHED
 from binlog_tools.spark.storing.stored import Change, dataset
 from tests.binlog.scribe import flipped, segment_files
 from tests.spark.histories import any_log
-from tests.spark.histories.test_histories import servers_of
+from tests.spark.histories.test_histories import assert_same, of_each, servers_of
 from tests.spark.tables import oracle, queue_model
 from tests.tools.folders import archived
 
@@ -38,33 +38,10 @@ MANY = settings(
 )  # fmt: skip
 
 
-def _assert_same(table: DataFrame, expected: Iterable[Row], key: Sequence[str]) -> None:
-    """
-    Percentiles of whole numbers may differ by the last one: they are interpolated with floats.
-    """
-    got = {tuple(row[name] for name in key): row for row in table.toArrow().to_pylist()}
-    want = {tuple(row[name] for name in key): row for row in expected}
-    assert got.keys() == want.keys()
-    assert len(got) == table.count()
-    for place, row in want.items():
-        found = {name: got[place][name] for name in row}
-        for name, value in row.items():
-            if "_p" in name and value is not None and abs(found[name] - value) <= 1:
-                found[name] = value
-        assert found == row, place
-
-
 def _events(spark: SparkSession, folder: Path, rows: Iterable[Row]) -> DataFrame:
     path = folder / "events.parquet"
     pq.write_table(queue_model.table(rows), path)
     return spark.read.parquet(str(path))
-
-
-def _of_each(servers: dict[str, list[Row]], table: Callable[..., Iterator[Row]]) -> list[Row]:
-    return [
-        {"server": name, **row}
-        for name, rows in servers.items() for row in table(oracle.Server(rows))
-    ]  # fmt: skip
 
 
 @pytest.mark.exhaustive
@@ -83,28 +60,24 @@ def test_the_tables_are_what_the_log_says(
     events = _events(spark, tmp_path, rows).cache()
     made = {name: pipeline.make for name, pipeline in PIPELINES.items()}
 
-    _assert_same(
-        made["attempts"](events),
-        _of_each(servers, oracle.attempts),
-        ("server", "job", "revivals", "attempt"),
-    )
-    _assert_same(made["lifetimes"](events), _of_each(servers, oracle.lifetimes), ("server", "job"))
-    _assert_same(
-        made["workers"](events), _of_each(servers, oracle.workers),
-        ("server", "incarnation", "connection"),
-    )  # fmt: skip
+    def check(table: DataFrame, expected: Iterable[Row], *key: str) -> None:
+        assert_same(table.toArrow(), expected, key)
+
+    check(made["attempts"](events), of_each(servers, oracle.attempts),
+          "server", "job", "revivals", "attempt")  # fmt: skip
+    check(made["lifetimes"](events), of_each(servers, oracle.lifetimes), "server", "job")
+    check(made["workers"](events), of_each(servers, oracle.workers),
+          "server", "incarnation", "connection")  # fmt: skip
     minutes = made["tube_minutes"](events).withColumn("minute", F.col("minute").cast("bigint"))
-    _assert_same(
-        minutes, _of_each(servers, oracle.tube_minutes), ("server", "tube", "minute")
-    )  # fmt: skip
-    _assert_same(made["poison"](events, 2), oracle.poison(rows, 2), ("tube", "fingerprint"))
+    check(minutes, of_each(servers, oracle.tube_minutes), "server", "tube", "minute")
+    check(made["poison"](events, 2), oracle.poison(rows, 2), "tube", "fingerprint")
     for at_ns, lsn in ((None, None), (queue_model.EPOCH_NS + 2400 * queue_model.NS, None),
                        (None, 500)):  # fmt: skip
         alive = [
             {"server": name, **row}
             for name, part in servers.items() for row in oracle.snapshot(part, at_ns, lsn)
         ]  # fmt: skip
-        _assert_same(made["snapshot"](events, at_ns, lsn), alive, ("server", "job"))
+        check(made["snapshot"](events, at_ns, lsn), alive, "server", "job")
     events.unpersist()
 
 
@@ -188,7 +161,7 @@ def _run(*words: str | Path) -> Result:
 def test_a_log_becomes_an_events_table_and_that_other_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.choosing import FUTURE
+    from binlog_tools.spark.cli.tables import FUTURE
     from binlog_tools.spark.events import read_events
     from binlog_tools.spark.source import register
 

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted.object_storage.arrow import open_store
-from binlog_tools.spark.storing.locations import Location, place_of
+from binlog_tools.spark.definitions.addresses import within
+from binlog_tools.spark.storing.locations import Location
 from tests.binlog.scribe import UUID, segment_files
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.s3_server import S3Server
@@ -44,7 +45,7 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
     from binlog_tools.spark.tables.layouts import LAYOUTS
 
     place = s3.url(os.urandom(8).hex())
-    log, events, tables = (place_of(place, name) for name in ("log", "events", "tables"))
+    log, events, tables = (within(place, name) for name in ("log", "events", "tables"))
     store = open_store(log)
     for name, raw in as_archived(FILES).items():
         store.write(f"{raw[64:80].hex()}/{name}", [raw])
@@ -53,7 +54,7 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
         assert done.exit_code == 0, done.output
     names = Location.of(tables).files().names()
     assert names == sorted([*LAYOUTS, "poison"])
-    jobs = dataset(open_stored(place_of(tables, "lifetimes"))).to_table()["job"].to_pylist()
+    jobs = dataset(open_stored(within(tables, "lifetimes"))).to_table()["job"].to_pylist()
     rows = dataset(open_stored(events)).to_table()["job"].to_pylist()
     assert sorted(jobs) == sorted({job for job in rows if job is not None})
     assert run("tables", events, "-o", tables).stdout == f"{tables}: nothing new\n"

@@ -1,6 +1,6 @@
 """
-Addresses of files and folders: local paths, and URLs of object storage, whose options (``?…``)
-stand behind the name.
+Addresses of files, folders and tables: local paths, and URLs of object storage, whose options
+(``?…``) stand behind the name.
 """
 
 import os
@@ -20,7 +20,7 @@ def normal(address: str) -> str:
         for start in _LOCAL:
             if address.startswith(start):
                 return "/" + address.removeprefix(start)
-        return address.removeprefix("file://")
+        return address.removeprefix("file://").removeprefix("file:")
     scheme, _, rest = address.partition("://")
     scheme = scheme.lower()
     where, mark, options = rest.partition("?")
