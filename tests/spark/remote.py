@@ -31,8 +31,8 @@ class CountingStore(MemoryStore):
 
     read_bytes = 0
 
-    def read(self, name: str, start: int, end: int) -> bytes:
-        content = super().read(name, start, end)
+    def part(self, name: str, start: int, end: int) -> bytes:
+        content = super().part(name, start, end)
         self.read_bytes += len(content)
         return content
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.object_storage.store import Store, is_url
+from beanstalk_twisted.object_storage.store import OpenObject, Store, is_url
 from binlog_tools.logs.sources import Source
 from binlog_tools.spark.files.addresses import split
 from binlog_tools.spark.files.stores import STORES
@@ -128,13 +128,27 @@ class RemoteFile(_Closing):
         :param size: if it is known; else the store is asked.
         """
         self.address = address
-        self.size = store.size(name) if size is None else size
         self._store = store
         self._name = name
+        self._object: OpenObject | None = None
+        self.size = self._opened().size if size is None else size
         self._have: list[tuple[int, Buffer]] = []
 
     def __enter__(self) -> "RemoteFile":
         return self
+
+    def _opened(self) -> OpenObject:
+        """
+        Opened once, and only if something is read: to open it is a request.
+        """
+        if self._object is None:
+            self._object = self._store.open(self._name)
+        return self._object
+
+    def close(self) -> None:
+        if self._object is not None:
+            self._object.close()
+            self._object = None
 
     def read(self, start: int, end: int) -> bytes:
         end = min(end, self.size)
@@ -178,6 +192,7 @@ class RemoteFile(_Closing):
             for at in starts:
                 fetch(at)
             return
+        self._opened()
         with ThreadPoolExecutor(PIECES_AT_ONCE) as pool:
             for _ in pool.map(fetch, starts):
                 pass
@@ -186,7 +201,7 @@ class RemoteFile(_Closing):
         """
         :raise ShortAnswer: taken for the object, the rest would be damage.
         """
-        content = self._store.read(self._name, start, end)
+        content = self._opened().read(start, end)
         if len(content) != end - start:
             what = f"{len(content)} bytes came from byte {start} on, not {end - start}"
             raise ShortAnswer(errno.EIO, f"{what}; run it again", self.address)
