@@ -110,7 +110,10 @@ class BinlogReader(DataSourceReader):
             if each.key in gaps:
                 yield from self._gap(gaps[each.key])
             server = self._asked.server_of(each.header)
-            if may_match(stats_of(each, server, self._asked.records), self._conditions):
+            # What a seal says is worked out only for those who ask.
+            if not self._conditions or may_match(
+                stats_of(each, server, self._asked.records), self._conditions
+            ):
                 task_bytes = self._asked.partition_bytes
                 if self._asked.view == "segments":
                     task_bytes = each.stretch.end

@@ -6,10 +6,17 @@ from __future__ import annotations
 
 import os
 
-from beanstalk_twisted.binlog.format import archive_name, parse_segment_name
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    HeaderProblem,
+    archive_name,
+    decode_segment_header,
+    parse_segment_name,
+)
+from beanstalk_twisted.binlog.manifest import Manifest, describe
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.spark.files.stores import STORES, PatientStore
-from tests.binlog.scribe import Files
+from tests.binlog.scribe import UUID, Files
 
 
 class Waits:
@@ -80,3 +87,19 @@ def as_archived(files: Files) -> Files:
         for name, raw in files.items()
         if parse_segment_name(name) is not None
     }
+
+
+def manifest_of(objects: Files) -> bytes:
+    """
+    Of the segments of an archive's store.
+    """
+    entries = {}
+    names = sorted(objects)
+    for name, after in zip(names, [*names[1:], None], strict=True):
+        raw = objects[name]
+        following = decode_segment_header(objects[after][:SEGMENT_HEADER_BYTES]) if after else None
+        assert not isinstance(following, HeaderProblem)
+        entry = describe(lambda start, end, raw=raw: raw[start:end], len(raw), following)  # type: ignore[misc]
+        assert entry is not None
+        entries[int(name[:20])] = entry
+    return Manifest(UUID, entries).encode()

@@ -11,23 +11,18 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.format import (
-    SEGMENT_HEADER_BYTES,
-    HeaderProblem,
-    decode_segment_header,
-)
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.manifest import (
     MANIFEST,
     RECENT,
     Manifest,
     decode_manifest,
-    describe,
 )
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.opening import TAIL_BYTES
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.histories import any_log
-from tests.spark.remote import Lent, as_archived
+from tests.spark.remote import Lent, as_archived, manifest_of
 from tests.spark.without_spark import read, reader_of, tasks_of
 from tests.tools.folders import archived, written
 
@@ -152,22 +147,6 @@ def test_the_same_place_twice_is_read_once(files: Files, remote: Lent) -> None:
 
 
 # The manifest.
-
-
-def manifest_of(objects: Files) -> bytes:
-    """
-    Of the segments of an archive's store.
-    """
-    entries = {}
-    names = sorted(objects)
-    for name, after in zip(names, [*names[1:], None], strict=True):
-        raw = objects[name]
-        following = decode_segment_header(objects[after][:SEGMENT_HEADER_BYTES]) if after else None
-        assert not isinstance(following, HeaderProblem)
-        entry = describe(lambda start, end, raw=raw: raw[start:end], len(raw), following)  # type: ignore[misc]
-        assert entry is not None
-        entries[int(name[:20])] = entry
-    return Manifest(UUID, entries).encode()
 
 
 def planned(remote: Lent, **options: str) -> tuple[list[Any], list[tuple[str, str]]]:
