@@ -21,7 +21,7 @@ from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import Findings, Gap, find
 from binlog_tools.spark.reading.holding import Held, oldest_marked, standing
-from binlog_tools.spark.reading.opening import MISSING, open_soundest, task_batches
+from binlog_tools.spark.reading.opening import is_damage, open_soundest, task_batches
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
     Share,
@@ -177,7 +177,7 @@ class BinlogReader(DataSourceReader):
             except OSError as error:
                 raise unreadable(error) from None
             except SourceError as error:
-                if error.code not in MISSING:
+                if not is_damage(error):
                     raise
                 size, problem = item.stretch.end, error.what
         return {"server": server, "damages": 1, "damaged_bytes": size, "problem": problem}

@@ -4,6 +4,7 @@ Logs in simulated object storage, which this process takes for what URLs name.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from beanstalk_twisted.binlog.format import (
@@ -34,12 +35,23 @@ class Waits:
 class CountingStore(MemoryStore):
     """
     :ivar read_bytes: how much was read of it.
+    :ivar short: objects whose ranges lack their last byte, but for those that end this early;
+        ``failing``, objects of which such ranges are an error.
     """
 
     read_bytes = 0
 
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.short: dict[str, int] = {}
+        self.failing: dict[str, int] = {}
+
     def part(self, name: str, start: int, end: int) -> bytes:
         content = super().part(name, start, end)
+        if end > self.short.get(name, end):
+            content = content[:-1]
+        if end > self.failing.get(name, end):
+            raise OSError(errno.EIO, "AWS Error SLOW_DOWN during GetObject", name)
         self.read_bytes += len(content)
         return content
 

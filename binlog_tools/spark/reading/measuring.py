@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.manifest import Entry
 from beanstalk_twisted.binlog.records import CleanStop
 from beanstalk_twisted.binlog.seals import FoundSeal, SealIndex, read_seal
 from binlog_tools.spark.files.addresses import name_of, split, within
-from binlog_tools.spark.files.opening import open_file
+from binlog_tools.spark.files.opening import BadRange, open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable
 from binlog_tools.spark.segments.framing import Stretch, is_intact
@@ -72,6 +72,9 @@ def measured(
             return _measure(each, header, unfinished, seals_from)
         except FileNotFoundError:
             return None
+        except BadRange:
+            # All of it, so that whoever reads it tells what is wrong.
+            return _segment(each, *(_up_to(after.header) if after else (each.size, None)))
 
     found: dict[Key, Segment | None] = {}
     for key, each in chosen.items():

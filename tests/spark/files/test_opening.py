@@ -14,10 +14,10 @@ from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.spark.files.opening import (
     PIECE_BYTES,
     TAIL_BYTES,
+    BadRange,
     LocalFile,
     LogFile,
     RemoteFile,
-    ShortAnswer,
     open_file,
 )
 from tests.spark.remote import Lent
@@ -134,7 +134,7 @@ def test_a_short_answer_is_no_damage(ask: Callable[[LogFile], object]) -> None:
     store = MemoryStore()
     store.objects["x"] = bytes(8)
     file = RemoteFile(store, "x", "s3://b/x", 2 * TAIL_BYTES)
-    with pytest.raises(ShortAnswer, match="bytes came from byte") as caught:
+    with pytest.raises(BadRange, match="bytes came from byte") as caught:
         ask(file)
     assert caught.value.filename == "s3://b/x"
 

@@ -323,6 +323,38 @@ def test_a_store_that_cannot_be_read_is_told_with_its_url(files: Files, remote: 
         reader.partitions()
 
 
+@pytest.mark.parametrize("how", ["short", "failing"])
+@pytest.mark.parametrize("above", [0, SEGMENT_HEADER_BYTES])
+@pytest.mark.parametrize("which", [1, -1])
+def test_an_object_whose_ranges_cannot_be_had_is_damage_of_that_segment(
+    files: Files, remote: Lent, how: str, above: int, which: int
+) -> None:
+    store = remote.archive("archive", files)
+    name = sorted(store.objects)[which]
+    seq = int(name[:20])
+    others = [row for row in read(f"{remote.bucket}/archive") if row["segment"] != seq]
+    store.objects = {each: raw + bytes(2 * TAIL_BYTES) for each, raw in store.objects.items()}
+    getattr(store, how)[name] = above
+    with pytest.raises(SourceError, match=rf"BINLOG_(UNREADABLE|DAMAGED)\] .*{name[:20]}.*byte"):
+        read(f"{remote.bucket}/archive")
+    rows = read(f"{remote.bucket}/archive", damage="skip")
+    damage = [row for row in rows if row["event"] == "damage"]
+    assert any(name in row["problem"] and "byte" in row["problem"] for row in damage)
+    assert [row for row in rows if row["event"] != "damage"] == others
+    view = read(f"{remote.bucket}/archive", view="segments")
+    assert [name in str(row["problem"]) for row in view].count(True) == 1
+
+
+@pytest.mark.parametrize("how", ["short", "failing"])
+def test_another_copy_is_read_where_the_ranges_of_one_cannot_be_had(
+    tmp_path: Path, files: Files, remote: Lent, how: str
+) -> None:
+    local = written(tmp_path / "log", files)
+    store = remote.archive("archive", files)
+    getattr(store, how)[sorted(store.objects)[1]] = 0
+    assert read(local, f"{remote.bucket}/archive", body=True) == read(local, body=True)
+
+
 def test_damage_names_the_url_and_a_command_that_takes_it(files: Files, remote: Lent) -> None:
     name = sorted(files)[1]
     remote.archive("archive", {**files, name: flipped(files[name], SEGMENT_HEADER_BYTES + 100)})
