@@ -54,4 +54,4 @@ def test_a_segment_that_is_begun_meanwhile_is_none_of_another_history(tmp_path: 
             written(log, {TWO: FILES[TWO]})
 
     source = UnitedSource([open_source(str(archive)), directory(log, begin)])
-    assert looks > 1 and list(source.segment_names().values()) == [ONE, TWO]
+    assert list(source.segment_names().values()) == [ONE, TWO] and looks > 1
