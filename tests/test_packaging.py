@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from tests.sampling import one_in
-from tests.test_layers import PURE, SERVER, TOOLS
+from tests.test_layers import PURE, SERVER, TOOLS, only_when_run
 
 ROOT = Path(__file__).resolve().parent.parent
 OUR_FOLDERS = ("beanstalk_twisted", "binlog_tools")
@@ -207,13 +207,14 @@ def foreign_bases(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """
     Give each class that is derived from an imported one, and where that comes from.
     """
+    statements = list(only_when_run(tree))
     origins = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
+        for node in statements
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in statements:
         if isinstance(node, ast.ClassDef):
             for base in node.bases:
                 first, dot, rest = ast.unparse(base).partition(".")
