@@ -150,13 +150,14 @@ def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
     Walk the statements of a tree, those of functions included, but for what only a type checker
     reads.
     """
-    waiting = [tree]
+    waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         yield node
         for child in ast.iter_child_nodes(node):
-            is_for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-            if isinstance(child, HAVE_STATEMENTS) and not is_for_types:
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                waiting += child.orelse
+            elif isinstance(child, HAVE_STATEMENTS):
                 waiting.append(child)
 
 
