@@ -10,11 +10,9 @@ Rates are rows for each second of processor time, so they are those of one core.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,20 +20,16 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, cycle, islice, pairwise
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
-    SEGMENT_HEADER_BYTES,
     SegmentHeader,
     archive_name,
-    decode_segment_header,
 )
-from beanstalk_twisted.binlog.manifest import MANIFEST, Manifest, describe
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
-from beanstalk_twisted.object_storage.arrow import open_store
 from benchmarks.spark_rows import FEW, TupleSource, as_datetime, as_microseconds, rows
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.reading.options import parse_options
@@ -250,108 +244,6 @@ def tree_seconds(root: int) -> float:
     return sum(spent.get(each, 0) for each in wanted) / os.sysconf("SC_CLK_TCK")
 
 
-# Object storage.
-
-
-@contextlib.contextmanager
-def bucket() -> Iterator[str]:
-    """
-    An S3 server, moto's, in a process of its own.
-
-    :return: the URL of its bucket, with a ``{}`` for a folder.
-    """
-    from pyarrow.fs import S3FileSystem
-
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    os.environ.update(AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY="testing")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    where = {"endpoint_override": f"127.0.0.1:{port}", "scheme": "http", "region": "us-east-1"}
-    try:
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                S3FileSystem(allow_bucket_creation=True, **where).create_dir("bench")
-                break
-            time.sleep(0.2)
-        yield "s3://bench/{}?" + "&".join(f"{name}={value}" for name, value in where.items())
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def deliver(folder: Path, url: str) -> None:
-    """
-    Copy the files of a folder to object storage.
-    """
-    store = open_store(url)
-    for file in sorted(folder.iterdir()):
-        store.write(file.name, [file.read_bytes()])
-
-
-def write_manifest(folder: Path) -> None:
-    """
-    That of all segments in a folder but the last one, which has no seal.
-    """
-    files = sorted(folder.iterdir())
-    entries = {}
-    for file, after in pairwise(files):
-        following = decode_segment_header(after.read_bytes()[:SEGMENT_HEADER_BYTES])
-        raw = file.read_bytes()
-        if isinstance(following, SegmentHeader):
-            entry = describe(lambda start, end, raw=raw: raw[start:end], len(raw), following)  # type: ignore[misc]
-            entries[following.seq - 1] = entry or b""
-    (folder / MANIFEST).write_bytes(Manifest(b"\1" * 16, entries).encode())
-
-
-def from_stores(place: Path, count: int, rounds: int, segments: int) -> list[str]:
-    """
-    The decoder on a directory and on S3, and what planning many segments costs; prints both.
-    """
-    folder = write_log(place / "stored", 64, count, 2)
-    with bucket() as url:
-        deliver(folder, url.format("log"))
-        works: dict[str, Callable[[], int]] = {
-            name: lambda path=path: sum(len(batch) for batch in decoded(path, NO_BODY))  # type: ignore[misc]
-            for name, path in (("directory", folder), ("S3", url.format("log")))
-        }
-        for name, found in medians(works, rounds).items():
-            print(f"no body, 64 records a frame, from {name}: {found:.2f} million rows/s")
-        plans(place, url, segments)
-    return []
-
-
-def plans(place: Path, url: str, segments: int) -> None:
-    """
-    Plan a read of so many segments in a directory, and a twentieth of them in S3, since the
-    simulated server takes its time; each without and with a manifest.
-    """
-    many, some = (
-        write_log(place / f"{count}", 64, 64, count) for count in (segments, segments // 20)
-    )
-    deliver(some, url.format("some"))
-    for path in (str(many), url.format("some")):
-        planned(path, "without")
-    for folder in (many, some):
-        write_manifest(folder)
-    open_store(url.format("some")).write(MANIFEST, [(some / MANIFEST).read_bytes()])
-    for path in (str(many), url.format("some")):
-        planned(path, "with")
-
-
-def planned(path: str, manifest: str) -> None:
-    """
-    Print what a plan costs.
-    """
-    start, spent = time.perf_counter(), time.process_time()
-    tasks = BinlogReader(parse_options({"path": path}), NO_BODY).partitions()
-    wall, spent = time.perf_counter() - start, time.process_time() - spent
-    where = path.partition("://")[0] if "://" in path else "a directory"
-    count = sum(len(task.value) for task in tasks)
-    cost = f"{wall:.2f} s, {spent:.2f} CPU-s"
-    print(f"{count} segments planned in {where} {manifest} manifest: {cost}", flush=True)
-
-
 # Memory.
 
 
@@ -422,6 +314,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "memory" in parts:
             missed += memory(Path(place), given.records)
         if "stores" in parts:
+            from benchmarks.spark_stores import from_stores
+
             missed += from_stores(Path(place), given.records, given.rounds, given.segments)
     for each in missed:
         print(f"missed: {each}")

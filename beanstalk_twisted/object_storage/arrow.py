@@ -7,12 +7,14 @@ It is imported when a URL is opened: it takes 50 MB and 0.1 s.
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_twisted.object_storage.store import (
     BadUrl,
     Entry,
+    Listing,
+    OpenObject,
     Store,
     join,
     missing,
@@ -21,7 +23,8 @@ from beanstalk_twisted.object_storage.store import (
 )
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileInfo, FileSystem
+    from pyarrow import NativeFile
+    from pyarrow.fs import FileSystem
 
 CONNECT_TIMEOUT_S: Final = 5
 """Seconds that S3 may take to accept a connection: far more than within one region."""
@@ -71,33 +74,25 @@ class ArrowStore(Store):
         if found.is_file or not found.type.value:
             raise FileNotFoundError(errno.ENOENT, f"there is no {container}", self.url)
 
-    def entries(self, folder: str = "") -> list[Entry]:
-        found = self._listed(folder)
-        return sorted(Entry(each.base_name, each.size) for each in found if each.is_file)
-
-    def folders(self) -> list[str]:
-        return sorted(each.base_name for each in self._listed("") if not each.is_file)
-
-    def _listed(self, folder: str) -> "list[FileInfo]":
+    def listing(self, folder: str = "") -> Listing:
         from pyarrow.fs import FileSelector
 
         with self._told(folder):
             found = self._files.get_file_info(
                 FileSelector(self._path(folder), allow_not_found=True)
             )
-        return list(found)
+        return Listing(
+            sorted(Entry(each.base_name, each.size) for each in found if each.is_file),
+            sorted(each.base_name for each in found if not each.is_file),
+        )
 
-    def size(self, name: str) -> int:
+    def open(self, name: str) -> OpenObject:
+        """
+        pyarrow cannot be told a length that is known (its C++ library can), so it asks for it.
+        """
         with self._told(name):
-            found = self._files.get_file_info(self._path(name))
-        if not found.is_file:
-            raise missing(name, self.url)
-        return int(found.size)
-
-    def read(self, name: str, start: int, end: int) -> bytes:
-        with self._told(name), self._files.open_input_file(self._path(name)) as file:
-            size = min(end, file.size()) - start
-            return bytes(file.read_at(size, start)) if size > 0 else b""
+            file = self._files.open_input_file(self._path(name))
+            return ArrowObject(file, int(file.size()), lambda: self._told(name))
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._path(name)
@@ -118,7 +113,7 @@ class ArrowStore(Store):
         """
         HDFS has a rename, and no copy of its own; buckets have a copy, and no rename.
         """
-        self.size(old)
+        self.open(old).close()
         with self._told(old):
             if self._has_directories:
                 self._files.move(self._path(old), self._path(new))
@@ -145,6 +140,34 @@ class ArrowStore(Store):
         except (OSError, ArrowException) as problem:
             number = getattr(problem, "errno", None) or errno.EIO
             raise OSError(number, one_line(problem), where) from problem
+
+
+class ArrowObject(OpenObject):
+    """
+    An `OpenObject` of an `ArrowStore`.
+    """
+
+    def __init__(self, file: "NativeFile", size: int, told: "Telling") -> None:
+        """
+        :param told: makes what gives errors the form that a `Store` has for them.
+        """
+        self.size = size
+        self._file = file
+        self._told = told
+
+    def read(self, start: int, end: int) -> bytes:
+        size = min(end, self.size) - start
+        if size <= 0:
+            return b""
+        with self._told():
+            return bytes(self._file.read_at(size, start))
+
+    def close(self) -> None:
+        with self._told():
+            self._file.close()
+
+
+Telling = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def one_line(problem: BaseException) -> str:

@@ -4,7 +4,13 @@ A simulated store: objects in a dictionary, and a fault at any operation.
 
 from collections.abc import Callable, Iterable
 
-from beanstalk_twisted.object_storage.store import Entry, Store, missing
+from beanstalk_twisted.object_storage.store import (
+    Entry,
+    Listing,
+    OpenObject,
+    Store,
+    missing,
+)
 
 
 class MemoryStore(Store):
@@ -12,7 +18,7 @@ class MemoryStore(Store):
     A `Store` in memory.
 
     :ivar objects: what is there, by name.
-    :ivar fault: called with the name of each operation and of its object before it is carried out,
+    :ivar fault: called with the name of each request and of its object before it is carried out,
         and after each chunk of a write; what it raises ends the operation there.
     """
 
@@ -24,17 +30,24 @@ class MemoryStore(Store):
     def check(self) -> None:
         self.fault("check", "")
 
-    def entries(self, folder: str = "") -> list[Entry]:
-        self.fault("entries", folder)
+    def listing(self, folder: str = "") -> Listing:
+        self.fault("listing", folder)
         start = f"{folder}/" if folder else ""
-        found = (name.removeprefix(start) for name in self.objects if name.startswith(start))
-        return sorted(
-            Entry(name, len(self.objects[start + name])) for name in found if "/" not in name
+        found = [name.removeprefix(start) for name in self.objects if name.startswith(start)]
+        entries = [Entry(name, len(self.objects[start + name])) for name in found]
+        return Listing(
+            sorted(each for each in entries if "/" not in each.name),
+            sorted({name.partition("/")[0] for name in found if "/" in name}),
         )
 
-    def folders(self) -> list[str]:
-        self.fault("folders", "")
-        return sorted({name.partition("/")[0] for name in self.objects if "/" in name})
+    def open(self, name: str) -> OpenObject:
+        return MemoryObject(self, name, len(self._content("open", name)))
+
+    def part(self, name: str, start: int, end: int) -> bytes:
+        """
+        What a range of an open object is answered with.
+        """
+        return self._content("read", name)[start:end]
 
     def _content(self, operation: str, name: str) -> bytes:
         self.fault(operation, name)
@@ -42,12 +55,6 @@ class MemoryStore(Store):
             return self.objects[name]
         except KeyError:
             raise missing(name, self.url) from None
-
-    def size(self, name: str) -> int:
-        return len(self._content("size", name))
-
-    def read(self, name: str, start: int, end: int) -> bytes:
-        return self._content("read", name)[start:end]
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """
@@ -73,3 +80,20 @@ class MemoryStore(Store):
     def remove(self, name: str) -> None:
         self._content("remove", name)
         del self.objects[name]
+
+
+class MemoryObject(OpenObject):
+    """
+    An `OpenObject` of a `MemoryStore`.
+    """
+
+    def __init__(self, store: MemoryStore, name: str, size: int) -> None:
+        self.size = size
+        self._store = store
+        self._name = name
+
+    def read(self, start: int, end: int) -> bytes:
+        return self._store.part(self._name, start, end)
+
+    def close(self) -> None:
+        pass

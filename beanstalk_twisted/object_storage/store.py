@@ -6,6 +6,7 @@ contract tests (tests/object_storage/test_store.py).  Credentials come from the 
 files that each store's own tools read; none stands in a URL, so a URL may be logged.
 """
 
+import contextlib
 import errno
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -29,6 +30,37 @@ class Entry(NamedTuple):
     size: int
 
 
+class Listing(NamedTuple):
+    """
+    What is directly in a folder, both sorted.
+
+    :ivar folders: names of the folders in it.
+    """
+
+    entries: list[Entry]
+    folders: list[str]
+
+
+class OpenObject(Protocol):
+    """
+    An object to be read from: each range is one request.  All methods raise OSError.
+
+    :ivar size: in bytes, when it was opened.
+    """
+
+    size: int
+
+    def read(self, start: int, end: int) -> bytes:
+        """
+        Bytes of the object; fewer if it ends before ``end``.  Threads may call it at once.
+        """
+
+    def close(self) -> None:
+        """
+        Let go of it.
+        """
+
+
 class Store(Protocol):
     """
     The objects below a URL.  Names are relative to it, their parts parted by slashes.  All methods
@@ -44,25 +76,41 @@ class Store(Protocol):
         Return if objects could be here: the bucket, the container or the directory is there.
         """
 
+    def listing(self, folder: str = "") -> Listing:
+        """
+        What is directly in a folder; nothing if there is no such folder.  A request for each 1,000.
+        """
+
+    def open(self, name: str) -> OpenObject:
+        """
+        Get ready to read from an object; one request, which asks for its length.
+        """
+
     def entries(self, folder: str = "") -> list[Entry]:
         """
-        The objects directly in a folder, sorted; none if there is no such folder.
+        The objects directly in a folder, sorted.
         """
+        return self.listing(folder).entries
 
     def folders(self) -> list[str]:
         """
         The names of the folders directly below the URL, sorted.
         """
+        return self.listing().folders
 
     def size(self, name: str) -> int:
         """
         The length of an object, in bytes.
         """
+        with contextlib.closing(self.open(name)) as found:
+            return found.size
 
     def read(self, name: str, start: int, end: int) -> bytes:
         """
         Bytes of an object; fewer if it ends before ``end``.
         """
+        with contextlib.closing(self.open(name)) as found:
+            return found.read(start, end)
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """

@@ -25,7 +25,7 @@ from binlog_tools.logs.new_log import (
 from binlog_tools.logs.stored import StoredPolicy
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
-from binlog_tools.spark.reading.finding import find
+from binlog_tools.spark.reading.finding import Findings, find
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.reading.opening import open_soundest
 from binlog_tools.spark.reading.planning import Share
@@ -91,9 +91,28 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
         return _rebuilt(wish, gather, now_ns)
 
 
+def planned(wish: Wish) -> Findings:
+    """
+    What would be read, by the headers alone; the newest segment may say that less is needed.
+
+    :raise SourceError: as `rebuild`.
+    """
+    found = _found(wish)
+    try:
+        needed = Plan(found.segments, found.broken, wish).needed()
+    except OSError as problem:
+        raise unreadable(problem) from None
+    keys = {each.key for each in needed}
+    return Findings(needed, found.broken, [gap for gap in found.gaps if gap.after.key in keys])
+
+
+def _found(wish: Wish) -> Findings:
+    return find(wish.paths, as_at_a_start=True, seals_from=sys.maxsize)
+
+
 def _rebuilt(wish: Wish, gather: Gather, now_ns: int | None) -> Rebuilt:
     try:
-        found = find(wish.paths, as_at_a_start=True, seals_from=sys.maxsize)
+        found = _found(wish)
         plan = Plan(found.segments, found.broken, wish)
         live = plan.gathered(gather)
     except OSError as problem:
@@ -154,6 +173,13 @@ class Plan:
 
     def _broken_told(self) -> str:
         return "".join(f"; {each.path} is damaged: {each.why}" for each in self._broken)
+
+    def needed(self) -> list[Segment]:
+        """
+        The segments that the headers do not call dead.
+        """
+        trim_seq = self._trimmed()
+        return [each for each in self._wanted if each.header.seq >= trim_seq]
 
     def gathered(self, gather: Gather) -> LiveJobs:
         reading = Reading(self.wish.point, self.wish.damage)
@@ -226,7 +252,7 @@ def _incomplete(paths: Sequence[str], jobs: Sequence[int]) -> SourceError:
 
 def _share(each: Segment) -> Share:
     place = Place(each.path, each.header, each.header.store_uuid.hex())
-    return Share(place, each.stretch, each.size, each.copies)
+    return Share(place, each.stretch, each.size, each.copies, next_lsn=each.next_lsn)
 
 
 def _soundest(each: Segment) -> Segment:

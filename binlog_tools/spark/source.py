@@ -21,7 +21,7 @@ from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import Findings, Gap, find
 from binlog_tools.spark.reading.holding import Held, oldest_marked, standing
-from binlog_tools.spark.reading.opening import MISSING, open_soundest, task_batches
+from binlog_tools.spark.reading.opening import is_damage, open_soundest, task_batches
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
     Share,
@@ -110,7 +110,10 @@ class BinlogReader(DataSourceReader):
             if each.key in gaps:
                 yield from self._gap(gaps[each.key])
             server = self._asked.server_of(each.header)
-            if may_match(stats_of(each, server, self._asked.records), self._conditions):
+            # What a seal says is worked out only for those who ask.
+            if not self._conditions or may_match(
+                stats_of(each, server, self._asked.records), self._conditions
+            ):
                 task_bytes = self._asked.partition_bytes
                 if self._asked.view == "segments":
                     task_bytes = each.stretch.end
@@ -174,7 +177,7 @@ class BinlogReader(DataSourceReader):
             except OSError as error:
                 raise unreadable(error) from None
             except SourceError as error:
-                if error.code not in MISSING:
+                if not is_damage(error):
                     raise
                 size, problem = item.stretch.end, error.what
         return {"server": server, "damages": 1, "damaged_bytes": size, "problem": problem}

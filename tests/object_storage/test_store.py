@@ -78,6 +78,16 @@ def test_a_range_is_read_to_the_end_at_most(
     assert store.read("x", start, end) == expected
 
 
+def test_an_open_object_has_a_length_and_gives_any_range(store: Store) -> None:
+    store.write("a/x", [b"abcdef"])
+    found = store.open("a/x")
+    assert found.size == 6
+    assert [found.read(start, end) for start, end in [(4, 99), (0, 2), (6, 7), (3, 3)]] == [
+        b"ef", b"ab", b"", b"",
+    ]  # fmt: skip
+    found.close()
+
+
 def test_a_second_write_takes_the_place_of_the_first(store: Store) -> None:
     store.write("x", [b"a long one"])
     store.write("x", [b"short"])
@@ -91,6 +101,8 @@ def test_a_folder_lists_its_objects_and_not_those_of_folders_in_it(store: Store)
     assert store.entries("b") == [Entry("1", 3), Entry("2", 3)]
     assert store.entries("none") == []
     assert store.folders() == ["b", "d"]
+    assert store.listing() == ([Entry("a", 1)], ["b", "d"])
+    assert store.listing("b") == ([Entry("1", 3), Entry("2", 3)], ["c"])
 
 
 def test_a_moved_object_has_its_new_name_alone(store: Store) -> None:
@@ -115,10 +127,11 @@ Action = Callable[[Store], object]
     [
         lambda store: store.size("none"),
         lambda store: store.read("none", 0, 1),
+        lambda store: store.open("none"),
         lambda store: store.move("none", "x"),
         lambda store: store.remove("none"),
     ],
-    ids=["size", "read", "move", "remove"],
+    ids=["size", "read", "open", "move", "remove"],
 )
 def test_what_is_not_there_is_an_error_that_names_it(store: Store, action: Action) -> None:
     store.write("other", [b"x"])
@@ -149,11 +162,11 @@ def test_each_operation_can_fail_and_a_write_in_the_middle() -> None:
     store.check()
     store.write("x", [b"a", b"b"])
     store.move("x", "y")
-    _ = store.size("y"), store.read("y", 0, 1), store.entries(), store.folders()
+    _ = store.size("y"), store.read("y", 0, 1), store.listing()
     store.remove("y")
     assert seen == [
         ("check", ""), ("write", "x"), ("written", "x"), ("written", "x"), ("copy", "x"),
-        ("remove", "x"), ("size", "y"), ("read", "y"), ("entries", ""), ("folders", ""),
+        ("remove", "x"), ("open", "y"), ("open", "y"), ("read", "y"), ("listing", ""),
         ("remove", "y"),
     ]  # fmt: skip
 
@@ -257,6 +270,29 @@ def test_a_bucket_that_is_not_there_is_told_in_one_line(there: S3Server) -> None
         store.write("x", [b"x"])
     assert "\n" not in str(caught.value.strerror)
     assert caught.value.filename == "s3://another-bucket/x/x"
+
+
+@pytest.mark.exhaustive
+def test_a_range_of_an_open_object_is_one_request(there: S3Server) -> None:
+    store = open_store(there.url("ranges"))
+    store.write("x", [bytes(99)])
+    there.requests.clear()
+    found = store.open("x")
+    found.read(0, 9)
+    found.read(50, 99)
+    found.read(99, 100)
+    name = "/queue-archive/ranges/x"
+    assert there.requests == [f"HEAD {name}", f"GET {name}", f"GET {name}"]
+
+
+@pytest.mark.exhaustive
+def test_a_listing_has_objects_and_folders_by_one_request(there: S3Server) -> None:
+    store = open_store(there.url("listed"))
+    store.write("x", [b"x"])
+    store.write("a/y", [b"y"])
+    there.requests.clear()
+    assert store.listing() == ([Entry("x", 1)], ["a"])
+    assert there.requests == ["GET /queue-archive"]
 
 
 @pytest.mark.exhaustive

@@ -4,12 +4,20 @@ Logs in simulated object storage, which this process takes for what URLs name.
 
 from __future__ import annotations
 
+import errno
 import os
 
-from beanstalk_twisted.binlog.format import archive_name, parse_segment_name
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    HeaderProblem,
+    archive_name,
+    decode_segment_header,
+    parse_segment_name,
+)
+from beanstalk_twisted.binlog.manifest import Manifest, describe
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.spark.files.stores import STORES, PatientStore
-from tests.binlog.scribe import Files
+from tests.binlog.scribe import UUID, Files
 
 
 class Waits:
@@ -27,12 +35,23 @@ class Waits:
 class CountingStore(MemoryStore):
     """
     :ivar read_bytes: how much was read of it.
+    :ivar short: objects whose ranges lack their last byte, but for those that end this early;
+        ``failing``, objects of which such ranges are an error.
     """
 
     read_bytes = 0
 
-    def read(self, name: str, start: int, end: int) -> bytes:
-        content = super().read(name, start, end)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.short: dict[str, int] = {}
+        self.failing: dict[str, int] = {}
+
+    def part(self, name: str, start: int, end: int) -> bytes:
+        content = super().part(name, start, end)
+        if end > self.short.get(name, end):
+            content = content[:-1]
+        if end > self.failing.get(name, end):
+            raise OSError(errno.EIO, "AWS Error SLOW_DOWN during GetObject", name)
         self.read_bytes += len(content)
         return content
 
@@ -80,3 +99,19 @@ def as_archived(files: Files) -> Files:
         for name, raw in files.items()
         if parse_segment_name(name) is not None
     }
+
+
+def manifest_of(objects: Files) -> bytes:
+    """
+    Of the segments of an archive's store.
+    """
+    entries = {}
+    names = sorted(objects)
+    for name, after in zip(names, [*names[1:], None], strict=True):
+        raw = objects[name]
+        following = decode_segment_header(objects[after][:SEGMENT_HEADER_BYTES]) if after else None
+        assert not isinstance(following, HeaderProblem)
+        entry = describe(lambda start, end, raw=raw: raw[start:end], len(raw), following)  # type: ignore[misc]
+        assert entry is not None
+        entries[int(name[:20])] = entry
+    return Manifest(UUID, entries).encode()

@@ -7,6 +7,7 @@ All but the last tests do without Spark.
 from __future__ import annotations
 
 import random
+import re
 import runpy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -614,6 +615,46 @@ def test_the_command_says_what_it_has_left_out(tmp_path: Path) -> None:
     assert f"left out: {log / name}: byte {at}: the body of job 2" in done.stderr
     assert "jobs without a body, left out: 1 (2)" in done.stderr
     assert done.stdout.endswith("; 1 places and 1 jobs were left out\n")
+
+
+def test_a_dry_run_says_what_would_be_read_and_writes_nothing(tmp_path: Path) -> None:
+    files = a_log()
+    log = written(tmp_path / "log", files)
+    done = run(log, "-o", tmp_path / "new", "--dry-run")
+    assert done.exit_code == 0, done.output
+    first, last = done.stdout.splitlines()
+    assert first.startswith("would read: 4 segments of 1 servers, ")
+    assert last == f"would write: {tmp_path / 'new'}, which is new"
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "log" / sorted(files)[2]).unlink()
+    done = run(log, "-o", log, "--lsn", 6, "--dry-run")
+    assert "would read: 2 segments " in done.stdout and "damage" not in done.stdout
+    assert "which is not empty: name a new directory" in done.stdout
+    assert run(log, "-o", tmp_path / "old", "--at", "1999-01-01", "--dry-run").exit_code == 66
+    archive = archived(tmp_path / "archive", {name: raw for name, raw in files.items()
+                                              if name != sorted(files)[2]})  # fmt: skip
+    done = run(archive, "-o", tmp_path / "new", "--dry-run")
+    assert re.search(r"^damage: .*: segment 3 is missing between", done.stdout, re.M)
+
+
+@pytest.mark.parametrize("how", ["short", "failing"])
+@pytest.mark.parametrize("which", [1, 3])
+def test_a_segment_whose_ranges_cannot_be_had_is_refused_or_left_out_and_told(
+    how: str, which: int, tmp_path: Path
+) -> None:
+    files, remote = a_log(), Lent()
+    store = remote.archive("archive", files)
+    name = sorted(store.objects)[which]
+    store.objects[name] += bytes(200_000)
+    getattr(store, how)[name] = SEGMENT_HEADER_BYTES
+    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] .*{name}: .*byte"):
+        rebuilt(f"{remote.bucket}/archive", to=tmp_path / "new")
+    made = rebuilt(f"{remote.bucket}/archive", to=tmp_path / "new", damage="skip")
+    # Job 1 is deleted in the last segment.
+    expected = [3, 4] if which == 1 else [1, 2, 3]
+    assert [job.job_id for job in loaded(tmp_path / "new")[0]] == expected
+    (flaw,) = made.flaws
+    assert name in flaw and "byte" in flaw
 
 
 def test_the_command_stops_where_it_is_told(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from binlog_tools.console.output import Output, progress
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.sources import parse_archived_name
-from binlog_tools.logs.uniting import united
+from binlog_tools.logs.uniting import UnitedSource, united
 from binlog_tools.rewrite.backing_up import restore
 from binlog_tools.rewrite.rewriting import rewrite
 
@@ -37,7 +37,8 @@ def command(
     SOURCE is an archive or the folder of a store in it, a URL of one, or the directory of a server;
     name archive and directory, since the segment in use is in no archive.  They are only read.  The
     new log has the jobs, pauses, policies and remembered keys that the server had at that moment,
-    or has at the end; reserved jobs are ready.  It is another store, and no id is given twice: a
+    or has at the end; reserved jobs are ready.  Of a segment that is in several SOURCEs one that is
+    not damaged is read.  It is another store, and no id is given twice: a
     server that starts on it may use the same archive.
 
     A back-up, a file that `backup` has written, becomes the log that it was, checked: the same
@@ -62,7 +63,8 @@ def command(
             found = restore(paths[0], output, report)
         backup.tell(shown, output, found, "restored")
         return
-    source = past(united(open_sources(paths)), point or END)
+    whole = united(open_sources(paths))
+    source = past(whole, point or END)
     loaded = load(source)
     if source.is_archive and not loaded.survey.small.is_clean:
         warn(
@@ -70,6 +72,8 @@ def command(
             f"what it did later is in its directory: name that too, if it is still there"
         )
     written = rewrite(loaded, output, "restore", segment_bytes=segment_bytes).written
+    for damaged in whole.passed_over if isinstance(whole, UnitedSource) else ():
+        warn(damaged)
     then = {"as_of_lsn": loaded.last_lsn, "as_of": format_time_exactly(loaded.survey.small.time_ns)}
     tell(shown, written, **then)
     if shown.is_terminal and not is_json:

@@ -11,8 +11,9 @@ from binlog_tools.console.output import Output, aside
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_size, parse_size
 from binlog_tools.spark.cli.options import parsed_time
+from binlog_tools.spark.cli.planned import of_logs
 from binlog_tools.spark.cli.running import started
-from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
+from binlog_tools.spark.rebuilding import Rebuilt, Wish, planned, rebuild
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.surviving.gathering import with_spark
@@ -41,9 +42,10 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
 @click.option("--single", is_flag=True,
               help="In this process: as without --master or spark-submit.")  # fmt: skip
 @click.option("--master", help="Let Spark read the segments, as local[4].")
+@click.option("--dry-run", is_flag=True, help="Say what would be read and written; do nothing.")
 def rebuild_log(
     logs: tuple[str, ...], output: str, moment: str | None, lsn: int | None, damage: Damage,
-    accept_gap: bool, segment_bytes: int, single: bool, master: str | None,
+    accept_gap: bool, segment_bytes: int, single: bool, master: str | None, dry_run: bool,
 ) -> None:  # fmt: skip
     """
     Write what is left of a server's log into a new one, on which a server starts.
@@ -56,10 +58,20 @@ def rebuild_log(
             END.lsn if lsn is None else lsn, END.time_ns if moment is None else parsed_time(moment)
         )
         wish = Wish(logs, output, point, damage, accept_gap, segment_bytes)
-        if single or not (master or "PYSPARK_GATEWAY_PORT" in os.environ):
+        if dry_run:
+            _tell_plan(wish)
+        elif single or not (master or "PYSPARK_GATEWAY_PORT" in os.environ):
             _tell(rebuild(wish), "in one process")
         else:
             _tell(rebuild(wish, with_spark(started("rebuild", master))), "by Spark")
+
+
+def _tell_plan(wish: Wish) -> None:
+    for text in of_logs(planned(wish)):
+        Output().line(text)
+    is_full = os.path.isdir(wish.output) and os.listdir(wish.output)
+    there = "which is not empty: name a new directory" if is_full else "which is new"
+    Output().line(f"would write: {wish.output}, {there}")
 
 
 def _tell(made: Rebuilt, how: str) -> None:

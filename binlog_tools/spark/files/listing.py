@@ -64,8 +64,8 @@ def _matching(url: str) -> list[str]:
     folder, pattern = split(url)
     found = []
     for parent in _matching(folder) if _WILD.search(folder.partition("?")[0]) else [folder]:
-        store = STORES.at(parent)
-        names = [*store.folders(), *(entry.name for entry in store.entries())]
+        listing = STORES.at(parent).listing()
+        names = [*listing.folders, *(entry.name for entry in listing.entries)]
         found += [within(parent, name) for name in fnmatch.filter(names, pattern)]
     return sorted(found)
 
@@ -96,8 +96,8 @@ def folder_at(address: str) -> Folder:
         return Folder(address, names, tuple(filter(is_store_name, names)))
     store = STORES.at(address)
     store.check()
-    stores = tuple(filter(is_store_name, store.folders()))
-    return Folder(address, files_at(address), stores)
+    listing = store.listing()
+    return Folder(address, dict(listing.entries), tuple(filter(is_store_name, listing.folders)))
 
 
 def archived_at(paths: Iterable[str], header: SegmentHeader) -> Iterator[str]:

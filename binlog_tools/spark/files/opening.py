@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.object_storage.store import Store, is_url
+from beanstalk_twisted.object_storage.store import OpenObject, Store, is_url
 from binlog_tools.logs.sources import Source
 from binlog_tools.spark.definitions.addresses import split
-from binlog_tools.spark.files.stores import STORES
+from binlog_tools.spark.files.stores import STORES, passes
 
 TAIL_BYTES: Final = 64 << 10
 """Fetched together at the end of a file: a usual seal, and the trailer."""
@@ -26,9 +26,10 @@ PIECES_AT_ONCE: Final = 4
 """One connection to S3 carries some 80 MB/s, these as much as a task can decode."""
 
 
-class ShortAnswer(OSError):
+class BadRange(OSError):
     """
-    A store gave fewer bytes than the object had when it was opened: it was replaced since then.
+    Bytes of an object cannot be had though it is there: the store failed each time, or it gave
+    fewer than the object should have, which was replaced or cut off.
     """
 
 
@@ -128,13 +129,27 @@ class RemoteFile(_Closing):
         :param size: if it is known; else the store is asked.
         """
         self.address = address
-        self.size = store.size(name) if size is None else size
         self._store = store
         self._name = name
+        self._object: OpenObject | None = None
+        self.size = self._opened().size if size is None else size
         self._have: list[tuple[int, Buffer]] = []
 
     def __enter__(self) -> "RemoteFile":
         return self
+
+    def _opened(self) -> OpenObject:
+        """
+        Opened once, and only if something is read: to open it is a request.
+        """
+        if self._object is None:
+            self._object = self._store.open(self._name)
+        return self._object
+
+    def close(self) -> None:
+        if self._object is not None:
+            self._object.close()
+            self._object = None
 
     def read(self, start: int, end: int) -> bytes:
         end = min(end, self.size)
@@ -178,18 +193,26 @@ class RemoteFile(_Closing):
             for at in starts:
                 fetch(at)
             return
+        self._opened()
         with ThreadPoolExecutor(PIECES_AT_ONCE) as pool:
             for _ in pool.map(fetch, starts):
                 pass
 
     def _exactly(self, start: int, end: int) -> bytes:
         """
-        :raise ShortAnswer: taken for the object, the rest would be damage.
+        :raise BadRange: taken for the object, the rest would be damage.
         """
-        content = self._store.read(self._name, start, end)
+        found = self._opened()
+        try:
+            content = found.read(start, end)
+        except OSError as problem:
+            if not passes(problem):
+                raise
+            said = f"byte {start} to {end}: {problem.strerror or problem}"
+            raise BadRange(problem.errno or errno.EIO, said, self.address) from problem
         if len(content) != end - start:
             what = f"{len(content)} bytes came from byte {start} on, not {end - start}"
-            raise ShortAnswer(errno.EIO, f"{what}; run it again", self.address)
+            raise BadRange(errno.EIO, f"{what}; run it again", self.address)
         return content
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from beanstalk_twisted.object_storage.arrow import open_store
-from beanstalk_twisted.object_storage.store import Entry, Store, again
+from beanstalk_twisted.object_storage.store import Listing, OpenObject, Store, again
 
 WAITS_S: Final = (0.2, 0.4, 0.8, 1.6)
 """
@@ -40,6 +40,13 @@ def passes(problem: OSError) -> bool:
     return not any(each in said for each in LASTING)
 
 
+def tried(what: Callable[[], T], wait: Callable[[float], None]) -> T:
+    """
+    Do what may fail for a moment, and do it again when it does.
+    """
+    return again(what, WAITS_S, wait, passes)
+
+
 class PatientStore(Store):
     """
     A store to read from, whose operations are tried again after errors that may pass.
@@ -54,22 +61,16 @@ class PatientStore(Store):
         self._wait = wait
 
     def _tried(self, what: Callable[[], T]) -> T:
-        return again(what, WAITS_S, self._wait, passes)
+        return tried(what, self._wait)
 
     def check(self) -> None:
         self._tried(self._store.check)
 
-    def entries(self, folder: str = "") -> list[Entry]:
-        return self._tried(lambda: self._store.entries(folder))
+    def listing(self, folder: str = "") -> Listing:
+        return self._tried(lambda: self._store.listing(folder))
 
-    def folders(self) -> list[str]:
-        return self._tried(self._store.folders)
-
-    def size(self, name: str) -> int:
-        return self._tried(lambda: self._store.size(name))
-
-    def read(self, name: str, start: int, end: int) -> bytes:
-        return self._tried(lambda: self._store.read(name, start, end))
+    def open(self, name: str) -> OpenObject:
+        return PatientObject(self._tried(lambda: self._store.open(name)), self._wait)
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         raise NotImplementedError("logs are only read here")
@@ -79,6 +80,23 @@ class PatientStore(Store):
 
     def remove(self, name: str) -> None:
         raise NotImplementedError("logs are only read here")
+
+
+class PatientObject(OpenObject):
+    """
+    An open object that is asked again likewise.
+    """
+
+    def __init__(self, found: OpenObject, wait: Callable[[float], None]) -> None:
+        self.size = found.size
+        self._found = found
+        self._wait = wait
+
+    def read(self, start: int, end: int) -> bytes:
+        return tried(lambda: self._found.read(start, end), self._wait)
+
+    def close(self) -> None:
+        self._found.close()
 
 
 class Stores:

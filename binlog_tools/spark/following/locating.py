@@ -15,6 +15,7 @@ from beanstalk_twisted.binlog.frames import Frame
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
+from binlog_tools.spark.reading.increments import header_mark
 from binlog_tools.spark.segments.framing import Run
 
 
@@ -46,6 +47,15 @@ class Lost(NamedTuple):
             f"else go on without these records, and with a damage row in their place, with "
             f".option('failOnDataLoss', 'false')",
         )
+
+
+def refuse_other_segment(log: Log, at: Position, mark: int | None) -> None:
+    """
+    :param mark: `header_mark` of the segment in which the position was, if it is known.
+    :raise SourceError: that is now another segment.
+    """
+    if mark is not None and at.seq in log.numbers and header_mark(log.header(at.seq)) != mark:
+        raise _differs(log, f"segment {at.seq} is another one", at)
 
 
 def refuse_other_history(log: Log, at: Position) -> None:

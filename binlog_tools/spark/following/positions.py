@@ -30,8 +30,14 @@ class Position(NamedTuple):
 Positions = dict[str, Position]
 """By store, 32 hex digits."""
 
+Marks = dict[str, int]
+"""By store, `header_mark` of the segment in which its position is, where records were given of that
+segment: then it is never another one."""
 
-def encode(positions: Mapping[str, Position], rows: str) -> dict[str, Any]:
+
+def encode(
+    positions: Mapping[str, Position], rows: str, marks: Marks | None = None
+) -> dict[str, Any]:
     """
     An offset of Spark's.
 
@@ -41,6 +47,8 @@ def encode(positions: Mapping[str, Position], rows: str) -> dict[str, Any]:
         store: {"seq": at.seq, "off": at.offset, "lsn": at.lsn}
         for store, at in sorted(positions.items())
     }
+    for store, mark in (marks or {}).items():
+        stores[store]["mark"] = mark
     return {"v": VERSION, "rows": rows, "stores": stores}
 
 
@@ -64,3 +72,10 @@ def decode(offset: Mapping[str, Any], rows: str) -> Positions:
         store: Position(int(at["seq"]), int(at["off"]), int(at["lsn"]))
         for store, at in offset["stores"].items()
     }
+
+
+def marks_in(offset: Mapping[str, Any]) -> Marks:
+    """
+    Offsets of version 0.1 and before have none.
+    """
+    return {store: int(at["mark"]) for store, at in offset["stores"].items() if "mark" in at}

@@ -18,17 +18,31 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.object_storage.store import BadUrl
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
 from binlog_tools.spark.files.listing import archived_at, expanded
 from binlog_tools.spark.following.lag import Lag, LagMeter, with_lag
-from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
+from binlog_tools.spark.following.locating import (
+    Lost,
+    locate,
+    refuse_other_history,
+    refuse_other_segment,
+)
 from binlog_tools.spark.following.logs import Durable, Log
-from binlog_tools.spark.following.positions import Position, Positions, decode, encode
+from binlog_tools.spark.following.positions import (
+    Marks,
+    Position,
+    Positions,
+    decode,
+    encode,
+    marks_in,
+)
 from binlog_tools.spark.following.startings import UNLIMITED, Streamed
 from binlog_tools.spark.following.stores import look
 from binlog_tools.spark.following.tailing import advance, parts
 from binlog_tools.spark.following.tube_memory import TubeMemory
+from binlog_tools.spark.reading.increments import header_mark
 from binlog_tools.spark.reading.opening import task_batches
 from binlog_tools.spark.reading.planning import Share, Trouble, packed
 from binlog_tools.spark.segments.producing import Place
@@ -62,9 +76,17 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Where the next batch ends: within the limit, never beyond what is durable.
         """
         rows = self._streamed.rows
-        before = decode(start, rows)
-        self._given = self._looking(lambda logs: self._forward(logs, before, limit))
-        return encode(self._given, rows)
+        before, marks = decode(start, rows), marks_in(start)
+
+        def go_on(logs: dict[str, Log]) -> tuple[Positions, Marks]:
+            _refuse_others(logs, before, marks)
+            for store in before.keys() & logs.keys():
+                refuse_other_history(logs[store], before[store])
+            ends = self._forward(logs, before, limit)
+            return ends, _marks_of(logs, before, marks, ends)
+
+        self._given, given = self._looking(go_on)
+        return encode(self._given, rows, given)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """
@@ -85,7 +107,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         rows = self._streamed.rows
         begins, ends = decode(start, rows), decode(end, rows)
-        items = self._looking(lambda logs: self._items(logs, begins, ends))
+
+        def planned(logs: dict[str, Log]) -> list[Share | Trouble]:
+            _refuse_others(logs, begins, marks_in(start))
+            _refuse_others(logs, ends, marks_in(end))
+            return self._items(logs, begins, ends)
+
+        items = self._looking(planned)
         return [InputPartition(task) for task in packed(items)]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -159,8 +187,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._refuse_missing(logs, before)
         targets = self._pinned or _frontiers(logs)
-        for store in before.keys() & logs.keys():
-            refuse_other_history(logs[store], before[store])
         behind = _behind(before, targets)
         most_bytes, most_rows = self._limits(limit)
         ends = dict(before)
@@ -233,6 +259,24 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _frontiers(logs: dict[str, Log]) -> Positions:
     return {store: log.frontier() for store, log in logs.items()}
+
+
+def _refuse_others(logs: dict[str, Log], positions: Positions, marks: Marks) -> None:
+    for store in positions.keys() & logs.keys():
+        refuse_other_segment(logs[store], positions[store], marks.get(store))
+
+
+def _marks_of(logs: dict[str, Log], before: Positions, marks: Marks, ends: Positions) -> Marks:
+    """
+    Of a log that has not gone on the same as before: an offset with another text is a batch.
+    """
+    found: Marks = {}
+    for store, at in ends.items():
+        if at == before.get(store):
+            found |= {store: marks[store]} if store in marks else {}
+        elif at.offset > SEGMENT_HEADER_BYTES and at.seq in logs[store].numbers:
+            found[store] = header_mark(logs[store].header(at.seq))
+    return found
 
 
 def _behind(before: Positions, targets: Positions) -> list[str]:

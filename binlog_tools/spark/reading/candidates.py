@@ -27,10 +27,10 @@ from binlog_tools.logs.sources import (
     named_as_in_a_log,
     parse_archived_name,
 )
-from binlog_tools.spark.definitions.addresses import name_of
+from binlog_tools.spark.definitions.addresses import name_of, split
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
-from binlog_tools.spark.files.opening import LocalFile, LogFile, open_file
+from binlog_tools.spark.files.opening import BadRange, LocalFile, LogFile, open_file
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
 
 LOOKS_AT_ONCE: Final = 16
@@ -235,6 +235,9 @@ def _look(each: _File) -> Candidate | BrokenFile | None:
         if not each.from_folder:
             raise
         return None
+    except BadRange as problem:
+        store = _store_at(split(each.path)[0]) or b""
+        return BrokenFile(each.path, 0, problem.strerror or str(problem), (store, each.seq))
     path, header = each.path, decode_segment_header(raw)
     if isinstance(header, HeaderProblem):
         if header.foreign:
@@ -291,9 +294,12 @@ def _is_one_file(one: str, other: str) -> bool:
 
 
 def _is_whole(each: Candidate) -> bool:
-    with open_file(each.path, each.size) as file:
-        seal = read_seal(file.read, each.size, each.header)
-        buffer = memoryview(file.read(0, file.size))
+    try:
+        with open_file(each.path, each.size) as file:
+            seal = read_seal(file.read, each.size, each.header)
+            buffer = memoryview(file.read(0, file.size))
+    except BadRange:
+        return False
     end = seal.end if seal is not None else len(buffer)
     stretch = Stretch(SEGMENT_HEADER_BYTES, end, each.header.first_lsn)
     return is_intact(buffer, each.header, stretch, "frames", with_bodies=True)
@@ -323,6 +329,9 @@ def _ends_alike(one: Candidate, other: Candidate) -> bool:
     start = max(SEGMENT_HEADER_BYTES, end - COMPARED_BYTES)
     pieces = []
     for each in (one, other):
-        with open_file(each.path, each.size) as file:
-            pieces.append(file.read(start, end))
+        try:
+            with open_file(each.path, each.size) as file:
+                pieces.append(file.read(start, end))
+        except BadRange:
+            return False
     return pieces[0] == pieces[1]

@@ -76,14 +76,17 @@ def marks_of(items: Iterable[Share | Trouble]) -> dict[str, int]:
     63 bits.
     """
     headers = (item.place.header for item in items if isinstance(item, Share))
-    return {_slot(header): _mark(header) for header in headers}
+    return {_slot(header): header_mark(header) for header in headers}
 
 
 def _slot(header: SegmentHeader) -> str:
     return f"{header.store_uuid.hex()} {header.seq % MARKS}"
 
 
-def _mark(header: SegmentHeader) -> int:
+def header_mark(header: SegmentHeader) -> int:
+    """
+    What tells a segment from one of another history with the same number, 63 bits.
+    """
     told = header.salt, header.first_lsn, header.created_ns, header.prev_end
     return (header.seq & _SEQ) << 32 | zlib.crc32(repr(told).encode())
 
@@ -121,7 +124,7 @@ def _is_other(share: Share, known: Mapping[str, int], newest: int) -> bool:
     mark, last = known.get(_slot(header), 0), known.get(header.store_uuid.hex(), -1)
     seq = header.seq & _SEQ
     if not newest or mark >> 32 == seq:
-        return newest > 0 and mark != _mark(header)
+        return newest > 0 and mark != header_mark(header)
     if seq < newest:
         return share.next_lsn is not None and share.next_lsn - 1 > last
     # Records that were durable are written once more if a crash lost that they were.

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.manifest import Entry
 from beanstalk_twisted.binlog.records import CleanStop
 from beanstalk_twisted.binlog.seals import FoundSeal, SealIndex, read_seal
 from binlog_tools.spark.definitions.addresses import name_of, split, within
-from binlog_tools.spark.files.opening import open_file
+from binlog_tools.spark.files.opening import BadRange, open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable
 from binlog_tools.spark.segments.framing import Stretch, is_intact
@@ -65,20 +65,32 @@ def measured(
     :param seals_from: smaller segments whose end is known without their seal are measured without.
     """
 
-    def measure(item: tuple[Key, Candidate]) -> Segment | None:
-        (store, seq), each = item
-        after = chosen.get((store, seq + 1))
-        header = after.header if after else _beside(each)
+    def measure(key: Key) -> Segment | None:
+        each, after = chosen[key], chosen.get(_next(key))
         try:
-            # A manifest alone is never believed: records behind a wrong end would be missed.
-            if each.known is not None and header is not None:
-                return _as_known(each, each.known, header)
+            header = after.header if after else _beside(each)
             return _measure(each, header, unfinished, seals_from)
         except FileNotFoundError:
             return None
+        except BadRange:
+            # All of it, so that whoever reads it tells what is wrong.
+            return _segment(each, *(_up_to(after.header) if after else (each.size, None)))
 
+    found: dict[Key, Segment | None] = {}
+    for key, each in chosen.items():
+        after = chosen.get(_next(key))
+        # A manifest alone is never believed: records behind a wrong end would be missed.
+        known = each.known if after is not None else None
+        found[key] = _as_known(each, known, after.header) if known and after else None
+    opened = [key for key, segment in found.items() if segment is None]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        return [segment for segment in pool.map(measure, chosen.items()) if segment is not None]
+        found.update(zip(opened, pool.map(measure, opened), strict=True))
+    return [segment for segment in found.values() if segment is not None]
+
+
+def _next(key: Key) -> Key:
+    store, seq = key
+    return store, seq + 1
 
 
 def _beside(each: Candidate) -> SegmentHeader | None:

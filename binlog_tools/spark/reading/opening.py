@@ -14,15 +14,21 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
-from binlog_tools.spark.files.opening import LogFile, open_file
+from binlog_tools.spark.files.opening import BadRange, LogFile, open_file
 from binlog_tools.spark.reading.holding import Held, standing
 from binlog_tools.spark.reading.planning import Share, Task, Trouble
 from binlog_tools.spark.segments.decoding import Wanted, batches
 from binlog_tools.spark.segments.framing import Verify, is_intact
 from binlog_tools.spark.segments.producing import Place, damage_row
 
-MISSING: Final = ("BINLOG_TRIMMED", "BINLOG_DAMAGED")
-"""With ``damage=skip`` a segment that cannot be opened because of these is a row of damage."""
+_MISSING: Final = ("BINLOG_TRIMMED", "BINLOG_DAMAGED")
+
+
+def is_damage(problem: SourceError) -> bool:
+    """
+    Whether a segment that cannot be opened because of this is a row of damage with ``damage=skip``.
+    """
+    return problem.code in _MISSING or isinstance(problem.__cause__, BadRange)
 
 
 class Opened(NamedTuple):
@@ -61,7 +67,7 @@ def open_share(
         except FileNotFoundError:
             continue
         except OSError as problem:
-            raise unreadable(problem, path) from None
+            raise unreadable(problem, path) from problem
         except BadUrl as problem:
             raise bad_url(path, problem) from None
     raise _trimmed(place)
@@ -131,7 +137,7 @@ def _batches_of(item: Share | Trouble, wanted: Wanted, held: Held) -> Iterator[A
     try:
         opened = open_soundest(item, wanted.verify, "body" in wanted.columns, held.open)
     except SourceError as problem:
-        if wanted.damage == "fail" or problem.code not in MISSING:
+        if wanted.damage == "fail" or not is_damage(problem):
             raise
         size = item.stretch.end - item.stretch.start
         yield damage_row(

@@ -75,6 +75,9 @@ def shares_of(
 
 def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iterator[Stretch]:
     whole = segment.stretch
+    if whole.end - whole.start <= task_bytes and lsns == logged_ns == EVERY:
+        yield whole
+        return
     known = segment.seal.indexed if segment.seal is not None else ()
     places = [
         (each.offset, each.base_lsn, each.time_ns) for each in known if each.offset < whole.end

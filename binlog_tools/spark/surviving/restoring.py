@@ -2,6 +2,7 @@
 The surviving jobs with their bodies, read from where they are.
 """
 
+import contextlib
 import zlib
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -11,7 +12,7 @@ from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import NotUnderstood
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
-from binlog_tools.spark.files.opening import LogFile, open_file
+from binlog_tools.spark.files.opening import BadRange, LogFile, open_file
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.surviving.live_jobs import LiveJobs, Survivor
 from binlog_tools.spark.surviving.survivors import damaged
@@ -47,9 +48,12 @@ class Restoring:
         :raise SourceError: a job cannot be read.
         """
         for seq, jobs in groupby(self._live, lambda job: job.seq):
-            with self._opened(seq) as file:
+            with contextlib.ExitStack() as stack:
+                file = self._opened(seq)
+                if file is not None:
+                    stack.enter_context(file)
                 for job in jobs:
-                    data = self._data_of(job, file)
+                    data = None if file is None else self._data_of(job, file)
                     if data is None:
                         self._leave_out(job)
                     else:
@@ -88,13 +92,20 @@ class Restoring:
         crc = RECORD.unpack(job.full)[_DATA_CRC]
         return data if len(data) == job.size and zlib.crc32(data) == crc else None
 
-    def _opened(self, seq: int) -> LogFile:
+    def _opened(self, seq: int) -> LogFile | None:
+        """
+        None if it cannot be read, and that is tolerated.
+        """
         try:
             file = open_file(self._paths[seq])
             if not file.is_local:
                 # All at once: a request for each body would take days.
                 file.view(file.size, 0, file.size)
             return file
+        except BadRange as problem:
+            if self._damage == "skip":
+                return None
+            raise unreadable(problem, self._paths[seq]) from None
         except FileNotFoundError:
             raise SourceError(
                 "BINLOG_TRIMMED",

@@ -30,7 +30,7 @@ from binlog_tools.spark.definitions import errors
 from binlog_tools.spark.definitions.columns import ARROW_TYPES
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.opening import open_file
-from binlog_tools.spark.reading.opening import open_share
+from binlog_tools.spark.reading.opening import is_damage, open_share
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import IS_FULL
@@ -71,7 +71,12 @@ def survivors(share: Share, point: Point = END, damage: Damage = "fail") -> Any:
     :param damage: ``skip``: places that cannot be read are left out, and named in the note.
     :raise SourceError: it is damaged, gone, or of a newer version.
     """
-    opened = open_share(share)
+    try:
+        opened = open_share(share)
+    except SourceError as problem:
+        if damage == "fail" or not is_damage(problem):
+            raise
+        return _of_none(share, point, problem)
     # What has no seal may be cut by a server that starts, and a mapping with it.
     is_cut_later = opened.is_mapped and opened.tubes is None
     buffer = _copied(share) if is_cut_later else opened.buffer
@@ -82,6 +87,17 @@ def survivors(share: Share, point: Point = END, damage: Damage = "fail") -> Any:
             reading.leave_out(piece)
         elif not reading.add(piece):
             break
+    return reading.batch()
+
+
+def _of_none(share: Share, point: Point, problem: SourceError) -> Any:
+    """
+    What is known of a segment that cannot be read.
+    """
+    reading = _Reading(share, memoryview(b"\0"), point, "skip")
+    stretch = share.stretch
+    why = problem.what.removeprefix(f"{share.place.path}: ")
+    reading.leave_out(Hole(stretch.start, stretch.end, stretch.first_lsn, share.next_lsn, why))
     return reading.batch()
 
 

@@ -14,10 +14,10 @@ from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.spark.files.opening import (
     PIECE_BYTES,
     TAIL_BYTES,
+    BadRange,
     LocalFile,
     LogFile,
     RemoteFile,
-    ShortAnswer,
     open_file,
 )
 from tests.spark.remote import Lent
@@ -93,9 +93,9 @@ def test_the_end_of_an_object_is_read_at_once_and_once() -> None:
     with open_file(f"{lent.bucket}/log/x", TAIL_BYTES + 50) as file:
         file.read(TAIL_BYTES, TAIL_BYTES + 50)
         file.read(60, 70)
-        assert lent.requests == [("read", "x")]
+        assert lent.requests == [("open", "x"), ("read", "x")]
         file.read(49, 70)
-        assert lent.requests == [("read", "x")] * 2
+        assert lent.requests == [("open", "x"), ("read", "x"), ("read", "x")]
 
 
 def test_what_was_fetched_is_not_asked_for_again() -> None:
@@ -104,7 +104,7 @@ def test_what_was_fetched_is_not_asked_for_again() -> None:
     with open_file(f"{lent.bucket}/log/x") as file:
         file.view(200, 0, 100)
         assert file.read(20, 30) == bytes(range(20, 30))
-    assert lent.requests == [("size", "x"), ("read", "x")]
+    assert lent.requests == [("open", "x"), ("read", "x")]
 
 
 def test_a_large_part_is_fetched_in_pieces() -> None:
@@ -114,7 +114,15 @@ def test_a_large_part_is_fetched_in_pieces() -> None:
     store.fault = lambda operation, name: read.append(operation)
     view = RemoteFile(store, "x", "s3://b/x", len(content)).view(len(content), 9, len(content))
     assert view[9:] == content[9:]
-    assert read == ["read"] * -(-len(content) // PIECE_BYTES)
+    assert read == ["open", *["read"] * -(-len(content) // PIECE_BYTES)]
+
+
+def test_an_object_of_known_size_that_is_not_read_is_not_opened() -> None:
+    lent = Lent()
+    lent.folder("log", {"x": bytes(50)})
+    with open_file(f"{lent.bucket}/log/x", 50) as file:
+        assert (file.size, file.read(50, 60)) == (50, b"")
+    assert lent.requests == []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +134,7 @@ def test_a_short_answer_is_no_damage(ask: Callable[[LogFile], object]) -> None:
     store = MemoryStore()
     store.objects["x"] = bytes(8)
     file = RemoteFile(store, "x", "s3://b/x", 2 * TAIL_BYTES)
-    with pytest.raises(ShortAnswer, match="bytes came from byte") as caught:
+    with pytest.raises(BadRange, match="bytes came from byte") as caught:
         ask(file)
     assert caught.value.filename == "s3://b/x"
 

@@ -32,9 +32,8 @@ class Failing:
 
 READS: list[Callable[[PatientStore], object]] = [
     lambda store: store.check(),
-    lambda store: store.entries(),
-    lambda store: store.folders(),
-    lambda store: store.size("x"),
+    lambda store: store.listing(),
+    lambda store: store.open("x"),
     lambda store: store.read("x", 0, 1),
 ]
 

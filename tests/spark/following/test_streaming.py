@@ -250,6 +250,37 @@ def test_another_history_is_not_taken_for_this_one(folders: Folders) -> None:
         query.batch()
 
 
+def test_another_history_with_frames_of_the_same_length_is_told_by_its_header(
+    folders: Folders,
+) -> None:
+    """
+    A checkpoint of before has no marks: it is taken as it is.
+    """
+    one, other = (Scribe(opening=[DEFAULT_TUBE], salt=salt) for salt in (7, 70))
+    for scribe in (one, other):
+        for number in range(20):
+            scribe.write(put(number + 1, bytes([scribe is one]) * 40))
+        scribe.mark()
+    folders.show(one.files())
+    query = Query(folders.live)
+    assert query.run()
+    before = query.offset
+    folders.show(other.files())
+    what = r"HISTORIES_DIFFER\] .* segment \d is another one"
+    with pytest.raises(SourceError, match=what):
+        query.batch()
+    with pytest.raises(SourceError, match=what):
+        query.between(query.batches[0][0], before)
+    unmarked = json.loads(before)
+    for at in unmarked["stores"].values():
+        del at["mark"]
+    query.offset = json.dumps(unmarked)
+    other.write(put(99))
+    other.mark()
+    folders.show(other.files())
+    assert lsns(query.batch()) == [22]
+
+
 # Crashes.
 
 

@@ -11,23 +11,18 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.format import (
-    SEGMENT_HEADER_BYTES,
-    HeaderProblem,
-    decode_segment_header,
-)
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.manifest import (
     MANIFEST,
     RECENT,
     Manifest,
     decode_manifest,
-    describe,
 )
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.opening import TAIL_BYTES
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.histories import any_log
-from tests.spark.remote import Lent, as_archived
+from tests.spark.remote import Lent, as_archived, manifest_of
 from tests.spark.without_spark import read, reader_of, tasks_of
 from tests.tools.folders import archived, written
 
@@ -104,6 +99,8 @@ def test_a_task_fetches_a_whole_segment_in_one_request(files: Files, remote: Len
     reads = [each for each in remote.requests if each[0] == "read"]
     # The header and the frames; the seal.
     assert len(reads) <= 2 * shares
+    assert remote.requests.count(("open", reads[0][1])) == 1
+    assert len(remote.requests) == len(reads) + shares
 
 
 def test_a_large_segment_is_split_and_its_parts_are_fetched_alone(remote: Lent) -> None:
@@ -152,28 +149,12 @@ def test_the_same_place_twice_is_read_once(files: Files, remote: Lent) -> None:
 # The manifest.
 
 
-def manifest_of(objects: Files) -> bytes:
-    """
-    Of the segments of an archive's store.
-    """
-    entries = {}
-    names = sorted(objects)
-    for name, after in zip(names, [*names[1:], None], strict=True):
-        raw = objects[name]
-        following = decode_segment_header(objects[after][:SEGMENT_HEADER_BYTES]) if after else None
-        assert not isinstance(following, HeaderProblem)
-        entry = describe(lambda start, end, raw=raw: raw[start:end], len(raw), following)  # type: ignore[misc]
-        assert entry is not None
-        entries[int(name[:20])] = entry
-    return Manifest(UUID, entries).encode()
-
-
 def planned(remote: Lent, **options: str) -> tuple[list[Any], list[tuple[str, str]]]:
     """
     The tasks, and what was asked of the store for them.
     """
     remote.requests.clear()
-    return tasks_of(f"{remote.bucket}/archive", **options), list(remote.requests)
+    return tasks_of(f"{remote.bucket}/archive/{UUID.hex()}", **options), list(remote.requests)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +169,11 @@ def test_with_a_manifest_a_plan_reads_only_the_end_of_the_newest_segment(
     store.objects[MANIFEST] = manifest_of(store.objects)
     tasks, requests = planned(remote, **options)
     assert tasks == without
-    assert [name for operation, name in requests if operation == "read"] == [MANIFEST, newest]
+    # The listing tells whether the manifest is stale.
+    assert requests == [
+        ("check", ""), ("listing", ""), ("open", MANIFEST), ("read", MANIFEST), ("open", newest),
+        ("read", newest),
+    ]  # fmt: skip
 
 
 def test_a_stale_manifest_is_made_up_for_by_the_segments(files: Files, remote: Lent) -> None:
@@ -336,6 +321,38 @@ def test_a_store_that_cannot_be_read_is_told_with_its_url(files: Files, remote: 
         list(reader.read(tasks[0]))
     with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {store.url}.*ACCESS_DENIED"):
         reader.partitions()
+
+
+@pytest.mark.parametrize("how", ["short", "failing"])
+@pytest.mark.parametrize("above", [0, SEGMENT_HEADER_BYTES])
+@pytest.mark.parametrize("which", [1, -1])
+def test_an_object_whose_ranges_cannot_be_had_is_damage_of_that_segment(
+    files: Files, remote: Lent, how: str, above: int, which: int
+) -> None:
+    store = remote.archive("archive", files)
+    name = sorted(store.objects)[which]
+    seq = int(name[:20])
+    others = [row for row in read(f"{remote.bucket}/archive") if row["segment"] != seq]
+    store.objects = {each: raw + bytes(2 * TAIL_BYTES) for each, raw in store.objects.items()}
+    getattr(store, how)[name] = above
+    with pytest.raises(SourceError, match=rf"BINLOG_(UNREADABLE|DAMAGED)\] .*{name[:20]}.*byte"):
+        read(f"{remote.bucket}/archive")
+    rows = read(f"{remote.bucket}/archive", damage="skip")
+    damage = [row for row in rows if row["event"] == "damage"]
+    assert any(name in row["problem"] and "byte" in row["problem"] for row in damage)
+    assert [row for row in rows if row["event"] != "damage"] == others
+    view = read(f"{remote.bucket}/archive", view="segments")
+    assert [name in str(row["problem"]) for row in view].count(True) == 1
+
+
+@pytest.mark.parametrize("how", ["short", "failing"])
+def test_another_copy_is_read_where_the_ranges_of_one_cannot_be_had(
+    tmp_path: Path, files: Files, remote: Lent, how: str
+) -> None:
+    local = written(tmp_path / "log", files)
+    store = remote.archive("archive", files)
+    getattr(store, how)[sorted(store.objects)[1]] = 0
+    assert read(local, f"{remote.bucket}/archive", body=True) == read(local, body=True)
 
 
 def test_damage_names_the_url_and_a_command_that_takes_it(files: Files, remote: Lent) -> None:

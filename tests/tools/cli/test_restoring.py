@@ -212,6 +212,53 @@ def test_damage_in_the_segment_of_a_moment_is_told_as_damage(
     assert not (tmp_path / "new").exists()
 
 
+def spoilt(path: Path, files: dict[str, bytes], name: str, how: str) -> Path:
+    """
+    A store of an archive with one damaged segment.
+    """
+    raw = files[name]
+    segment = independent_reader.read_segment(raw)
+    assert segment is not None
+    frame = segment["frames"][1]
+    at = {"header": 100, "first frame": 4096 + 20, "record": frame["offset"] + 70,
+          "body": raw.index(BODY) + 9}  # fmt: skip
+    content = raw[: len(raw) // 2] if how == "cut short" else flipped(raw, at[how])
+    return written(path, {**files, name: content})
+
+
+@pytest.mark.parametrize("how", ["header", "first frame", "record", "body", "cut short"])
+@pytest.mark.parametrize("as_of", [True, False])
+def test_of_two_copies_of_a_segment_the_sound_one_is_restored_and_the_other_told(
+    how: str, as_of: bool, place: Place, tmp_path: Path
+) -> None:
+    (store,) = place.archive.iterdir()
+    files = {name: raw for name, raw in contents(store).items() if name.endswith(".tql")}
+    names = sorted(files)
+    one = spoilt(tmp_path / "one", files, names[1], how)
+    other = spoilt(tmp_path / "other", files, names[-1], how)
+    last = int(names[1][21:41]) + 5
+    when = ["--as-of", str(last)] if as_of else []
+    assert run("restore", store, "-o", tmp_path / "sound", *when).exit_code == 0
+    name, bad, good = (names[1], one, other) if as_of else (names[-1], other, one)
+    result = run("restore", bad, good, "-o", tmp_path / "new", *when)
+    assert result.exit_code == 0, result.stderr
+    assert jobs_in(tmp_path / "new") == jobs_in(tmp_path / "sound")
+    (line,) = (line for line in result.stderr.splitlines() if "instead" in line)
+    assert line.startswith(f"binlog-inspect: {bad}/{name}: "), line
+    assert line.endswith(f"; read from {good}/{name} instead")
+
+
+def test_a_segment_of_which_all_copies_are_damaged_is_refused(place: Place, tmp_path: Path) -> None:
+    (store,) = place.archive.iterdir()
+    files = {name: raw for name, raw in contents(store).items() if name.endswith(".tql")}
+    name = sorted(files)[1]
+    copies = [spoilt(tmp_path / how, files, name, how) for how in ("record", "first frame")]
+    at = str(int(name[21:41]) + 5)
+    result = run("restore", *copies, "-o", tmp_path / "new", "--as-of", at)
+    assert result.exit_code == 3 and "nothing was written" in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
 def test_an_archive_whose_server_went_on_is_told(place: Place, tmp_path: Path) -> None:
     result = run("restore", place.archive, "-o", tmp_path / "new")
     assert result.exit_code == 0
