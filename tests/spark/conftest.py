@@ -24,6 +24,17 @@ if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
 
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Machines of Java that live for seconds: each compiles, and collects garbage, no more than it has
+to."""
+
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}  # fmt: skip
+"""Of a session with tables of some hundred rows: to make code for a query takes longer than to
+carry it out.  Those of other processes (test_cluster.py, the kills) are as Spark has them."""
+
+
 def need_java() -> None:
     """
     Skip with what to do, where there is no Java; but what runs for all must not skip this.
@@ -46,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     need_java()
     # Its workers have them from here: those of tests with an S3 server.
-    os.environ.update({"TZ": "UTC", **CREDENTIALS})
+    os.environ.update({"TZ": "UTC", "SPARK_SUBMIT_OPTS": JAVA, **CREDENTIALS})
     time.tzset()
     place = tmp_path_factory.mktemp("spark")
     started = session(
@@ -56,6 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            **INTERPRETED,
             "spark.sql.shuffle.partitions": 2,
             "spark.default.parallelism": 2,
             "spark.sql.warehouse.dir": place / "warehouse",

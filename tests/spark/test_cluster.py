@@ -24,7 +24,7 @@ from binlog_tools.spark.pyfiles import make_zip
 from tests.binlog.scribe import segment_files
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.s3_server import CREDENTIALS, S3Server
-from tests.spark.conftest import need_java
+from tests.spark.conftest import JAVA, need_java
 from tests.spark.histories import any_log
 from tests.spark.remote import as_archived
 from tests.spark.without_spark import read
@@ -34,10 +34,6 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 FILES = segment_files(any_log(3, batches=60).directory)
 PACKAGES = ("numpy", "pyarrow")
-
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Six machines of Java that live for seconds: each compiles, and collects garbage, no more than
-it has to."""
 
 JOB = """
 import json, sys

@@ -27,7 +27,7 @@ from binlog_tools.spark.source import BinlogReader, BinlogSource
 from binlog_tools.spark.tasks import in_tasks
 from tests.binlog.scribe import segment_files
 from tests.server_process import ServerProcess, ours_at_once
-from tests.spark.conftest import need_java
+from tests.spark.conftest import INTERPRETED, JAVA, need_java
 from tests.spark.expected import rows_of
 from tests.spark.histories import any_log
 from tests.spark.test_sink import address_of, jobs_in
@@ -112,18 +112,19 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     place = tmp_path_factory.mktemp("connect")
     port = free_port()
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
-                   "PYTHONPATH": str(ROOT)}  # fmt: skip
+                   "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": JAVA}  # fmt: skip
     for name in ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(name, None)
     prepare_java(environment)
     settings = {
         "spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.sql.shuffle.partitions": 2, "spark.sql.warehouse.dir": place / "warehouse",
+        "spark.sql.shuffle.partitions": 1, "spark.sql.warehouse.dir": place / "warehouse",
+        **INTERPRETED,
     }  # fmt: skip
     words = [word for item in settings.items() for word in ("--conf", "{}={}".format(*item))]
     command = [str(spark_home() / "bin" / "spark-submit"), "--class", SERVER, "--master",
-               "local[2]", *words, "spark-internal"]  # fmt: skip
+               "local[1]", *words, "spark-internal"]  # fmt: skip
     with open(place / "server.log", "wb") as log:
         process = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=log)
         try:
