@@ -61,8 +61,8 @@ PURE_MODULES = (
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
     "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
     "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
-    "client.pool.hashing", "replication.stream.door", "replication.stream.lease",
-    "replication.stream.messages",
+    "client.hosts.rounds", "client.pool.hashing", "replication.stream.door",
+    "replication.stream.lease", "replication.stream.messages",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 
