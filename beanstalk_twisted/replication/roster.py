@@ -123,6 +123,32 @@ def decode_presence(told: bytes) -> Presence | None:
     return Presence(*texts, *numbers)  # type: ignore[arg-type]
 
 
+class Situation(NamedTuple):
+    """
+    How replication is, for whoever looks after this server.
+
+    :ivar role: `ACTIVE` or `STANDBY`.
+    :ivar why: why it does not serve changes now, as the rest of a sentence; empty if it does.
+    :ivar who: this server; ``active`` the name of the one that is active, empty if none is known.
+    :ivar lag_records: of a standby, what it has not applied; of the active server, what the stream
+        has not acknowledged.  ``lag_bytes`` the same; ``lag_s`` since when there is any, seconds.
+    :ivar standbys: those that are there.
+    :ivar takeovers: how often this process has become active; ``fenced`` how often another server
+        has taken its place unasked.
+    """
+
+    role: str
+    why: str
+    who: Identity
+    active: str
+    lag_records: int
+    lag_bytes: int
+    lag_s: float
+    standbys: tuple[Presence, ...]
+    takeovers: int
+    fenced: int
+
+
 class Roster:
     """
     The other servers that are there, as this one has heard.

@@ -3,17 +3,36 @@ What the parts of an open log have in common, and whom they tell what happens.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Rehoming
+from beanstalk_twisted.binlog.batches import Batch, Rehoming
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.io_thread import Clock, Io
+
+
+class Replica(Protocol):
+    """
+    Where the batches of a log go beside the disk.
+    """
+
+    acknowledged_lsn: int
+    """Records up to here are in the stream."""
+
+    def publish(self, batch: Batch) -> None:
+        """
+        Called in the reactor, in the order of the log, each batch once, before its local write.
+        """
+
+    def trimmed(self, seq: int) -> None:
+        """
+        Segment seq and those before are dead, durably.
+        """
 
 
 class Environment(NamedTuple):

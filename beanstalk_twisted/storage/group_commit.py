@@ -210,14 +210,28 @@ class GroupCommit:
 
         :return: fires when it is durable.
         """
-        for call in (self._turn, self._interval, self._idle_flush):
-            if call is not None and call.active():
-                call.cancel()
-        self._turn = self._interval = self._idle_flush = None
+        self._cancel_calls()
         finished = self._finished = Deferred()
         self._flush()
         self.try_space()
         return finished
+
+    def abandon(self) -> "Deferred[None]":
+        """
+        Leave the log as it is: nothing more is written, nor acknowledged.  Called when `FailStop`
+        has failed.
+
+        :return: fires when the I/O thread has done what it had begun, and the files are closed.
+        """
+        self._cancel_calls()
+        self.space.stop()
+        return self._io.run(self._writer.close).addBoth(lambda _: self._io.stop())
+
+    def _cancel_calls(self) -> None:
+        for call in (self._turn, self._interval, self._idle_flush):
+            if call is not None and call.active():
+                call.cancel()
+        self._turn = self._interval = self._idle_flush = None
 
     def displaced(self) -> str:
         """
