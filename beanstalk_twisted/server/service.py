@@ -283,7 +283,7 @@ class BeanstalkService(Service):
         if was_running:
             self._end_slices()
             if self._store is not None:
-                await self._store.committer.finish()
+                await self._store.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
         if was_running and self._store is not None:
