@@ -37,13 +37,15 @@ class Environment(NamedTuple):
 
 class Replica(Protocol):
     """
-    Where the batches of a log go beside the disk.  Whoever is one calls `GroupCommit.replicated`
-    when more is acknowledged, or replies may leave again.
+    Where the batches of a log go beside the disk.
 
     :ivar acknowledged_lsn: records up to this one are there.
+    :ivar changed: called when more is acknowledged, or replies may leave again; set by the
+        `GroupCommit`.
     """
 
     acknowledged_lsn: int
+    changed: Callable[[], None]
 
     @property
     def waiting_bytes(self) -> int:

@@ -131,6 +131,8 @@ class GroupCommit:
         self.acknowledgeable_lsn = log.last_lsn
         self.replica = replica
         self.space = Space(log.budget, environment.reactor, events, self._try_again)
+        if replica is not None:
+            replica.changed = self.replicated
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
