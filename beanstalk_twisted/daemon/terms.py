@@ -35,7 +35,7 @@ from beanstalk_twisted.daemon.listening import (
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
-from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
     STANDBY,
@@ -146,7 +146,6 @@ class ReplicatedService(Service):
         self._standby: Standby | None = None
         self._publisher: Publisher | None = None
         self._over: Deferred[str] | None = None
-        self._successor = ""
         self._waits_for_stream = ""
         self._has_quorum = True
         self._takeovers = self._fenced = 0
@@ -311,10 +310,13 @@ class ReplicatedService(Service):
         """
         queue = self.term.queue
         self._over = Deferred()
-        self._successor = ""
+        times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
         self._publisher = publisher = Publisher(
-            succession.appender, succession.first_positions, self._who, self._lost
-        )
+            self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
+            queue.fail_stop, succession.first_positions, succession.acknowledged_lsn,
+        )  # fmt: skip
+        publisher.events = PublisherEvents(self._lost, queue.refuse_changes)
+        queue.context.durability.speak_while(succession.lease, self._now_ns)
         queue.go_on_with(succession.opened, publisher)
         self._takeovers += 1
         self.term.listening.serve()
@@ -365,12 +367,12 @@ class ReplicatedService(Service):
         publisher = self._publisher
         if publisher is None or self._over is None:
             return False
-        position = publisher.appender.position
+        position = publisher.figures().position
         why = self._roster.why_no_successor(self._now_ns(), position, name)
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
-        publisher.successor = name
+        self.term.queue.successor = name
         # Who has asked is answered before.
         self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
         return True
@@ -385,13 +387,15 @@ class ReplicatedService(Service):
         standbys = tuple(self._roster.standbys(now_ns))
         counts = standbys, self._takeovers, self._fenced
         if self._publisher is not None:
-            oldest_ns = self._publisher.appender.oldest_ns()
-            lag_s = 0.0 if oldest_ns is None else (now_ns - oldest_ns) / 1e9
+            figures = self._publisher.figures()
+            lag_s = figures.waiting_ns / 1e9
             why = ""
-            if lag_s > self._replication.timeout_s:
+            if figures.refuses:
                 why = f"the stream has not answered for {lag_s:.0f} s: changes are refused"
-            lag = self._publisher.lag_records, self._publisher.appender.waiting_bytes, lag_s
-            return Situation(ACTIVE, why, self._who, self._who.name, *lag, *counts)
+            return Situation(
+                ACTIVE, why, self._who, self._who.name, figures.waiting_records,
+                figures.waiting_bytes, lag_s, *counts,
+            )  # fmt: skip
         active = self._roster.active(now_ns)
         if self._standby is None:
             why = self._waits_for_stream or "it begins a term"
@@ -430,8 +434,8 @@ class ReplicatedService(Service):
     def _presence(self) -> Presence | None:
         name, process = self._who
         if self._publisher is not None:
-            position = self._publisher.appender.position
-            return Presence(name, process, ACTIVE, position, self._publisher.acknowledged_lsn)
+            leading = self._publisher.figures()
+            return Presence(name, process, ACTIVE, leading.position, leading.acknowledged_lsn)
         if self._standby is None:
             return None
         figures = self._standby.figures()

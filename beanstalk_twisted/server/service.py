@@ -88,6 +88,7 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar access: asks for rights; None where everybody has all.
+    :ivar successor: the standby that an ordered stop hands over to; empty for any.
     :ivar situation: how replication is; None without it.
     :ivar handshakes: what became of those of TLS.
     :ivar connections_stalled: how many were closed since what they had begun did not go on.
@@ -150,6 +151,7 @@ class BeanstalkService(Service):
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
+        self.successor = ""
         self.situation: Callable[[], Situation | None] = lambda: None
         self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
@@ -171,6 +173,13 @@ class BeanstalkService(Service):
         self._is_fenced = False
         self._timer: IDelayedCall | None = None
         self._timer_due_ns = 0
+
+    @property
+    def fail_stop(self) -> FailStop:
+        """
+        Ends the server, when memory and log may no longer agree.
+        """
+        return self._fail_stop
 
     # Start, drain, stop.
 
@@ -259,7 +268,7 @@ class BeanstalkService(Service):
         events = StoreEvents(self._advance, self.turns.after_change, self.turns.count_waiting)
         self._store = LogStore(
             opened, self.queue, environment, self.settings.log, events, self.compactor,
-            self._make_archiver,
+            self._make_archiver, self._replica,
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True
@@ -331,8 +340,10 @@ class BeanstalkService(Service):
             self._end_slices()
         if self._store is None:
             return
-        committer = self._store.committer
-        await (committer.abandon() if self._is_fenced else committer.finish())
+        if self._is_fenced:
+            await self._store.committer.abandon()
+        else:
+            await self._store.finish(self.successor)
 
     def _end_slices(self) -> None:
         """

@@ -167,7 +167,8 @@ def test_there_is_a_class_for_every_error_of_the_protocols_page() -> None:
     words = {reply.split()[0].encode() for reply in names_in(rows)}
     successes = {spec.success for spec in SPECS.values() if spec is not specs.BURY}
     # docs/extensions.md, "Replies".
-    extended = {each.word for each in (errors.CannotHandOver, errors.Duplicate, errors.Unauthorized)}
+    others = errors.CannotHandOver, errors.Duplicate, errors.Unauthorized
+    extended = {each.word for each in others}
     assert set(errors.BY_WORD) == (words - successes) | extended
 
 
