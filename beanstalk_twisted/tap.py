@@ -201,7 +201,7 @@ def _replicated(
     """
     from beanstalk_twisted.daemon.terms import ReplicatedService, Term
     from beanstalk_twisted.replication.roster import Identity
-    from beanstalk_twisted.replication.stream.jetstream import JetStream
+    from beanstalk_twisted.replication.stream.opening import stream_at
 
     def build_term() -> Term:
         parts = build()
@@ -216,7 +216,7 @@ def _replicated(
 
     who = Identity(_name(options["endpoints"]), os.urandom(8).hex())
     service = ReplicatedService(
-        build_term, JetStream(options["replicate"]), options["replication"], who, reactor,
+        build_term, stream_at(options["replicate"]), options["replication"], who, reactor,
         lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
         asked_for(os.environ),
     )  # fmt: skip

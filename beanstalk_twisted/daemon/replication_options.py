@@ -64,16 +64,14 @@ def check_url(url: str) -> None:
     if not url:
         raise usage.UsageError("--replicate needs a URL, nats://HOST[:PORT],.../STREAM")
     if find_spec("nats") is None:
-        raise usage.UsageError(
-            "--replicate needs another package: pip install 'beanstalk-twisted[replicate]', "
-            "in a checkout pip install '.[replicate]'"
-        )
-    from beanstalk_twisted.replication.stream.jetstream import BadUrl, parse_url
+        raise usage.UsageError("--replicate needs another package: pip install '.[replicate]'")
+    from beanstalk_twisted.replication.stream.addresses import parse
+    from beanstalk_twisted.replication.stream.door import Refused
 
     try:
-        parse_url(url)
-    except BadUrl as problem:
-        raise usage.UsageError(f"--replicate, a URL: {problem}") from None
+        parse(url)
+    except Refused as problem:
+        raise usage.UsageError(f"--replicate: {problem}") from None
 
 
 def temporary_log() -> str:

@@ -313,7 +313,7 @@ class ReplicatedService(Service):
         times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
         self._publisher = publisher = Publisher(
             self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
-            queue.fail_stop, succession.first_positions, succession.acknowledged_lsn,
+            queue.log_failed, succession.first_positions, succession.acknowledged_lsn,
         )  # fmt: skip
         publisher.events = PublisherEvents(self._lost, queue.refuse_changes)
         queue.context.durability.speak_while(succession.lease, self._now_ns)

@@ -175,7 +175,7 @@ class BeanstalkService(Service):
         self._timer_due_ns = 0
 
     @property
-    def fail_stop(self) -> FailStop:
+    def log_failed(self) -> FailStop:
         """
         Ends the server, when memory and log may no longer agree.
         """
