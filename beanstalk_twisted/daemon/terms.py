@@ -109,7 +109,7 @@ class ReplicatedService(Service):
     def __init__(
         self,
         build: Callable[[], Term],
-        stream: Stream,
+        connect: Callable[[], Stream],
         replication: Replication,
         who: Identity,
         reactor: Any,
@@ -123,13 +123,14 @@ class ReplicatedService(Service):
     ) -> None:
         """
         :param build: makes what serves for one term.
+        :param connect: makes the door to the stream; may raise the door's `Refused`.
         :param now_ns: the monotonic clock of leases, ns; goes on while the machine sleeps.
         :param prepare: what is done once, before the first term, with what signals act on, and
             what reads files again.
         :param end: ends the process with an exit code, after the last words.
         """
         self._build = build
-        self._stream = stream
+        self._connect = connect
         self._replication = replication
         self._who = who
         self._reactor = reactor
@@ -208,18 +209,19 @@ class ReplicatedService(Service):
         try:
             self.term.listening.introduce()
             self._prepare(self, lambda: self.term.reload())
+            self._stream = self._connect()
             self._begin_term()
             if self._http is not None:
                 self._http.announce(self._http.open())
         except (BinlogError, Refused) as error:
             self._refuse(str(error), error.exit_code)
+        except StreamRefused as error:
+            self._refuse(f"--replicate: {error}", STREAM_REFUSED)
         except KeyboardInterrupt:
             self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
         self._collecting.start()
         self._launcher.let_go()
         self._manager.start(self._reactor, self._in_words)
-        self._stream.hear(self._heard)
-        self._tell()
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._failed)
 
@@ -234,6 +236,8 @@ class ReplicatedService(Service):
 
     async def _run(self) -> None:
         await self._open_stream()
+        self._stream.hear(self._heard)
+        self._tell()
         while not self._is_stopping:
             succession = await self._follow()
             how = await self._lead(succession)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -24,7 +24,6 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
-from beanstalk_twisted.replication.roster import Situation
 from beanstalk_twisted.rules.connections import ConnectionFacts
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
@@ -69,6 +68,9 @@ from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import GUARDED, MODERN, Parsed
 from beanstalk_twisted.wire.extensions import TAGGED_PUT, without_secret
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.replication.roster import Situation
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
@@ -152,7 +154,7 @@ class BeanstalkService(Service):
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
         self.successor = ""
-        self.situation: Callable[[], Situation | None] = lambda: None
+        self.situation: Callable[[], "Situation | None"] = lambda: None
         self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor

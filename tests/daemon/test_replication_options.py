@@ -88,7 +88,7 @@ from twisted.internet.task import Clock
 options = Options()
 options.parseOptions({words!r})
 makeService(options, Clock())
-print(any(name.startswith(("beanstalk_twisted.replication.stream.", "nats")) for name in sys.modules))
+print(any(name.startswith(("beanstalk_twisted.replication.", "nats")) for name in sys.modules))
 """
 
 
