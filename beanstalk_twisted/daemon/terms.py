@@ -300,11 +300,12 @@ class ReplicatedService(Service):
             self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
             float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
         )  # fmt: skip
-        try:
-            return await self._standby.run()
-        finally:
-            io.stop()
-            self._standby = None
+        return await self._standby.run().addBoth(self._followed, io)
+
+    def _followed(self, outcome: T, io: WatchableIo) -> T:
+        io.stop()
+        self._standby = None
+        return outcome
 
     async def _lead(self, succession: Succession) -> str:
         """

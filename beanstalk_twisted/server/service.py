@@ -154,7 +154,7 @@ class BeanstalkService(Service):
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
         self.successor = ""
-        self.situation: Callable[[], "Situation | None"] = lambda: None
+        self.situation: Callable[[], Situation | None] = lambda: None
         self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
