@@ -108,6 +108,9 @@ def test_without_a_url_nothing_of_the_stream_is_imported() -> None:
 def test_without_its_package_one_line_says_what_to_install() -> None:
     before = "import importlib.util; importlib.util.find_spec = lambda name: None"
     told = said(["--replicate", URL], before)
-    assert told.endswith(
-        "--replicate needs another package: pip install '.[replicate]'; --help shows the options\n"
-    ) and told.count("\n") == 1
+    assert (
+        told.endswith(
+            "--replicate needs another package: pip install '.[replicate]'; --help shows the options\n"
+        )
+        and told.count("\n") == 1
+    )
