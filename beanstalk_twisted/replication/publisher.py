@@ -103,6 +103,7 @@ class Publisher:
     :ivar refuses: whether changes are refused, since a message has waited for too long.
     :ivar changed: called when more is acknowledged, or the lease renewed.
     :ivar events: whom else it tells.
+    :ivar to: the name of the server to hand over to; empty for whoever can.
     """
 
     log = Logger()
@@ -121,6 +122,7 @@ class Publisher:
         self.refuses = False
         self.changed: Callable[[], None] = lambda: None
         self.events = PublisherEvents()
+        self.to = ""
         self._fail_stop = failed
         self._stream = stream
         self._appender = appender
@@ -133,7 +135,7 @@ class Publisher:
         self._timers: dict[Callable[[], None], IDelayedCall] = {}
         self._purge_below = self._purging = 0
         self._handing_over: Deferred[None] | None = None
-        self._to: str | None = None
+        self._is_said = False
 
     def start(self) -> None:
         """
@@ -311,16 +313,14 @@ class Publisher:
 
     # The end.
 
-    def hand_over(self, to: str = "") -> "Deferred[None]":
+    def hand_over(self) -> "Deferred[None]":
         """
         The log has ended in order: say so when all of it is in the stream.  From then on nothing
         may be said to anybody.
 
-        :param to: the name of the one that is to become active; empty for whoever can.
         :return: fires when that is in the stream, or too long has passed, or it never will be.
         """
         handed_over = self._handing_over = Deferred()
-        self._to = to
         if self._is_over:
             self._end_hand_over()
             return handed_over
@@ -330,10 +330,10 @@ class Publisher:
         return handed_over
 
     def _say_handed_over(self) -> None:
-        to, self._to = self._to, None
-        if to is not None:
+        if not self._is_said:
+            self._is_said = True
             self._lease.end()
-            said = self._note(Kind.HANDED_OVER, to)
+            said = self._note(Kind.HANDED_OVER, self.to)
             said.addCallback(lambda position: self._end_hand_over()).addErrback(self._fell)
 
     def _end_hand_over(self) -> None:

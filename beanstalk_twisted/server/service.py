@@ -362,6 +362,24 @@ class BeanstalkService(Service):
         """
         self.queue.puts.set_draining(True)
 
+    @fail_stop
+    def refuse_changes(self, refuses: bool) -> None:
+        """
+        Answer OUT_OF_MEMORY to whatever would have to be kept, from now on, or keep it again;
+        connections that wait for a job go on waiting.
+        """
+        self.context.refuse_changes(refuses)
+        self._headroom.close(refuses)
+        if self._store is not None:
+            self._store.hold_up(refuses)
+
+    @property
+    def changes_refused(self) -> int:
+        """
+        How many commands were refused by `refuse_changes`.
+        """
+        return self.context.changes_refused + self._headroom.refused
+
     def log_figures(self) -> LogFigures | None:
         """
         The log as monitoring shows it; None without one.
@@ -394,6 +412,8 @@ class BeanstalkService(Service):
             return "the server starts or stops"
         if self._fail_stop.has_failed:
             return "the log has failed"
+        if self.context.refuses_changes:
+            return "the stream does not take the log: changes are refused"
         if self.queue.puts.is_draining:
             return "it drains: new jobs are refused"
         if self._store is not None and self._store.is_full:

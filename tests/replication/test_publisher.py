@@ -253,7 +253,8 @@ def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
     active.write_all()
     active.committer.finish()
     active.write_all()
-    handed_over = active.publisher.hand_over("beta:11300")
+    active.publisher.to = "beta:11300"
+    handed_over = active.publisher.hand_over()
     active.reactor.pass_s(1.0)
     assert not handed_over.called and active.lease.holds(active.reactor.now_ns())
     active.messages.restore_quorum()
