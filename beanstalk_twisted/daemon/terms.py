@@ -377,7 +377,7 @@ class ReplicatedService(Service):
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
-        self.term.queue.successor = name
+        publisher.to = name
         # Who has asked is answered before.
         self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
         return True

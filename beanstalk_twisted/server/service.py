@@ -90,7 +90,6 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar access: asks for rights; None where everybody has all.
-    :ivar successor: the standby that an ordered stop hands over to; empty for any.
     :ivar situation: how replication is; None without it.
     :ivar handshakes: what became of those of TLS.
     :ivar connections_stalled: how many were closed since what they had begun did not go on.
@@ -153,7 +152,6 @@ class BeanstalkService(Service):
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
-        self.successor = ""
         self.situation: Callable[[], Situation | None] = lambda: None
         self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
@@ -345,7 +343,7 @@ class BeanstalkService(Service):
         if self._is_fenced:
             await self._store.committer.abandon()
         else:
-            await self._store.finish(self.successor)
+            await self._store.finish()
 
     def _end_slices(self) -> None:
         """

@@ -253,15 +253,13 @@ class LogStore:
         """
         self._log.hold_up(is_held_up)
 
-    async def finish(self, to: str = "") -> None:
+    async def finish(self) -> None:
         """
         Take all that was appended to disk, and to the replica, and end the log in order.
-
-        :param to: the name of the server that is to go on, if there is a replica; empty for any.
         """
         await self.committer.finish()
         if self.committer.replica is not None:
-            await self.committer.replica.hand_over(to)
+            await self.committer.replica.hand_over()
 
     async def deliver_rest(self) -> None:
         """
