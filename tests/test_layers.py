@@ -61,7 +61,7 @@ PURE_MODULES = (
     "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
     "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
     "client.pool.hashing", "replication.stream.door", "replication.stream.lease",
-    "replication.stream.memory", "replication.stream.messages",
+    "replication.stream.memory", "replication.stream.messages", "replication.roster",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 

@@ -53,7 +53,7 @@ from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, 
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import CANCELLED
+from beanstalk_twisted.wire.extensions import CANCELLED, CANNOT_HAND_OVER, HANDING_OVER
 
 NS: Final = 1_000_000_000
 
@@ -79,6 +79,8 @@ class WorkQueue:
         `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
     :ivar watching: which tubes sessions use and watch.
     :ivar following: follows the log of another server.
+    :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; False if
+        that cannot be.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class WorkQueue:
         self.dead_kicks = DeadKicks(
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
+        self.hand_over: Callable[[str], bool] = lambda name: False
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
@@ -392,6 +395,14 @@ class WorkQueue:
         return CANCELLED, 0
 
     # The log's room.
+
+    def promote(self, session: Session, now_ns: int, name: bytes) -> Answer:
+        """
+        Hand the queue over to a standby, in order.
+
+        :param name: the standby's; empty for whichever is first.
+        """
+        return HANDING_OVER if self.hand_over(name.decode()) else CANNOT_HAND_OVER, 0
 
     def room_changed(self, now_ns: int) -> None:
         """

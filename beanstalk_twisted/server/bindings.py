@@ -67,6 +67,7 @@ def methods_of(queue: WorkQueue) -> Methods:
         "list-connections": queue.connections.list_all,
         "drain": queue.puts.drain,
         "undrain": queue.puts.undrain,
+        "promote": queue.promote,
     }
 
 
