@@ -116,6 +116,7 @@ class FollowedLog:
         self.last_lsn = newest.ending.next_lsn - 1
         self.time_ns, self.trim_seq = small.time_ns, small.trim_seq
         self._is_clean = small.is_clean
+        self._is_sealed = newest.size == self.end + TRAILER_BYTES
 
     @property
     def store_uuid(self) -> bytes | None:
@@ -130,6 +131,13 @@ class FollowedLog:
         The numbers of the segments that are not dead, ascending.
         """
         return list(self._ends)
+
+    @property
+    def open_segment(self) -> int:
+        """
+        The segment that the next write may go on in; 0 if it has to begin one.
+        """
+        return 0 if self._is_sealed else self.segment
 
     # Taking in.
 

@@ -127,10 +127,27 @@ class LogCopy:
         self._reactor = reactor
         self._failed = failed
         self._pieces: list[Piece] = []
-        self._trim_seq = 0
+        self._trim_seq = self._trimmed = 0
         self._is_writing = self._has_failed = False
         self._idle: list[Deferred[None]] = []
         self._syncing: IDelayedCall | None = None
+
+    def begin(self, seq: int) -> None:
+        """
+        The next pieces go on in this segment; 0: they begin one.
+        """
+        if seq:
+            self._is_writing = True
+            self._io.run(lambda: self._files.go_on(seq)).addCallbacks(
+                lambda _: self._written(0), self._refused
+            )
+
+    def stop(self) -> None:
+        """
+        Write nothing more.
+        """
+        self._has_failed = True
+        self._stop_syncs()
 
     def add(self, piece: Piece) -> None:
         """
@@ -144,8 +161,8 @@ class LogCopy:
         """
         Segments below are dead, as pieces say that were added.
         """
-        if seq > self._trim_seq:
-            self._trim_seq = seq
+        if seq > self._trimmed:
+            self._trim_seq = self._trimmed = seq
             self._go_on()
 
     async def close(self) -> None:

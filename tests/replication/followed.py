@@ -15,7 +15,6 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
@@ -25,7 +24,7 @@ from beanstalk_twisted.replication.stream.messages import Write
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.opening import load
-from tests.binlog.scribe import quiet, segments_of
+from tests.binlog.scribe import quiet
 
 EVERY = 1 << 30
 """More jobs than any test has."""
