@@ -89,6 +89,7 @@ VOCABULARIES = {
     "rules": (
         "rules.",
         "jobs.",
+        "binlog.cold",
         "binlog.records",
         "binlog.space_budget",
         "binlog.tags",

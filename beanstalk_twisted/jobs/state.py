@@ -23,6 +23,7 @@ from beanstalk_twisted.binlog.records import (
     Pause,
     State,
     TubePolicy,
+    as_loaded,
 )
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
@@ -241,6 +242,24 @@ class QueueState:
         if kind in WAITED_FOR:
             job.lsn = lsn
         self._move(job, image)
+
+    def follow(self, image: JobImage, segment: int, now_ns: int) -> None:
+        """
+        `apply` for a record of another server's log, after which the job is as a start would load
+        it (`as_loaded`), whatever was left out before.  What is said of a job that is not here is
+        passed over: it is gone, or its full record comes later.
+
+        :param segment: where the record lies.
+        :param now_ns: log time.
+        """
+        if image.kind in FULL:
+            self.apply(as_loaded(image, now_ns), segment=segment)
+            return
+        job = self.jobs.get(image.job_id)
+        if job is not None and image.state is GONE:
+            self.apply(image, job=job)
+        elif job is not None:
+            self._move(job, as_loaded(image, now_ns)._replace(kind=Kind.COPY))
 
     def apply_kicks(self, tube: Tube, queue: OrderedJobs, jobs: list[Job], lsn: int = 0) -> None:
         """
