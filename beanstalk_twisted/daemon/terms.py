@@ -35,6 +35,7 @@ from beanstalk_twisted.daemon.listening import (
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
+from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
@@ -239,14 +240,27 @@ class ReplicatedService(Service):
         self._stream.hear(self._heard)
         self._tell()
         while not self._is_stopping:
-            succession = await self._follow()
-            how = await self._lead(succession)
-            self.log.info("no longer active: {how}", event="term-ended", how=how)
+            how = await self._go_through_term()
+            self.log.info("{how}", event="term-ended", how=how)
             await self._end_term()
             if self._is_stopping:
                 return
             self.term = self._build()
             self._begin_term()
+
+    async def _go_through_term(self) -> str:
+        """
+        :return: why it has ended, in words.
+        """
+        following = self._follow()
+        succession = await following.addErrback(self._note_behind)
+        if isinstance(succession, str):
+            return succession
+        return f"no longer active: {await self._lead(succession)}"
+
+    def _note_behind(self, failure: Failure) -> str:
+        failure.trap(Behind)
+        return f"begins to follow anew, at the first message of the stream: {failure.value}"
 
     def _begin_term(self) -> None:
         """
@@ -286,9 +300,11 @@ class ReplicatedService(Service):
         self._pause = self._reactor.callLater(seconds, pause.callback, None)
         await pause
 
-    async def _follow(self) -> Succession:
+    def _follow(self) -> "Deferred[Any]":
         """
-        Be a standby, until it is this server's turn.
+        Be a standby.
+
+        :return: fires with a `Succession`, when it is this server's turn.
         """
         term, io = self.term, self._io()
         self.log.info(
@@ -300,7 +316,7 @@ class ReplicatedService(Service):
             self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
             float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
         )  # fmt: skip
-        return await self._standby.run().addBoth(self._followed, io)
+        return self._standby.run().addBoth(self._followed, io)
 
     def _followed(self, outcome: T, io: WatchableIo) -> T:
         io.stop()
@@ -392,14 +408,14 @@ class ReplicatedService(Service):
         standbys = tuple(self._roster.standbys(now_ns))
         counts = standbys, self._takeovers, self._fenced
         if self._publisher is not None:
-            figures = self._publisher.figures()
-            lag_s = figures.waiting_ns / 1e9
+            leading = self._publisher.figures()
+            lag_s = leading.waiting_ns / 1e9
             why = ""
-            if figures.refuses:
+            if leading.refuses:
                 why = f"the stream has not answered for {lag_s:.0f} s: changes are refused"
             return Situation(
-                ACTIVE, why, self._who, self._who.name, figures.waiting_records,
-                figures.waiting_bytes, lag_s, *counts,
+                ACTIVE, why, self._who, self._who.name, leading.waiting_records,
+                leading.waiting_bytes, lag_s, *counts,
             )  # fmt: skip
         active = self._roster.active(now_ns)
         if self._standby is None:

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import Standby, Succession
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     encode_note,
