@@ -148,7 +148,7 @@ class ReplicatedService(Service):
         self._standby: Standby | None = None
         self._publisher: Publisher | None = None
         self._over: Deferred[str] | None = None
-        self._waits_for_stream = ""
+        self._waits_for_stream = "waits for the stream"
         self._has_quorum = True
         self._takeovers = self._fenced = 0
         self._wrapped_ended = 0
