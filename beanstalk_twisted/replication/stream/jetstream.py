@@ -20,6 +20,7 @@ from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import Address, Server
 from beanstalk_twisted.replication.stream.connection import (
     PAUSE_S,
+    TIMEOUT_S,
     Connection,
     refuse_if_denied,
     told_subject,
@@ -68,11 +69,16 @@ class JetStream:
     """
     A `Stream` on a cluster of NATS servers.
 
-    :ivar url: without options.
+    :param environment: where ``NATS_CREDS``, ``NATS_USER``, ``NATS_PASSWORD``, ``NATS_CA``,
+        ``NATS_CERT`` and ``NATS_KEY`` are looked up, as the command ``nats`` does.
+    :raise Refused: a file that they name cannot be read.
     """
 
-    def __init__(self, address: Address, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, address: Address, environment: Mapping[str, str] = os.environ, open_s: float = OPEN_S
+    ) -> None:
         self.url = address.shown
+        self._open_s = open_s
         self._address = address
         self._name = address.name
         self._subject = settings.subject(address.name)
@@ -85,11 +91,11 @@ class JetStream:
             kind: asyncio.Lock() for kind in ("open", "ends", "read", "purge")
         }
 
-    def open(self) -> "Future[list[str]]":
+    def open(self, makes: bool = True) -> "Future[list[str]]":
         if not self._is_started:
             self._is_started = True
             self._connection.start()
-        return self._in_turn("open", self._open)
+        return self._in_turn("open", partial(self._open, makes))
 
     def ends(self) -> "Future[Ends]":
         return self._in_turn("ends", self._ends)
@@ -141,12 +147,12 @@ class JetStream:
         payload = json.dumps(body).encode() if body else b""
         return _checked(await self._connection.request(f"$JS.API.{what}", payload))
 
-    async def _open(self) -> list[str]:
+    async def _open(self, makes: bool) -> list[str]:
         loop = asyncio.get_running_loop()
-        until = loop.time() + OPEN_S
+        until = loop.time() + self._open_s
         while True:
             try:
-                return await self._opened()
+                return await self._opened(makes)
             except Unreachable as error:
                 refuse_if_denied(self.url, str(error).removeprefix(f"{self.url}: "))
                 if loop.time() > until:
@@ -158,8 +164,8 @@ class JetStream:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    async def _opened(self) -> list[str]:
-        client = await self._connection.client()
+    async def _opened(self, makes: bool) -> list[str]:
+        client = await self._connection.client(min(TIMEOUT_S, self._open_s))
         server = client._server_info
         if not server.get("jetstream"):
             raise Refused(self._without_jetstream())
@@ -169,6 +175,8 @@ class JetStream:
         except ApiError as error:
             if error.number != NO_STREAM:
                 raise
+            if not makes:
+                raise Refused(f"{self.url}: there is no stream {self._name}") from None
             info = await self._make()
         self._created = info["created"]
         warnings = settings.check(self.url, self._name, info["config"])
