@@ -136,6 +136,7 @@ class Stream(Protocol):
         Read on for ever, from this position on, in order and without gaps but those of purges.
         Short interruptions are mended inside.
 
+        :param position: at most one behind the last.
         :param receive: called in any thread with what has come, at least one message.  The stream
             sends no more than some MiB ahead of what this has returned from.
         :param ended: called once, at most, when this cannot go on.
