@@ -116,7 +116,8 @@ class Publisher:
         """
         :param appender: of this stream, and renews this lease.
         :param who: who the active server is, for those who follow.
-        :param first_positions: where each living segment begins in the stream, by its number.
+        :param first_positions: where segments begin in the stream, by their numbers; where one is
+            missing, nothing is purged before the next.
         :param acknowledged_lsn: LSN of the last record that is in the stream.
         """
         self.acknowledged_lsn = self._published_lsn = acknowledged_lsn
@@ -282,12 +283,14 @@ class Publisher:
 
     def trimmed(self, seq: int) -> None:
         """
-        Purge what comes before the oldest segment that lives; that may come later.
+        Purge what comes before the next segment, if it is known where that begins; that may come
+        later.
         """
         for dead in [each for each in self._first_positions if each <= seq]:
             del self._first_positions[dead]
-        if self._first_positions and not self._is_over:
-            self._purge_below = self._first_positions[min(self._first_positions)]
+        below = self._first_positions.get(seq + 1, 0)
+        if below > self._purge_below and not self._is_over:
+            self._purge_below = below
             self._purge()
 
     def _purge(self) -> None:

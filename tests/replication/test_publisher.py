@@ -214,6 +214,18 @@ def test_what_is_dead_is_purged() -> None:
     assert min(active.messages.messages) == first
 
 
+def test_nothing_is_purged_of_which_it_is_not_known_where_it_begins() -> None:
+    active = ActiveLog()
+    _fill_segments(active, 3)
+    del active.publisher._first_positions[2]
+    active.publisher.trimmed(1)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == 1
+    active.publisher.trimmed(2)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == _first_of(active, 3)
+
+
 def test_a_purge_that_failed_is_tried_again() -> None:
     fates = [Fate(there=None, patience=1.0)]
     active = ActiveLog(fate=lambda kind: fates.pop() if kind == "purge" and fates else Fate())
