@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -327,6 +328,11 @@ def look(directory: Directory, progress: Progress) -> _Local:
         raise refusal
     names = [name for name in survey.names if parse_segment_name(name) is not None]
     first_bad = min((problem.seq for problem in survey.problems), default=1 << 64)
+    seqs = [segment.header.seq for segment in survey.segments]
+    for before, after in pairwise(seqs):
+        if after > before + 1:
+            # What is missing between two is read behind the first of them.
+            first_bad = min(first_bad, before)
     return _Local(survey, names, first_bad)
 
 
@@ -412,9 +418,14 @@ class Comparison:
             header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
             if isinstance(header, SegmentHeader):
                 self._end(header.seq - 1, header.prev_end)
-        if seq not in local or (seq == max(local) and write.offset >= local[seq]):
+        newest, name = max(local, default=0), segment_name(seq)
+        if seq > newest or (seq == newest and write.offset >= local[seq]):
             return False
-        name = segment_name(seq)
+        if seq not in local:
+            if not self._heals:
+                return False
+            self._directory.create(name).close()
+            local[seq] = 0
         here = bytes(self._directory.read_part(name, write.offset, write.end))
         head = slice(0, SEGMENT_HEADER_BYTES)
         if write.begins and here[head] != write.content[head]:

@@ -63,8 +63,8 @@ class Host:
         self.clock = LogClock(self.log_ns, reactor.now_ns)
         self.outcome: Any = None
         self.standby = Standby(
-            self.stream, self.directory, self.queue, self.clock, reactor, InlineIo(), LEASE_S, 1 << 20,
-            reactor.now_ns, Identity(name, f"id-{name}"),
+            self.stream, self.directory, self.queue, self.clock, reactor, InlineIo(), LEASE_S,
+            1 << 20, reactor.now_ns, Identity(name, f"id-{name}"),
         )  # fmt: skip
         self.standby.run().addBoth(self._ended)
 
