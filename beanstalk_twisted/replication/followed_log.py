@@ -29,14 +29,16 @@ from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.records import (
     HOMED,
     JOB_ID,
+    JOB_KINDS,
     TYPE,
     CleanStop,
-    JobImage,
     Kind,
     NotUnderstood,
+    Record,
     Seal,
     Trim,
     TubeDef,
+    decode_job,
     decode_record,
 )
 from beanstalk_twisted.replication.stream.messages import Write
@@ -68,20 +70,14 @@ class Piece(NamedTuple):
 
     :ivar header: of the segment, if it begins.
     :ivar known_lsn: records up to this one were applied before.
+    :ivar cut: which segment ends where, since this one begins, if that was not sealed there.
     """
 
     write: Write
     frames: list[Frame]
     header: SegmentHeader | None
     known_lsn: int
-
-    @property
-    def cut(self) -> tuple[int, int] | None:
-        """
-        Which segment ends where, since this one begins.
-        """
-        header = self.header
-        return (header.seq - 1, header.prev_end) if header and header.prev_end else None
+    cut: tuple[int, int] | None
 
 
 class FollowedLog:
@@ -163,7 +159,8 @@ class FollowedLog:
         end = found[-1].end if found else start
         if end != limit or (found and found[-1].next_lsn <= self.last_lsn):
             return Stray(f"segment {write.segment}, offset {write.offset + end}: no frame follows")
-        piece = Piece(write, found, header if write.begins else None, self.last_lsn)
+        cut = self._cut_by(header) if write.begins else None
+        piece = Piece(write, found, header if write.begins else None, self.last_lsn, cut)
         self._note(piece, header, end)
         return piece
 
@@ -199,6 +196,11 @@ class FollowedLog:
         if write.segment != self.segment or self._is_sealed:
             return f"the newest segment is {self.segment}"
         return "" if write.offset == self.end else f"the segment ends at {self.end}"
+
+    def _cut_by(self, header: SegmentHeader) -> tuple[int, int] | None:
+        before, end = header.seq - 1, header.prev_end
+        is_sealed = self._is_sealed and before == self.segment and self._ends[before] == end
+        return (before, end) if end and not is_sealed else None
 
     def _note(self, piece: Piece, header: SegmentHeader, end: int) -> None:
         write = piece.write
@@ -248,7 +250,9 @@ class FollowedLog:
                 continue
             else:
                 for at in range(max(0, piece.known_lsn + 1 - frame.base_lsn), frame.n_rec):
-                    yield from self._apply_record(piece, frame, at)
+                    work = self._apply_record(piece, frame, at)
+                    if work is not None:
+                        yield from work
                     count += 1
                     if not count % SLICE_RECORDS:
                         yield None
@@ -307,19 +311,23 @@ class FollowedLog:
             if jobs.job_ids:
                 queue.following.puts(jobs)
             for count, at in enumerate(others, start=1):
-                yield from self._apply_record(piece, frame, first + at)
+                self._apply_record(piece, frame, first + at)
                 if not count % SLICE_RECORDS:
                     yield None
             yield None
 
-    def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None]:
+    def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None] | None:
+        """
+        :return: what is left to be done, if it is done in slices.
+        """
         raw, data = frames.whole_record(piece.write.content, frame, at)
-        record = decode_record(raw, data)
-        following, segment = self._queue.following, piece.write.segment
-        if isinstance(record, JobImage):
-            self._is_clean = False
-            following.job(record, segment, frame.time_ns)
-            return
+        if raw[TYPE] not in JOB_KINDS:
+            return self._apply_other(decode_record(raw, data), piece.write.segment)
+        self._is_clean = False
+        self._queue.following.job(decode_job(raw, data), piece.write.segment, frame.time_ns)
+        return None
+
+    def _apply_other(self, record: Record, segment: int) -> Iterator[None]:
         self._is_clean = isinstance(record, CleanStop) or (
             self._is_clean and isinstance(record, Seal)
         )
@@ -327,8 +335,7 @@ class FollowedLog:
             self.trim_seq = max(self.trim_seq, record.seq)
             for dead in [seq for seq in self._ends if seq < self.trim_seq]:
                 del self._ends[dead]
-            return
-        yield from self._slices(following.other(record, segment))
+        yield from self._slices(self._queue.following.other(record, segment))
 
     # What a new segment needs to know; see `storage.opening.Predecessor`.
 
