@@ -54,6 +54,7 @@ COMPILED = (
     "beanstalk_twisted.rules.dead_kicks",
     "beanstalk_twisted.rules.edits",
     "beanstalk_twisted.rules.flushes",
+    "beanstalk_twisted.rules.following",
     "beanstalk_twisted.rules.job_waits",
     "beanstalk_twisted.rules.kicks",
     "beanstalk_twisted.rules.listing",

@@ -8,12 +8,15 @@ import os
 import resource
 import socket
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple
 
 from twisted.application.service import IService
 from twisted.internet.base import ReactorBase
+from twisted.logger import ILogObserver, Logger
 
+from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.daemon.access_file import AccessFile
 from beanstalk_twisted.daemon.command_line import LOG_DEFAULTS
@@ -27,6 +30,7 @@ from beanstalk_twisted.daemon.options import tls_endpoints
 from beanstalk_twisted.daemon.service_manager import asked_for
 from beanstalk_twisted.daemon.signals import (
     Hangup,
+    Signalled,
     StopTwice,
     drain_on_signal,
     reload_on_signal,
@@ -70,77 +74,187 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
-    directory = RealDirectory(options["binlog"]) if options["binlog"] else None
-    archive = archive_at(options["binlog-archive"]) if options["binlog-archive"] else None
-
-    def io() -> IoThread:
-        return IoThread(reactor)
-
-    age_s = options["archive_age_s"]
-    archiver = partial(Archiver, archive, age_s, io) if archive is not None else None
-    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
-
-    files: list[Any] = []
-    if options["tubes"]:
-        files.append(TubesFile(options["tubes"], service))
-    if options["access"]:
-        files.append(AccessFile(options["access"], service, HashingThreads(reactor)))
-
-    for each in tls_endpoints(options):
-        each.tell(service.handshakes)
-        files.append(each)
-
     accept_errors = AcceptErrors(reactor)
     log = ServerLog(told, options["log_format"], options["log_level"])
     if log.is_elsewhere and (options["log_format"], options["log_level"]) != LOG_DEFAULTS:
         options["warnings"].append(
             "twistd writes the log itself, so --log-format and --log-level have no effect"
         )
+    hashing = HashingThreads(reactor)
 
-    def prepare() -> None:
+    def build() -> Parts:
+        return _build(options, settings, reactor, hashing)
+
+    def prepare(signalled: Signalled, reload: Callable[[], None]) -> None:
+        """
+        What is done once in a process.
+        """
         _count_monotonically(reactor)
-        drain_on_signal(service, reactor)
-        reactor.callWhenRunning(StopTwice(service, reactor).take_over)
+        drain_on_signal(signalled, reactor)
+        reactor.callWhenRunning(StopTwice(signalled, reactor).take_over)
         reactor.addSystemEventTrigger("before", "shutdown", accept_errors.stop)
-        for file in files:
-            file.load()
-        steps = [log.reopen, *[file.reload for file in files]]
-        reload_on_signal(service, reactor, steps, Hangup(was_there=told.get(HAD_TERMINAL)))
+        hangup = Hangup(was_there=told.get(HAD_TERMINAL))
+        reload_on_signal(signalled, reactor, [log.reopen, reload], hangup)
         let_through()
+        own_log = Logger("beanstalk_twisted.tap")
         for warning in options["warnings"]:
-            service.log.warn("{warning}", event="option", warning=warning)
+            own_log.warn("{warning}", event="option", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:
-            service.log.warn("running as root; --user NAME runs as somebody else", event="root")
-        if archive is not None:
-            archive.refuse_unusable()
-        if directory is not None:
-            directory.make()
-            refuse_beanstalkd(directory)
-            where, when = socket.gethostname(), time.strftime("%FT%T%z")
-            directory.lock(f"process {os.getpid()} on {where} since {when}\n")
-            if directory.is_open_to_others():
-                service.log.warn(
-                    "binlog {path}: others than its owner may write in this directory, and so "
-                    "change or remove the log. Run chmod go-w {path}",
-                    event="directory-open",
-                    path=directory.path,
-                )
+            own_log.warn("running as root; --user NAME runs as somebody else", event="root")
 
     launcher.keep_terminal()
+    observer = partial(log.observer, [accept_errors])
+    if options["replication"] is not None:
+        return _replicated(options, reactor, build, prepare, launcher, observer)
+    parts = build()
+
+    def prepare_all() -> None:
+        prepare(parts.service, parts.reload)
+        parts.prepare()
+
     return ListeningService(
-        service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
-        partial(log.observer, [accept_errors]),
-        "--listen" if options["listen"] else "--port", asked_for(os.environ),
-        _http_ports(options, service, reactor),
+        parts.service, options["endpoints"], reactor, prepare_all, options["endpoints_v1"],
+        launcher, observer, _port_option(options), asked_for(os.environ),
+        _http_ports(options, parts.site),
     )  # fmt: skip
 
 
-def _http_ports(options: Options, service: BeanstalkService, reactor: Any) -> Ports | None:
+class Parts(NamedTuple):
     """
-    :return: those of ``--http``; without it nothing of twisted.web is imported.
+    What serves, for as long as the process or for one term, and what it needs of the system.
+
+    :ivar files: those that are read at the start, and again when it is asked for.
+    :ivar site: what serves HTTP; None without ``--http``.
     """
-    if not options["http"]:
-        return None
+
+    service: BeanstalkService
+    directory: RealDirectory | None
+    archive: Archive | None
+    files: Sequence[Any]
+    site: Any
+
+    def prepare(self) -> None:
+        """
+        Read the files, lock the directory.
+
+        :raise BinlogError: the directory, or the archive, cannot be used.
+        :raise Refused: a file cannot be.
+        """
+        for file in self.files:
+            file.load()
+        if self.archive is not None:
+            self.archive.refuse_unusable()
+        if self.directory is not None:
+            _lock(self.directory, self.service)
+
+    def reload(self) -> None:
+        """
+        Read the files again.
+        """
+        for file in self.files:
+            file.reload()
+
+
+def _build(
+    options: Options, settings: Settings, reactor: Any, hashing: HashingThreads
+) -> Parts:  # fmt: skip
+    directory = RealDirectory(options["binlog"]) if options["binlog"] else None
+    archive = archive_at(options["binlog-archive"]) if options["binlog-archive"] else None
+    io = partial(IoThread, reactor)
+    age_s = options["archive_age_s"]
+    archiver = partial(Archiver, archive, age_s, io) if archive is not None else None
+    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
+    files: list[Any] = []
+    if options["tubes"]:
+        files.append(TubesFile(options["tubes"], service))
+    if options["access"]:
+        files.append(AccessFile(options["access"], service, hashing))
+    for each in tls_endpoints(options):
+        each.tell(service.handshakes)
+        files.append(each)
+    site = _site(options, service, reactor) if options["http"] else None
+    return Parts(service, directory, archive, files, site)
+
+
+def _lock(directory: RealDirectory, service: BeanstalkService) -> None:
+    directory.make()
+    refuse_beanstalkd(directory)
+    where, when = socket.gethostname(), time.strftime("%FT%T%z")
+    directory.lock(f"process {os.getpid()} on {where} since {when}\n")
+    if directory.is_open_to_others():
+        service.log.warn(
+            "binlog {path}: others than its owner may write in this directory, and so "
+            "change or remove the log. Run chmod go-w {path}",
+            event="directory-open",
+            path=directory.path,
+        )
+
+
+def _replicated(
+    options: Options, reactor: Any, build: Callable[[], Parts],
+    prepare: Callable[[Signalled, Callable[[], None]], None], launcher: Launcher,
+    observer: Callable[[], ILogObserver | None],
+) -> IService:  # fmt: skip
+    """
+    :return: a server that is a standby or the active one; without ``--replicate`` nothing of that
+        is imported.
+    """
+    from beanstalk_twisted.daemon.terms import ReplicatedService, Term
+    from beanstalk_twisted.replication.roster import Identity
+    from beanstalk_twisted.replication.stream.opening import stream_at
+
+    def build_term() -> Term:
+        parts = build()
+        assert parts.directory is not None
+        listening = ListeningService(
+            parts.service, options["endpoints"], reactor, endpoints_v1=options["endpoints_v1"],
+            option=_port_option(options),
+        )  # fmt: skip
+        return Term(
+            parts.service, parts.directory, listening, parts.prepare, parts.reload, parts.site
+        )
+
+    who = Identity(_name(options["endpoints"]), os.urandom(8).hex())
+    service = ReplicatedService(
+        build_term, partial(stream_at, options["replicate"]), options["replication"], who, reactor,
+        lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
+        asked_for(os.environ),
+    )  # fmt: skip
+    if options["http"]:
+        from beanstalk_twisted.web.replication import PresentSite
+
+        site = PresentSite()
+        ports = _http_ports(options, site)
+        assert ports is not None
+        service.serve_http(ports, site)
+    return service
+
+
+def _name(endpoints: Sequence[Any]) -> str:
+    """
+    What a server is called: its host and port, or, if no port is known, its process.
+    """
+    numbers = [getattr(each, "_port", 0) for each in endpoints]
+    number = next((each for each in numbers if isinstance(each, int) and each), os.getpid())
+    return f"{socket.gethostname()}:{number}"
+
+
+def lease_clock() -> Callable[[], int]:
+    """
+    :return: a monotonic clock, ns, that counts while the machine sleeps, where there is one.
+    """
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic_ns if boot is None else partial(time.clock_gettime_ns, boot)
+
+
+def _port_option(options: Options) -> str:
+    return "--listen" if options["listen"] else "--port"
+
+
+def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
+    """
+    :return: what serves HTTP; without ``--http`` nothing of twisted.web is imported.
+    """
     from beanstalk_twisted.web.serving import make_site
     from beanstalk_twisted.web.site import HttpSettings
 
@@ -148,9 +262,17 @@ def _http_ports(options: Options, service: BeanstalkService, reactor: Any) -> Po
         frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
         options["has_messagebird"], options["http-report"] or "",
     )  # fmt: skip
+    return make_site(service, settings, reactor, partial(IoThread, reactor))
+
+
+def _http_ports(options: Options, site: Any) -> Ports | None:
+    """
+    :return: those of ``--http``.
+    """
+    if not options["http"]:
+        return None
     may_write = "changes allowed" if options["http_write"] else "read-only"
-    site = make_site(service, settings, reactor, partial(IoThread, reactor))
-    return Ports(options["endpoints_http"], cast(Any, site), "--http", f", HTTP, {may_write}")
+    return Ports(options["endpoints_http"], site, "--http", f", HTTP, {may_write}")
 
 
 def _max_connections(options: Options) -> int:

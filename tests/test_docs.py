@@ -28,6 +28,7 @@ from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.log_lines import LEVELS
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.daemon.replication_options import FENCED
 from beanstalk_twisted.daemon.tubes_file import MAX_FILE_BYTES, parse_tubes
 from beanstalk_twisted.jobs import processing_time
 from beanstalk_twisted.jobs.concurrency import OPENED_LINES
@@ -484,6 +485,7 @@ def default_of(option: str) -> str:
         "fsync": "always",
         "verbose": "off",
         "on-io-error": "rehome",
+        "on-fenced": "standby",
         "hub": "auto",
         "log-format": "text",
         "log-level": "info",
@@ -564,7 +566,7 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
     kinds = [each for each in vars(errors).values() if isinstance(each, type)]
     codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.BinlogError)}
     documented = [int(code) for code, *_ in table(DURABILITY, "Exit codes")]
-    assert documented == sorted({*codes, WRONG_USAGE, LISTEN_FAILED})
+    assert documented == sorted({*codes, WRONG_USAGE, LISTEN_FAILED, FENCED})
 
 
 # The lines to look for in the server's log.

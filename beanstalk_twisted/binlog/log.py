@@ -38,7 +38,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Span
 from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.binlog.records import CleanStop, Record, TubeDef
+from beanstalk_twisted.binlog.records import CleanStop, Kind, Record, TubeDef
 from beanstalk_twisted.binlog.space_budget import (
     ENDING_BYTES,
     FRAME_BYTES,
@@ -69,6 +69,7 @@ class Log:
     :ivar records_written: how many records were appended.
     :ivar segment_bytes: the usual size of a segment.
     :ivar budget: how much more can be appended.
+    :ivar commits_reserves: whether replies wait for reservations too.
     :ivar most_bytes: that its files may have together; 0 for no limit.
     :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
     """
@@ -93,6 +94,8 @@ class Log:
         self.segment_bytes = segment_bytes
         self.budget = SpaceBudget(segment_bytes)
         self.most_bytes = 0
+        self.commits_reserves = False
+        self._most_waiting = MAX_WAITING_RECORDS
         self._trim_seq = position.trim_seq
         self.ends = dict(position.ends)
         self._sealed_bytes = sum(self.ends.values())
@@ -136,7 +139,7 @@ class Log:
         """
         Whether so much waits for the disk that what nobody waits for is left out.
         """
-        return self.last_lsn - self._taken_lsn > MAX_WAITING_RECORDS
+        return self.last_lsn - self._taken_lsn > self._most_waiting
 
     @property
     def open_bytes(self) -> int:
@@ -201,6 +204,12 @@ class Log:
         Whether the segment that is being written holds a change of a job, copies left aside.
         """
         return self._framing.index.has_changes
+
+    def hold_up(self, is_held_up: bool) -> None:
+        """
+        What nobody waits for is left out from now on, or no longer.
+        """
+        self._most_waiting = -1 if is_held_up else MAX_WAITING_RECORDS
 
     def rotate(self) -> None:
         """
@@ -325,6 +334,8 @@ class Log:
         rest, open_bytes = self.budget.rest - own, self._open_bytes + size
         run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
         commits = self._commits or record.commits
+        if not commits and self.commits_reserves:
+            commits = record.kind == Kind.RESERVE
         self._open.append(record)
         self.budget.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
         self.last_lsn, self.records_written, self._commits = lsn, records_written, commits

@@ -210,6 +210,21 @@ class JobImage(NamedTuple):
         return self._replace(**counts)
 
 
+def as_loaded(image: JobImage, now_ns: int) -> JobImage:
+    """
+    A job as a server takes it over that knows none of the sessions of the one before: it is ready
+    if it was reserved, and its delay no longer than it was asked for.
+
+    :param now_ns: log time.
+    """
+    if image.state is RESERVED:
+        return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)
+    if image.state is State.DELAYED and image.deadline_ns != NEVER_NS:
+        latest = now_ns + image.delay_s * 1_000_000_000
+        return image._replace(deadline_ns=min(image.deadline_ns, latest))
+    return image
+
+
 @dataclass(frozen=True, slots=True)
 class _NotOfAJob:
     """

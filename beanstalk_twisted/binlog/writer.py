@@ -57,6 +57,17 @@ class Writer:
         except OSError as problem:
             raise self._refusal(problem, spare_name(segment.number), NO_SEGMENT) from problem
 
+    def resume(self, seq: int) -> None:
+        """
+        Go on in a segment that is there.
+
+        :raise WriteFailed: it cannot be opened.
+        """
+        try:
+            self._file, self._seq = self._directory.open(segment_name(seq)), seq
+        except OSError as problem:
+            raise self._refusal(problem, segment_name(seq)) from problem
+
     def write(self, batch: Batch, sync: bool) -> bool:
         """
         Write a batch.

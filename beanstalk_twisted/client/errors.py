@@ -80,6 +80,11 @@ class Duplicate(ErrorReply):
     meaning = "this job of that tube has, or had, the unique key; nothing was moved"
 
 
+class CannotHandOver(ErrorReply):
+    word = b"CANNOT_HAND_OVER"
+    meaning = "no such standby is near enough, or the server is not replicated; its log says why"
+
+
 class Draining(ErrorReply):
     word = b"DRAINING"
     meaning = "the server takes no new jobs; put it elsewhere, or later"

@@ -321,6 +321,15 @@ class ExtensionCommands(Commands):
         """
         return self.send(extended.UNDRAIN)
 
+    def promote(self, standby: str | None = None) -> Deferred[None]:
+        """
+        Let the active server of a replicated queue hand over to a standby; it parts a moment later.
+
+        :param standby: its name, ``host:port``; None for whichever is first.
+        :raise CannotHandOver: no such one is near enough, or the queue is not replicated.
+        """
+        return self.send(extended.PROMOTE, (standby,))
+
 
 def _moment(unix_seconds: int) -> int:
     """

@@ -188,6 +188,14 @@ def _cursor(what: str, value: object) -> bytes:
     return value.encode()
 
 
+def _standby(what: str, value: object) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is text, not {value!r}")
+    if not re.fullmatch(r"[\x21-\x7e]+", value):
+        raise ValueError(f"{what} is a name such as host:11300, not {value!r}")
+    return value.encode()
+
+
 _job_id: Final = _whole(0, MAX_U64)
 _u32: Final = _whole(0, MAX_U32)
 _wait: Final = _whole(0, grammar.MAX_TIMEOUT_S)
@@ -203,7 +211,7 @@ _WRITES: Final[Mapping[Field, _Write]] = {
     extensions.TARGET: _target, extensions.POLICY_PAIRS: _policy, extensions.DEAD_BOUND: _u32,
     grammar.OPTIONAL_BYTES: _optional(_u32), extensions.GROUP: _group,
     extensions.WEIGHT: _whole(1, extensions.MAX_WEIGHT),
-    extensions.TOKEN: _token,
+    extensions.TOKEN: _token, extensions.SUCCESSOR: _optional(_standby),
     extensions.MODE: _one_of("fifo", "weighted", "weighted-fair"),
 }  # fmt: skip
 _FAILURES: Final[Mapping[type[errors.ErrorReply], Shape]] = {errors.Duplicate: NUMBER}
@@ -408,6 +416,9 @@ UPDATE_JOB: Final = ExtensionSpec(
 KICK_DEAD: Final = ExtensionSpec("kick-dead", b"KICKED", NUMBER, value_of, takes_s=FLUSH_S)
 TUBE_POLICY: Final = ExtensionSpec("tube-policy", b"OK", DOCUMENT, _policy_of, also=b"POLICY")
 DRAIN: Final = ExtensionSpec("drain", b"DRAINING", BARE, no_result)
+PROMOTE: Final = ExtensionSpec(
+    "promote", b"HANDING_OVER", BARE, no_result, errors.CannotHandOver
+)  # fmt: skip
 UNDRAIN: Final = ExtensionSpec("undrain", b"NOT_DRAINING", BARE, no_result)
 
 # These may be sent again, as beanstalkd's that reserve or only look.  `cancel-reserve` comes right

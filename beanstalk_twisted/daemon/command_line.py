@@ -47,6 +47,16 @@ from beanstalk_twisted.daemon.options import (
     port_number,
     whole_number,
 )
+from beanstalk_twisted.daemon.replication_options import (
+    MAX_LEASE_S,
+    MAX_TIMEOUT_S,
+    MIN_LEASE_S,
+    MIN_TIMEOUT_S,
+    REPLICATION_NUMBERS,
+    Replication,
+    check_url,
+    temporary_log,
+)
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
@@ -83,14 +93,14 @@ LOG_NUMBERS: Final = (
 GIVEN: Final = {
     **dict.fromkeys((
         "access", "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "tubes",
-        "user", "http-report",
+        "user", "http-report", "replicate",
     )),
     **{
         name: OPTIONS[name].default
         for name in (
             *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
             "max-connections-per-address", "stalled-timeout", "slow-command", "v1-ttr",
-            "metrics-tubes",
+            "metrics-tubes", *REPLICATION_NUMBERS,
         )
     },
 }  # fmt: skip
@@ -138,6 +148,8 @@ class Options(usage.Options):
         self["verbosity"] = 0
         self["may_rehome"] = True
         self["has_hub"] = True
+        self["exits_when_fenced"] = None
+        self["is_temporary"] = False
         self["log_format"], self["log_level"] = LOG_DEFAULTS
         self["warnings"] = []
         self._given: list[str] = []
@@ -196,6 +208,9 @@ class Options(usage.Options):
             raise usage.UsageError(f"--on-io-error is rehome or exit, not {what!r}")
         self._given.append("--on-io-error")
         self["may_rehome"] = what == "rehome"
+
+    def opt_on_fenced(self, what: str) -> None:
+        self["exits_when_fenced"] = _one_of("--on-fenced", what, ("standby", "exit")) == "exit"
 
     def opt_hub(self, when: str) -> None:
         if when not in ("auto", "off"):
@@ -265,6 +280,7 @@ class Options(usage.Options):
         self["fsync_inline_us"] = self._limited("fsync-inline", 0, MAX_LIMIT_US)
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
+        self._check_replication()
         if self["binlog"] is not None:
             if not self["binlog"]:
                 raise usage.UsageError("--binlog needs the name of a directory")
@@ -284,6 +300,11 @@ class Options(usage.Options):
         self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
         passed, passed_v1 = self._passed()
         modern = self["listen"] or ([] if passed else [self._address()])
+        if self["replication"] is not None and (passed or passed_v1):
+            raise usage.UsageError(
+                "--replicate and sockets of the service manager exclude each other: nobody may "
+                "reach a standby; name an address by --listen"
+            )
         self["endpoints"] = passed + [_endpoint("--listen", text) for text in modern]
         old = [_endpoint("--listen-v1", text) for text in self["listen_v1"]]
         self["endpoints_v1"] = passed_v1 + old
@@ -374,6 +395,31 @@ class Options(usage.Options):
                 f"{self['fsync'].in_words}: no reply waits for a sync, and this has no effect: "
                 f"--{name}"
             )
+
+    def _check_replication(self) -> None:
+        """
+        Without ``--replicate`` nothing of it is imported.
+        """
+        self["replication"] = None
+        if self["replicate"] is None:
+            given = [f"--{name}" for name in REPLICATION_NUMBERS if self[name] != GIVEN[name]]
+            given += ["--on-fenced"] if self["exits_when_fenced"] is not None else []
+            if given:
+                raise usage.UsageError(f"{', '.join(given)} needs --replicate")
+            return
+        check_url(self["replicate"])
+        if self["binlog"] is None:
+            self["binlog"] = temporary_log()
+            self["warnings"].append(
+                f"--replicate without --binlog (-b): the local log is in {self['binlog']}, which "
+                f"is removed at the end; what is kept is the stream"
+            )
+            self["is_temporary"] = True
+        self["replication"] = Replication(
+            self["replicate"], self._limited("lease-seconds", MIN_LEASE_S, MAX_LEASE_S),
+            self._limited("replicate-timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S),
+            bool(self["exits_when_fenced"]), self["is_temporary"],
+        )  # fmt: skip
 
     def _check_archive(self) -> None:
         archive, age = self["binlog-archive"], self["binlog-archive-age"]

@@ -58,119 +58,24 @@ class Ports(NamedTuple):
     words: str = ""
 
 
-class ListeningService(Service):
+class OpenPorts:
     """
-    Starts the queue, then ports; stops them the other way round.
+    Opens the ports of some groups together, and closes them.
+
+    :ivar ports: those that are open.
     """
 
     log = Logger()
 
-    def __init__(
-        self,
-        queue: BeanstalkService,
-        endpoints: Sequence[IStreamServerEndpoint],
-        clock: IReactorTime,
-        prepare: Callable[[], None] = lambda: None,
-        endpoints_v1: Sequence[IStreamServerEndpoint] = (),
-        launcher: Launcher | None = None,
-        make_observer: Callable[[], ILogObserver | None] = lambda: None,
-        option: str = "--port",
-        manager: ServiceManager | None = None,
-        http: Ports | None = None,
-    ) -> None:
-        """
-        :param clock: bounds the stop.
-        :param endpoints_v1: those that speak the older dialect.
-        :param prepare: locks the directory and the like; may raise `BinlogError`.
-        :param launcher: ends a start that fails; None for one in the foreground.
-        :param make_observer: makes what writes the log, if that is ours to choose.
-        :param option: the option that ``endpoints`` were named by.
-        :param manager: told how the start goes and how the server is.
-        :param http: ports that are not the queue's protocol's.
-        """
-        self.queue = queue
+    def __init__(self, groups: Sequence[Ports], clock: IReactorTime) -> None:
         self.ports: list[IListeningPort] = []
-        self._limiters: list[AcceptLimiter] = []
-        self._groups = [
-            Ports(endpoints, queue.factory, option),
-            Ports(endpoints_v1, queue.factory_v1, "--listen-v1", ", protocol v1"),
-            *([] if http is None else [http]),
-        ]
+        self._groups = groups
         self._clock = clock
-        self._prepare = prepare
-        self._launcher = Launcher({}) if launcher is None else launcher
-        self._make_observer = make_observer
-        self._manager = ServiceManager() if manager is None else manager
-        self._collecting = Collecting(lambda: queue.wrapped_ended)
+        self._limiters: list[AcceptLimiter] = []
 
-    def setServiceParent(self, parent: Any) -> None:
+    def open(self) -> list[str]:
         """
-        Join an application, whose log is then written by our observer.
-        """
-        super().setServiceParent(parent)
-        observer = self._make_observer() if isinstance(parent, Componentized) else None
-        if observer is not None:
-            parent.setComponent(ILogObserver, observer)
-
-    def startService(self) -> None:
-        """
-        :raise SystemExit: with the exit code of docs/durability.md, in the foreground.
-        :raise Refused: otherwise; the launcher shows its first words.
-        """
-        super().startService()
-        try:
-            self._load()
-            # Nobody is served before the reactor runs.  A port that is taken leaves the log alone.
-            announcements = self._listen()
-            self.queue.startService()
-            self._collecting.start()
-        except BinlogError as error:
-            self._refuse(str(error), error.exit_code)
-        except Refused as error:
-            self._refuse(str(error), error.exit_code)
-        except KeyboardInterrupt:
-            self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
-        for words in announcements:
-            self.log.info("listening on {address}", event="listening", address=words)
-        self._launcher.let_go()
-        self._manager.start(self._clock, self._in_words)
-
-    def _in_words(self) -> str:
-        queue = self.queue.queue
-        return how_it_is(len(queue.state.jobs), len(queue.state.sessions), queue.puts.is_draining)
-
-    def _load(self) -> None:
-        """
-        Load the log, which may take minutes; until the reactor runs Ctrl-C is Python's.
-        """
-        try:
-            self._introduce()
-            self._prepare()
-            self.queue.load(self._manager.loading_at(self._clock.seconds))
-        except KeyboardInterrupt:
-            why = "stopped while the log was read; nothing was changed"
-            raise Refused(why, INTERRUPTED) from None
-
-    def _introduce(self) -> None:
-        """
-        Log what runs, and how it was told to.
-        """
-        queue = self.queue
-        self.log.info("{build}", event="version", build=BUILD)
-        self.log.info(
-            "{how}", event="settings", how=queue.settings.in_words(queue.path, queue.has_hub)
-        )
-
-    def _refuse(self, message: str, code: int) -> NoReturn:
-        self.log.critical(
-            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
-        )
-        self._manager.refused(message)
-        self._launcher.refuse(message, code)
-
-    def _listen(self) -> list[str]:
-        """
-        Open all ports; if one cannot be opened, none is announced.
+        Open all; if one cannot be opened, none is announced.
 
         :return: what to say of each.
         :raise Refused: one cannot be opened.
@@ -209,6 +114,151 @@ class ListeningService(Service):
             limited = [port for port in ports if isinstance(port, Port)]
             self._limiters += [AcceptLimiter(self._clock, port) for port in limited]
 
+    def announce(self, announcements: Sequence[str]) -> None:
+        """
+        Log where they listen.
+        """
+        for words in announcements:
+            self.log.info("listening on {address}", event="listening", address=words)
+
+    async def close(self) -> None:
+        """
+        Close all; one that does not close in order, such as a removed socket, is only logged.
+        """
+        for limiter in self._limiters:
+            limiter.stop()
+        for port in self.ports:
+            await self._close(port)
+
+    async def _close(self, port: IListeningPort) -> None:
+        address = in_words(port.getHost())
+        try:
+            await maybeDeferred(port.stopListening)
+        except OSError as problem:
+            self.log.warn(
+                "closing {address}: {why}; nothing was lost", event="close-failed",
+                address=address, why=problem.strerror,
+            )  # fmt: skip
+
+
+class ListeningService(Service):
+    """
+    Starts the queue, then ports; stops them the other way round.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        queue: BeanstalkService,
+        endpoints: Sequence[IStreamServerEndpoint],
+        clock: IReactorTime,
+        prepare: Callable[[], None] = lambda: None,
+        endpoints_v1: Sequence[IStreamServerEndpoint] = (),
+        launcher: Launcher | None = None,
+        make_observer: Callable[[], ILogObserver | None] = lambda: None,
+        option: str = "--port",
+        manager: ServiceManager | None = None,
+        http: Ports | None = None,
+    ) -> None:
+        """
+        :param clock: bounds the stop.
+        :param endpoints_v1: those that speak the older dialect.
+        :param prepare: locks the directory and the like; may raise `BinlogError`.
+        :param launcher: ends a start that fails; None for one in the foreground.
+        :param make_observer: makes what writes the log, if that is ours to choose.
+        :param option: the option that ``endpoints`` were named by.
+        :param manager: told how the start goes and how the server is.
+        :param http: ports that are not the queue's protocol's.
+        """
+        self.queue = queue
+        groups = [
+            Ports(endpoints, queue.factory, option),
+            Ports(endpoints_v1, queue.factory_v1, "--listen-v1", ", protocol v1"),
+            *([] if http is None else [http]),
+        ]
+        self._open_ports = OpenPorts(groups, clock)
+        self.ports = self._open_ports.ports
+        self._clock = clock
+        self._prepare = prepare
+        self._launcher = Launcher({}) if launcher is None else launcher
+        self._make_observer = make_observer
+        self._manager = ServiceManager() if manager is None else manager
+        self._collecting = Collecting(lambda: queue.wrapped_ended)
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Join an application, whose log is then written by our observer.
+        """
+        super().setServiceParent(parent)
+        observer = self._make_observer() if isinstance(parent, Componentized) else None
+        if observer is not None:
+            parent.setComponent(ILogObserver, observer)
+
+    def startService(self) -> None:
+        """
+        :raise SystemExit: with the exit code of docs/durability.md, in the foreground.
+        :raise Refused: otherwise; the launcher shows its first words.
+        """
+        super().startService()
+        try:
+            self._load()
+            self.serve()
+            self._collecting.start()
+        except BinlogError as error:
+            self._refuse(str(error), error.exit_code)
+        except Refused as error:
+            self._refuse(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
+        self._launcher.let_go()
+        self._manager.start(self._clock, self._in_words)
+
+    def serve(self) -> None:
+        """
+        Open the ports and start the queue, which is loaded.
+
+        :raise Refused: a port cannot be opened.
+        :raise BinlogError: the log cannot be used.
+        """
+        # Nobody is served before the reactor turns.  A port that is taken leaves the log alone.
+        announcements = self._open_ports.open()
+        self.queue.startService()
+        self._open_ports.announce(announcements)
+
+    def _in_words(self) -> str:
+        queue = self.queue.queue
+        return how_it_is(len(queue.state.jobs), len(queue.state.sessions), queue.puts.is_draining)
+
+    def _load(self) -> None:
+        """
+        Load the log, which may take minutes; until the reactor runs Ctrl-C is Python's.
+        """
+        try:
+            self.introduce()
+            self._prepare()
+            self.queue.load(self._manager.loading_at(self._clock.seconds))
+        except KeyboardInterrupt:
+            why = "stopped while the log was read; nothing was changed"
+            raise Refused(why, INTERRUPTED) from None
+
+    def introduce(self) -> None:
+        """
+        Log what runs, and how it was told to.
+        """
+        queue = self.queue
+        self.log.info("{build}", event="version", build=BUILD)
+        self.log.info(
+            "{how}", event="settings", how=queue.settings.in_words(queue.path, queue.has_hub)
+        )
+
+    def _refuse(self, message: str, code: int) -> NoReturn:
+        self.log.critical(
+            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
+        )
+        self._manager.refused(message)
+        self._launcher.refuse(message, code)
+
     def stopService(self) -> "Deferred[None]":
         """
         Ports, then the queue; bounded by `STOP_LIMIT_S`.
@@ -220,25 +270,9 @@ class ListeningService(Service):
         return stopping.addErrback(self._left_undone)
 
     async def _stop(self) -> None:
-        for limiter in self._limiters:
-            limiter.stop()
-        for port in self.ports:
-            await self._close(port)
+        await self._open_ports.close()
         self._collecting.stop()
         await self.queue.stopService()
-
-    async def _close(self, port: IListeningPort) -> None:
-        """
-        Close a port; one that does not close in order, such as a removed socket, is only logged.
-        """
-        address = in_words(port.getHost())
-        try:
-            await maybeDeferred(port.stopListening)
-        except OSError as problem:
-            self.log.warn(
-                "closing {address}: {why}; nothing was lost", event="close-failed",
-                address=address, why=problem.strerror,
-            )  # fmt: skip
 
     def _left_undone(self, failure: Failure) -> None:
         """

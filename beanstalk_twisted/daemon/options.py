@@ -17,6 +17,7 @@ from twisted.python import usage
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
+from beanstalk_twisted.daemon.replication_options import DEFAULT_LEASE_S, DEFAULT_TIMEOUT_S
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_SLOW_MS
 from beanstalk_twisted.server.stalled import DEFAULT_STALLED_S
@@ -102,6 +103,17 @@ GROUPS: Final = (
                "directory too, which must be there, or at this URL, for ever."),
         Option("binlog-archive-age", "", "S", "Seconds that a change of a job waits for the "
                "archive at most; 0: until the file is full.", str(DEFAULT_AGE_S)),
+    )),
+    Group("Replication", (
+        Option("replicate", "", "URL", "Replicate the log through NATS: "
+               "nats://HOST[:PORT],.../STREAM. One server of a stream is active, the others are "
+               "standby, with their ports closed."),
+        Option("lease-seconds", "", "S", "A standby becomes active when the active server has not "
+               "been heard for so many seconds.", str(DEFAULT_LEASE_S)),
+        Option("replicate-timeout", "", "S", "Refuse changes when replies have waited for the "
+               "stream for so many seconds.", str(DEFAULT_TIMEOUT_S)),
+        Option("on-fenced", "", "WHAT", "What a server does when another one has become active: "
+               "standby, go on as one; or exit, end with 75.", "standby"),
     )),
     Group("Compaction", (
         Option("compaction-factor", "", "N", "The log may be so many times as large as what "

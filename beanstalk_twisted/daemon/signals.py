@@ -10,12 +10,13 @@ import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.logger import Logger
 
 from beanstalk_twisted.daemon.early_signals import has_terminal
-from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.server.audit import Audit
+from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import end_process
 from beanstalk_twisted.storage.io_thread import Reactor
 
@@ -25,7 +26,30 @@ KILLED: Final = 128
 """What a shell adds to the number of the signal that has ended a process."""
 
 
-def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
+class Signalled(Protocol):
+    """
+    What signals act on: the service, or that of the present term.
+    """
+
+    @property
+    def audit(self) -> Audit:
+        """
+        Tells what operators do.
+        """
+
+    @property
+    def settings(self) -> Settings:
+        """
+        How the server was told to be.
+        """
+
+    def drain(self) -> None:
+        """
+        Take no new jobs from now on.
+        """
+
+
+def drain_on_signal(service: Signalled, reactor: Reactor) -> None:
     """
     SIGUSR1 drains.
     """
@@ -64,7 +88,7 @@ class Hangup:
 
 
 def reload_on_signal(
-    service: BeanstalkService, reactor: Reactor, steps: Iterable[Callable[[], None]],
+    service: Signalled, reactor: Reactor, steps: Iterable[Callable[[], None]],
     hangup: Hangup,
 ) -> None:  # fmt: skip
     """
@@ -94,7 +118,7 @@ class StopTwice:
     log = Logger()
 
     def __init__(
-        self, service: BeanstalkService, reactor: Reactor,
+        self, service: Signalled, reactor: Reactor,
         end: Callable[[int, Callable[[], None]], object] = end_process,
     ) -> None:  # fmt: skip
         """

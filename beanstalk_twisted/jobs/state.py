@@ -23,6 +23,7 @@ from beanstalk_twisted.binlog.records import (
     Pause,
     State,
     TubePolicy,
+    as_loaded,
 )
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
@@ -240,7 +241,28 @@ class QueueState:
             self.move_home(image.job_id, segment)
         if kind in WAITED_FOR:
             job.lsn = lsn
+        sources, targets = LEGAL_MOVES[kind]
+        is_legal = (job.state in sources or kind in REMAKES) and image.state in targets
+        assert is_legal, (job.job_id, job.state, kind)
         self._move(job, image)
+
+    def follow(self, image: JobImage, segment: int, now_ns: int) -> None:
+        """
+        `apply` for a record of another server's log, after which the job is as a start would load
+        it (`as_loaded`), whatever was left out before.  What is said of a job that is not here is
+        passed over: it is gone, or its full record comes later.
+
+        :param segment: where the record lies.
+        :param now_ns: log time.
+        """
+        if image.kind in FULL:
+            self.apply(as_loaded(image, now_ns), segment=segment)
+            return
+        job = self.jobs.get(image.job_id)
+        if job is not None and image.state is GONE:
+            self.apply(image, job=job)
+        elif job is not None:
+            self._move(job, as_loaded(image, now_ns))
 
     def apply_kicks(self, tube: Tube, queue: OrderedJobs, jobs: list[Job], lsn: int = 0) -> None:
         """
@@ -287,6 +309,7 @@ class QueueState:
             tube = self.tubes.by_id(tubes[0])
             self._enqueue(tube, keys)
             tube.count(len(keys), sum(map(len, jobs.bodies)))
+            self._count_ages(jobs, [tube])
             return
         queues: dict[int, list[int]] = {}
         sizes: Counter[int] = Counter()
@@ -298,6 +321,21 @@ class QueueState:
             tube = self.tubes.by_id(tube_id)
             self._enqueue(tube, sorted(keys))
             tube.count(len(keys), sizes[tube_id])
+        self._count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in queues])
+
+    def _count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
+        """
+        :param tubes: those that the jobs are in.  At a start their policies are not known yet.
+        """
+        totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
+        if not totals:
+            return
+        columns = (jobs.job_ids, jobs.created_high, jobs.created_low, jobs.tube_id)
+        for job_id, high, low, tube_id in zip(*columns, strict=True):
+            if tube_id in totals:
+                created_ns = high << 32 | low
+                # The highest bit is the sign.
+                totals[tube_id].enter_cold(job_id, created_ns - (high >> 31 << 64))
 
     def _enqueue(self, tube: Tube, keys: list[int]) -> None:
         """
@@ -368,13 +406,7 @@ class QueueState:
         """
         A job that stays reserved keeps its place among those its session holds.
         """
-        sources, targets = LEGAL_MOVES[image.kind]
         before, after = job.state, image.state
-        assert (before in sources or image.kind in REMAKES) and after in targets, (
-            job.job_id,
-            before,
-            image.kind,
-        )
         if before is after is RESERVED and job.holder == image.connection:
             old_ns = job.deadline_ns
             job.become(image)

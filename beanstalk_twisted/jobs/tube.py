@@ -3,7 +3,7 @@ A tube: its jobs by state, the sessions that wait for them, and how many refer t
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -381,6 +381,13 @@ class TubeList:
         Whether a tube with that id is there.
         """
         return tube_id in self._by_id
+
+    @property
+    def ids(self) -> Container[int]:
+        """
+        The ids of the tubes that are there.
+        """
+        return self._by_id
 
     def is_defined(self, tube_id: int, segment: int) -> bool:
         """

@@ -141,6 +141,13 @@ class UniqueKeys:
         first = self._ends.first()
         return None if first is None else first >> 64
 
+    def ends_by(self, now_ns: int) -> bool:
+        """
+        Whether the time of any remembered key is up.
+        """
+        first = self._ends.first()
+        return first is not None and first >> 64 <= now_ns
+
     def end(self, now_ns: int, most: int) -> Iterator[Tube]:
         """
         Forget up to ``most`` keys whose time is up.

@@ -33,6 +33,7 @@ NS = 1_000_000_000
 
 DELAYED: Final = State.DELAYED
 DELETE: Final = Kind.DELETE
+RESERVE: Final = Kind.RESERVE
 
 ALL: Final = 1 << 62
 """More than there are jobs."""
@@ -87,6 +88,12 @@ class JobLog(Protocol):
     def segment(self) -> int:
         """
         The segment that the next record will lie in.
+        """
+
+    @property
+    def commits_reserves(self) -> bool:
+        """
+        Whether replies wait for reservations too.
         """
 
     @property
@@ -165,6 +172,7 @@ class NoLog:
     segment = 0
     budget: Final = Unlimited()
     is_behind = False
+    commits_reserves = False
     has_extensions = True
 
     def allow_extensions(self, time_ns: int) -> None:
@@ -285,7 +293,12 @@ class Changes:
             return 0
         kind = image.kind
         is_wanted = kind not in RELAXED or (
-            self.has_room and (not log.is_behind or image.state is DELAYED)
+            self.has_room
+            and (
+                not log.is_behind
+                or image.state is DELAYED
+                or (kind is RESERVE and log.commits_reserves)
+            )
         )
         if not is_wanted and self._is_as_good(image):
             self._state.apply(image)
@@ -300,6 +313,10 @@ class Changes:
         self._state.apply(image, lsn, segment, job)
         if kind in WAITED_FOR:
             self.committed_lsn = lsn
+        elif kind is RESERVE and log.commits_reserves:
+            self.committed_lsn = lsn
+            if job is not None:
+                job.lsn = lsn
         return lsn
 
     def end(self, job: Job, reason: Reason, now_ns: int, connection: int = 0) -> int:

@@ -166,6 +166,15 @@ class Policies(TubePolicies):
                 for _ in recount.rest():
                     pass
 
+    def hold(self, tube: Tube) -> Slices:
+        """
+        Find out the policy of a tube whose rules have changed, while a log is followed; no timer is
+        set.
+        """
+        recount = self._hold(tube)
+        if recount is not None:
+            yield from recount.rest()
+
     def _watch_new_tubes(self) -> None:
         self._state.tubes.made = None if self.declared.is_empty else self._made
 

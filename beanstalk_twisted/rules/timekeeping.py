@@ -200,6 +200,12 @@ class Timekeeping:
             return
         if tube.pause_until_ns:
             self._changes.pause(tube, 0, now_ns, Reason.NONE)
+        self.forget(tube)
+
+    def forget(self, tube: Tube) -> None:
+        """
+        Forget a tube.
+        """
         self._delays.forget(tube)
         self._pauses.forget(tube)
         tube.policy = None

@@ -35,11 +35,12 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.rules.batches import Batches
-from beanstalk_twisted.rules.changes import Changes, JobLog, small_state
+from beanstalk_twisted.rules.changes import NOWHERE, Changes, JobLog, small_state
 from beanstalk_twisted.rules.connections import Connections
 from beanstalk_twisted.rules.dead_kicks import DeadKicks
 from beanstalk_twisted.rules.edits import Edits
 from beanstalk_twisted.rules.flushes import Flushes
+from beanstalk_twisted.rules.following import Following
 from beanstalk_twisted.rules.job_waits import JobWaits
 from beanstalk_twisted.rules.kicks import Kicks
 from beanstalk_twisted.rules.listing import Listing
@@ -52,7 +53,7 @@ from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, 
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import CANCELLED
+from beanstalk_twisted.wire.extensions import CANCELLED, CANNOT_HAND_OVER, HANDING_OVER
 
 NS: Final = 1_000_000_000
 
@@ -77,6 +78,9 @@ class WorkQueue:
     :ivar puts: takes new jobs; `put_batches`, `batches`, `flushes`, `listing`, `looks`, `edits`,
         `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
     :ivar watching: which tubes sessions use and watch.
+    :ivar following: follows the log of another server.
+    :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; False if
+        that cannot be.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class WorkQueue:
         self.policies = Policies(
             self.state, self._changes, self.reservations, self._timekeeping, self.moves
         )
+        self.following = Following(self.state, self._timekeeping, self.policies)
         self._copy_waits: int | None = None
         self.puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
@@ -125,6 +130,7 @@ class WorkQueue:
         self.dead_kicks = DeadKicks(
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
+        self.hand_over: Callable[[str], bool] = lambda name: False
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
@@ -390,6 +396,14 @@ class WorkQueue:
 
     # The log's room.
 
+    def promote(self, session: Session, now_ns: int, name: bytes) -> Answer:
+        """
+        Hand the queue over to a standby, in order.
+
+        :param name: the standby's; empty for whichever is first.
+        """
+        return HANDING_OVER if self.hand_over(name.decode()) else CANNOT_HAND_OVER, 0
+
     def room_changed(self, now_ns: int) -> None:
         """
         The log has more room, or can have no more.
@@ -422,12 +436,30 @@ class WorkQueue:
             if self.state.tubes.has_id(pause.tube_id):
                 self.state.apply_pause(pause)
         self.policies.hold_all()
+        self._take_up(now_ns)
+
+    def _take_up(self, now_ns: int) -> None:
         for tube in list(self.state.tubes.in_order):
             self._timekeeping.arm(tube)
             # Nobody is connected: a running pause keeps its tube until it ends.
             if not tube.pause_until_ns:
                 self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.restore_order(self.state.default())
+
+    def finish_following(self, now_ns: int) -> None:
+        """
+        The log of another server was followed to its end, and this one serves the queue from now
+        on: set all timers.
+        """
+        self._take_up(now_ns)
+
+    def stop_keeping(self) -> None:
+        """
+        The log that `keep_in` began is given up, before any change was made.
+        """
+        self._changes.log = NOWHERE
+        for tube in self.state.tubes.in_order:
+            tube.defined_in = 0
 
     def copy(self, job_ids: Sequence[int], segment: int) -> int:
         """

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -49,7 +49,7 @@ from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.compactor import Compactor
-from beanstalk_twisted.storage.environment import Environment, StoreEvents
+from beanstalk_twisted.storage.environment import Environment, Replica, StoreEvents
 from beanstalk_twisted.storage.fail_stop import (
     BALLAST,
     EXIT_CODE,
@@ -59,7 +59,7 @@ from beanstalk_twisted.storage.fail_stop import (
     reason,
 )
 from beanstalk_twisted.storage.io_thread import Clock, Reactor, WatchableIo
-from beanstalk_twisted.storage.opening import Report, begin, load
+from beanstalk_twisted.storage.opening import OpenLog, Report, begin, load
 from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
@@ -69,8 +69,14 @@ from beanstalk_twisted.wire.dialects import GUARDED, MODERN, Parsed
 from beanstalk_twisted.wire.extensions import TAGGED_PUT, without_secret
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 
+if TYPE_CHECKING:
+    from beanstalk_twisted.replication.roster import Situation
+
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
+
+NOTHING: Final = -1
+"""Below each LSN, so that even replies that wait for none are held."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
@@ -84,6 +90,7 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar access: asks for rights; None where everybody has all.
+    :ivar situation: how replication is; None without it.
     :ivar handshakes: what became of those of TLS.
     :ivar connections_stalled: how many were closed since what they had begun did not go on.
     :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
@@ -147,6 +154,7 @@ class BeanstalkService(Service):
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
+        self.situation: Callable[[], Situation | None] = lambda: None
         self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
@@ -163,8 +171,18 @@ class BeanstalkService(Service):
         self._store: LogStore | None = None
         self._hub: EpollReader | None = None
         self._found: Replay | None = None
+        self._opened: OpenLog | None = None
+        self._replica: Replica | None = None
+        self._is_fenced = False
         self._timer: IDelayedCall | None = None
         self._timer_due_ns = 0
+
+    @property
+    def log_failed(self) -> FailStop:
+        """
+        Ends the server, when memory and log may no longer agree.
+        """
+        return self._fail_stop
 
     # Start, drain, stop.
 
@@ -175,13 +193,21 @@ class BeanstalkService(Service):
         :param reports: told how far that is.
         :raise BinlogError: the log cannot be used.
         """
-        if self._directory is not None:
+        if self._directory is not None and self._opened is None:
             progress = StartProgress(self.log, reports)
             begun_ns = self.clock.uptime_ns()
             self._found = load(self._directory, self.queue, self.clock, progress)
             took_ns = self.clock.uptime_ns() - begun_ns
             self.loading = len(self.queue.state.jobs), took_ns / NS
             self._headroom.largest = self._found.largest_part
+
+    def go_on_with(self, opened: OpenLog, replica: Replica) -> None:
+        """
+        Let the start find the queue loaded, and its log open: this server was a standby.
+
+        :param replica: where the log goes beside the disk.
+        """
+        self._opened, self._replica = opened, replica
 
     def startService(self) -> None:
         """
@@ -191,8 +217,6 @@ class BeanstalkService(Service):
         :raise BinlogError: the log cannot be used.
         """
         if self._directory is not None:
-            if self._found is None:
-                self.load()
             self._open_log(self._directory)
         else:
             self.queue.policies.hold_all()
@@ -208,16 +232,12 @@ class BeanstalkService(Service):
             )  # fmt: skip
         self._set_timer()
 
-    def _open_log(self, directory: Directory) -> None:
-        assert self._io is not None and self._found is not None
+    def _begin_log(self, directory: Directory) -> OpenLog:
+        if self._found is None:
+            self.load()
+        assert self._found is not None
         found, self._found = self._found, None
-        unwatched = self._io()
-        io = WatchedIo(
-            unwatched, self._reactor, directory.path, self.settings.fsync_timeout_s,
-            self._fail_stop, self.settings.fsync.is_always,
-        )  # fmt: skip
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        opened = begin(
+        return begin(
             directory,
             self.queue,
             self.clock,
@@ -227,6 +247,16 @@ class BeanstalkService(Service):
             most_bytes=self.settings.limits.log_bytes,
             chance=self._chance,
         )
+
+    def _open_log(self, directory: Directory) -> None:
+        assert self._io is not None
+        opened = self._opened or self._begin_log(directory)
+        unwatched = self._io()
+        io = WatchedIo(
+            unwatched, self._reactor, directory.path, self.settings.fsync_timeout_s,
+            self._fail_stop, self.settings.fsync.is_always,
+        )  # fmt: skip
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         for note in opened.notes:
             self.log.warn(
                 "binlog {path}: {note}", event="recovery-note", path=directory.path, note=note
@@ -242,7 +272,7 @@ class BeanstalkService(Service):
         events = StoreEvents(self._advance, self.turns.after_change, self.turns.count_waiting)
         self._store = LogStore(
             opened, self.queue, environment, self.settings.log, events, self.compactor,
-            self._make_archiver,
+            self._make_archiver, self._replica,
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True
@@ -261,6 +291,19 @@ class BeanstalkService(Service):
         was_running = self.running
         super().stopService()
         return ensureDeferred(self._stop(bool(was_running))).addErrback(self._cannot_stop)
+
+    def fence(self) -> None:
+        """
+        Another server is active, or may be: from here on nobody is told anything, nor is anything
+        written.  What was acknowledged is with the other one.  `stopService` ends the rest.
+        """
+        if self._is_fenced:
+            return
+        self._is_fenced = self._fail_stop.has_failed = True
+        self.context.durability.advance(NOTHING)
+        self.turns.stop()
+        for protocol in list(self._protocols.values()):
+            protocol.abandon()
 
     def _cannot_stop(self, failure: Failure) -> Failure:
         """
@@ -285,18 +328,26 @@ class BeanstalkService(Service):
         if self._store is not None:
             self._store.stop()
         if was_running:
-            self._end_slices()
-            if self._store is not None:
-                await self._store.committer.finish()
+            await self._end_log()
         for protocol in list(self._protocols.values()):
             protocol.part()
-        if was_running and self._store is not None:
+        if was_running and self._store is not None and not self._is_fenced:
             await self._store.deliver_rest()
         self.audit.stop()
         if self._hub is not None:
             self._hub.close()
         if self._directory is not None:
             self._directory.close()
+
+    async def _end_log(self) -> None:
+        if not self._is_fenced:
+            self._end_slices()
+        if self._store is None:
+            return
+        if self._is_fenced:
+            await self._store.committer.abandon()
+        else:
+            await self._store.finish()
 
     def _end_slices(self) -> None:
         """
@@ -312,6 +363,24 @@ class BeanstalkService(Service):
         Take no new jobs from now on.
         """
         self.queue.puts.set_draining(True)
+
+    @fail_stop
+    def refuse_changes(self, refuses: bool) -> None:
+        """
+        Answer OUT_OF_MEMORY to whatever would have to be kept, from now on, or keep it again;
+        connections that wait for a job go on waiting.
+        """
+        self.context.refuse_changes(refuses)
+        self._headroom.close(refuses)
+        if self._store is not None:
+            self._store.hold_up(refuses)
+
+    @property
+    def changes_refused(self) -> int:
+        """
+        How many commands were refused by `refuse_changes`.
+        """
+        return self.context.changes_refused + self._headroom.refused
 
     def log_figures(self) -> LogFigures | None:
         """
@@ -338,10 +407,15 @@ class BeanstalkService(Service):
         """
         Why jobs are not taken, or not kept, now; empty if they are.
         """
+        situation = self.situation()
+        if situation is not None and situation.why:
+            return situation.why
         if not self.running or (self._directory is not None and self._store is None):
             return "the server starts or stops"
         if self._fail_stop.has_failed:
             return "the log has failed"
+        if self.context.refuses_changes:
+            return "the stream does not take the log: changes are refused"
         if self.queue.puts.is_draining:
             return "it drains: new jobs are refused"
         if self._store is not None and self._store.is_full:

@@ -219,6 +219,8 @@ class Compactor:
     def _delete(self) -> None:
         oldest = self._log.oldest
         self._log.trimmed(oldest)
+        if self._committer.replica is not None:
+            self._committer.replica.trimmed(oldest)
         removing = self._io.run(partial(self._directory.remove, segment_name(oldest)))
         removing.addCallbacks(self._was_deleted, self._give_up)
 

@@ -3,11 +3,12 @@ What the parts of an open log have in common, and whom they tell what happens.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Rehoming
+from beanstalk_twisted.binlog.batches import Batch, Rehoming
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.space_budget import Demand
@@ -32,6 +33,42 @@ class Environment(NamedTuple):
     reactor: Clock
     clock: LogClock
     failed: FailStop
+
+
+class Replica(Protocol):
+    """
+    Where the batches of a log go beside the disk.
+
+    :ivar acknowledged_lsn: records up to this one are there.
+    :ivar changed: called when more is acknowledged, or replies may leave again; set by the
+        `GroupCommit`.
+    """
+
+    acknowledged_lsn: int
+    changed: Callable[[], None]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """
+        How many bytes are published and not acknowledged.
+        """
+
+    def publish(self, batch: Batch) -> None:
+        """
+        Called with each batch once, in the order of the log, before it is written.
+        """
+
+    def trimmed(self, seq: int) -> None:
+        """
+        A segment and all before it are dead, durably and acknowledged: they are wanted no more.
+        """
+
+    def hand_over(self) -> "Deferred[None]":
+        """
+        The log has ended in order.
+
+        :return: fires when all of it is acknowledged, or too long has passed.
+        """
 
 
 class StoreEvents(NamedTuple):

@@ -13,6 +13,8 @@ after `IDLE_FLUSH_S`.  What `acknowledgeable_lsn` has passed may be told to clie
 A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
 quick (`InlineSyncPolicy`), once between two turns; what is sent meanwhile is in the next batch.
 
+With a replica, each batch is published before it is written, and acknowledgeable is what both have.
+
 Between batches the I/O thread allocates segments ahead (`Space`).  Should even a batch find no
 space, it waits until the disk is tried again, and all replies with it.
 
@@ -34,7 +36,7 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.commit_figures import CommitFigures
-from beanstalk_twisted.storage.environment import CommitEvents, Environment, SlowSync
+from beanstalk_twisted.storage.environment import CommitEvents, Environment, Replica, SlowSync
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
 from beanstalk_twisted.storage.space import Space
@@ -112,20 +114,25 @@ class GroupCommit:
     :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go.
     :ivar space: what is wanted of the disk.
     :ivar figures: what commits cost.
+    :ivar replica: where batches go beside the disk; None for nowhere.
     """
 
     def __init__(
         self, log: Log, writer: Writer, environment: Environment, policy: FsyncPolicy,
         events: CommitEvents, may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
-        slow_ns: int = 1 << 62,
+        slow_ns: int = 1 << 62, replica: Replica | None = None,
     ) -> None:  # fmt: skip
         """
         :param may_rehome: whether one attempt is made to go on in another segment before that.
         :param shortcut: None has all done by the I/O thread that may take long.
         :param slow_ns: how long replies may wait for the disk before that is told, ns.
+        :param replica: has all of the log that was written before.
         """
         self.acknowledgeable_lsn = log.last_lsn
+        self.replica = replica
         self.space = Space(log.budget, environment.reactor, events, self._try_again)
+        if replica is not None:
+            replica.changed = self.replicated
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
@@ -160,7 +167,7 @@ class GroupCommit:
     @property
     def is_congested(self) -> bool:
         """
-        Whether more waits for the disk than should.
+        Whether more waits for the disk, or the replica, than should.
         """
         return self.unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
@@ -169,7 +176,10 @@ class GroupCommit:
         """
         About how many bytes are appended, and not acknowledgeable yet.
         """
-        return self._in_flight_bytes + self._log.open_bytes
+        under_way = self._in_flight_bytes
+        if self.replica is not None:
+            under_way = max(under_way, self.replica.waiting_bytes)
+        return under_way + self._log.open_bytes
 
     def schedule(self) -> None:
         """
@@ -191,7 +201,8 @@ class GroupCommit:
 
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
         """
-        Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable.
+        Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable,
+        and the replica has them.
         """
         self._durable_calls.append((lsn, call))
         self._wants_sync = True
@@ -210,14 +221,28 @@ class GroupCommit:
 
         :return: fires when it is durable.
         """
-        for call in (self._turn, self._interval, self._idle_flush):
-            if call is not None and call.active():
-                call.cancel()
-        self._turn = self._interval = self._idle_flush = None
+        self._cancel_calls()
         finished = self._finished = Deferred()
         self._flush()
         self.try_space()
         return finished
+
+    def abandon(self) -> "Deferred[None]":
+        """
+        Leave the log as it is: nothing more is written, nor acknowledged.  Called when `FailStop`
+        has failed.
+
+        :return: fires when the I/O thread has done what it had begun, and the files are closed.
+        """
+        self._cancel_calls()
+        self.space.stop()
+        return self._io.run(self._writer.close).addBoth(lambda _: self._io.stop())
+
+    def _cancel_calls(self) -> None:
+        for call in (self._turn, self._interval, self._idle_flush):
+            if call is not None and call.active():
+                call.cancel()
+        self._turn = self._interval = self._idle_flush = None
 
     def displaced(self) -> str:
         """
@@ -230,6 +255,17 @@ class GroupCommit:
         There may be space again: do not wait for the next try.
         """
         self.space.try_now()
+
+    @fail_stop
+    def replicated(self) -> None:
+        """
+        The replica has more of the log, or replies may leave again.
+        """
+        if not self._fail_stop.has_failed:
+            self._acknowledge()
+            self._events.acknowledge()
+            self._call_durable()
+            self.schedule()
 
     @fail_stop
     def _end_turn(self) -> None:
@@ -292,6 +328,14 @@ class GroupCommit:
         is_promised = self._is_always and batch.commits
         sync = is_promised or self._wants_sync or self._finished is not None
         self._wants_write = self._wants_sync = False
+        self._begin(batch, sync)
+
+    def _begin(self, batch: Batch, sync: bool) -> None:
+        """
+        The replica has it first, and once, however often the disk has no space for it.
+        """
+        if self.replica is not None:
+            self.replica.publish(batch)
         self._start(batch, sync)
 
     def _start(self, batch: Batch, sync: bool) -> None:
@@ -407,9 +451,7 @@ class GroupCommit:
         self._is_busy = False
         if self._fail_stop.has_failed:
             return
-        lsn = self._log.durable_lsn if self._is_always else self._written_lsn
-        if lsn > self.acknowledgeable_lsn:
-            self.acknowledgeable_lsn = lsn
+        if self._acknowledge():
             self._events.acknowledge()
         self._call_durable()
         if self._log.open_bytes > LARGE_BYTES:
@@ -423,13 +465,28 @@ class GroupCommit:
             self._taken_ns = IDLE
         self._events.advanced()
 
+    def _acknowledge(self) -> bool:
+        """
+        :return: whether more may be told to clients.
+        """
+        lsn = self._log.durable_lsn if self._is_always else self._written_lsn
+        if self.replica is not None:
+            lsn = min(lsn, self.replica.acknowledged_lsn)
+        grows = lsn > self.acknowledgeable_lsn
+        if grows:
+            self.acknowledgeable_lsn = lsn
+        return grows
+
     @property
     def _has_next(self) -> bool:
         is_ending = self._finished is not None
         return self._is_due or self._log.budget.is_short or self._wants_sync or is_ending
 
     def _call_durable(self) -> None:
-        while self._durable_calls and self._durable_calls[0][0] <= self._log.durable_lsn:
+        lsn = self._log.durable_lsn
+        if self.replica is not None:
+            lsn = min(lsn, self.replica.acknowledged_lsn)
+        while self._durable_calls and self._durable_calls[0][0] <= lsn:
             _, call = self._durable_calls.pop(0)
             call()
 
@@ -454,7 +511,7 @@ class GroupCommit:
         self._events.rehomed(self._log.rehome(self._now_ns()), error)
         batch = self._log.take(self._now_ns())
         assert batch is not None
-        self._start(batch, True)
+        self._begin(batch, True)
 
     # Space.
 
@@ -552,12 +609,14 @@ class GroupCommit:
             self._flush()
         else:
             self._waits_from_ns = self._taken_ns = self._now_ns()
-            self._start(self._log.mark(), False)
+            self._begin(self._log.mark(), False)
 
     # The end.
 
     def _end_log(self) -> None:
         batch = self._log.finish(self._now_ns())
+        if self.replica is not None:
+            self.replica.publish(batch)
         end = partial(self._writer.end, batch, self._log.budget.leave())
         running = self._run(self._io.run, end, self._ended)
         running.addErrback(self._fail)

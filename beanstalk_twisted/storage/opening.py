@@ -9,7 +9,7 @@ is open.
 import errno
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted import __version__
@@ -20,9 +20,9 @@ from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.records import Start
+from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -49,6 +49,70 @@ class Report(Protocol):
         """
         So many jobs are loaded.
         """
+
+
+class Predecessor(Protocol):
+    """
+    What a new segment goes on from: a log that was read (`replay.Replay`), or one that was followed
+    (`replication.followed_log.FollowedLog`).
+    """
+
+    @property
+    def tubes(self) -> Mapping[int, bytes]:
+        """
+        The names of the tubes of its records.
+        """
+
+    def position(self, store_uuid: bytes) -> Position:
+        """
+        How it goes on.
+
+        :param store_uuid: names the store if it is a new one.
+        """
+
+    def tidy(self, directory: Directory) -> str:
+        """
+        Make durable what the new segment builds on, before that is written; keep a copy of what it
+        cuts off.
+
+        :return: where the copy is, or an empty string.
+        """
+
+    def notes(self, kept_at: str) -> list[str]:
+        """
+        What there is to say of the log, a sentence each, for the server's log.
+
+        :param kept_at: what `tidy` has returned.
+        """
+
+    def give_space(self, directory: Directory) -> None:
+        """
+        The disk is full: give back space that was never written.
+        """
+
+    def remove_dead(self, directory: Directory, segments: bool) -> None:
+        """
+        Remove what was being made, before the new segment is; dead segments when it is durable.
+        """
+
+    def release(self, directory: Directory) -> None:
+        """
+        Cut what the new segment has taken over; it is durable.
+        """
+
+
+class Beginning(NamedTuple):
+    """
+    A log that goes on, and its first batch, which nobody has written yet.
+
+    :ivar found: the log as it was.
+    :ivar demand: the room that the queue wants.
+    """
+
+    log: Log
+    batch: Batch
+    found: Predecessor
+    demand: Demand
 
 
 class OpenLog(NamedTuple):
@@ -89,7 +153,7 @@ def load(
 
 def begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    found: replay.Replay, keeps_unsafe: bool = True, most_bytes: int = 0,
+    found: Predecessor, keeps_unsafe: bool = True, most_bytes: int = 0,
     chance: Callable[[int], bytes] = os.urandom,
 ) -> OpenLog:  # fmt: skip
     """
@@ -100,9 +164,53 @@ def begin(
     :raise CannotUse: it cannot be written.
     """
     try:
-        return _begin(
-            directory, queue, clock, segment_bytes, found, keeps_unsafe, most_bytes, chance
-        )
+        beginning = prepare(queue, clock, segment_bytes, found, keeps_unsafe, most_bytes, chance)
+    except OSError as problem:
+        raise _cannot_use(directory, problem) from problem
+    return write_beginning(directory, beginning)
+
+
+def prepare(
+    queue: WorkQueue, clock: LogClock, segment_bytes: int, found: Predecessor,
+    keeps_unsafe: bool = True, most_bytes: int = 0, chance: Callable[[int], bytes] = os.urandom,
+) -> Beginning:  # fmt: skip
+    """
+    Begin the new segment in memory: the queue's changes go there from now on.  Nothing is written;
+    of a `Replay` what is not known durable is read.
+    """
+    position = found.position(chance(16))._replace(time_ns=clock.now_ns())
+
+    def opening(seq: int, now_ns: int) -> Opening:
+        return Opening(*queue.opening(seq, now_ns))
+
+    def salt() -> int:
+        return int.from_bytes(chance(4), "little")
+
+    log = Log(position, segment_bytes, opening, salt, WRITER, keeps_unsafe)
+    log.most_bytes = most_bytes
+    queue.keep_in(log)
+    _name_rehomed_tubes(log, position, queue, found)
+    start = Start(
+        clock.now_ns(), queue.state.next_job_id, queue.state.tubes.next_tube_id,
+        clock.wall_offset_ns(),
+    )  # fmt: skip
+    log.append(start)
+    batch = log.take(clock.now_ns())
+    assert batch is not None
+    return Beginning(log, batch, found, queue.demand())
+
+
+def write_beginning(
+    directory: Directory, beginning: Beginning, is_witnessed: bool = False
+) -> OpenLog:  # fmt: skip
+    """
+    Write the new segment, then cut what it takes the place of.  Nobody else uses the log meanwhile.
+
+    :param is_witnessed: whether something else says that the first batch is durable.
+    :raise CannotUse: it cannot be written.
+    """
+    try:
+        return _write_beginning(directory, beginning, is_witnessed)
     except WriteFailed as problem:
         raise _cannot_use(directory, problem.__cause__) from problem
     except OSError as problem:
@@ -175,54 +283,31 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
     )  # fmt: skip
 
 
-def _begin(
-    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    found: replay.Replay, keeps_unsafe: bool, most_bytes: int, chance: Callable[[int], bytes],
-) -> OpenLog:  # fmt: skip
-    notes = _notes(found, found.tidy(directory))
-    position = found.position(chance(16))._replace(time_ns=clock.now_ns())
-
-    def opening(seq: int, now_ns: int) -> Opening:
-        return Opening(*queue.opening(seq, now_ns))
-
-    def salt() -> int:
-        return int.from_bytes(chance(4), "little")
-
-    log = Log(position, segment_bytes, opening, salt, WRITER, keeps_unsafe)
-    log.most_bytes = most_bytes
-    queue.keep_in(log)
-    _name_rehomed_tubes(log, position, queue, found)
-    start = Start(
-        clock.now_ns(), queue.state.next_job_id, queue.state.tubes.next_tube_id,
-        clock.wall_offset_ns(),
-    )  # fmt: skip
-    log.append(start)
+def _write_beginning(directory: Directory, beginning: Beginning, is_witnessed: bool) -> OpenLog:
+    log, batch, found, demand = beginning
+    notes = found.notes(found.tidy(directory))
     writer = Writer(directory)
-    batch = log.take(clock.now_ns())
-    assert batch is not None
     found.remove_dead(directory, segments=False)
     try:
         writer.write(batch, sync=True)
     except NoSpace:
         found.give_space(directory)
-        _write_where_it_fits(writer, log, batch)
+        batch = _write_where_it_fits(writer, log, batch)
     log.durable(batch.last_lsn)
-    if not log.has_open:
+    if not (log.has_open or is_witnessed):
         # A witness that this batch is durable, before any commit is.
         writer.write(log.mark(), sync=False)
     found.release(directory)
     found.remove_dead(directory, segments=True)
-    _prepare(writer, log, queue)
+    _allocate(writer, log, demand)
     return OpenLog(log, writer, notes)
 
 
-def _name_rehomed_tubes(
-    log: Log, position: Position, queue: WorkQueue, found: replay.Replay
-) -> None:
+def _name_rehomed_tubes(log: Log, position: Position, queue: WorkQueue, found: Predecessor) -> None:
     """
     A segment names all tubes of its records, also those that have ended since.
     """
-    known = found.small.tubes
+    known = found.tubes
     log.name_tubes({
         tube_id: known[tube_id]
         for tube_id in position.rehomed_tubes & known.keys()
@@ -230,14 +315,16 @@ def _name_rehomed_tubes(
     })  # fmt: skip
 
 
-def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> None:
+def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
     """
     The disk is full: a start needs only a small segment.
+
+    :return: what was written.
     """
     while True:
         try:
             writer.write(batch, sync=True)
-            return
+            return batch
         except NoSpace:
             smaller = log.shrink(batch)
             if smaller is None:
@@ -245,11 +332,11 @@ def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> None:
             batch = smaller
 
 
-def _prepare(writer: Writer, log: Log, queue: WorkQueue) -> None:
+def _allocate(writer: Writer, log: Log, demand: Demand) -> None:
     """
     So that the first job does not have to wait.
     """
-    while (segment := log.budget.wanted(queue.demand())) is not None:
+    while (segment := log.budget.wanted(demand)) is not None:
         # What is not given, the committer asks for again, and tells of it.
         log.budget.is_short = not log.may_allocate(segment.size)
         if log.budget.is_short:
@@ -270,14 +357,3 @@ def _distrust_cache(directory: Directory) -> None:
     segments = [name for name in directory.names() if parse_segment_name(name) is not None]
     for newest in segments[-1:]:
         directory.forget_cached(newest)
-
-
-def _notes(found: replay.Replay, kept_at: str) -> list[str]:
-    notes = [str(warning) for warning in loss_warnings(found.survey)]
-    torn = found.survey.torn
-    if torn is not None:
-        notes.append(f"{torn}. They were cut off; a copy is in {kept_at}")
-    if found.small.is_clean or found.is_new:
-        return notes
-    notes.append("the last server on this log ended without an ordered stop")
-    return notes

@@ -86,6 +86,14 @@ class Space:
             self._pause.cancel()
             self._end_pause()
 
+    def stop(self) -> None:
+        """
+        Try nothing any more.
+        """
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
     def _end_pause(self) -> None:
         self._pause = None
         self._again()

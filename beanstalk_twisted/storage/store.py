@@ -22,6 +22,7 @@ from beanstalk_twisted.storage.directory_check import DirectoryCheck
 from beanstalk_twisted.storage.environment import (
     CommitEvents,
     Environment,
+    Replica,
     SlowSync,
     StoreEvents,
 )
@@ -119,8 +120,13 @@ class LogStore:
     def __init__(
         self, opened: OpenLog, queue: WorkQueue, environment: Environment, options: LogOptions,
         events: StoreEvents, compactor: type[Compactor] = Compactor,
-        make_archiver: MakeArchiver | None = None,
+        make_archiver: MakeArchiver | None = None, replica: Replica | None = None,
     ) -> None:  # fmt: skip
+        """
+        :param replica: where the log goes beside the disk; jobs leave only when it has their
+            reservations.
+        """
+        opened.log.commits_reserves = replica is not None
         self._log = opened.log
         self._queue = queue
         self._path = environment.directory.path
@@ -137,6 +143,7 @@ class LogStore:
         self.committer = GroupCommit(
             opened.log, opened.writer, environment, options.fsync, self._commit_events(events),
             options.may_rehome, InlineSyncPolicy(options.fsync_inline_us), options.slow_ns,
+            replica,
         )  # fmt: skip
         self._compactor = compactor(
             options.compaction, opened.log, queue, environment, self.committer, self._may_free
@@ -236,6 +243,23 @@ class LogStore:
         self._compactor.stop()
         if self._archiver is not None:
             self._archiver.stop()
+
+    def hold_up(self, is_held_up: bool) -> None:
+        """
+        The replica takes nothing: records that nobody waits for are left out, since all that is
+        appended has to be kept for it.
+
+        :param is_held_up: whether that is so from now on, or no longer.
+        """
+        self._log.hold_up(is_held_up)
+
+    async def finish(self) -> None:
+        """
+        Take all that was appended to disk, and to the replica, and end the log in order.
+        """
+        await self.committer.finish()
+        if self.committer.replica is not None:
+            await self.committer.replica.hand_over()
 
     async def deliver_rest(self) -> None:
         """

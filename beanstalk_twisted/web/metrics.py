@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.jobs.job_times import BOUNDS_NS, TubeTimes
 from beanstalk_twisted.jobs.quota import NO_LIMIT, Limits, Quota
+from beanstalk_twisted.replication.roster import STANDBY
 from beanstalk_twisted.rules.statistics import Pairs
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.handshakes import Handshakes
@@ -33,6 +34,7 @@ from beanstalk_twisted.web.exposition import (
     wants_openmetrics,
 )
 from beanstalk_twisted.web.lag import LAG_BOUNDS_NS
+from beanstalk_twisted.web.replication import write_replication
 from beanstalk_twisted.web.tube_figures import TubeFigures, TubeSurvey
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.yaml import Quoted, Value
@@ -167,6 +169,15 @@ class Metrics:
 
     def _pieces(self, out: Writer) -> Iterator[bytes]:
         service = self._service
+        situation = service.situation()
+        if situation is not None:
+            write_replication(out, situation)
+        if situation is not None and situation.role == STANDBY:
+            # Its jobs are those of the active server, which nobody wants to count twice.
+            _write_process(out)
+            out.end()
+            yield out.take()
+            return
         pairs = service.queue.server_pairs()
         _write_server(out, pairs)
         _write_errors(out, service.queue.tally.errors)

@@ -72,6 +72,11 @@ class Route(NamedTuple):
         return next((name for name in names if name not in self.query), None)
 
 
+OF_STANDBYS: Final = frozenset({
+    "healthz", "readyz", "metrics", "getDescription", "getReplication",
+})  # fmt: skip
+"""Operations that a standby has too; all others are refused with the name of who is active."""
+
 ROUTES: Final = (
     Route("/healthz", "GET", "healthz", asks=OPEN),
     Route("/readyz", "GET", "readyz", asks=OPEN),
@@ -88,6 +93,8 @@ ROUTES: Final = (
     Route("/api/v1/server", "GET", "getServer", asks=EVERYTHING),
     Route("/api/v1/server/drain", "POST", "drain", writes=True),
     Route("/api/v1/server/undrain", "POST", "undrain", writes=True),
+    Route("/api/v1/replication", "GET", "getReplication", asks=EVERYTHING),
+    Route("/api/v1/replication/promote", "POST", "promote", writes=True),
     Route("/api/v1/log", "GET", "getLog", asks=EVERYTHING),
     Route("/api/v1/log/segments", "GET", "listSegments", asks=EVERYTHING,
           query=("after", "limit")),

@@ -23,6 +23,7 @@ from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.metrics import Metrics
 from beanstalk_twisted.web.overview import Overview
+from beanstalk_twisted.web.replication import replication_document, why_closed
 from beanstalk_twisted.web.report_files import ReportFiles
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
@@ -54,6 +55,7 @@ def make_site(
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
     site.access = lambda: service.access
+    site.why_closed = lambda: why_closed(service.situation())
     history = TubeHistory(
         service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
     )
@@ -131,6 +133,8 @@ def _api(service: BeanstalkService, connections: LocalConnections) -> Operations
         "getJob": reading.job,
         "drain": writing.drain,
         "undrain": writing.undrain,
+        "getReplication": lambda call: replication_document(service.situation()),
+        "promote": writing.promote,
         "pauseTube": writing.pause_tube,
         "kickTube": writing.kick_tube,
         "flushTube": writing.flush_tube,

@@ -43,7 +43,15 @@ from beanstalk_twisted.web.guards import (
     is_own_request,
 )
 from beanstalk_twisted.web.logins import Logins
-from beanstalk_twisted.web.routes import LOGIN, OPEN, NoRoute, Route, RouteTable, WrongMethod
+from beanstalk_twisted.web.routes import (
+    LOGIN,
+    OF_STANDBYS,
+    OPEN,
+    NoRoute,
+    Route,
+    RouteTable,
+    WrongMethod,
+)
 from beanstalk_twisted.web.sending import PieceSender, StreamOutlet
 
 MAX_CONNECTIONS: Final = 64
@@ -140,6 +148,8 @@ class SiteRequest(BoundedRequest):
         self._check_host(headers, site.settings.names)
         path, _, query = self.uri.decode("latin-1").partition("?")
         route, parameters = site.table.find(self.method.decode("latin-1"), path)
+        if route.operation not in OF_STANDBYS and (why := site.why_closed()):
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why)
         self._is_change = route.writes
         if route.method == "POST":
             _check_post(route, headers, site.settings.may_write)
@@ -312,6 +322,7 @@ class Site(HTTPFactory):
     :ivar parts: start and end with the endpoint.
     :ivar logins: what browsers are logged in.
     :ivar access: gives what asks for rights; None where everybody has all.
+    :ivar why_closed: says why only `OF_STANDBYS` are served; empty if all are.
     :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
         request's path, the reply's status, and the name of the identity, if there is one.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
@@ -336,6 +347,7 @@ class Site(HTTPFactory):
         self.tell: Callable[[str, str, int, str], None] = lambda who, path, status, identity: None
         self.logins = Logins(reactor.seconds, chance)
         self.access: Callable[[], AccessControl | None] = lambda: None
+        self.why_closed: Callable[[], str] = lambda: ""
         self.requests = self.refused = 0
         self._channels: set[BoundedChannel] = set()
 

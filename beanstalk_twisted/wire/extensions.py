@@ -145,6 +145,7 @@ POLICY_PAIRS: Final = Field(
     "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, is_optional=True
 )
 TARGET: Final = Field("tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert)
+SUCCESSOR: Final = Field("standby", rb"([\x21-\x7e]*+)", lambda text: text or b"", is_optional=True)
 DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 
 _FLUSH_FIELDS: Final = (grammar.TUBE_WORD, FLUSHED_STATE)
@@ -207,6 +208,7 @@ EXTENSIONS: Final = (
     _row(b"list-connections", needs=Needs(rights.LOOK, rights.EVERY)),
     _row(b"drain", needs=Needs(rights.MANAGE, rights.EVERY)),
     _row(b"undrain", needs=Needs(rights.MANAGE, rights.EVERY)),
+    _row(b"promote", (SUCCESSOR,), needs=Needs(rights.MANAGE, rights.EVERY)),
 )
 
 TOKEN: Final = Field("token", rb"([\x21-\x7e]++)", bytes)
@@ -322,6 +324,9 @@ DRAINS: Final = Word(b"DRAINING")
 """The answer to `drain`; that to a refused `put` has the same word."""
 
 NOT_DRAINING: Final = Word(b"NOT_DRAINING")
+
+HANDING_OVER: Final = Word(b"HANDING_OVER")
+CANNOT_HAND_OVER: Final = Refusal(b"CANNOT_HAND_OVER")
 
 
 class InsertedDuplicate(Reply):

@@ -280,6 +280,16 @@ class Extensions:
         """
         self._ask(b"undrain\r\n", b"NOT_DRAINING")
 
+    def promote(self, standby: str) -> None:
+        """
+        Let the server hand over to a standby.
+
+        :param standby: its name; empty for whichever is first.
+        """
+        self._ask(
+            b" ".join(filter(None, [b"promote", standby.encode()])) + b"\r\n", b"HANDING_OVER"
+        )
+
 
 def group_awaited(job: Stats) -> str:
     """

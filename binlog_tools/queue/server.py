@@ -35,7 +35,9 @@ OF_TUBE_NAMED: Final = (
     "watch", "list-jobs", "stats-tube", "flush-tube", "truncate", "kick-dead", "pause-tube",
     "tube-policy",
 )  # fmt: skip
-OF_NO_TUBE: Final = ("stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain")
+OF_NO_TUBE: Final = (
+    "stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain", "promote",
+)  # fmt: skip
 """Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
 
 
@@ -71,6 +73,8 @@ def _meaning(what: str, reply: Reply) -> str:
     command, _, about = what.partition(" ")
     if reply.name == b"DUPLICATE":
         return f": job {reply.number} has, or had, its unique key there"
+    if reply.name == b"CANNOT_HAND_OVER":
+        return ": no such standby is near enough, or it is not replicated; its log says why"
     if reply.name == b"OUT_OF_MEMORY":
         return f": {NO_ROOM}"
     if reply.name == b"JOB_TOO_BIG":

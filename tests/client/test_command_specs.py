@@ -166,7 +166,9 @@ def test_there_is_a_class_for_every_error_of_the_protocols_page() -> None:
     rows = table(PROTOCOL, "Replies") + table(PROTOCOL, "Replies of v1")
     words = {reply.split()[0].encode() for reply in names_in(rows)}
     successes = {spec.success for spec in SPECS.values() if spec is not specs.BURY}
-    extended = {errors.Duplicate.word, errors.Unauthorized.word}  # docs/extensions.md, "Replies"
+    # docs/extensions.md, "Replies".
+    others = errors.CannotHandOver, errors.Duplicate, errors.Unauthorized
+    extended = {each.word for each in others}
     assert set(errors.BY_WORD) == (words - successes) | extended
 
 

@@ -23,11 +23,11 @@ METHODS = {
     if inspect.isfunction(method) and not name.startswith("_")
 }  # fmt: skip
 CALLED = {"capabilities": "probe", "watch <weight>": "watch", "put <tags>": "put"}
-OPTIONAL = ("weight", "tags", "body")
+OPTIONAL = ("weight", "tags", "body", "standby")
 SAMPLES: dict[str, Any] = {
     "body": b"b", "jobs": [7], "tube": "t", "job": 7, "seconds": 3, "count": 5, "unix_seconds": 9,
     "weight": 3, "mode": "weighted", "tags": Tags(group="g"), "group": "g", "priority": 1,
-    "delay": 2, "ttr": 3, "bound": 4, "token": "bst_x",
+    "delay": 2, "ttr": 3, "bound": 4, "token": "bst_x", "standby": "b:11300",
 }  # fmt: skip
 
 

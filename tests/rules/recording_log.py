@@ -71,7 +71,7 @@ class RecordingLog:
         self.records: list[Record] = []
         self.wholes: list[tuple[int, int]] = []
         self.budget: SpaceBudget = Unlimited()
-        self.is_behind = False
+        self.is_behind = self.commits_reserves = False
         self.has_extensions = False
 
     def allow_extensions(self, time_ns: int) -> None:

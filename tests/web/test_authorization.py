@@ -42,6 +42,7 @@ WRONG = f"Bearer {TOKEN.decode()[:-1]}x"
 NEEDED = {
     "listConnections": (LOOK, "every"), "getTube": (LOOK, "tube"), "listJobs": (LOOK, "tube"),
     "getJob": (LOOK, "tube"), "drain": (MANAGE, "every"), "undrain": (MANAGE, "every"),
+    "promote": (MANAGE, "every"),
     "pauseTube": (MANAGE, "tube"), "kickTube": (LOOK | MANAGE, "tube"),
     "flushTube": (MANAGE, "tube"), "setPolicy": (MANAGE, "tube"), "putJob": (PUT, "tube"),
     "kickJob": (MANAGE, "tube"), "deleteJob": (MANAGE, "tube"), "moveJob": (MANAGE | PUT, "tube"),

@@ -9,7 +9,7 @@ Differs from beanstalkd: priorities, counters, pauses and the order of burial ou
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -27,20 +27,18 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import file_content_end
 from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
 from beanstalk_twisted.binlog.records import (
-    NEVER_NS,
     READY,
-    RESERVED,
     JobImage,
     Kind,
     NotUnderstood,
     Pause,
-    Reason,
     RememberedKey,
-    State,
+    as_loaded,
     decode_job,
 )
 
@@ -165,6 +163,13 @@ class Replay:
         return not self._segments
 
     @property
+    def tubes(self) -> Mapping[int, bytes]:
+        """
+        The names of the tubes that the log names, by their ids.
+        """
+        return self.small.tubes
+
+    @property
     def largest_part(self) -> int:
         """
         The most bytes that are mapped at once while jobs are loaded.
@@ -213,6 +218,19 @@ class Replay:
             return ""
         name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
         return directory.quarantine(name, self.survey.read_part(newest, torn.offset, torn.end))
+
+    def notes(self, kept_at: str) -> list[str]:
+        """
+        What there is to say of the log, a sentence each.
+
+        :param kept_at: what `tidy` has returned.
+        """
+        notes = [str(warning) for warning in loss_warnings(self.survey)]
+        if self.survey.torn is not None:
+            notes.append(f"{self.survey.torn}. They were cut off; a copy is in {kept_at}")
+        if not (self.small.is_clean or self.is_new):
+            notes.append("the last server on this log ended without an ordered stop")
+        return notes
 
     def give_space(self, directory: Directory) -> None:
         """
@@ -358,7 +376,7 @@ class Replay:
         try:
             image = decode_job(*frames.whole_record(buffer, place.frame, at))
             if newest is not None or image.state is not READY:
-                image = _as_loaded(image, newest, now_ns)
+                image = _newest_state(image, newest, now_ns)
         except NotUnderstood as problem:
             raise self._not_understood(job_id, place, problem) from None
         if image.tube_id not in self.small.tubes:
@@ -441,7 +459,7 @@ def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
         yield run[::-1]
 
 
-def _as_loaded(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
+def _newest_state(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
     """
     What a start makes of a job's full record, and of its newest one if that is another.
     """
@@ -450,9 +468,4 @@ def _as_loaded(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
         # What `_replace` would do in three times the time; there may be many.
         fields = (Kind.COPY, *state[1:5], image.ts_ns, *state[6:16], image.body, image.tags)
         image = tuple.__new__(JobImage, fields)
-    if image.state is RESERVED:
-        return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)
-    if image.state is State.DELAYED and image.deadline_ns != NEVER_NS:
-        latest = now_ns + image.delay_s * NS
-        return image._replace(deadline_ns=min(image.deadline_ns, latest))
-    return image
+    return as_loaded(image, now_ns)

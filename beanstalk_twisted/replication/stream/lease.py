@@ -30,12 +30,21 @@ class HeldLease:
     def __init__(self, seconds: float) -> None:
         self._ns = int(seconds * 1e9)
         self.until_ns = 0
+        self._is_over = False
+
+    def end(self) -> None:
+        """
+        Nothing may be said any more, whatever is accepted.
+        """
+        self._is_over = True
+        self.until_ns = 0
 
     def accepted(self, sent_ns: int) -> None:
         """
         The stream has accepted what was sent at this moment.
         """
-        self.until_ns = max(self.until_ns, sent_ns + self._ns - self._ns // MARGIN_PARTS)
+        if not self._is_over:
+            self.until_ns = max(self.until_ns, sent_ns + self._ns - self._ns // MARGIN_PARTS)
 
     def holds(self, now_ns: int) -> bool:
         """

@@ -31,6 +31,7 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
     (errors.JobTooBig, 413, "the body is larger than --max-job-size"),
     (errors.OutOfMemory, 507, "the disk or the memory is full; nothing was changed"),
     (errors.BadFormat, 400, "a value is wrong; nothing was changed"),
+    (errors.CannotHandOver, 409, "no such standby is near enough; the server's log says why"),
     (errors.Duplicate, 409, "a job there has the same unique key"),
     (errors.Unauthorized, 403, "the access file gives no right to this; nothing was changed"),
 )

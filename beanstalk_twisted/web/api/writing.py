@@ -154,6 +154,14 @@ class WritingApi:
         """
         return self._run(call, api_fields.fields_of(call.body), lambda to: to.drain())
 
+    def promote(self, call: Call) -> "Deferred[Document]":
+        """
+        Hand over to a standby.
+        """
+        fields = api_fields.fields_of(call.body)
+        standby = api_fields.text(fields, "standby", "")
+        return self._run(call, fields, lambda to: to.promote(standby or None))
+
     def undrain(self, call: Call) -> "Deferred[Document]":
         """
         Take new jobs again.

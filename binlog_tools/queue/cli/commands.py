@@ -25,7 +25,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "bury": "jobs", "kick": "jobs", "move": "move", "edit": "edit", "wait": "wait",
     "flush": "flush", "tubes": "tubes", "stats": "tubes", "pause": "tubes", "policy": "tubes",
     "dead": "dead", "top": "top", "tail": "tail", "connections": "listing", "drain": "draining",
-    "undrain": "draining", "health": "draining", "doctor": "binlog_tools.doctor.command",
+    "undrain": "draining", "promote": "draining", "health": "draining",
+    "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access.command", "access": "binlog_tools.access.command",
 }  # fmt: skip
 """
@@ -134,7 +135,7 @@ def cli(address: Address | None, dialect: str, token_file: str | None) -> None:
 
     The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or
     127.0.0.1:11300.  It may be any beanstalkd; list, edit, wait, flush, policy, dead,
-    connections, drain and undrain need commands that only some servers have.
+    connections, drain, undrain and promote need commands that only some servers have.
 
     Exit codes: 0 done, 1 there was no job, 2 wrong usage, 3 wait: the job was buried, 4 no server,
     no such job or tube, or the server has refused, 5 the server lacks a command, 124 wait: the time

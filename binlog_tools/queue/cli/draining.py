@@ -1,5 +1,5 @@
 """
-``beanstalk drain``, ``undrain`` and ``health``.
+``beanstalk drain``, ``undrain``, ``promote`` and ``health``.
 """
 
 from typing import Final
@@ -47,6 +47,24 @@ def undrain(address: Address, is_json: bool) -> None:
         extensions.need("undrain", "it takes new jobs again when it was started anew")
         extensions.undrain()
     _show(False, is_json)
+
+
+@click.command("promote")
+@click.argument("standby", required=False, default="")
+@options.server
+@options.as_json
+def promote(standby: str, address: Address, is_json: bool) -> None:
+    """
+    Let the active server of a replicated queue hand over to STANDBY, or to whichever is first.
+    """
+    with options.connected(address) as queue:
+        extensions = Extensions(queue)
+        extensions.need("promote", "an ordered stop of the active server hands over too")
+        extensions.promote(standby)
+    if is_json:
+        Output(True).document({"handing_over": True})
+    else:
+        Output().line("the server hands over, and is a standby then")
 
 
 @click.command("health")

@@ -1,0 +1,556 @@
+"""
+A server of a replicated queue, one term after the other: each begins as a standby, and may become
+the active server's.
+
+What serves is built anew for each term, so nothing of one is left in the next: neither jobs, nor
+connections, nor what waited.  Only the stream's door, the HTTP ports and the process go on.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, execute
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import Factory
+from twisted.logger import ILogObserver, Logger
+from twisted.python.components import Componentized
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.daemon.gc_control import Collecting
+from beanstalk_twisted.daemon.launching import Launcher, Refused
+from beanstalk_twisted.daemon.listening import (
+    INTERRUPTED,
+    STOP_LIMIT_S,
+    ListeningService,
+    OpenPorts,
+    Ports,
+)
+from beanstalk_twisted.daemon.replication_options import FENCED, Replication
+from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
+from beanstalk_twisted.daemon.signals import Signalled
+from beanstalk_twisted.replication.joining import Behind
+from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
+from beanstalk_twisted.replication.roster import (
+    ACTIVE,
+    STANDBY,
+    TELL_S,
+    Identity,
+    Presence,
+    Roster,
+    Situation,
+)
+from beanstalk_twisted.replication.standby import Standby, Succession
+from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
+from beanstalk_twisted.replication.stream.door import Stream, Unreachable
+from beanstalk_twisted.server.audit import Audit
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.storage.fail_stop import EXIT_CODE, end_process
+from beanstalk_twisted.storage.io_thread import Reactor, WatchableIo
+from beanstalk_twisted.storage.watchdog import close_sockets
+
+T = TypeVar("T")
+
+STREAM_REFUSED: Final = 78
+"""Exit code when the stream cannot be used as it is, as that of a log of another kind."""
+
+RETRY_S: Final = 1.0
+"""From one try to reach the stream to the next: an outage of NATS is seldom shorter."""
+
+NEWS_S: Final = 60.0
+"""How often a start says that it waits for the stream."""
+
+
+class Term(NamedTuple):
+    """
+    What serves for one term.
+
+    :ivar directory: of the local log, not yet locked.
+    :ivar listening: starts the queue and its ports.
+    :ivar prepare: locks the directory, reads files; raises `BinlogError` or `Refused`.
+    :ivar reload: reads the files again.
+    :ivar site: what serves HTTP; None without ``--http``.
+    """
+
+    queue: BeanstalkService
+    directory: Directory
+    listening: ListeningService
+    prepare: Callable[[], None]
+    reload: Callable[[], None]
+    site: Factory | None
+
+
+class PresentSite(Protocol):
+    """
+    What answers HTTP requests; `web.replication.PresentSite` is one.
+    """
+
+    def show(self, site: Factory | None) -> None:
+        """
+        :param site: the present term's; None for none.
+        """
+
+
+class ReplicatedService(Service):
+    """
+    Goes through the terms of one process.
+
+    :ivar term: the present one.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        build: Callable[[], Term],
+        connect: Callable[[], Stream],
+        replication: Replication,
+        who: Identity,
+        reactor: Any,
+        now_ns: Callable[[], int],
+        io: Callable[[], WatchableIo],
+        prepare: Callable[[Signalled, Callable[[], None]], None],
+        launcher: Launcher,
+        make_observer: Callable[[], ILogObserver | None] = lambda: None,
+        manager: ServiceManager | None = None,
+        end: Callable[[int, Callable[[], None]], object] = end_process,
+    ) -> None:
+        """
+        :param build: makes what serves for one term.
+        :param connect: makes the door to the stream; may raise the door's `Refused`.
+        :param now_ns: the monotonic clock of leases, ns; goes on while the machine sleeps.
+        :param prepare: what is done once, before the first term, with what signals act on, and
+            what reads files again.
+        :param end: ends the process with an exit code, after the last words.
+        """
+        self._build = build
+        self._connect = connect
+        self._replication = replication
+        self._who = who
+        self._reactor = reactor
+        self._now_ns = now_ns
+        self._io = io
+        self._prepare = prepare
+        self._launcher = launcher
+        self._make_observer = make_observer
+        self._manager = ServiceManager() if manager is None else manager
+        self._end = end
+        self._roster = Roster(who)
+        self._http: OpenPorts | None = None
+        self._site: PresentSite | None = None
+        self._standby: Standby | None = None
+        self._publisher: Publisher | None = None
+        self._over: Deferred[str] | None = None
+        self._waits_for_stream = "waits for the stream"
+        self._has_quorum = True
+        self._takeovers = self._fenced = 0
+        self._wrapped_ended = 0
+        self._beat: IDelayedCall | None = None
+        self._pause: IDelayedCall | None = None
+        self._collecting = Collecting(self._count_wrapped)
+        self._is_stopping = self._is_ending = False
+        self._running: Deferred[None] = Deferred()
+        self.term = build()
+
+    def serve_http(self, ports: Ports, site: PresentSite) -> None:
+        """
+        Have these ports open all the time.
+
+        :param site: what they serve.
+        """
+        self._http = OpenPorts([ports], self._reactor)
+        self._site = site
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Join an application, whose log is then written by our observer.
+        """
+        super().setServiceParent(parent)
+        observer = self._make_observer() if isinstance(parent, Componentized) else None
+        if observer is not None:
+            parent.setComponent(ILogObserver, observer)
+
+    # What signals act on.
+
+    @property
+    def settings(self) -> Settings:
+        """
+        Those of the present term, as of all.
+        """
+        return self.term.queue.settings
+
+    @property
+    def audit(self) -> Audit:
+        """
+        Tells what operators do.
+        """
+        return self.term.queue.audit
+
+    def drain(self) -> None:
+        """
+        Take no new jobs from now on, as long as this term lasts.
+        """
+        self.term.queue.drain()
+
+    # The start.
+
+    def startService(self) -> None:
+        """
+        :raise SystemExit: with the exit code of docs/durability.md, in the foreground.
+        :raise Refused: otherwise; the launcher shows its first words.
+        """
+        super().startService()
+        try:
+            self.term.listening.introduce()
+            self._prepare(self, lambda: self.term.reload())
+            self._stream = self._connect()
+            self._begin_term()
+            if self._http is not None:
+                self._http.announce(self._http.open())
+        except (BinlogError, Refused) as error:
+            self._refuse(str(error), error.exit_code)
+        except StreamRefused as error:
+            self._refuse(f"--replicate: {error}", STREAM_REFUSED)
+        except KeyboardInterrupt:
+            self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
+        self._collecting.start()
+        self._launcher.let_go()
+        self._manager.start(self._reactor, self._in_words)
+        self._running = Deferred.fromCoroutine(self._run())
+        self._running.addErrback(self._failed)
+
+    def _refuse(self, message: str, code: int) -> None:
+        self.log.critical(
+            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
+        )
+        self._manager.refused(message)
+        self._launcher.refuse(message, code)
+
+    # Terms.
+
+    async def _run(self) -> None:
+        await self._open_stream()
+        self._stream.hear(self._heard)
+        self._tell()
+        while not self._is_stopping:
+            how = await self._go_through_term()
+            self.log.info("{how}", event="term-ended", how=how)
+            await self._end_term()
+            if self._is_stopping:
+                return
+            self.term = self._build()
+            self._begin_term()
+
+    async def _go_through_term(self) -> str:
+        """
+        :return: why it has ended, in words.
+        """
+        following = self._follow()
+        succession = await following.addErrback(self._note_behind)
+        if isinstance(succession, str):
+            return succession
+        return f"no longer active: {await self._lead(succession)}"
+
+    def _note_behind(self, failure: Failure) -> str:
+        failure.trap(Behind)
+        return f"begins to follow anew, at the first message of the stream: {failure.value}"
+
+    def _begin_term(self) -> None:
+        """
+        :raise BinlogError: the directory cannot be used.
+        :raise Refused: a file cannot be.
+        """
+        self.term.prepare()
+        self.term.queue.situation = self.situation
+        self.term.queue.queue.hand_over = self.promote
+        if self._site is not None:
+            self._site.show(self.term.site)
+
+    async def _open_stream(self) -> None:
+        """
+        Wait until the stream can be reached, however long that takes.
+        """
+        told_s = -NEWS_S
+        while True:
+            try:
+                warnings = await in_reactor(self._stream.open(), self._reactor)
+                break
+            except Unreachable as problem:
+                self._waits_for_stream = str(problem)
+            if self._reactor.seconds() - told_s >= NEWS_S:
+                told_s = self._reactor.seconds()
+                self.log.warn(
+                    "waiting for the stream: {why}", event="stream-waits",
+                    why=self._waits_for_stream,
+                )  # fmt: skip
+            await self._sleep(RETRY_S)
+        self._waits_for_stream = ""
+        for warning in warnings:
+            self.log.warn("{warning}", event="stream-settings", warning=warning)
+
+    async def _sleep(self, seconds: float) -> None:
+        pause: Deferred[None] = Deferred()
+        self._pause = self._reactor.callLater(seconds, pause.callback, None)
+        await pause
+
+    def _follow(self) -> "Deferred[Any]":
+        """
+        Be a standby.
+
+        :return: fires with a `Succession`, when it is this server's turn.
+        """
+        term, io = self.term, self._io()
+        self.log.info(
+            "standby of {stream}, with the log in {path}", event="standby",
+            stream=self._stream.url, path=term.directory.path,
+        )  # fmt: skip
+        settings = self.settings
+        self._standby = Standby(
+            self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
+            float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
+        )  # fmt: skip
+        return self._standby.run().addBoth(self._followed, io)
+
+    def _followed(self, outcome: T, io: WatchableIo) -> T:
+        io.stop()
+        self._standby = None
+        return outcome
+
+    async def _lead(self, succession: Succession) -> str:
+        """
+        Be the active server.
+
+        :return: why no more, in words.
+        """
+        queue = self.term.queue
+        self._over = Deferred()
+        times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
+        self._publisher = publisher = Publisher(
+            self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
+            queue.log_failed, succession.first_positions, succession.acknowledged_lsn,
+        )  # fmt: skip
+        publisher.events = PublisherEvents(self._lost, queue.refuse_changes)
+        queue.context.durability.speak_while(succession.lease, self._now_ns)
+        queue.go_on_with(succession.opened, publisher)
+        self._takeovers += 1
+        self.term.listening.serve()
+        publisher.start()
+        self.log.info("active: {stream} is served", event="active", stream=self._stream.url)
+        return await self._over
+
+    def _lost(self, error: BaseException) -> None:
+        """
+        Another server has become active: nothing more leaves this one.
+        """
+        self.term.queue.fence()
+        self._fenced += 1
+        self.log.critical(
+            "fenced: {why} Replies that waited were not sent, connections are closed.",
+            event="fenced", why=str(error),
+        )  # fmt: skip
+        if self._replication.exits_when_fenced:
+            self._end_process(FENCED, "another server is active (--on-fenced exit)")
+        self._end_lead("another server is active")
+
+    def _end_lead(self, how: str) -> None:
+        over, self._over = self._over, None
+        if over is not None:
+            over.callback(how)
+
+    async def _end_term(self) -> None:
+        """
+        Stop in order, or, if it was fenced, at once; then nothing of the term is left.
+        """
+        self._is_ending = True
+        if self._site is not None:
+            self._site.show(None)
+        await self.term.listening.stopService()
+        self._wrapped_ended += self.term.queue.wrapped_ended
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.stop()
+        self._is_ending = False
+
+    def promote(self, name: str) -> bool:
+        """
+        Hand over to a standby, in order.
+
+        :param name: its name; empty for whoever is first.
+        :return: whether that has begun; if not, the log says why.
+        """
+        publisher = self._publisher
+        if publisher is None or self._over is None:
+            return False
+        position = publisher.figures().position
+        why = self._roster.why_no_successor(self._now_ns(), position, name)
+        if why:
+            self.log.warn("not handed over: {why}", event="promote-refused", why=why)
+            return False
+        publisher.to = name
+        # Who has asked is answered before.
+        self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
+        return True
+
+    # How it is.
+
+    def situation(self) -> Situation:
+        """
+        How replication is, now.
+        """
+        now_ns = self._now_ns()
+        standbys = tuple(self._roster.standbys(now_ns))
+        counts = standbys, self._takeovers, self._fenced
+        if self._publisher is not None:
+            leading = self._publisher.figures()
+            lag_s = leading.waiting_ns / 1e9
+            why = ""
+            if leading.refuses:
+                why = f"the stream has not answered for {lag_s:.0f} s: changes are refused"
+            return Situation(
+                ACTIVE, why, self._who, self._who.name, leading.waiting_records,
+                leading.waiting_bytes, lag_s, *counts,
+            )  # fmt: skip
+        active = self._roster.active(now_ns)
+        if self._standby is None:
+            why = self._waits_for_stream or "it begins a term"
+            return Situation(STANDBY, why, self._who, active, 0, 0, 0.0, *counts)
+        figures = self._standby.figures()
+        return Situation(
+            STANDBY, f"standby: {figures.doing}", self._who, figures.active or active,
+            figures.lag_records, figures.lag_bytes, figures.lag_s, *counts,
+        )  # fmt: skip
+
+    def _in_words(self) -> str:
+        queue = self.term.queue.queue
+        role = ACTIVE if self._publisher is not None else STANDBY
+        state = queue.state
+        return f"{role}, {how_it_is(len(state.jobs), len(state.sessions), queue.puts.is_draining)}"
+
+    def _count_wrapped(self) -> int:
+        return self._wrapped_ended + self.term.queue.wrapped_ended
+
+    def _heard(self, told: bytes) -> None:
+        """
+        Called in any thread.
+        """
+        self._reactor.callFromThread(lambda: self._roster.hear(told, self._now_ns()))
+
+    def _tell(self) -> None:
+        """
+        Tell the others where this server is, and people how the stream is.
+        """
+        self._beat = self._reactor.callLater(TELL_S, self._tell)
+        presence = self._presence()
+        if presence is not None:
+            self._stream.tell(presence.encode())
+            self._tell_of_quorum()
+
+    def _presence(self) -> Presence | None:
+        name, process = self._who
+        if self._publisher is not None:
+            leading = self._publisher.figures()
+            return Presence(name, process, ACTIVE, leading.position, leading.acknowledged_lsn)
+        if self._standby is None:
+            return None
+        figures = self._standby.figures()
+        return Presence(name, process, STANDBY, figures.position, figures.lsn)
+
+    def _tell_of_quorum(self) -> None:
+        situation = self.situation()
+        has_quorum = not (situation.role == ACTIVE and situation.why)
+        if has_quorum is self._has_quorum:
+            return
+        self._has_quorum = has_quorum
+        if has_quorum:
+            self.log.info("the stream answers again: changes are taken", event="stream-answers")
+        else:
+            self.log.warn(
+                "{why}. See whether two of three NATS servers run and reach each other.",
+                event="stream-silent", why=situation.why,
+            )  # fmt: skip
+
+    # The end.
+
+    def stopService(self) -> "Deferred[None]":
+        """
+        An active server hands over; then all is closed.  Bounded by `STOP_LIMIT_S`.
+        """
+        super().stopService()
+        self._manager.stopping()
+        self._is_stopping = True
+        for call in (self._beat, self._pause):
+            if call is not None and call.active():
+                call.cancel()
+        stopping: Deferred[None] = Deferred.fromCoroutine(self._stop())
+        stopping.addTimeout(STOP_LIMIT_S, self._reactor)
+        return stopping.addErrback(self._left_undone)
+
+    async def _stop(self) -> None:
+        self._collecting.stop()
+        if self._standby is not None:
+            self._standby.stop()
+        if self._is_ending:
+            await self._running
+        else:
+            self._running.cancel()
+            await self._end_term()
+        if self._http is not None:
+            await self._http.close()
+        await in_reactor(self._stream.close(), self._reactor)
+        self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        if self._replication.is_temporary:
+            shutil.rmtree(self.term.directory.path, ignore_errors=True)
+
+    def _left_undone(self, failure: Failure) -> None:
+        """
+        What was acknowledged is in the stream.
+        """
+        self.log.failure("the stop did not end in order", failure, event="stop-failed")
+
+    def _failed(self, failure: Failure) -> None:
+        """
+        This term cannot be, nor could the next.
+        """
+        error = failure.value
+        if self._is_stopping and failure.check(CancelledError):
+            return
+        if isinstance(error, BinlogError | Refused):
+            self._end_process(error.exit_code, str(error))
+        elif isinstance(error, StreamRefused):
+            self._end_process(STREAM_REFUSED, str(error))
+        else:
+            self.log.failure("what the server ends of", failure, event="server-ends-of")
+            self._end_process(EXIT_CODE, f"{type(error).__name__}: {error}")
+
+    def _end_process(self, code: int, why: str) -> None:
+        self._end(code, partial(self._last_words, why))
+
+    def _last_words(self, why: str) -> None:
+        self.log.critical("the server ends: {why}", event="server-ends", why=why)
+        self._remove_temporary()
+        if self.settings.pidfile and os.path.exists(self.settings.pidfile):
+            os.unlink(self.settings.pidfile)
+        close_sockets()
+
+
+def in_reactor(asked: "Future[T]", reactor: Reactor) -> "Deferred[T]":
+    """
+    :return: fires in the reactor's thread with what a future is completed with.
+    """
+    answer: Deferred[T] = Deferred()
+
+    def tell() -> None:
+        if not answer.called:
+            execute(asked.result).chainDeferred(answer)
+
+    asked.add_done_callback(lambda _: reactor.callFromThread(tell))
+    return answer

@@ -1,0 +1,323 @@
+"""
+Appends messages to a replicated stream: in order, several under way at a time, none twice.
+
+Each message has its position from the beginning, and expects the one before it; so a stream that
+has taken any other message refuses it.  Where an answer is missing, or says that the position is
+wrong, the stream is asked what it has: what is there, byte for byte, is in; what is missing is sent
+again with the same expected position, so that one of the two is refused should the first come late.
+Other bytes there mean that another server has become active: this one is *fenced*, and sends
+nothing any more.
+
+An accepted message alone says nothing of those before it: one may have been lost and another
+server's have taken its place, before this one came.  So a message counts, and renews the lease,
+when all before it count too.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.replication.stream.door import Stream, Unreachable, WrongPosition
+from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.storage.io_thread import Reactor
+
+T = TypeVar("T")
+
+MAX_IN_FLIGHT: Final = 32
+"""
+Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so that
+a round of 30 ms keeps none waiting behind a disk of 1 ms.
+"""
+
+MAX_IN_FLIGHT_BYTES: Final = 4 << 20
+"""
+Bytes under way, but for a single message: at a round of 10 ms 400 MB a second, and all that is sent
+again when the stream has lost its leader.
+"""
+
+FIRST_RETRY_S: Final = 0.05
+"""Until the stream is asked a second time, seconds; the first time it is asked at once."""
+
+LONGEST_RETRY_S: Final = 1.0
+"""The pause doubles up to this: an election takes seconds, and its end is to be noticed soon."""
+
+MAX_SHORT_LOOKS: Final = 30
+"""
+Looks in a row that find less than was acknowledged, after which that is believed: some 25 s, and a
+leader that is cut off from its quorum has long stepped down.
+"""
+
+
+class _Append:
+    """
+    A message, and what is known of it.
+
+    :ivar sends: how often it was sent; ``first_sent_ns`` when it was for the first time.
+    :ivar proven_ns: when it was sent so that it is in the stream; None while that is not known.
+    """
+
+    __slots__ = (
+        "done", "first_sent_ns", "given_ns", "payload", "position", "proven_ns", "sends",
+    )  # fmt: skip
+
+    def __init__(self, payload: bytes, position: int, given_ns: int) -> None:
+        self.payload = payload
+        self.position = position
+        self.given_ns = given_ns
+        self.sends = self.first_sent_ns = 0
+        self.proven_ns: int | None = None
+        self.done: Deferred[int] = Deferred()
+
+
+class Appender:
+    """
+    The one who appends to a stream.  All its methods are called in the reactor's thread.
+
+    :ivar position: of the last message that is known to be in the stream, and all before it.
+    :ivar sent_ns: when something was sent last.
+    :ivar waiting_bytes: of all messages that are not answered.
+    """
+
+    def __init__(
+        self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], lease: HeldLease,
+        position: int,
+    ) -> None:  # fmt: skip
+        """
+        :param now_ns: the monotonic clock of the lease.
+        :param lease: renewed by each message that the stream accepts.
+        :param position: of the last message in the stream.
+        """
+        self.position = self._newest = position
+        self.sent_ns = 0
+        self.waiting_bytes = 0
+        self._stream = stream
+        self._reactor = reactor
+        self._now_ns = now_ns
+        self._lease = lease
+        self._window: deque[_Append] = deque()
+        self._window_bytes = 0
+        self._waiting: deque[_Append] = deque()
+        self._is_unsure = False
+        self._retry: IDelayedCall | None = None
+        self._retry_s = 0.0
+        self._short_looks = 0
+        self._ended: BaseException | None = None
+
+    def append(self, payload: bytes) -> "Deferred[int]":
+        """
+        Append a message behind all that were given before.
+
+        :param payload: at most `MAX_MESSAGE_BYTES`.
+        :return: its position, when it and all before it are in the stream.
+        :raise WrongPosition: another server has appended; nothing is sent any more.
+        :raise Refused: the stream will never take it; nothing is sent any more.
+        :raise CancelledError: `stop` was called.
+        """
+        if self._ended is not None:
+            return fail(self._ended)
+        self._newest += 1
+        append = _Append(payload, self._newest, self._now_ns())
+        self._waiting.append(append)
+        self.waiting_bytes += len(payload)
+        self._send_more()
+        return append.done
+
+    def oldest_ns(self) -> int | None:
+        """
+        When the oldest message was given that is not answered; None if all are.
+        """
+        for append in self._window or self._waiting:
+            return append.given_ns
+        return None
+
+    def stop(self) -> None:
+        """
+        Send nothing more.  What is not answered fails with `CancelledError`; it may be in the
+        stream.
+        """
+        self._end(CancelledError())
+
+    # Sending.
+
+    def _send_more(self) -> None:
+        while self._waiting and self._ended is None and not self._is_unsure:
+            size = len(self._waiting[0].payload)
+            is_full = len(self._window) >= MAX_IN_FLIGHT
+            if is_full or (self._window and self._window_bytes + size > MAX_IN_FLIGHT_BYTES):
+                return
+            append = self._waiting.popleft()
+            self._window.append(append)
+            self._window_bytes += size
+            self._send(append)
+
+    def _send(self, append: _Append) -> None:
+        now_ns = self.sent_ns = self._now_ns()
+        append.sends += 1
+        if append.sends == 1:
+            append.first_sent_ns = now_ns
+        sending = self._stream.append(append.payload, append.position - 1)
+        answered = partial(self._answered, append, append.sends, now_ns)
+        sending.add_done_callback(partial(self._reactor.callFromThread, answered))
+
+    def _answered(
+        self, append: _Append, number: int, sent_ns: int, sending: "Future[int]"
+    ) -> None:  # fmt: skip
+        """
+        :param number: which of its sends this answers.
+        """
+        if self._ended is None:
+            try:
+                self._heed(append, number, sent_ns, sending)
+            except BaseException as error:
+                self._end(error)
+
+    def _heed(self, append: _Append, number: int, sent_ns: int, sending: "Future[int]") -> None:
+        """
+        That a send has failed tells nothing of a later one; that one has succeeded tells all.
+
+        :raise BaseException: it is over.
+        """
+        try:
+            position = sending.result()
+        except (Unreachable, WrongPosition):
+            if number == append.sends and append.proven_ns is None:
+                self._doubt()
+            return
+        if position != append.position:
+            raise self._another(f"message {append.position} is at {position}")
+        self._prove(append, sent_ns)
+        self._settle()
+        self._send_more()
+
+    def _prove(self, append: _Append, sent_ns: int) -> None:
+        if append.proven_ns is None:
+            append.proven_ns = sent_ns
+
+    def _settle(self) -> None:
+        """
+        Answer those that are in the stream with all before them.
+        """
+        window = self._window
+        while window and (proven_ns := window[0].proven_ns) is not None:
+            self._lease.accepted(proven_ns)
+            append = window.popleft()
+            self._window_bytes -= len(append.payload)
+            self.waiting_bytes -= len(append.payload)
+            self.position = append.position
+            self._retry_s = 0.0
+            append.done.callback(append.position)
+
+    # What became of those without an answer.
+
+    def _doubt(self) -> None:
+        """
+        Send nothing new before it is known what is in the stream.
+        """
+        if self._is_unsure:
+            return
+        self._is_unsure = True
+        retry_s = self._retry_s
+        self._retry_s = min(max(2 * retry_s, FIRST_RETRY_S), LONGEST_RETRY_S)
+        self._retry = self._reactor.callLater(retry_s, self._look)
+
+    def _look(self) -> None:
+        self._retry = None
+        Deferred.fromCoroutine(self._find_out()).addErrback(self._not_found_out)
+
+    def _not_found_out(self, failure: Failure) -> None:
+        error = failure.value
+        if self._ended is not None or error is None:
+            return
+        if isinstance(error, Unreachable):
+            self._is_unsure = False
+            self._doubt()
+        else:
+            self._end(error)
+
+    async def _find_out(self) -> None:
+        """
+        Look for each message that was sent; send those again that are missing.
+
+        :raise Unreachable: the stream does not answer.
+        :raise WrongPosition: another server has appended.
+        """
+        known = self.position
+        ends = await self._ask(self._stream.ends())
+        if ends.last < known:
+            raise self._short(ends.last, known)
+        self._short_looks = 0
+        for append in list(self._window):
+            if append.proven_ns is None and append.position <= ends.last:
+                await self._compare(append)
+        if self._ended is not None:
+            return
+        newest = self._window[-1].position if self._window else self.position
+        if ends.last > newest:
+            raise self._another(f"it has message {ends.last}, and {newest} is the last one of ours")
+        self._settle()
+        for append in list(self._window):
+            if append.proven_ns is None and self._ended is None:
+                self._send(append)
+        self._is_unsure = False
+        self._send_more()
+
+    async def _compare(self, append: _Append) -> None:
+        """
+        Look whether the message at its position is this one.
+        """
+        found = await self._ask(self._stream.read(append.position))
+        if found is None:
+            raise Unreachable(f"{self._stream.url}: message {append.position} is not there yet.")
+        if found != (append.position, append.payload):
+            raise self._another(f"another message is at {append.position}")
+        self._prove(append, append.first_sent_ns)
+
+    def _short(self, last: int, known: int) -> Unreachable | WrongPosition:
+        """
+        It ends before what it has acknowledged: whoever answers is behind, or it is lost.
+        """
+        self._short_looks += 1
+        what = f"{self._stream.url}: it ends at {last}, and had acknowledged {known}"
+        if self._short_looks < MAX_SHORT_LOOKS:
+            return Unreachable(f"{what}: a server that is behind has answered.")
+        return WrongPosition(f"{what}: it was made anew, or has lost what it acknowledged.")
+
+    def _another(self, what: str) -> WrongPosition:
+        return WrongPosition(f"{self._stream.url}: {what}: another server has become active.")
+
+    def _ask(self, asked: "Future[T]") -> "Deferred[T]":
+        """
+        :return: fires in the reactor's thread.
+        """
+        answer: Deferred[T] = Deferred()
+        asked.add_done_callback(partial(self._reactor.callFromThread, _tell, answer))
+        return answer
+
+    def _end(self, error: BaseException) -> None:
+        if self._ended is not None:
+            return
+        self._ended = error
+        if self._retry is not None:
+            self._retry.cancel()
+        unanswered = [*self._window, *self._waiting]
+        self._window.clear()
+        self._waiting.clear()
+        self.waiting_bytes = self._window_bytes = 0
+        for append in unanswered:
+            append.done.errback(Failure(error))
+
+
+def _tell(answer: "Deferred[T]", asked: "Future[T]") -> None:
+    """
+    Hand an answer on.
+    """
+    try:
+        answer.callback(asked.result())
+    except BaseException:
+        answer.errback(Failure())

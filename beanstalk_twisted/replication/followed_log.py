@@ -1,0 +1,417 @@
+"""
+A log that is followed: each write of the active server is checked, then applied to the queue, so
+that this server can go on with the log behind any of them.  No I/O.
+
+A write that does not go on where the log ends is passed over: the stream may hold one of a server
+that was fenced while it was under way (docs/replication.md, "Who is active").
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import cold, frames
+from beanstalk_twisted.binlog.batches import Position
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.format import (
+    AFTER_UNCLEAN_STOP,
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    HeaderProblem,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.records import (
+    HOMED,
+    JOB_ID,
+    JOB_KINDS,
+    TYPE,
+    CleanStop,
+    Kind,
+    NotUnderstood,
+    Record,
+    Seal,
+    Trim,
+    TubeDef,
+    decode_job,
+    decode_record,
+)
+from beanstalk_twisted.replication.stream.messages import Write
+from beanstalk_twisted.rules.workqueue import WorkQueue
+
+SLICE_RECORDS: Final = 250
+"""Records that are applied in one slice, one by one: 2 ms."""
+
+BULK_RECORDS: Final = 2000
+"""Jobs that are applied together, in a slice of their own: 2 ms."""
+
+FEW: Final = 8
+"""Puts of one frame below which each is applied by itself: to cut columns costs as much."""
+
+_PUTS: Final = bytes([Kind.PUT])
+
+
+class Stray(NamedTuple):
+    """
+    A write that does not go on where the log ends.
+    """
+
+    why: str
+
+
+class Piece(NamedTuple):
+    """
+    A write that goes on.
+
+    :ivar header: of the segment, if it begins.
+    :ivar known_lsn: records up to this one were applied before.
+    :ivar cut: which segment ends where, since this one begins, if that was not sealed there.
+    """
+
+    write: Write
+    frames: list[Frame]
+    header: SegmentHeader | None
+    known_lsn: int
+    cut: tuple[int, int] | None
+
+
+class FollowedLog:
+    """
+    A `storage.opening.Predecessor`.
+
+    :ivar segment: number of the newest segment, 0 in an empty log.
+    :ivar last_lsn: LSN of the newest record that was taken in.
+    :ivar time_ns: the newest log time; ``trim_seq`` below which segments are dead.
+    :ivar end: length of the newest segment.
+    """
+
+    def __init__(self, queue: WorkQueue) -> None:
+        self.segment = self.last_lsn = self.time_ns = self.trim_seq = self.end = 0
+        self._queue = queue
+        self._header: SegmentHeader | None = None
+        self._ends: dict[int, int] = {}
+        self._is_clean = True
+        self._is_sealed = False
+
+    def go_on_from(self, found: Replay) -> None:
+        """
+        Go on behind a log that was loaded into the queue.
+        """
+        segments, small = found.survey.segments, found.small
+        if not segments:
+            return
+        newest = segments[-1]
+        self._header, self.segment = newest.header, newest.header.seq
+        self._ends = {each.header.seq: each.ending.offset for each in segments}
+        self.end = newest.ending.offset
+        self.last_lsn = newest.ending.next_lsn - 1
+        self.time_ns, self.trim_seq = small.time_ns, small.trim_seq
+        self._is_clean = small.is_clean
+        self._is_sealed = newest.size == self.end + TRAILER_BYTES
+
+    @property
+    def store_uuid(self) -> bytes | None:
+        """
+        Names the store; None in an empty log.
+        """
+        return None if self._header is None else self._header.store_uuid
+
+    @property
+    def segments(self) -> list[int]:
+        """
+        The numbers of the segments that are not dead, ascending.
+        """
+        return list(self._ends)
+
+    @property
+    def open_segment(self) -> int:
+        """
+        The segment that the next write may go on in; 0 if it has to begin one.
+        """
+        return 0 if self._is_sealed else self.segment
+
+    # Taking in.
+
+    def take(self, write: Write) -> Piece | Stray:
+        """
+        Look whether a write goes on where the log ends; if it does the log ends behind it from now
+        on, and it is to be applied next.
+
+        :raise Incompatible: it is of another store, or of a version that is not known.
+        """
+        header = self._header_of(write) if write.begins else self._header
+        if header is None:
+            return Stray("no segment has begun")
+        if isinstance(header, Stray):
+            return header
+        why = self._begins_wrongly(header) if write.begins else self._goes_on_wrongly(write)
+        if why:
+            return Stray(f"segment {write.segment}, offset {write.offset}: {why}")
+        start = SEGMENT_HEADER_BYTES if write.begins else 0
+        limit = len(write.content) - (TRAILER_BYTES if write.seals else 0)
+        lsn = header.first_lsn if write.begins else self.last_lsn + 1
+        found = list(frames.in_order(write.content, start, limit, header.salt, lsn))
+        end = found[-1].end if found else start
+        if end != limit or (found and found[-1].next_lsn <= self.last_lsn):
+            return Stray(f"segment {write.segment}, offset {write.offset + end}: no frame follows")
+        cut = self._cut_by(header) if write.begins else None
+        piece = Piece(write, found, header if write.begins else None, self.last_lsn, cut)
+        self._note(piece, header, end)
+        return piece
+
+    def _header_of(self, write: Write) -> SegmentHeader | Stray:
+        header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
+        if isinstance(header, HeaderProblem):
+            if header.foreign:
+                raise Incompatible(
+                    f"segment {write.segment} of the stream: {header.why}; nothing was lost. "
+                    f"Install the version of the active server here, then start again."
+                )
+            return Stray(f"segment {write.segment}: {header.why}")
+        return header
+
+    def _begins_wrongly(self, header: SegmentHeader) -> str:
+        known = self._header
+        if known is None:
+            return ""
+        if header.store_uuid != known.store_uuid:
+            raise other_store(known.store_uuid, header.store_uuid)
+        if header.incarnation < known.incarnation:
+            return "of a server that was active before"
+        is_again = header.seq <= self.segment or header.first_lsn <= self.last_lsn
+        if is_again and not header.flags & REHOMED:
+            return "it has begun before"
+        if header.seq > self.segment + 1 or header.first_lsn > self.last_lsn + 1:
+            return f"it leaves out what follows LSN {self.last_lsn}"
+        if header.prev_end > self._ends.get(header.seq - 1, header.prev_end):
+            return "the segment before it is longer"
+        return ""
+
+    def _goes_on_wrongly(self, write: Write) -> str:
+        if write.segment != self.segment or self._is_sealed:
+            return f"the newest segment is {self.segment}"
+        return "" if write.offset == self.end else f"the segment ends at {self.end}"
+
+    def _cut_by(self, header: SegmentHeader) -> tuple[int, int] | None:
+        before, end = header.seq - 1, header.prev_end
+        is_sealed = self._is_sealed and before == self.segment and self._ends[before] == end
+        return (before, end) if end and not is_sealed else None
+
+    def _note(self, piece: Piece, header: SegmentHeader, end: int) -> None:
+        write = piece.write
+        if write.begins:
+            for gone in [seq for seq in self._ends if seq >= header.seq]:
+                del self._ends[gone]
+            if header.seq - 1 in self._ends:
+                self._ends[header.seq - 1] = header.prev_end
+            self._header, self.segment = header, header.seq
+        self._ends[self.segment] = write.offset + end
+        self.end, self._is_sealed = write.end, write.seals
+        self.time_ns = max(self.time_ns, write.time_ns)
+        for frame in piece.frames[-1:]:
+            self.last_lsn = frame.next_lsn - 1
+            self.time_ns = max(self.time_ns, frame.time_ns)
+
+    # Applying.
+
+    def apply(self, piece: Piece) -> Iterator[None]:
+        """
+        Apply what `take` has given; slice by slice.
+
+        :raise Incompatible: a record is not understood.
+        """
+        try:
+            yield from self._apply(piece)
+        except NotUnderstood as problem:
+            raise Incompatible(
+                f"segment {piece.write.segment} of the stream, offset {piece.write.offset}: "
+                f"{problem}; nothing was lost. Install the version of the active server here, "
+                f"then start again."
+            ) from problem
+
+    def _apply(self, piece: Piece) -> Iterator[None]:
+        following, header = self._queue.following, piece.header
+        if header is not None:
+            yield from self._slices(following.begin_segment(header.created_ns))
+            following.not_below(header.next_job_id)
+            if header.flags & REHOMED:
+                self._name_tubes(piece)
+        count = 0
+        for frame in piece.frames:
+            if frame.next_lsn - 1 <= piece.known_lsn:
+                self._move(piece, frame)
+            elif frame.base_lsn > piece.known_lsn and self._has_puts(piece, frame):
+                yield from self._apply_puts(piece, frame)
+                continue
+            else:
+                for at in range(max(0, piece.known_lsn + 1 - frame.base_lsn), frame.n_rec):
+                    work = self._apply_record(piece, frame, at)
+                    if work is not None:
+                        yield from work
+                    count += 1
+                    if not count % SLICE_RECORDS:
+                        yield None
+
+    def _slices(self, work: Iterator[object]) -> Iterator[None]:
+        return (None for _ in work)
+
+    def _name_tubes(self, piece: Piece) -> None:
+        """
+        Records that were framed anew may stand before the names of their tubes.
+        """
+        for frame, at in self._of_type(piece, frozenset({TubeDef.kind})):
+            raw, data = frames.whole_record(piece.write.content, frame, at)
+            record = decode_record(raw, data)
+            assert isinstance(record, TubeDef)
+            self._queue.following.name(record.tube_id, record.name)
+
+    def _of_type(self, piece: Piece, types: frozenset[int]) -> Iterator[tuple[Frame, int]]:
+        for frame in piece.frames:
+            kinds = frames.kinds_and_ids(piece.write.content, frame)
+            for at, (kind, _) in enumerate(kinds):
+                if kind in types:
+                    yield frame, at
+
+    def _move(self, piece: Piece, frame: Frame) -> None:
+        """
+        A frame of a segment that failed stands here now.
+        """
+        for raw in frames.raw_records(piece.write.content, frame):
+            if raw[TYPE] in HOMED:
+                self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
+
+    def _has_puts(self, piece: Piece, frame: Frame) -> bool:
+        if frame.n_rec < FEW:
+            return False
+        return bool(frames.ids_if_all(piece.write.content, frame, _PUTS))
+
+    def _apply_puts(self, piece: Piece, frame: Frame) -> Iterator[None]:
+        """
+        A frame of nothing but puts: columns, as a start reads them.
+        """
+        content, segment = piece.write.content, piece.write.segment
+        tubes, queue = self._queue.state.tubes, self._queue
+        ids = frames.ids_if_all(content, frame, _PUTS) or []
+        array, heap = (
+            frames.record_arrays(content, frame, range(frame.n_rec))[0],
+            frames.heap(content, frame),
+        )
+        self._is_clean = False
+        size = frame.rec_size
+        for first in range(0, len(ids), BULK_RECORDS):
+            last = min(first + BULK_RECORDS, len(ids))
+            records = cold.Records()
+            records.add(ids[first:last], [array[first * size : last * size]], heap)
+            jobs, others = records.take(tubes.ids, segment)
+            if jobs.job_ids:
+                queue.following.puts(jobs)
+            for count, at in enumerate(others, start=1):
+                self._apply_record(piece, frame, first + at)
+                if not count % SLICE_RECORDS:
+                    yield None
+            yield None
+
+    def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None] | None:
+        """
+        :return: what is left to be done, if it is done in slices.
+        """
+        raw, data = frames.whole_record(piece.write.content, frame, at)
+        if raw[TYPE] not in JOB_KINDS:
+            return self._apply_other(decode_record(raw, data), piece.write.segment)
+        self._is_clean = False
+        self._queue.following.job(decode_job(raw, data), piece.write.segment, frame.time_ns)
+        return None
+
+    def _apply_other(self, record: Record, segment: int) -> Iterator[None]:
+        self._is_clean = isinstance(record, CleanStop) or (
+            self._is_clean and isinstance(record, Seal)
+        )
+        if isinstance(record, Trim):
+            self.trim_seq = max(self.trim_seq, record.seq)
+            for dead in [seq for seq in self._ends if seq < self.trim_seq]:
+                del self._ends[dead]
+        yield from self._slices(self._queue.following.other(record, segment))
+
+    # What a new segment needs to know; see `storage.opening.Predecessor`.
+
+    @property
+    def tubes(self) -> Mapping[int, bytes]:
+        """
+        The names of the tubes of re-homed records: there are none.
+        """
+        return {}
+
+    def position(self, store_uuid: bytes) -> Position:
+        """
+        All that is in the stream is durable.
+        """
+        header = self._header
+        if header is None:
+            return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
+        return Position(
+            self.segment + 1, self.last_lsn + 1, self._ends[self.segment], max(self.trim_seq, 1),
+            header.store_uuid, 0 if self._is_clean else AFTER_UNCLEAN_STOP, header.incarnation + 1,
+            self.time_ns, ends=dict(self._ends),
+        )  # fmt: skip
+
+    def tidy(self, directory: Directory) -> str:
+        """
+        What was followed is durable already; so are its names after this.
+        """
+        directory.sync()
+        return ""
+
+    def notes(self, kept_at: str) -> list[str]:
+        """
+        Nothing was found that is not as it should be.
+        """
+        return []
+
+    def give_space(self, directory: Directory) -> None:
+        """
+        Cut the newest segment where its content ends.
+        """
+        if self.segment:
+            directory.cut(segment_name(self.segment), self.end)
+
+    def remove_dead(self, directory: Directory, segments: bool) -> None:
+        """
+        Remove what was being made; or dead segments.
+        """
+        for name in directory.names():
+            if self._is_dead(name) if segments else is_unfinished(name):
+                directory.remove(name)
+
+    def _is_dead(self, name: str) -> bool:
+        seq = parse_segment_name(name)
+        return seq is not None and seq < self.trim_seq
+
+    def release(self, directory: Directory) -> None:
+        """
+        Cut the segment that the new one follows, unless it was sealed.
+        """
+        if self.segment and not self._is_sealed:
+            directory.cut(segment_name(self.segment), self._ends[self.segment])
+
+
+def is_unfinished(name: str) -> bool:
+    """
+    Whether a file of this name was being made, and means nothing.
+    """
+    return name.startswith("spare.") and name.endswith(".tmp")
+
+
+def other_store(ours: bytes, theirs: bytes) -> Incompatible:
+    """
+    The log here and that of the stream are not one.
+    """
+    return Incompatible(
+        f"the log here is of store {ours.hex()}, that of the stream is of store {theirs.hex()}; "
+        f"nothing was changed. Name the right stream with --replicate; or, if this log is not "
+        f"wanted any more, move its directory away and start again: it is filled from the stream."
+    )

@@ -1,0 +1,639 @@
+"""
+A standby: it joins its log to the stream, follows it, and when the active server is silent for the
+time of a lease it begins the next segment, first in the stream, then here.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.filling import fill
+from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
+from beanstalk_twisted.replication.joining import Behind, Joined, Joining, Unheard, newer_message
+from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
+from beanstalk_twisted.replication.roster import Identity, read_note
+from beanstalk_twisted.replication.stream.door import (
+    Following,
+    Message,
+    Stream,
+    StreamError,
+    Unreachable,
+    WrongPosition,
+)
+from beanstalk_twisted.replication.stream.lease import HeldLease, Silence
+from beanstalk_twisted.replication.stream.messages import (
+    Assembler,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+    decode,
+    encode_write,
+    write_of,
+)
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.io_thread import Io, Reactor
+from beanstalk_twisted.storage.opening import (
+    Beginning,
+    OpenLog,
+    load,
+    prepare,
+    write_beginning,
+)
+
+T = TypeVar("T")
+
+MAX_AHEAD_BYTES: Final = 32 << 20
+"""
+Bytes that were received and are not applied, or not on the disk, above which nothing more is asked
+for: a tenth of a second of what can be applied.
+"""
+
+SLICE_BYTES: Final = 1 << 20
+"""Bytes of messages that one turn looks at, at most: 1 ms for their checksums."""
+
+RETRY_S: Final = 0.2
+"""Seconds until a stream that did not answer is asked again."""
+
+MAX_STRAYS: Final = 100
+"""
+Writes in a row that do not go on, after which this log is taken for the wrong one and joined anew:
+a server that was fenced leaves one.
+"""
+
+
+class Succession(NamedTuple):
+    """
+    What the active server goes on with.
+
+    :ivar opened: its log, whose first batch is in the stream and on the local disk.
+    :ivar appender: of its messages, and ``lease`` the lease that these renew.
+    :ivar first_positions: of the first message of each segment, as far as they are known.
+    :ivar acknowledged_lsn: records up to here are in the stream.
+    """
+
+    opened: OpenLog
+    appender: Appender
+    lease: HeldLease
+    first_positions: dict[int, int]
+    acknowledged_lsn: int
+
+
+class StandbyFigures(NamedTuple):
+    """
+    How a standby does, as of now.
+
+    :ivar doing: what, in words.
+    :ivar active: the name of the active server; empty if none has said its name.
+    :ivar position: of the newest message that was applied; ``lsn`` of the newest record.
+    :ivar lag_records: records that are received and not applied; ``lag_bytes`` bytes of messages
+        that are not, or are not on the disk; ``lag_s`` since when there are any, seconds.
+    """
+
+    doing: str
+    active: str
+    position: int
+    lsn: int
+    lag_records: int
+    lag_bytes: int
+    lag_s: float
+
+
+class Standby:
+    """
+    Follows one stream with one queue, once.
+
+    :ivar notes: what joining has to say, a sentence each, for the server's log.
+    """
+
+    def __init__(
+        self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
+        reactor: Reactor, io: Io, lease_s: float, segment_bytes: int, now_ns: Callable[[], int],
+        who: Identity,
+    ) -> None:  # fmt: skip
+        """
+        :param stream: open.
+        :param directory: locked.
+        :param queue: without jobs.
+        :param lease_s: after so many seconds of silence it may become active.
+        :param segment_bytes: the usual size of a segment.
+        :param now_ns: the monotonic clock of the lease.
+        """
+        self._stream = stream
+        self._directory = directory
+        self._queue = queue
+        self._clock = clock
+        self._reactor = reactor
+        self._io = io
+        self._lease_s = lease_s
+        self._segment_bytes = segment_bytes
+        self._now_ns = now_ns
+        self._who = who
+        self.notes: list[str] = []
+        self._doing = "joins its log to the stream"
+        self._active = ""
+        self._log = FollowedLog(queue)
+        self._copy = LogCopy(
+            SegmentFiles(directory, segment_bytes), io, reactor, self._fail
+        )  # fmt: skip
+        self._assembler = Assembler()
+        self._silence = Silence(lease_s, now_ns())
+        self._first_positions: dict[int, int] = {}
+        self._begins_at = 0
+        self._is_filling = False
+        self._received: deque[Message] = deque()
+        self._received_bytes = 0
+        self._received_lsn = 0
+        self._behind_since_ns: int | None = None
+        self._position = 0
+        self._newest = 0
+        self._strays = 0
+        self._slices: Iterator[None] | None = None
+        self._following: Following | None = None
+        self._turn: IDelayedCall | None = None
+        self._waking: IDelayedCall | None = None
+        self._is_trying = self._is_over = False
+        self._appender: Appender | None = None
+        self._waits: set[Deferred[object]] = set()
+        self._done: Deferred[Succession] = Deferred(lambda _: self.stop())
+
+    def run(self) -> "Deferred[Succession]":
+        """
+        Join, follow, and become active when it is time.
+
+        :return: fires when this server's first batch is in the stream and on the local disk.
+        :raise Behind: the stream does not go on where the log here ends: begin anew, with another
+            queue.
+        :raise BinlogError: the log here or that of the stream cannot be used.
+        :raise StreamError: the stream cannot be.
+        :raise CancelledError: it was stopped.
+        """
+        self._spawn(self._join())
+        return self._done
+
+    def stop(self) -> None:
+        """
+        Do nothing more.
+        """
+        self._end(Failure(CancelledError()))
+
+    def figures(self) -> StandbyFigures:
+        """
+        As of now.
+        """
+        since_ns = self._behind_since_ns
+        lag_s = 0.0 if since_ns is None else (self._now_ns() - since_ns) / 1e9
+        return StandbyFigures(
+            self._doing, self._active, self._position, self._log.last_lsn,
+            max(0, self._received_lsn - self._log.last_lsn),
+            self._received_bytes + self._copy.waiting_bytes, lag_s,
+        )  # fmt: skip
+
+    # The end.
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        Deferred.fromCoroutine(_of(work)).addErrback(self._fail)
+
+    def _fail(self, failure: Failure) -> None:
+        if failure.check(CancelledError) is None or not self._is_over:
+            self._end(failure)
+
+    def _end(self, outcome: "Succession | Failure") -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._leave()
+        for call in (self._turn, self._waking):
+            if call is not None and call.active():
+                call.cancel()
+        if isinstance(outcome, Failure):
+            if self._appender is not None:
+                self._appender.stop()
+            for wait in list(self._waits):
+                wait.cancel()
+            self._copy.stop()
+        if not self._done.called:
+            self._done.callback(outcome)
+
+    async def _ask(self, ask: "Callable[[], Future[T]]") -> T:
+        """
+        Ask the stream until it answers, and note if it did not at once.
+        """
+        while True:
+            answer: Deferred[T] = Deferred()
+            ask().add_done_callback(partial(self._reactor.callFromThread, _tell, answer))
+            try:
+                return await self._wait(answer)
+            except Unreachable:
+                await self._sleep(RETRY_S)
+                # Nobody can be heard meanwhile.
+                self._silence.heard(self._now_ns())
+
+    async def _wait(self, waited: "Deferred[T]") -> T:
+        """
+        Wait for what ends with this standby.
+        """
+        self._waits.add(waited)  # type: ignore[arg-type]
+        try:
+            return await waited
+        finally:
+            self._waits.discard(waited)
+            if self._is_over:
+                raise CancelledError
+
+    async def _sleep(self, seconds: float) -> None:
+        pause: Deferred[None] = Deferred()
+        call = self._reactor.callLater(seconds, _fire, pause)
+        try:
+            await self._wait(pause)
+        finally:
+            if call.active():
+                call.cancel()
+
+    # Joining.
+
+    async def _join(self) -> None:
+        joining = Joining(self._directory, self._io, self._ask, self._stream)
+        joined = await joining.join(self._queue, self._clock, self._log)
+        self.notes += joined.notes
+        if joined.fills:
+            await self._fill(joined.position)
+        else:
+            self._go_on_from(joined)
+
+    async def _fill(self, position: int) -> None:
+        """
+        The stream has no log, or part of the one that is here: fill it, and begin a segment.
+
+        :raise Behind: another server was first.
+        """
+        self._doing = "fills the stream"
+        found = await self._wait(self._io.run(self._load))
+        beginning = await self._wait(self._io.run(
+            lambda: prepare(self._queue, self._clock, self._segment_bytes, found)
+        ))  # fmt: skip
+        appender, lease = self._new_appender(position)
+        is_purged: list[Future[None]] = []
+
+        def progress(done: int, total: int) -> None:
+            self._doing = f"fills the stream: {done >> 20} of {total >> 20} MB"
+            if not is_purged:
+                # What was filled before is fenced off now.
+                is_purged.append(self._stream.purge(position + 1))
+
+        ends = found.position(bytes(16)).ends
+        log_ns = self._clock.now_ns
+        try:
+            self._first_positions = await fill(
+                appender, self._directory, self._io, ends, self._who, log_ns, progress
+            )
+            first = appender.position + 1
+            await self._append(appender, beginning)
+        except WrongPosition as problem:
+            raise Behind(f"another server has appended to it: {problem}") from problem
+        await self._write(beginning, appender, lease, first)
+
+    def _load(self) -> Replay:
+        return load(self._directory, self._queue, self._clock, Unheard())
+
+    def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
+        lease = HeldLease(self._lease_s)
+        appender = Appender(self._stream, self._reactor, self._now_ns, lease, position)
+        self._appender = appender
+        return appender, lease
+
+    async def _append(self, appender: Appender, beginning: Beginning) -> None:
+        """
+        Append the first batch of a segment.
+
+        :raise WrongPosition: another server was first.
+        """
+        payloads = encode_write(write_of(beginning.batch, self._clock.now_ns()))
+        appended = [appender.append(payload) for payload in payloads]
+        try:
+            for each in appended:
+                await self._wait(each)
+        finally:
+            for each in appended:
+                each.addErrback(_ignore)
+
+    def _go_on_from(self, joined: Joined) -> None:
+        self._position = self._newest = joined.position
+        self._first_positions = joined.first_positions
+        self._is_filling = joined.is_filling
+        self._silence.heard(self._now_ns())
+        if not joined.position:
+            # Nobody has ever been active.
+            self._silence.handed_over()
+        self._copy.begin(self._log.open_segment)
+        self._doing = "follows the active server"
+        self._follow()
+        self._wake()
+
+    # Receiving.
+
+    def _follow(self) -> None:
+        """
+        Ask for what is behind the newest message that was received.
+        """
+        following = _Receiver(self._reactor, self._receive, self._ended)
+        following.following = self._stream.follow(
+            self._newest + 1, following.receive, following.ended
+        )
+        self._following = following
+
+    def _leave(self) -> None:
+        if self._following is not None:
+            self._following.stop()
+            self._following = None
+
+    def _receive(self, messages: Sequence[Message]) -> None:
+        self._silence.heard(self._now_ns())
+        for message in messages:
+            if message.position <= self._newest:
+                continue
+            self._newest = message.position
+            self._received.append(message)
+            self._received_bytes += len(message.payload)
+        if self._received and self._behind_since_ns is None:
+            self._behind_since_ns = self._now_ns()
+        if self._ahead_bytes > MAX_AHEAD_BYTES:
+            self._leave()
+        self._go_on()
+
+    def _ended(self, error: StreamError) -> None:
+        self._following = None
+        if not isinstance(error, Unreachable):
+            self._fail(Failure(error))
+            return
+        self._spawn(self._follow_again())
+
+    async def _follow_again(self) -> None:
+        await self._sleep(RETRY_S)
+        self._silence.heard(self._now_ns())
+        if self._following is None:
+            self._follow()
+
+    @property
+    def _ahead_bytes(self) -> int:
+        return self._received_bytes + self._copy.waiting_bytes
+
+    # Applying, a slice a turn.
+
+    def _go_on(self) -> None:
+        if self._turn is None and not (self._is_over or self._is_trying):
+            self._turn = self._reactor.callLater(0, self._do_turn)
+
+    def _do_turn(self) -> None:
+        self._turn = None
+        try:
+            has_more = self._do_slice()
+        except BaseException:
+            self._fail(Failure())
+            return
+        if self._following is None and self._ahead_bytes < MAX_AHEAD_BYTES // 4:
+            self._follow()
+        if has_more:
+            self._go_on()
+
+    def _do_slice(self) -> bool:
+        """
+        :return: whether there is more to do.
+        """
+        if self._slices is not None:
+            if next(self._slices, self) is None:
+                return True
+            self._slices = None
+            self._copy.trim(self._log.trim_seq)
+        budget = SLICE_BYTES
+        while self._received and self._slices is None and budget > 0:
+            message = self._received.popleft()
+            self._received_bytes -= len(message.payload)
+            budget -= len(message.payload)
+            self._take(message)
+        is_idle = self._slices is None and not self._received
+        if is_idle:
+            self._behind_since_ns = None
+        return not is_idle
+
+    def _take(self, message: Message) -> None:
+        """
+        :raise Behind: messages are missing.
+        """
+        if message.position != self._position + 1:
+            raise Behind(f"messages from {self._position + 1} on were purged")
+        self._position = message.position
+        match found := decode(message.payload):
+            case Part():
+                self._received_lsn = max(self._received_lsn, found.write.last_lsn)
+                self._take_part(found)
+            case Note():
+                self._note(found)
+            case Malformed():
+                if found.is_newer:
+                    raise newer_message(self._stream.url, message.position, found.why)
+                self._stray(Stray(found.why))
+
+    def _take_part(self, part: Part) -> None:
+        if not part.continues:
+            self._begins_at = self._position
+        write = self._assembler.add(part)
+        if write is None:
+            return
+        piece = self._log.take(write)
+        if isinstance(piece, Stray):
+            self._stray(piece)
+            return
+        self._strays = 0
+        if write.begins:
+            self._first_positions[write.segment] = self._begins_at
+        self._copy.add(piece)
+        self._slices = self._log.apply(piece)
+
+    def _stray(self, stray: Stray) -> None:
+        self._strays += 1
+        if self._strays > MAX_STRAYS:
+            raise Behind(stray.why)
+
+    def _note(self, note: Note) -> None:
+        said = read_note(note.text)
+        self._active = said.name or self._active
+        if note.kind is Kind.FILL_BEGINS and self._log.segment:
+            raise Behind("it is filled anew")
+        if note.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS):
+            self._is_filling = note.kind is Kind.FILL_BEGINS
+        if note.kind is Kind.HANDED_OVER and said.is_for(self._who):
+            self._silence.handed_over()
+            self._look_at(self._now_ns())
+
+    # Taking over.
+
+    def _wake(self) -> None:
+        """
+        Come back when the silence is long enough.
+        """
+        self._look_at(self._silence.over_ns())
+
+    def _look_at(self, at_ns: int) -> None:
+        if self._waking is not None and self._waking.active():
+            self._waking.cancel()
+        if not self._is_over:
+            wait_s = max(0.0, (at_ns - self._now_ns()) / 1e9)
+            self._waking = self._reactor.callLater(wait_s, self._look)
+
+    def _look(self) -> None:
+        if self._now_ns() < self._silence.over_ns() or self._is_trying:
+            self._wake()
+        elif not self._is_caught_up or self._is_filling:
+            self._look_at(self._now_ns() + int(RETRY_S * 1e9))
+        else:
+            self._spawn(self._try())
+
+    @property
+    def _is_caught_up(self) -> bool:
+        return not (self._received or self._slices is not None)
+
+    async def _try(self) -> None:
+        """
+        The active server is silent: begin a segment, if nothing else is in the stream.
+        """
+        self._is_trying = True
+        appender = None
+        try:
+            ends = await self._ask(self._stream.ends)
+            if ends.last == self._position and self._is_silent:
+                appender = await self._append_beginning()
+        finally:
+            self._is_trying = False
+        if appender is None:
+            self._go_on()
+            self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
+
+    @property
+    def _is_silent(self) -> bool:
+        return self._is_caught_up and self._now_ns() >= self._silence.over_ns()
+
+    async def _append_beginning(self) -> Appender | None:
+        """
+        :return: None if another message was there first.
+        """
+        self._doing = "becomes active"
+        for _ in self._queue.following.begin_segment(self._log.time_ns):
+            await self._sleep(0)
+        if not self._is_caught_up:
+            return None
+        self._clock.not_before(self._log.time_ns)
+        beginning = prepare(self._queue, self._clock, self._segment_bytes, self._log)
+        appender, lease = self._new_appender(self._position)
+        first = self._position + 1
+        try:
+            await self._append(appender, beginning)
+        except WrongPosition:
+            self._give_up()
+            return None
+        await self._write(beginning, appender, lease, first)
+        return appender
+
+    def _give_up(self) -> None:
+        """
+        Another server was first.
+        """
+        self._appender = None
+        self._queue.stop_keeping()
+        self._silence.heard(self._now_ns())
+        self._doing = "follows the active server"
+
+    async def _write(
+        self, beginning: Beginning, appender: Appender, lease: HeldLease, first: int
+    ) -> None:  # fmt: skip
+        """
+        This server is active: bring its own disk to where the stream is.
+
+        :param first: position of the segment's first message.
+        """
+        self._leave()
+        await self._copy.close()
+        opened = await self._wait(
+            self._io.run(lambda: write_beginning(self._directory, beginning, is_witnessed=True))
+        )
+        self._queue.finish_following(self._clock.now_ns())
+        oldest = min(self._log.segments, default=0)
+        first_positions = {
+            seq: position for seq, position in self._first_positions.items() if seq >= oldest
+        }
+        first_positions[beginning.batch.seq] = first
+        self._end(Succession(opened, appender, lease, first_positions, beginning.batch.last_lsn))
+
+
+class _Receiver(Following):
+    """
+    Hands what comes in any thread to the reactor's, until it is stopped.
+    """
+
+    def __init__(
+        self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
+        ended: Callable[[StreamError], None],
+    ) -> None:  # fmt: skip
+        self.following: Following | None = None
+        self._reactor = reactor
+        self._receive = receive
+        self._ended = ended
+        self._is_over = False
+
+    def receive(self, messages: Sequence[Message]) -> None:
+        """
+        See `Stream.follow`.
+        """
+        self._reactor.callFromThread(self._hand_on, self._receive, messages)
+
+    def ended(self, error: StreamError) -> None:
+        """
+        See `Stream.follow`.
+        """
+        self._reactor.callFromThread(self._hand_on, self._ended, error)
+
+    def _hand_on(self, hear: Callable[[T], None], heard: T) -> None:
+        if not self._is_over:
+            hear(heard)
+
+    def stop(self) -> None:
+        """
+        Hear nothing more.
+        """
+        self._is_over = True
+        if self.following is not None:
+            self.following.stop()
+
+
+def _ignore(failure: Failure) -> None:
+    """
+    Somebody else was told.
+    """
+
+
+async def _of(work: "Awaitable[None]") -> None:
+    await work
+
+
+def _fire(pause: "Deferred[None]") -> None:
+    if not pause.called:
+        pause.callback(None)
+
+
+def _tell(answer: "Deferred[T]", asked: "Future[T]") -> None:
+    if answer.called:
+        return
+    try:
+        answer.callback(asked.result())
+    except BaseException:
+        answer.errback(Failure())

@@ -1,0 +1,119 @@
+"""
+Following the log of another server: its records make the queue what a start would load, so that
+this server can go on with it at any moment.
+
+No session is connected, no timer runs and nothing is logged meanwhile.
+"""
+
+from typing import Final
+
+from beanstalk_twisted.binlog.cold import ColdJobs
+from beanstalk_twisted.binlog.records import (
+    JobImage,
+    Pause,
+    Record,
+    RememberedKey,
+    Start,
+    TubeDef,
+    TubePolicy,
+)
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.rules.policies import Policies
+from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
+
+SLICE_TUBES: Final = 1000
+"""Tubes that one slice looks at: 1 ms."""
+
+SLICE_KEYS: Final = 500
+"""Remembered keys that one slice ends: 2 ms."""
+
+
+class Following:
+    """
+    Applies the records of a log, in order.
+    """
+
+    def __init__(self, state: QueueState, timekeeping: Timekeeping, policies: Policies) -> None:
+        self._state = state
+        self._timekeeping = timekeeping
+        self._policies = policies
+
+    def job(self, image: JobImage, segment: int, time_ns: int) -> None:
+        """
+        A record of a job.
+
+        :param segment: where it lies.
+        :param time_ns: log time.
+        """
+        state = self._state
+        state.follow(image, segment, time_ns)
+        if image.job_id >= state.next_job_id:
+            state.next_job_id = image.job_id + 1
+
+    def puts(self, jobs: ColdJobs) -> None:
+        """
+        Jobs that were put and are ready; see `QueueState.apply_cold`.
+        """
+        self._state.apply_cold(jobs)
+        self.not_below(max(jobs.job_ids) + 1)
+
+    def not_below(self, next_job_id: int) -> None:
+        """
+        Ids below were given out.
+        """
+        self._state.next_job_id = max(self._state.next_job_id, next_job_id)
+
+    def other(self, record: Record, segment: int) -> Slices:
+        """
+        A record that is of no job; what it says of the queue holds after the last slice.
+        """
+        state = self._state
+        match record:
+            case TubeDef():
+                self.name(record.tube_id, record.name)
+            case Pause():
+                if state.tubes.has_id(record.tube_id):
+                    state.apply_pause(record)
+            case TubePolicy():
+                if state.tubes.has_id(record.tube_id):
+                    state.apply_policy(record)
+                    yield from self._policies.hold(state.tubes.by_id(record.tube_id))
+            case RememberedKey():
+                state.unique.remember(record, segment)
+            case Start():
+                self.not_below(record.next_job_id)
+                state.tubes.next_tube_id = max(state.tubes.next_tube_id, record.next_tube_id)
+
+    def name(self, tube_id: int, name: bytes) -> None:
+        """
+        The log names a tube, perhaps again.
+        """
+        tubes = self._state.tubes
+        known = tubes.find(name)
+        if known is not None and known.tube_id == tube_id:
+            return
+        if tubes.has_id(tube_id):
+            # A server makes `default` with an id of its own if the log has not named it yet.
+            self._timekeeping.forget(tubes.by_id(tube_id))
+        if known is not None:
+            self._timekeeping.forget(known)
+        tubes.make(tube_id, name)
+
+    def begin_segment(self, time_ns: int) -> Slices:
+        """
+        A segment begins: end pauses and keys whose time is up, and forget tubes that nothing refers
+        to; the segment names those anew that it uses.
+        """
+        unique = self._state.unique
+        while unique.ends_by(time_ns):
+            for _ in unique.end(time_ns, SLICE_KEYS):
+                pass
+            yield None
+        for at, tube in enumerate(list(self._state.tubes.in_order), start=1):
+            if 0 < tube.pause_until_ns <= time_ns:
+                tube.pause_until_ns = 0
+                tube.set_closed(time_ns)
+            if not tube.pause_until_ns:
+                self._timekeeping.drop_if_unused(tube, time_ns)
+            if not at % SLICE_TUBES:
+                yield None

@@ -1,0 +1,116 @@
+"""
+Replication over HTTP: its metrics, its document, and the site of whichever term is the present one.
+"""
+
+from typing import Any, Final
+
+from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory
+from twisted.internet.protocol import Factory, Protocol
+from zope.interface import implementer
+
+from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Situation
+from beanstalk_twisted.web.exchange import Document, json_document
+from beanstalk_twisted.web.exposition import Writer, labelled
+from beanstalk_twisted.web.site import Site
+
+SINGLES: Final = (
+    ("beanstalkd_replication_lag_records", "gauge", "Records that are not applied here, or not "
+     "acknowledged by the stream", "lag_records"),
+    ("beanstalkd_replication_lag_bytes", "gauge", "The same, bytes", "lag_bytes"),
+    ("beanstalkd_replication_lag_seconds", "gauge", "Since when there are any", "lag_s"),
+    ("beanstalkd_replication_takeovers_total", "counter", "How often this process has become "
+     "active", "takeovers"),
+    ("beanstalkd_replication_fenced_total", "counter", "How often another server has taken its "
+     "place unasked", "fenced"),
+)  # fmt: skip
+"""By attribute of `Situation`."""
+
+
+def write_replication(out: Writer, situation: Situation) -> None:
+    """
+    Write the metrics of replication; there are none without ``--replicate``.
+    """
+    out.head("beanstalkd_replication_role", "gauge", "Which role this server has")
+    for role in (ACTIVE, STANDBY):
+        labels = labelled({"role": role})
+        out.sample("beanstalkd_replication_role", labels, int(situation.role == role))
+    name = "beanstalkd_replication_is_well"
+    is_well = not (situation.role == ACTIVE and situation.why)
+    out.single(name, "gauge", "0 if this server is active, and the stream silent", int(is_well))
+    name = "beanstalkd_replication_standbys"
+    out.single(name, "gauge", "Standbys that are heard", len(situation.standbys))
+    for name, kind, text, attribute in SINGLES:
+        out.single(name, kind, text, getattr(situation, attribute))
+
+
+def replication_document(situation: Situation | None) -> Document:
+    """
+    What `GET /api/v1/replication` says.
+    """
+    if situation is None:
+        return json_document({"role": "alone"})
+    return json_document({
+        "role": situation.role, "why_not_ready": situation.why, "name": situation.who.name,
+        "active": situation.active, "lag_records": situation.lag_records,
+        "lag_bytes": situation.lag_bytes, "lag_s": round(situation.lag_s, 3),
+        "standbys": [
+            {"name": each.name, "position": each.position, "lsn": each.lsn}
+            for each in situation.standbys
+        ],
+        "takeovers": situation.takeovers, "fenced": situation.fenced,
+    })  # fmt: skip
+
+
+def why_closed(situation: Situation | None) -> str:
+    """
+    Why only `routes.OF_STANDBYS` are served; empty if all are.
+    """
+    if situation is None or situation.role == ACTIVE:
+        return ""
+    where = situation.active or "no server that is known"
+    return f"this server is a standby; active is {where}"
+
+
+@implementer(IProtocolNegotiationFactory)
+class PresentSite(Factory):
+    """
+    Serves the site of the present term; connections end with it.
+    """
+
+    noisy = False
+
+    def __init__(self) -> None:
+        self._site: Site | None = None
+        self._is_open = False
+
+    def show(self, site: Any) -> None:
+        """
+        :param site: the present term's; None while there is none.
+        """
+        if self._is_open and self._site is not None:
+            self._site.stopFactory()
+        self._site = site
+        if self._is_open and site is not None:
+            site.startFactory()
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
+        if self._site is None:
+            return None
+        protocol: Protocol | None = self._site.buildProtocol(addr)
+        return protocol
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """
+        As `Site.acceptableProtocols`.
+        """
+        return [] if self._site is None else self._site.acceptableProtocols()
+
+    def startFactory(self) -> None:
+        self._is_open = True
+        if self._site is not None:
+            self._site.startFactory()
+
+    def stopFactory(self) -> None:
+        if self._site is not None:
+            self._site.stopFactory()
+        self._is_open = False

@@ -1,0 +1,116 @@
+"""
+The options of replication, and what wrong ones do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from beanstalk_twisted.daemon.replication_options import (
+    MAX_LEASE_S,
+    MAX_TIMEOUT_S,
+    MIN_LEASE_S,
+    MIN_TIMEOUT_S,
+    Replication,
+)
+from tests.test_tap import parsed, refused
+
+URL = "nats://a,b:4223,c/jobs"
+
+
+def test_a_url_makes_a_server_of_a_replicated_queue() -> None:
+    options = parsed("--binlog", "/x", "--replicate", URL)
+    assert options["replication"] == Replication(URL, 3, 5, False, False)
+    assert options["warnings"] == [] and options["binlog"] == "/x"
+    others = ("--lease-seconds", "9", "--replicate-timeout", "8", "--on-fenced", "exit")
+    options = parsed("-b/x", "--replicate", URL, *others)
+    assert options["replication"] == Replication(URL, 9, 8, True, False)
+
+
+def test_without_a_directory_the_local_log_is_a_temporary_one() -> None:
+    options, others = parsed("--replicate", URL), parsed("--replicate", URL)
+    assert options["replication"].is_temporary and not os.path.exists(options["binlog"])
+    assert options["binlog"] != others["binlog"]
+    (warning,) = options["warnings"]
+    assert warning.startswith("--replicate without --binlog (-b): the local log is in /")
+
+
+@pytest.mark.parametrize(
+    ("option", "low", "high", "of"),
+    [("--lease-seconds", MIN_LEASE_S, MAX_LEASE_S, 1),
+     ("--replicate-timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S, 2)],
+)  # fmt: skip
+def test_seconds_are_brought_into_range_with_a_warning(
+    option: str, low: int, high: int, of: int
+) -> None:
+    for given, taken in ((low - 1, low), (low, low), (high, high), (high + 1, high)):
+        options = parsed("-b/x", "--replicate", URL, option, str(given))
+        assert options["replication"][of] == taken
+        warning = f"{option} {given} is out of range; {taken} is used"
+        assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(
+    "words", [["--lease-seconds", "4"], ["--replicate-timeout", "4"], ["--on-fenced", "exit"]]
+)
+def test_nothing_of_it_is_given_without_a_url(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{words[0]} needs --replicate;" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--replicate", ""], "--replicate needs a URL, nats://HOST[:PORT],.../STREAM"),
+        (["--replicate", "http://a/jobs"], "begins with nats:// or tls://"),
+        (["--replicate", "nats://me:secret@a/jobs"], "has a secret in it"),
+        (["--replicate", URL, "--on-fenced", "panic"], "--on-fenced is standby or exit, not"),
+        (["--replicate", URL, "--lease-seconds", "x"], "--lease-seconds needs a whole number"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = refused(capsys, *words)
+    assert why in printed and "secret@" not in printed
+
+
+SCRIPT = """
+import sys
+{before}
+from beanstalk_twisted.tap import Options, makeService
+from twisted.internet.task import Clock
+options = Options()
+options.parseOptions({words!r})
+makeService(options, Clock())
+print([name for name in sys.modules if name.startswith((
+    "nats", "beanstalk_twisted.daemon.terms", "beanstalk_twisted.replication.standby",
+    "beanstalk_twisted.replication.publisher", "beanstalk_twisted.replication.stream.jetstream",
+))])
+"""
+
+
+def said(words: list[str], before: str = "") -> str:
+    """
+    Run the start of a server in a process of its own, up to where it would listen.
+    """
+    command = [sys.executable, "-c", SCRIPT.format(words=words, before=before)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_without_a_url_nothing_of_the_stream_is_imported() -> None:
+    assert said(["--binlog", "/x"]) == "[]\n"
+
+
+def test_without_its_package_one_line_says_what_to_install() -> None:
+    before = "import importlib.util; importlib.util.find_spec = lambda name: None"
+    told = said(["--replicate", URL], before)
+    command = "pip install '.[replicate]'"
+    why = f"--replicate needs another package: {command}; --help shows the options\n"
+    assert told.endswith(why) and told.count("\n") == 1

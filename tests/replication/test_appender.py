@@ -1,0 +1,365 @@
+"""
+Messages get into the stream in order, each once, whatever becomes of requests and answers.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.replication.appender import (
+    MAX_IN_FLIGHT,
+    MAX_IN_FLIGHT_BYTES,
+    MAX_SHORT_LOOKS,
+    Appender,
+)
+from beanstalk_twisted.replication.stream.door import (
+    MAX_MESSAGE_BYTES,
+    Refused,
+    WrongPosition,
+)
+from beanstalk_twisted.replication.stream.lease import MARGIN_PARTS, HeldLease
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from tests.replication.simulated import SimulatedReactor
+
+LEASE_S = 10.0
+RIVAL = b"the beginning of another server's term"
+
+
+class NotedLog(MemoryLog):
+    """
+    A log that notes when it has accepted what.
+    """
+
+    def __init__(self, reactor: SimulatedReactor) -> None:
+        super().__init__()
+        self.accepted_ns: dict[int, int] = {}
+        self._clock = reactor
+
+    def append(self, payload: bytes, expected: int) -> int:
+        position = super().append(payload, expected)
+        self.accepted_ns[position] = self._clock.now_ns()
+        return position
+
+
+class NotedStream(MemoryStream):
+    """
+    A door that notes what is sent.
+    """
+
+    sent: list[bytes]
+
+    def append(self, payload: bytes, expected: int) -> Future[int]:
+        self.sent.append(payload)
+        return super().append(payload, expected)
+
+
+class Forgetful(NotedStream):
+    """
+    The flaw of one who sends again without an expected position.
+    """
+
+    def append(self, payload: bytes, expected: int) -> Future[int]:
+        if payload not in self.sent:
+            return super().append(payload, expected)
+        return self._ask("append", lambda: self._log.append(payload, self._log.last))
+
+
+class Hasty(HeldLease):
+    """
+    The flaw of one who counts from the answer.
+    """
+
+    reactor: SimulatedReactor
+
+    def accepted(self, sent_ns: int) -> None:
+        super().accepted(self.reactor.now_ns())
+
+
+class Bench:
+    """
+    An appender and all around it.
+    """
+
+    def __init__(
+        self, fates: list[tuple[str, Fate]] | None = None, door: type[NotedStream] = NotedStream,
+        lease: type[HeldLease] = HeldLease,
+    ) -> None:  # fmt: skip
+        """
+        :param fates: of the first requests of each kind; of all others nothing goes wrong.
+        """
+        self.fates = [] if fates is None else list(fates)
+        self.reactor = SimulatedReactor()
+        self.log = NotedLog(self.reactor)
+        self.log.append(b"what was there before", 0)
+        self.stream = door(self.log, self.reactor, self.fate)
+        self.stream.sent = []
+        self.lease = lease(LEASE_S)
+        if isinstance(self.lease, Hasty):
+            self.lease.reactor = self.reactor
+        self.appender = Appender(self.stream, self.reactor, self.reactor.now_ns, self.lease, 1)
+        self.told: dict[bytes, int | type[BaseException]] = {}
+        self.is_lease_sound = True
+
+    def fate(self, kind: str) -> Fate:
+        for at, (of, fate) in enumerate(self.fates):
+            if of == kind:
+                del self.fates[at]
+                return fate
+        return Fate()
+
+    def append(self, payload: bytes) -> None:
+        def fell(failure: Failure) -> None:
+            assert failure.value is not None
+            self.told[payload] = type(failure.value)
+
+        def done(position: int) -> None:
+            self.told[payload] = position
+            self.is_lease_sound = self.is_lease_sound and self.has_sound_lease()
+
+        self.appender.append(payload).addCallbacks(done, fell)
+
+    def has_sound_lease(self) -> bool:
+        """
+        Whether it is counted from before the last acknowledged message was accepted.
+        """
+        margin_ns = int(LEASE_S * 1e9) // MARGIN_PARTS
+        since_ns = self.lease.until_ns - int(LEASE_S * 1e9) + margin_ns
+        return since_ns <= self.log.accepted_ns[self.appender.position]
+
+    def check(self, given: list[bytes]) -> None:
+        """
+        What is told is so: what is acknowledged is there, once, in order, all before it too.
+        """
+        assert self.is_lease_sound
+        ours = [payload for payload in self.log.messages.values() if payload in given]
+        assert len(ours) == len(set(ours))
+        acknowledged = [payload for payload in given if isinstance(self.told[payload], int)]
+        assert acknowledged == given[: len(acknowledged)] == ours[: len(acknowledged)]
+        for payload in acknowledged:
+            assert self.log.messages[self.told[payload]] == payload  # type: ignore[index]
+
+
+GIVEN = [b"message %d" % number for number in range(5)]
+
+FATES = st.builds(
+    Fate,
+    there=st.sampled_from([None, 0.0, 0.1, 1.0, 3.0]),
+    back=st.sampled_from([None, 0.0, 0.1, 1.0]),
+    patience=st.sampled_from([0.5, 2.0]),
+    in_order=st.booleans(),
+    twice=st.booleans(),
+)
+SCHEDULES = st.lists(st.tuples(st.sampled_from(["append", "ends", "read"]), FATES), max_size=25)
+
+
+def carry_out(bench: Bench, rival_after_s: float | None = None) -> None:
+    """
+    Give the messages, some of them later, and pass time until all is told.
+    """
+    for payload in GIVEN[:3]:
+        bench.append(payload)
+    if rival_after_s is not None:
+        bench.reactor.callLater(rival_after_s, lambda: bench.log.append(RIVAL, bench.log.last))
+    bench.reactor.pass_s(1.0)
+    for payload in GIVEN[3:]:
+        bench.append(payload)
+    bench.reactor.pass_s(60.0, 0.5)
+    bench.check(GIVEN)
+
+
+@given(SCHEDULES)
+def test_whatever_is_lost_late_or_doubled_all_is_in_once(schedule: list[tuple[str, Fate]]) -> None:
+    bench = Bench(schedule)
+    carry_out(bench)
+    assert list(bench.log.messages.values())[1:] == GIVEN
+    assert bench.appender.position == bench.log.last
+    assert (bench.appender.oldest_ns(), bench.appender.waiting_bytes) == (None, 0)
+
+
+@given(SCHEDULES, st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.9, 1.2]))
+def test_behind_another_servers_message_nothing_is_acknowledged(
+    schedule: list[tuple[str, Fate]], rival_after_s: float
+) -> None:
+    bench = Bench(schedule)
+    carry_out(bench, rival_after_s)
+    bench.append(b"much later")
+    bench.reactor.pass_s(60.0, 0.5)
+    messages = list(bench.log.messages.values())
+    before = messages[1 : messages.index(RIVAL)]
+    assert [payload for payload in GIVEN if isinstance(bench.told[payload], int)] <= before
+    assert set(bench.told.values()) <= {*range(1, 10), WrongPosition}
+    assert bench.told[b"much later"] is WrongPosition
+    sent = len(bench.stream.sent)
+    bench.append(b"later still")
+    bench.reactor.pass_s(60.0, 0.5)
+    assert len(bench.stream.sent) == sent
+
+
+LATE = ("append", Fate(there=1.0, patience=0.5, in_order=False))
+SOON = ("append", Fate())
+SLOW_ANSWER = ("append", Fate(back=0.3))
+
+
+@pytest.mark.parametrize(
+    ("door", "lease", "schedule"),
+    [
+        (Forgetful, HeldLease, [LATE, SOON, SOON, ("append", Fate(there=1.5))]),
+        (NotedStream, Hasty, [SLOW_ANSWER]),
+    ],
+)
+def test_flaws_are_found(
+    door: type[NotedStream], lease: type[HeldLease], schedule: list[tuple[str, Fate]]
+) -> None:
+    carry_out(Bench(schedule))
+    with pytest.raises(AssertionError):
+        carry_out(Bench(schedule, door, lease))
+
+
+def test_a_request_that_comes_after_it_was_looked_for_is_found() -> None:
+    bench = Bench([LATE, ("ends", Fate()), ("append", Fate(there=0.6))])
+    bench.append(b"late")
+    bench.reactor.pass_s(3.0)
+    assert bench.told == {b"late": 2}
+    assert list(bench.log.messages.values()).count(b"late") == 1
+    assert bench.stream.sent.count(b"late") == 2
+
+
+def test_what_is_found_renews_the_lease_from_when_it_was_first_sent() -> None:
+    bench = Bench([("append", Fate(back=None, patience=2.0))])
+    bench.append(b"unanswered")
+    bench.reactor.pass_s(5.0)
+    assert bench.told == {b"unanswered": 2}
+    assert bench.lease.until_ns == int(LEASE_S * 1e9) * 9 // 10
+
+
+def test_messages_behind_a_lost_one_do_not_count_before_it() -> None:
+    bench = Bench([("append", Fate(there=None, patience=1.0))])
+    for payload in GIVEN:
+        bench.append(payload)
+    bench.reactor.pass_s(0.1)
+    assert bench.stream.sent[:5] == GIVEN
+    assert bench.told == {payload: at for at, payload in enumerate(GIVEN, 2)}
+
+
+def test_one_accepted_behind_anothers_message_is_not_acknowledged() -> None:
+    lost = ("append", Fate(there=None, patience=2.0))
+    delayed = ("append", Fate(there=0.5, in_order=False))
+    bench = Bench([lost, delayed])
+    bench.append(b"lost")
+    bench.append(b"delayed")
+    bench.reactor.callLater(0.2, lambda: bench.log.append(RIVAL, 1))
+    bench.reactor.pass_s(1.0)
+    assert bench.log.messages[3] == b"delayed"
+    assert (bench.told, bench.lease.until_ns) == ({}, 0)
+    bench.reactor.pass_s(5.0)
+    assert bench.told == {b"lost": WrongPosition, b"delayed": WrongPosition}
+
+
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [(10, MAX_IN_FLIGHT), (MAX_MESSAGE_BYTES, MAX_IN_FLIGHT_BYTES // MAX_MESSAGE_BYTES)],
+)
+def test_only_some_are_under_way(size: int, most: int) -> None:
+    bench = Bench()
+    for number in range(most + 1):
+        bench.append(b"%0*d" % (size, number))
+    assert len(bench.stream.sent) == most
+    assert bench.appender.waiting_bytes == size * (most + 1)
+    bench.reactor.pass_s(0.1)
+    assert len(bench.stream.sent) == most + 1
+    assert bench.told.keys() == set(bench.stream.sent)
+
+
+def test_the_oldest_is_told_until_it_is_answered() -> None:
+    bench = Bench()
+    bench.reactor.advance(3)
+    bench.log.lose_quorum()
+    bench.append(b"first")
+    bench.reactor.advance(1)
+    bench.append(b"second")
+    assert bench.appender.oldest_ns() == 3_000_000_000
+    bench.log.restore_quorum()
+    bench.reactor.pass_s(10.0)
+    assert bench.appender.oldest_ns() is None
+
+
+def test_without_a_quorum_it_asks_about_once_a_second() -> None:
+    bench = Bench()
+    bench.log.lose_quorum()
+    bench.append(b"patient")
+    bench.reactor.pass_s(120.0)
+    assert bench.told == {}
+    assert len(bench.stream.sent) == 1
+    bench.log.restore_quorum(keeps=False)
+    bench.reactor.pass_s(10.0)
+    assert bench.told == {b"patient": 2}
+
+
+@pytest.mark.parametrize("kind", ["append", "ends", "read"])
+def test_a_refusal_ends_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*ignored: object) -> Future[int]:
+        refused: Future[int] = Future()
+        refused.set_exception(Refused("no permission to publish"))
+        return refused
+
+    bench = Bench([("append", Fate(back=None, patience=0.5))])
+    monkeypatch.setattr(bench.stream, kind, refuse)
+    bench.append(b"one")
+    bench.append(b"two")
+    bench.reactor.pass_s(5.0)
+    assert bench.told == {b"one": Refused, b"two": Refused}
+
+
+def test_a_stream_that_has_lost_what_it_acknowledged_ends_it() -> None:
+    bench = Bench()
+    bench.append(b"kept")
+    bench.reactor.pass_s(1.0)
+    bench.log.last = 1
+    del bench.log.messages[2]
+    bench.append(b"next")
+    bench.reactor.pass_s(MAX_SHORT_LOOKS - 5.0)
+    assert bench.told == {b"kept": 2}
+    bench.reactor.pass_s(5.0)
+    assert bench.told == {b"kept": 2, b"next": WrongPosition}
+
+
+def test_a_server_of_the_stream_that_is_behind_is_asked_again() -> None:
+    bench = Bench([("append", Fate(back=None, patience=0.5))])
+    bench.stream.behind = 2
+    bench.append(b"one")
+    bench.reactor.pass_s(5.0)
+    assert bench.told == {}
+    bench.stream.behind = 0
+    bench.reactor.pass_s(5.0)
+    assert bench.told == {b"one": 2}
+
+
+def test_when_it_is_stopped_nothing_is_sent_any_more() -> None:
+    bench = Bench([("append", Fate(there=None, patience=0.5))])
+    bench.append(b"one")
+    bench.reactor.pass_s(0.2)
+    bench.appender.stop()
+    bench.append(b"two")
+    bench.reactor.pass_s(10.0)
+    assert bench.told == {b"one": CancelledError, b"two": CancelledError}
+    assert bench.stream.sent == [b"one"]
+
+
+def test_what_is_given_while_others_are_answered_is_sent() -> None:
+    bench = Bench()
+    answers: list[int] = []
+
+    def again(position: int) -> None:
+        answers.append(position)
+        if position < 100:
+            bench.appender.append(b"%d" % position).addCallback(again)
+
+    bench.appender.append(b"first").addCallback(again)
+    bench.reactor.pass_s(1.0)
+    assert answers == list(range(2, 101))

@@ -1,0 +1,69 @@
+"""
+Following a log record by record gives the queue that a start loads from the same files.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.replication.followed_log import FollowedLog
+from tests.binlog.scribe import Files
+from tests.replication.followed import (
+    follow,
+    loaded,
+    new_queue,
+    seen,
+    served,
+    writes_of,
+)
+from tests.sampling import share
+from tests.stateful.scenes import Scenes
+from tests.storage.test_loading import NOW, logs, read_or_reject
+
+NO_SHRINK = (Phase.explicit, Phase.generate)
+
+
+@settings(max_examples=share(60), deadline=None, report_multiple_bugs=False, phases=NO_SHRINK)
+@given(logs(delay_s=1000), st.integers(1, 9))
+def test_following_gives_the_queue_that_a_start_loads(files: Files, together: int) -> None:
+    directory = MemoryDirectory(files)
+    torn = read_or_reject(files).survey.torn
+    if torn is not None:
+        directory.cut(torn.name, torn.offset)
+    queue = new_queue()
+    follow(FollowedLog(queue), writes_of(directory, lambda: together))
+    assert seen(served(queue, NOW)) == seen(loaded(directory, NOW))
+
+
+class Followed(Scenes):
+    """
+    All commands; in the end the log is followed from its oldest segment on.
+    """
+
+    def teardown(self) -> None:
+        """
+        See `RuleBasedStateMachine`.
+        """
+        super().teardown()
+        if hasattr(self, "server"):
+            self.write_all()
+            directory = self.server.directory
+            assert directory is not None
+            queue = new_queue()
+            follow(FollowedLog(queue), writes_of(directory))
+            now_ns = self.server.service.clock.now_ns()
+            assert seen(served(queue, now_ns)) == seen(loaded(directory, now_ns))
+
+
+@pytest.mark.exhaustive
+def test_following_all_commands_gives_the_queue_that_a_start_loads() -> None:
+    run_state_machine_as_test(
+        Followed,
+        settings=settings(
+            max_examples=share(100, 10), stateful_step_count=50, deadline=None, derandomize=True
+        ),
+    )

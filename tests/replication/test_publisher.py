@@ -1,0 +1,377 @@
+"""
+What the active server tells the stream, and what waits for it.
+"""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import Future
+from contextlib import suppress
+
+import pytest
+
+from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT
+from beanstalk_twisted.replication.publisher import (
+    HAND_OVER_S,
+    PURGE_RETRY_S,
+    REPLICATE_TIMEOUT_S,
+    PublisherEvents,
+)
+from beanstalk_twisted.replication.roster import read_note
+from beanstalk_twisted.replication.stream.door import Ends, Message, WrongPosition
+from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
+from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note
+from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES, NEVER
+from tests.replication.publishing import LEASE_S, WHO, ActiveLog
+
+RIVAL = b"the beginning of another server's term"
+
+
+def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
+    active = ActiveLog()
+    lsn = active.put()
+    active.reactor.settle()
+    assert active.publisher.acknowledged_lsn == lsn
+    assert active.committer.acknowledgeable_lsn < lsn
+    active.write_all()
+    assert active.committer.acknowledgeable_lsn == lsn
+
+    active.messages.lose_quorum()
+    second = active.put()
+    active.write_all()
+    assert active.committer.acknowledgeable_lsn == lsn
+    active.messages.restore_quorum()
+    active.reactor.settle()
+    assert active.committer.acknowledgeable_lsn == active.acknowledged[-1] == second
+
+
+def test_a_reservation_is_waited_for_and_a_touch_is_not() -> None:
+    active = ActiveLog()
+    active.put()
+    active.write_all()
+    lsn = active.reserve()
+    active.write_all()
+    assert active.committer.acknowledgeable_lsn == lsn
+    active.touch()
+    active.reactor.settle()
+    assert not active.io
+    assert active.committer.acknowledgeable_lsn == lsn
+
+
+def test_a_standby_has_the_same_files_byte_for_byte() -> None:
+    active = ActiveLog()
+    for _ in range(3):
+        for _ in range(10):
+            active.put(b"x" * 4000)
+        active.write_all()
+        active.reactor.pass_s(1.0)
+        active.write_all()
+    active.put(b"y" * (PART_BYTES + 5))
+    active.write_all()
+    finished = active.committer.finish()
+    active.write_all()
+    assert finished.called
+    files = active.files_of_a_standby()
+    assert len(files) >= 3
+    for seq, content in files.items():
+        assert bytes(active.directory.read(segment_name(seq))) == content
+    assert all(write.seals for write in active.writes()[-1:])
+
+
+def test_marks_are_published_too() -> None:
+    active = ActiveLog()
+    active.put()
+    active.write_all()
+    before = len(active.writes())
+    active.reactor.pass_s(1.0)
+    active.write_all()
+    assert len(active.writes()) == before + 1
+
+
+def test_what_the_disk_has_no_space_for_is_published_once() -> None:
+    active = ActiveLog()
+
+    def full(operation: str, name: str) -> None:
+        if operation == "write":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    active.directory.fault = full
+    active.put()
+    for _ in range(3):
+        active.write_all()
+        active.reactor.pass_s(2.0)
+    assert len(active.writes()) == 2
+    active.directory.fault = lambda operation, name: None
+    active.reactor.pass_s(2.0)
+    active.write_all()
+    assert active.committer.acknowledgeable_lsn == active.log.last_lsn
+    lsns = [write.last_lsn for write in active.writes()]
+    assert lsns == sorted(lsns)
+
+
+def test_what_moves_to_another_segment_is_published_again() -> None:
+    active = ActiveLog()
+
+    def broken(operation: str, name: str) -> None:
+        active.directory.fault = lambda operation, name: None
+        raise OSError(errno.EIO, "Input/output error")
+
+    active.directory.fault = broken
+    lsn = active.put()
+    active.write_all()
+    assert [write.segment for write in active.writes()] == [1, 1, 2]
+    assert active.committer.acknowledgeable_lsn >= lsn
+    assert not active.failures
+
+
+def test_what_waits_for_the_stream_counts_as_congestion() -> None:
+    active = ActiveLog(NEVER)
+    active.messages.lose_quorum()
+    while active.appender.waiting_bytes <= MAX_UNACKNOWLEDGED_BYTES:
+        assert not active.committer.is_congested
+        active.put(b"x" * 60_000)
+        active.write_all()
+    assert active.committer.is_congested
+
+
+def test_heartbeats_keep_the_lease_while_nothing_is_written() -> None:
+    active = ActiveLog()
+    active.publisher.start()
+    for _ in range(100):
+        active.reactor.pass_s(1.0)
+        assert active.lease.holds(active.reactor.now_ns())
+    beats = [each for each in active.said() if isinstance(each, Note)]
+    assert {each.kind for each in beats} == {Kind.HEARTBEAT}
+    assert {read_note(each.text).id for each in beats} == {WHO.id}
+    assert 39 <= len(beats) <= 42
+
+
+def test_no_heartbeats_are_sent_beside_what_is_written() -> None:
+    active = ActiveLog()
+    active.publisher.start()
+    for _ in range(30):
+        active.put()
+        active.write_all()
+        active.reactor.pass_s(1.0)
+    notes = [each for each in active.said() if isinstance(each, Note)]
+    assert len(notes) == 1
+
+
+def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:
+    active = ActiveLog()
+    active.publisher.start()
+    active.reactor.pass_s(1.0)
+    active.messages.lose_quorum()
+    active.put()
+    active.write_all()
+    active.reactor.pass_s(REPLICATE_TIMEOUT_S - 0.2)
+    assert not active.publisher.refuses
+    active.reactor.pass_s(0.4)
+    assert active.publisher.refuses
+    active.reactor.pass_s(LEASE_S)
+    assert not active.lease.holds(active.reactor.now_ns())
+    figures = active.publisher.figures()
+    assert (figures.waiting_records, figures.lease_ns, figures.refuses) == (1, 0, True)
+    assert figures.waiting_ns > 14_000_000_000 and figures.waiting_bytes > 100
+
+    active.messages.restore_quorum()
+    active.reactor.pass_s(5.0)
+    assert active.refusals == [True, False]
+    assert active.lease.holds(active.reactor.now_ns())
+    figures = active.publisher.figures()
+    assert (figures.waiting_records, figures.waiting_bytes, figures.waiting_ns) == (0, 0, 0)
+
+
+def test_another_servers_message_fences_once_and_for_ever() -> None:
+    active = ActiveLog()
+    active.publisher.start()
+    active.reactor.pass_s(1.0)
+    active.messages.append(RIVAL, active.messages.last)
+    lsn = active.put()
+    active.put()
+    active.write_all()
+    active.reactor.pass_s(1.0)
+    assert [type(error) for error in active.fenced] == [WrongPosition]
+    assert active.committer.acknowledgeable_lsn < lsn
+    assert not active.lease.holds(active.reactor.now_ns())
+    active.put()
+    active.write_all()
+    active.reactor.pass_s(60.0)
+    assert list(active.messages.messages.values())[-1] == RIVAL
+    assert len(active.fenced) == 1 and not active.failures
+
+
+def test_what_is_dead_is_purged() -> None:
+    active = ActiveLog()
+    _fill_segments(active, 3)
+    assert active.log.segment >= 4
+    first = _first_of(active, 3)
+    active.publisher.trimmed(1)
+    active.publisher.trimmed(2)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == first
+
+
+def test_nothing_is_purged_of_which_it_is_not_known_where_it_begins() -> None:
+    active = ActiveLog()
+    _fill_segments(active, 3)
+    del active.publisher._first_positions[2]
+    active.publisher.trimmed(1)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == 1
+    active.publisher.trimmed(2)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == _first_of(active, 3)
+
+
+def test_a_purge_that_failed_is_tried_again() -> None:
+    fates = [Fate(there=None, patience=1.0)]
+    active = ActiveLog(fate=lambda kind: fates.pop() if kind == "purge" and fates else Fate())
+    _fill_segments(active, 2)
+    first = _first_of(active, 2)
+    active.publisher.trimmed(1)
+    active.reactor.pass_s(PURGE_RETRY_S)
+    assert min(active.messages.messages) == 1
+    active.reactor.pass_s(2.0)
+    assert min(active.messages.messages) == first
+
+
+def _fill_segments(active: ActiveLog, count: int) -> None:
+    while active.log.segment <= count:
+        active.put(b"x" * 4000)
+        active.write_all()
+
+
+def _first_of(active: ActiveLog, seq: int) -> int:
+    positions = zip(active.messages.messages, active.said(), strict=True)
+    return next(at for at, said in positions if not isinstance(said, Note) and said.segment == seq)
+
+
+def test_what_must_be_durable_waits_for_the_stream_too() -> None:
+    active = ActiveLog()
+    called: list[bool] = []
+    active.messages.lose_quorum()
+    active.committer.when_durable(active.put(), lambda: called.append(True))
+    active.write_all()
+    assert not called
+    active.messages.restore_quorum()
+    active.write_all()
+    assert called == [True]
+
+
+def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
+    active = ActiveLog()
+    active.publisher.start()
+    active.reactor.pass_s(1.0)
+    active.messages.lose_quorum()
+    lsn = active.put()
+    active.write_all()
+    active.committer.finish()
+    active.write_all()
+    active.publisher.successor = "beta:11300"
+    handed_over = active.publisher.hand_over()
+    active.reactor.pass_s(1.0)
+    assert not handed_over.called and active.lease.holds(active.reactor.now_ns())
+    active.messages.restore_quorum()
+    active.reactor.pass_s(1.0)
+    assert handed_over.called
+    assert active.committer.acknowledgeable_lsn == lsn
+    last = active.said()[-1]
+    assert isinstance(last, Note) and last.kind is Kind.HANDED_OVER
+    assert read_note(last.text).to == "beta:11300"
+    assert not active.lease.holds(active.reactor.now_ns())
+    assert not active.reactor.getDelayedCalls()
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_an_ordered_end_waits_only_so_long(is_fenced: bool) -> None:
+    active = ActiveLog()
+    active.put()
+    if is_fenced:
+        active.messages.append(RIVAL, active.messages.last)
+    else:
+        active.messages.lose_quorum()
+    active.write_all()
+    handed_over = active.publisher.hand_over()
+    active.reactor.pass_s(HAND_OVER_S - 1)
+    assert handed_over.called is is_fenced
+    active.reactor.pass_s(1.1)
+    assert handed_over.called and not active.failures
+
+
+class BreakingStream(MemoryStream):
+    """
+    One of which a call raises what no stream should.
+
+    :ivar breaks: the call, and how many go well before.
+    """
+
+    breaks: tuple[str, int] = ("", 0)
+
+    def append(self, payload: bytes, expected: int) -> Future[int]:
+        self._break("append")
+        return super().append(payload, expected)
+
+    def ends(self) -> Future[Ends]:
+        self._break("ends")
+        return super().ends()
+
+    def read(self, position: int) -> Future[Message | None]:
+        self._break("read")
+        return super().read(position)
+
+    def _break(self, name: str) -> None:
+        broken, left = self.breaks
+        if broken == name:
+            self.breaks = name, left - 1
+            if left <= 0:
+                _broken()
+
+
+def _broken(*ignored: object) -> None:
+    raise AssertionError("broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("append", 0), ("append", MAX_IN_FLIGHT), ("ends", 0), ("read", 0)]
+)
+def test_an_exception_of_the_stream_ends_the_server(name: str, left: int) -> None:
+    lost = Fate(back=None, patience=1.0)
+    fates = [lost] if name in ("ends", "read") else []
+    active = ActiveLog(
+        NEVER, fate=lambda kind: fates.pop() if fates else Fate(), door=BreakingStream
+    )
+    assert isinstance(active.stream, BreakingStream)
+    active.stream.breaks = name, left
+    with suppress(AssertionError):
+        for _ in range(MAX_IN_FLIGHT + 1):
+            active.put()
+            active.committer.end_turn()
+            active.write_all()
+    active.reactor.pass_s(5.0)
+    assert [str(failure.value) for failure in active.failures] == ["broken"]
+
+
+@pytest.mark.parametrize("what", ["lease", "changed", "fenced"])
+def test_an_exception_of_those_who_are_told_ends_the_server(what: str) -> None:
+    active = ActiveLog(lease=BrokenLease(LEASE_S) if what == "lease" else None)
+    if what == "changed":
+        active.publisher.changed = _broken
+    elif what == "fenced":
+        active.publisher.events = PublisherEvents(_broken)
+        active.messages.append(RIVAL, active.messages.last)
+    active.put()
+    active.write_all()
+    active.reactor.pass_s(5.0)
+    assert [str(failure.value) for failure in active.failures] == ["broken"]
+
+
+class BrokenLease(HeldLease):
+    """
+    One that cannot be renewed.
+    """
+
+    def accepted(self, sent_ns: int) -> None:
+        _broken()
