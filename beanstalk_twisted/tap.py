@@ -216,7 +216,7 @@ def _replicated(
 
     who = Identity(_name(options["endpoints"]), os.urandom(8).hex())
     service = ReplicatedService(
-        build_term, stream_at(options["replicate"]), options["replication"], who, reactor,
+        build_term, partial(stream_at, options["replicate"]), options["replication"], who, reactor,
         lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
         asked_for(os.environ),
     )  # fmt: skip

@@ -60,8 +60,9 @@ PURE_MODULES = (
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
     "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
     "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
-    "client.pool.hashing", "replication.stream.door", "replication.stream.lease",
-    "replication.stream.memory", "replication.stream.messages", "replication.roster",
+    "client.pool.hashing", "replication.roster", "replication.stream.addresses",
+    "replication.stream.door", "replication.stream.lease", "replication.stream.memory",
+    "replication.stream.messages", "replication.stream.settings",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 
@@ -318,7 +319,8 @@ def test_the_worker_knows_of_ours_only_the_client(name: str) -> None:
 @pytest.mark.parametrize("name", TOOLS)
 def test_the_tools_stay_below_the_line(name: str) -> None:
     assert not imported_tops(TOOLS[name]) & {"twisted", "zope"}
-    stores = {each for each in MODULES if each.startswith(f"{OURS}.object_storage.")}
+    doors = (f"{OURS}.object_storage.", f"{OURS}.replication.stream.")
+    stores = {each for each in MODULES if each.startswith(doors)}
     assert ours(TOOLS[name]) & MODULES.keys() <= set(PURE) | stores
 
 

@@ -95,6 +95,7 @@ class Log:
         self.budget = SpaceBudget(segment_bytes)
         self.most_bytes = 0
         self.commits_reserves = False
+        self._most_waiting = MAX_WAITING_RECORDS
         self._trim_seq = position.trim_seq
         self.ends = dict(position.ends)
         self._sealed_bytes = sum(self.ends.values())
@@ -138,7 +139,7 @@ class Log:
         """
         Whether so much waits for the disk that what nobody waits for is left out.
         """
-        return self.last_lsn - self._taken_lsn > MAX_WAITING_RECORDS
+        return self.last_lsn - self._taken_lsn > self._most_waiting
 
     @property
     def open_bytes(self) -> int:
@@ -203,6 +204,12 @@ class Log:
         Whether the segment that is being written holds a change of a job, copies left aside.
         """
         return self._framing.index.has_changes
+
+    def hold_up(self, is_held_up: bool) -> None:
+        """
+        What nobody waits for is left out from now on, or no longer.
+        """
+        self._most_waiting = -1 if is_held_up else MAX_WAITING_RECORDS
 
     def rotate(self) -> None:
         """

@@ -35,6 +35,7 @@ from beanstalk_twisted.daemon.listening import (
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
+from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
@@ -109,7 +110,7 @@ class ReplicatedService(Service):
     def __init__(
         self,
         build: Callable[[], Term],
-        stream: Stream,
+        connect: Callable[[], Stream],
         replication: Replication,
         who: Identity,
         reactor: Any,
@@ -123,13 +124,14 @@ class ReplicatedService(Service):
     ) -> None:
         """
         :param build: makes what serves for one term.
+        :param connect: makes the door to the stream; may raise the door's `Refused`.
         :param now_ns: the monotonic clock of leases, ns; goes on while the machine sleeps.
         :param prepare: what is done once, before the first term, with what signals act on, and
             what reads files again.
         :param end: ends the process with an exit code, after the last words.
         """
         self._build = build
-        self._stream = stream
+        self._connect = connect
         self._replication = replication
         self._who = who
         self._reactor = reactor
@@ -146,7 +148,7 @@ class ReplicatedService(Service):
         self._standby: Standby | None = None
         self._publisher: Publisher | None = None
         self._over: Deferred[str] | None = None
-        self._waits_for_stream = ""
+        self._waits_for_stream = "waits for the stream"
         self._has_quorum = True
         self._takeovers = self._fenced = 0
         self._wrapped_ended = 0
@@ -208,18 +210,19 @@ class ReplicatedService(Service):
         try:
             self.term.listening.introduce()
             self._prepare(self, lambda: self.term.reload())
+            self._stream = self._connect()
             self._begin_term()
             if self._http is not None:
                 self._http.announce(self._http.open())
         except (BinlogError, Refused) as error:
             self._refuse(str(error), error.exit_code)
+        except StreamRefused as error:
+            self._refuse(f"--replicate: {error}", STREAM_REFUSED)
         except KeyboardInterrupt:
             self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
         self._collecting.start()
         self._launcher.let_go()
         self._manager.start(self._reactor, self._in_words)
-        self._stream.hear(self._heard)
-        self._tell()
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._failed)
 
@@ -234,15 +237,30 @@ class ReplicatedService(Service):
 
     async def _run(self) -> None:
         await self._open_stream()
+        self._stream.hear(self._heard)
+        self._tell()
         while not self._is_stopping:
-            succession = await self._follow()
-            how = await self._lead(succession)
-            self.log.info("no longer active: {how}", event="term-ended", how=how)
+            how = await self._go_through_term()
+            self.log.info("{how}", event="term-ended", how=how)
             await self._end_term()
             if self._is_stopping:
                 return
             self.term = self._build()
             self._begin_term()
+
+    async def _go_through_term(self) -> str:
+        """
+        :return: why it has ended, in words.
+        """
+        following = self._follow()
+        succession = await following.addErrback(self._note_behind)
+        if isinstance(succession, str):
+            return succession
+        return f"no longer active: {await self._lead(succession)}"
+
+    def _note_behind(self, failure: Failure) -> str:
+        failure.trap(Behind)
+        return f"begins to follow anew, at the first message of the stream: {failure.value}"
 
     def _begin_term(self) -> None:
         """
@@ -282,9 +300,11 @@ class ReplicatedService(Service):
         self._pause = self._reactor.callLater(seconds, pause.callback, None)
         await pause
 
-    async def _follow(self) -> Succession:
+    def _follow(self) -> "Deferred[Any]":
         """
-        Be a standby, until it is this server's turn.
+        Be a standby.
+
+        :return: fires with a `Succession`, when it is this server's turn.
         """
         term, io = self.term, self._io()
         self.log.info(
@@ -296,11 +316,12 @@ class ReplicatedService(Service):
             self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
             float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
         )  # fmt: skip
-        try:
-            return await self._standby.run()
-        finally:
-            io.stop()
-            self._standby = None
+        return self._standby.run().addBoth(self._followed, io)
+
+    def _followed(self, outcome: T, io: WatchableIo) -> T:
+        io.stop()
+        self._standby = None
+        return outcome
 
     async def _lead(self, succession: Succession) -> str:
         """
@@ -372,7 +393,7 @@ class ReplicatedService(Service):
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
-        self.term.queue.successor = name
+        publisher.to = name
         # Who has asked is answered before.
         self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
         return True
@@ -387,14 +408,14 @@ class ReplicatedService(Service):
         standbys = tuple(self._roster.standbys(now_ns))
         counts = standbys, self._takeovers, self._fenced
         if self._publisher is not None:
-            figures = self._publisher.figures()
-            lag_s = figures.waiting_ns / 1e9
+            leading = self._publisher.figures()
+            lag_s = leading.waiting_ns / 1e9
             why = ""
-            if figures.refuses:
+            if leading.refuses:
                 why = f"the stream has not answered for {lag_s:.0f} s: changes are refused"
             return Situation(
-                ACTIVE, why, self._who, self._who.name, figures.waiting_records,
-                figures.waiting_bytes, lag_s, *counts,
+                ACTIVE, why, self._who, self._who.name, leading.waiting_records,
+                leading.waiting_bytes, lag_s, *counts,
             )  # fmt: skip
         active = self._roster.active(now_ns)
         if self._standby is None:

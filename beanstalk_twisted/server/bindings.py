@@ -77,3 +77,10 @@ LOOKS: Final = frozenset({
     "capabilities", "list-jobs", "stats-group", "list-connections",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""
+
+CHANGES: Final = frozenset({
+    "put", "put-tagged", "put-at", "put-batch", "reserve", "reserve-with-timeout", "reserve-job",
+    "reserve-batch", "delete", "delete-batch", "release", "bury", "kick", "kick-job", "kick-dead",
+    "pause-tube", "flush-tube", "move-job", "update-job", "tube-policy",
+})  # fmt: skip
+"""Operations whose replies wait for the log; all others change a connection, a TTR, or nothing."""

@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.bindings import methods_of
+from beanstalk_twisted.server.bindings import CHANGES, Methods, methods_of
 from beanstalk_twisted.server.reply_queue import Durability
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.replies import Reply
@@ -139,6 +139,8 @@ class ExecutionContext:
         command's name and what it took, nanoseconds.
     :ivar times: how long commands take, if somebody wants to know.
     :ivar enough_bytes: of a body that is still coming: with so many the time for the next begins.
+    :ivar refuses_changes: whether `CHANGES` are refused; ``changes_refused`` how many were, but for
+        puts that `Headroom` has refused.
     :ivar share_ns: how long one connection's commands are carried out before others have theirs,
         `MIN_SHARE_NS` to `TURN_NS`.
     """
@@ -167,6 +169,27 @@ class ExecutionContext:
         self.times: CommandTimes | None = None
         self.enough_bytes = 0
         self.share_ns = TURN_NS
+        self.refuses_changes = False
+        self.changes_refused = 0
+        self._carried_out: Methods = {}
+
+    def refuse_changes(self, refuses: bool) -> None:
+        """
+        Answer OUT_OF_MEMORY to `CHANGES` from now on, or carry them out again.  To what comes with
+        a `put` alone `Headroom.close` says so.
+        """
+        if refuses == self.refuses_changes:
+            return
+        self.refuses_changes = refuses
+        if refuses:
+            self._carried_out = {each: self.methods[each] for each in CHANGES}
+            self.methods.update(dict.fromkeys(CHANGES, self._refuse_change))
+        else:
+            self.methods.update(self._carried_out)
+
+    def _refuse_change(self, *ignored: object) -> Answer:
+        self.changes_refused += 1
+        return NO_ROOM
 
     def divide(self, connections: int) -> None:
         """

@@ -340,7 +340,8 @@ class Executor:
             refusal = UNAUTHORIZED
         elif args[-1] > queue.max_job_bytes:
             refusal = JOB_TOO_BIG
-        elif queue.puts.lacks(self._session, 1, args[-1], now_ns):
+        elif context.refuses_changes or queue.puts.lacks(self._session, 1, args[-1], now_ns):
+            context.changes_refused += context.refuses_changes
             refusal = OUT_OF_MEMORY
         draft = None if refusal is not None else queue.puts.begin(self._session, now_ns)
         self.line = b""
@@ -386,6 +387,9 @@ class Executor:
             jobs.refuse(UNAUTHORIZED)
             # Whoever has no right is told that, whatever else is wrong.
             jobs.refusal = UNAUTHORIZED
+        elif context.refuses_changes:
+            context.changes_refused += 1
+            jobs.refuse(OUT_OF_MEMORY)
         return jobs
 
     def begin_long_line(self, line: bytes) -> Incoming:

@@ -67,6 +67,7 @@ class Headroom:
     :ivar unsettled: how many bytes wait for the disk.
     :ivar undurable: how many bytes a start would have to frame anew.
     :ivar changed: called with whether memory is short, when that has changed.
+    :ivar refused: how many puts were refused since it was closed.
     :ivar largest: bytes of the largest part that a start reads of the log at once; None if there is
         no log.  It does not become less while the server runs.
     """
@@ -87,8 +88,16 @@ class Headroom:
         self._has = can_have if has is None else has
         self._seconds = seconds
         self._left = 0
-        self._is_short = False
+        self._is_closed = self._is_short = False
+        self.refused = 0
         self._again_s = self._large_again_s = 0.0
+
+    def close(self, is_closed: bool) -> None:
+        """
+        Take no jobs, whatever memory there is, or take them again.
+        """
+        self._is_closed = is_closed
+        self._left = -1 if is_closed else 0
 
     def takes(self, size: int) -> bool:
         self._left -= size + JOB_BYTES
@@ -112,6 +121,9 @@ class Headroom:
         """
         :param growth: what jobs take more of memory afterwards.
         """
+        if self._is_closed:
+            self.refused += 1
+            return False
         if growth > 0:
             fits = self.limit.room(growth) >= 0
             self.limit.note(0 if fits else growth)

@@ -3,13 +3,16 @@ The replies of a connection, from the executor to the output.
 
 They are gathered, and sent as one when all that has come is carried out.  If by then the disk does
 not have all that they tell of, they are held as one, and so are all behind them; those before the
-first such one are sent alone.  So a turn whose records are written at its end holds nothing.
+first such one are sent alone.  So a turn whose records are written at its end holds nothing.  A
+server that is the active one of several holds all while its lease does not say that it still is.
 
 Nothing here is Twisted's, so that it can be compiled with the executor.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
+from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import JobReply
 
@@ -61,10 +64,13 @@ class Durability:
 
     :ivar acknowledgeable_lsn: what tells of this LSN or a lower one may be sent.
     :ivar holding: the queues with replies that wait for more, each once.
+    :ivar lease: without it nothing may be sent, whatever it tells of; None where there is none.
     """
 
     def __init__(self) -> None:
         self.acknowledgeable_lsn = 0
+        self.lease: HeldLease | None = None
+        self._now_ns: Callable[[], int] = lambda: 0
         self.holding: list[ReplyQueue] = []
 
     def add(self, queue: "ReplyQueue") -> None:
@@ -73,9 +79,23 @@ class Durability:
         """
         self.holding.append(queue)
 
+    def speak_while(self, lease: HeldLease, now_ns: Callable[[], int]) -> None:
+        """
+        Send replies only while a lease holds.
+
+        :param now_ns: the lease's clock.
+        """
+        self.lease, self._now_ns = lease, now_ns
+
+    def may_speak(self, lease: HeldLease) -> bool:
+        """
+        Whether replies may be sent at this moment.
+        """
+        return lease.holds(self._now_ns())
+
     def advance(self, lsn: int) -> None:
         """
-        Release the replies that wait for no more than this LSN.
+        Release the replies that wait for no more than this LSN, if they may be sent.
         """
         self.acknowledgeable_lsn = lsn
         holding, self.holding = self.holding, []
@@ -166,7 +186,13 @@ class ReplyQueue:
         self._gathered_bytes = 0
         if len(gathered) > 1 and not self._is_large:
             gathered = [b"".join(gathered)]
-        if not self._held and self.lsn <= self._durability.acknowledgeable_lsn:
+        durability = self._durability
+        lease = durability.lease
+        if (
+            not self._held
+            and self.lsn <= durability.acknowledgeable_lsn
+            and (lease is None or durability.may_speak(lease))
+        ):
             self._output.write(gathered)
         else:
             self._hold(gathered)
@@ -206,7 +232,9 @@ class ReplyQueue:
             return False
 
     def _take_acknowledgeable(self) -> list[bytes]:
-        lsn = self._durability.acknowledgeable_lsn
+        lsn, lease = self._durability.acknowledgeable_lsn, self._durability.lease
+        if lease is not None and not self._durability.may_speak(lease):
+            return []
         held = self._held
         count = 0
         while count < len(held) and held[count][0] <= lsn:

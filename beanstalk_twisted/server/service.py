@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -24,7 +24,6 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
-from beanstalk_twisted.replication.roster import Situation
 from beanstalk_twisted.rules.connections import ConnectionFacts
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
@@ -70,6 +69,9 @@ from beanstalk_twisted.wire.dialects import GUARDED, MODERN, Parsed
 from beanstalk_twisted.wire.extensions import TAGGED_PUT, without_secret
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 
+if TYPE_CHECKING:
+    from beanstalk_twisted.replication.roster import Situation
+
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
 
@@ -88,7 +90,6 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar access: asks for rights; None where everybody has all.
-    :ivar successor: the standby that an ordered stop hands over to; empty for any.
     :ivar situation: how replication is; None without it.
     :ivar handshakes: what became of those of TLS.
     :ivar connections_stalled: how many were closed since what they had begun did not go on.
@@ -151,7 +152,6 @@ class BeanstalkService(Service):
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
-        self.successor = ""
         self.situation: Callable[[], Situation | None] = lambda: None
         self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
@@ -343,7 +343,7 @@ class BeanstalkService(Service):
         if self._is_fenced:
             await self._store.committer.abandon()
         else:
-            await self._store.finish(self.successor)
+            await self._store.finish()
 
     def _end_slices(self) -> None:
         """
@@ -359,6 +359,24 @@ class BeanstalkService(Service):
         Take no new jobs from now on.
         """
         self.queue.puts.set_draining(True)
+
+    @fail_stop
+    def refuse_changes(self, refuses: bool) -> None:
+        """
+        Answer OUT_OF_MEMORY to whatever would have to be kept, from now on, or keep it again;
+        connections that wait for a job go on waiting.
+        """
+        self.context.refuse_changes(refuses)
+        self._headroom.close(refuses)
+        if self._store is not None:
+            self._store.hold_up(refuses)
+
+    @property
+    def changes_refused(self) -> int:
+        """
+        How many commands were refused by `refuse_changes`.
+        """
+        return self.context.changes_refused + self._headroom.refused
 
     def log_figures(self) -> LogFigures | None:
         """
@@ -392,6 +410,8 @@ class BeanstalkService(Service):
             return "the server starts or stops"
         if self._fail_stop.has_failed:
             return "the log has failed"
+        if self.context.refuses_changes:
+            return "the stream does not take the log: changes are refused"
         if self.queue.puts.is_draining:
             return "it drains: new jobs are refused"
         if self._store is not None and self._store.is_full:

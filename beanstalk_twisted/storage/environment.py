@@ -63,11 +63,10 @@ class Replica(Protocol):
         A segment and all before it are dead, durably and acknowledged: they are wanted no more.
         """
 
-    def hand_over(self, to: str = "") -> "Deferred[None]":
+    def hand_over(self) -> "Deferred[None]":
         """
         The log has ended in order.
 
-        :param to: the name of the server that is to go on; empty for any.
         :return: fires when all of it is acknowledged, or too long has passed.
         """
 

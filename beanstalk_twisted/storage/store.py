@@ -244,15 +244,22 @@ class LogStore:
         if self._archiver is not None:
             self._archiver.stop()
 
-    async def finish(self, to: str = "") -> None:
+    def hold_up(self, is_held_up: bool) -> None:
+        """
+        The replica takes nothing: records that nobody waits for are left out, since all that is
+        appended has to be kept for it.
+
+        :param is_held_up: whether that is so from now on, or no longer.
+        """
+        self._log.hold_up(is_held_up)
+
+    async def finish(self) -> None:
         """
         Take all that was appended to disk, and to the replica, and end the log in order.
-
-        :param to: the name of the server that is to go on, if there is a replica; empty for any.
         """
         await self.committer.finish()
         if self.committer.replica is not None:
-            await self.committer.replica.hand_over(to)
+            await self.committer.replica.hand_over()
 
     async def deliver_rest(self) -> None:
         """

@@ -68,7 +68,8 @@ class Host:
         self.outcome: Any = None
         self.standby = Standby(
             self.stream, self.directory, self.queue, self.clock, reactor,
-            InlineIo() if io is None else io, LEASE_S, 1 << 20, reactor.now_ns, Identity(name, f"id-{name}"),
+            InlineIo() if io is None else io, LEASE_S, 1 << 20, reactor.now_ns,
+            Identity(name, f"id-{name}"),
         )  # fmt: skip
         self.standby.run().addBoth(self._ended)
 
@@ -190,14 +191,20 @@ class Cluster:
         return host
 
 
-def test_the_first_server_becomes_active_after_a_lease() -> None:
+def test_the_first_server_of_all_becomes_active_at_once() -> None:
     cluster = Cluster()
     host = cluster.start("a")
-    cluster.go(LEASE_S - 0.5)
-    assert host.outcome is None
-    cluster.go(1)
+    cluster.go(0.3)
     assert host.is_active
     assert host.put() == 1
+
+
+def test_of_two_first_servers_one_becomes_active() -> None:
+    cluster = Cluster()
+    hosts = [cluster.start("a"), cluster.start("b")]
+    cluster.go(0.5)
+    assert [host.is_active for host in hosts].count(True) == 1
+    assert all(host.is_active or host.outcome is None for host in hosts)
 
 
 def test_a_standby_has_the_jobs_and_the_files_of_the_active_server() -> None:

@@ -4,7 +4,7 @@ Which method of the queue each command runs.
 
 from __future__ import annotations
 
-from beanstalk_twisted.server.bindings import LOOKS, methods_of
+from beanstalk_twisted.server.bindings import CHANGES, LOOKS, methods_of
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COMMANDS
 from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
@@ -34,3 +34,11 @@ def test_every_command_of_every_dialect_runs_something_or_ends_the_connection() 
 def test_what_only_looks_is_bound_and_takes_no_body() -> None:
     assert set(METHODS) >= LOOKS
     assert not {row.operation for row in ALL_COMMANDS if row.has_body} & LOOKS
+
+
+def test_what_changes_nothing_that_is_kept_is_known_by_name() -> None:
+    assert not CHANGES & LOOKS
+    assert set(METHODS) - CHANGES - LOOKS == {
+        "use", "watch", "watch-weighted", "ignore", "reserve-mode", "cancel-reserve", "wait-job",
+        "touch", "drain", "undrain",
+    }  # fmt: skip

@@ -53,6 +53,18 @@ def test_the_kernel_is_asked_at_the_first_job_and_once_for_each_so_many_bytes() 
     assert len(bench.asked) == 2
 
 
+def test_while_it_is_closed_nothing_is_taken_and_that_is_counted() -> None:
+    bench = Bench()
+    assert bench.headroom.takes(10)
+    bench.headroom.close(True)
+    assert not bench.headroom.takes(10)
+    assert not bench.headroom.takes_all(10, 10)
+    assert not bench.headroom.takes(2 * LOOK_BYTES)
+    assert bench.headroom.refused == 3
+    bench.headroom.close(False)
+    assert bench.headroom.takes(10)
+
+
 def test_what_waits_for_the_disk_and_the_job_itself_must_have_place_beside_it() -> None:
     bench = Bench()
     bench.headroom.unsettled = lambda: 5000

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.server.reply_queue import (
     MAX_GATHERED_BYTES,
     MAX_JOINED_BYTES,
@@ -214,3 +215,57 @@ def test_nobody_hears_what_was_forgotten() -> None:
     place.replies.add(b"c", 2)
     place.replies.send()
     assert (place.sent, place.told, len(place.durability.holding)) == ([], ["held"], 0)
+
+
+class Leased(Place):
+    """
+    A place where replies leave only while a lease holds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ns = 0
+        self.lease = HeldLease(10)
+        self.durability.speak_while(self.lease, lambda: self.now_ns)
+
+
+def test_without_a_lease_replies_are_held_whatever_they_tell_of() -> None:
+    place = Leased()
+    place.replies.add(b"a", 0)
+    place.replies.send()
+    place.durability.advance(5)
+    place.replies.add(b"b", 5)
+    place.replies.send()
+    assert (place.sent, place.told, place.replies.held_bytes) == ([], ["held", "held"], 2)
+    place.lease.accepted(0)
+    place.durability.advance(5)
+    assert b"".join(place.sent) == b"ab"
+    assert place.durability.holding == []
+
+
+def test_the_lease_is_asked_at_the_moment_of_each_sending_and_release() -> None:
+    place = Leased()
+    place.lease.accepted(0)
+    place.replies.add(b"a", 0)
+    place.replies.send()
+    place.replies.add(b"b", 3)
+    place.replies.send()
+    place.now_ns = 9_000_000_000
+    place.durability.advance(3)
+    place.replies.add(b"c", 0)
+    place.replies.send()
+    assert place.sent == [b"a"]
+    place.now_ns -= 1
+    place.durability.advance(3)
+    assert place.sent == [b"a", b"bc"]
+
+
+def test_after_the_end_of_the_lease_nothing_leaves_any_more() -> None:
+    place = Leased()
+    place.lease.accepted(0)
+    place.lease.end()
+    place.lease.accepted(1)
+    place.replies.add(b"a", 0)
+    place.replies.send()
+    place.durability.advance(9)
+    assert place.sent == []

@@ -94,10 +94,11 @@ class Stream(Protocol):
 
     url: str
 
-    def open(self) -> "Future[list[str]]":
+    def open(self, makes: bool = True) -> "Future[list[str]]":
         """
         Connect; make the stream if there is none.
 
+        :param makes: else `Refused` is raised if there is none.
         :return: warnings, a line each: what of its settings does not keep what is promised.
         :raise Refused: it cannot be used; says why and what to do.
         :raise Unreachable: nobody answers.
@@ -136,6 +137,7 @@ class Stream(Protocol):
         Read on for ever, from this position on, in order and without gaps but those of purges.
         Short interruptions are mended inside.
 
+        :param position: at most one behind the last.
         :param receive: called in any thread with what has come, at least one message.  The stream
             sends no more than some MiB ahead of what this has returned from.
         :param ended: called once, at most, when this cannot go on.

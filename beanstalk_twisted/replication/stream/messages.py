@@ -154,7 +154,8 @@ def decode(payload: bytes) -> Part | Note | Malformed:
     content = payload[HEADER.size :]
     if crc != _crc(payload[: HEADER.size - 4], content):
         return Malformed("its checksum is wrong")
-    if kind not in Kind.__members__.values() or zero or flags & ~KNOWN_FLAGS:
+    known = KNOWN_FLAGS if kind == Kind.WRITE else 0
+    if kind not in Kind.__members__.values() or zero or flags & ~known:
         return Malformed(f"kind {kind} with flags {flags:#x} is unknown", is_newer=True)
     if kind != Kind.WRITE:
         return Note(Kind(kind), lsn, time_ns, content)
@@ -189,9 +190,8 @@ class Assembler:
 
 
 def _goes_on(before: Write, after: Write) -> bool:
-    return (before.segment, before.end, before.last_lsn, before.time_ns) == (
-        after.segment, after.offset, after.last_lsn, after.time_ns,
-    )  # fmt: skip
+    # All that is told of the whole is told with each part.
+    return before._replace(offset=before.end, content=b"") == after._replace(content=b"")
 
 
 def _encode(

@@ -1,0 +1,110 @@
+"""
+URLs of replicated streams: ``nats://HOST[:PORT][,HOST[:PORT]…]/NAME[?creds=FILE][&monitor=PORT]``.
+"""
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from beanstalk_twisted.replication.stream.door import Refused
+
+SCHEMES: Final = ("nats", "tls")
+
+PORT: Final = 4222
+"""Of a NATS server, unless the URL names another one."""
+
+MAX_NAME: Final = 200
+"""Characters of a stream's name: NATS takes 255 bytes, and makes a folder of it."""
+
+OPTIONS: Final = ("creds", "monitor")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?\Z")
+_FORM: Final = "nats://HOST,HOST,HOST/NAME"
+
+
+class Server(NamedTuple):
+    """
+    Where one server of the cluster listens.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Address(NamedTuple):
+    """
+    What a URL says.
+
+    :ivar scheme: ``nats``, or ``tls`` where servers must show a certificate.
+    :ivar creds: path of a file of credentials; ``monitor`` port at which each server is asked how
+        it syncs.  None unless the URL has it.
+    """
+
+    scheme: str
+    servers: tuple[Server, ...]
+    name: str
+    creds: str | None
+    monitor: int | None
+
+    @property
+    def shown(self) -> str:
+        """
+        The URL as it is shown: without options.
+        """
+        return f"{self.scheme}://{','.join(map(str, self.servers))}/{self.name}"
+
+
+def is_stream(text: str) -> bool:
+    """
+    Whether something is the URL of a stream rather than a path.
+    """
+    return text.partition("://")[0].lower() in SCHEMES and "://" in text
+
+
+def parse(url: str) -> Address:
+    """
+    :raise Refused: it is no URL of a stream; the text does not repeat what may be a secret.
+    """
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise Refused(f"the URL of a stream is like {_FORM}") from None
+    if split.scheme not in SCHEMES:
+        raise Refused(f"the URL of a stream begins with nats:// or tls://, like {_FORM}")
+    if "@" in url:
+        raise Refused(
+            f"the URL of the stream has a secret in it: leave out what is before the @, and give"
+            f" credentials as a file, ?creds=FILE or NATS_CREDS=FILE, like {_FORM}?creds=FILE"
+        )
+    servers = tuple(_server(text) for text in split.netloc.split(","))
+    name = split.path.removeprefix("/")
+    if not _NAME.match(name) or len(name) > MAX_NAME or split.fragment:
+        raise Refused(
+            f"the path of a stream's URL is its name, of A-Z, a-z, 0-9, _ and -, at most {MAX_NAME}"
+            f" of them, like {_FORM}; it is {split.path!r}"
+        )
+    options = dict(parse_qsl(split.query, keep_blank_values=True))
+    for option in options:
+        if option not in OPTIONS:
+            raise Refused(f"{option!r} is none of the options {', '.join(OPTIONS)} of {_FORM}")
+    monitor = options.get("monitor")
+    return Address(
+        split.scheme, servers, name, options.get("creds"), _port(monitor) if monitor else None
+    )
+
+
+def _server(text: str) -> Server:
+    found = _HOST.match(text)
+    if found is None:
+        raise Refused(f"{text!r} is no HOST or HOST:PORT in the URL of a stream, like {_FORM}")
+    return Server(found["host"], _port(found["port"]) if found["port"] else PORT)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise Refused(f"{text!r} in the URL of a stream is no port, 1 to 65535")
+    return int(text)

@@ -1,0 +1,293 @@
+"""
+A connection to one of several NATS servers, in a thread of its own that runs asyncio, made anew for
+ever.
+
+nats-py's own reconnecting is not used: it keeps what could not be sent and sends it later, and it
+ends for good at some errors.  Here a lost connection fails all that waits, at once.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from nats import errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from beanstalk_twisted.replication.stream.addresses import Address
+from beanstalk_twisted.replication.stream.door import Refused, Unreachable
+
+R = TypeVar("R")
+
+TIMEOUT_S: Final = 2.0
+"""For an answer: shorter than the default lease, so that its holder can find out and try again."""
+
+CONNECT_S: Final = 2.0
+"""For a connection to one server; then the next one is tried."""
+
+PAUSE_S: Final = 0.1
+"""Between two attempts, and before a server's "nobody is there" is told: callers try again."""
+
+PING_S: Final = 1
+"""Between two pings; a server that leaves `MAX_PINGS` of them unanswered is given up."""
+
+MAX_PINGS: Final = 2
+
+
+class Connection:
+    """
+    :ivar trouble: why there is no connection, in words; "" if there is one.
+    :ivar denied: the last thing that the server did not permit, in words.
+    """
+
+    def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
+        self.trouble = "not connected yet"
+        self.denied = ""
+        self._address = address
+        self._options = options
+        self._client: Client | None = None
+        self._inbox = ""
+        self._tokens = itertools.count()
+        self._answers: dict[str, asyncio.Future[Msg]] = {}
+        self._told: Callable[[bytes], None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="nats", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """
+        Where it goes, as it may be shown.
+        """
+        return self._address.shown
+
+    def start(self) -> None:
+        """
+        Start the thread.
+        """
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, R]) -> "Future[R]":
+        """
+        Carry out in the thread.  Those submitted in an order begin in this order.
+        """
+        if self._ended.done() or not self._thread.is_alive():
+            work.close()
+            failed: Future[R] = Future()
+            failed.set_exception(Unreachable(f"{self.url}: not open"))
+            return failed
+        return asyncio.run_coroutine_threadsafe(self._or_closed(work), self._loop)
+
+    def soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """
+        Call in the thread, if it still runs.
+        """
+        if self._thread.is_alive():
+            try:
+                self._loop.call_soon_threadsafe(function, *arguments)
+            except RuntimeError:
+                return
+
+    def stop(self) -> "Future[None]":
+        """
+        End the thread; all that is under way fails with `Unreachable`.
+        """
+        if not self._thread.is_alive() and not self._ended.done():
+            self._ended.set_result(None)
+        self.soon(self._stopping.set)
+        return self._ended
+
+    async def client(self, seconds: float = TIMEOUT_S) -> Client:
+        """
+        The client, when it is connected.
+
+        :raise Unreachable: it is not so in time.
+        """
+        if self._client is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), seconds)
+        if self._client is None:
+            raise Unreachable(f"{self.url}: {self.trouble}")
+        return self._client
+
+    async def request(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """
+        Ask, and wait for the answer.  Requests leave in the order in which they were begun.
+
+        :raise Unreachable: there was none.
+        """
+        token = str(next(self._tokens))
+        answer: asyncio.Future[Msg] = self._loop.create_future()
+        self._answers[token] = answer
+        timer = self._loop.call_later(TIMEOUT_S, self._fail, answer, "no answer in time")
+        try:
+            async with self._sending:
+                if answer.done():
+                    await answer
+                client = await self.client()
+                await client.publish(subject, payload, f"{self._inbox}.{token}", headers)
+            found = await answer
+        except errors.Error as error:
+            raise Unreachable(f"{self.url}: {error}") from None
+        finally:
+            timer.cancel()
+            del self._answers[token]
+            if answer.done() and not answer.cancelled():
+                answer.exception()
+        if found.headers and found.headers.get("Status") == "503":
+            await asyncio.sleep(PAUSE_S)
+            raise Unreachable(f"{self.url}: nobody answers {subject}: is there a leader?")
+        return found
+
+    def tell(self, subject: str, payload: bytes) -> None:
+        """
+        Send, in the thread, to whoever hears; what cannot be sent is lost.
+        """
+        if self._client is not None:
+            self._loop.create_task(self._send(self._client, subject, payload))
+
+    async def hear(self, subject: str, receive: Callable[[bytes], None]) -> None:
+        """
+        Give what is told from now on, over all connections to come.
+        """
+        is_first, self._told = self._told is None, receive
+        if is_first and self._client is not None:
+            await self._listen(self._client, subject)
+
+    async def _send(self, client: Client, subject: str, payload: bytes) -> None:
+        try:
+            await client.publish(subject, payload)
+        except errors.Error:
+            return
+
+    async def _listen(self, client: Client, subject: str) -> None:
+        async def give(message: Msg) -> None:
+            if self._told is not None:
+                self._told(message.data)
+
+        await client.subscribe(subject, cb=give)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._main())
+        finally:
+            self._ended.set_result(None)
+
+    async def _main(self) -> None:
+        keeping = self._loop.create_task(self._keep_connected())
+        await self._stopping.wait()
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        # Runner cancels the rest, and waits for it.
+
+    async def _or_closed(self, work: Coroutine[Any, Any, R]) -> R:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            raise Unreachable(f"{self.url}: closed") from None
+
+    async def _keep_connected(self) -> None:
+        for server in itertools.cycle(self._address.servers):
+            over = asyncio.Event()
+            client = Client()
+            try:
+                await self._connect(client, f"{self._address.scheme}://{server}", over)
+                self.trouble = ""
+                await over.wait()
+                self._lost(f"{server} has closed the connection")
+            except (errors.Error, OSError, TimeoutError) as error:
+                self._lost(f"{server}: {self._reason(error)}")
+            finally:
+                self._client = None
+                await client.close()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _connect(self, client: Client, server: str, over: asyncio.Event) -> None:
+        async def closed() -> None:
+            over.set()
+
+        self._errors: list[Exception] = []
+        await asyncio.wait_for(
+            client.connect(
+                [server], allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0,
+                connect_timeout=int(CONNECT_S), ping_interval=PING_S,
+                max_outstanding_pings=MAX_PINGS, error_cb=self._noted, closed_cb=closed,
+                **self._options,
+            ),
+            CONNECT_S,
+        )  # fmt: skip
+        self._inbox = client.new_inbox()
+        await client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        if self._told is not None:
+            await self._listen(client, told_subject(self._address.name))
+        self._client = client
+        self._arrived.set()
+
+    async def _noted(self, error: Exception) -> None:
+        self._errors.append(error)
+        del self._errors[:-8]
+        if "permissions violation" in str(error).lower():
+            self.denied = str(error).removeprefix("nats: ")
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, errors.NoServersError) and self._errors:
+            error = self._errors[-1]
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"{error.verify_message}: NATS_CA=FILE names who has signed its certificate"
+        if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+            return os.strerror(error.errno)
+        return str(error).removeprefix("nats: ") or type(error).__name__
+
+    async def _answered(self, message: Msg) -> None:
+        answer = self._answers.get(message.subject.rpartition(".")[2])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _lost(self, why: str) -> None:
+        self.trouble = why
+        self._client = None
+        self._arrived.clear()
+        for answer in self._answers.values():
+            self._fail(answer, why)
+
+    def _fail(self, answer: "asyncio.Future[Msg]", why: str) -> None:
+        if not answer.done():
+            denied = f" ({self.denied})" if self.denied else ""
+            answer.set_exception(Unreachable(f"{self.url}: {why}{denied}"))
+
+
+def told_subject(name: str) -> str:
+    """
+    Of what is told and not kept.
+    """
+    return f"{name}.told"
+
+
+def is_denied(trouble: str) -> bool:
+    """
+    Whether a server has not taken our credentials.
+    """
+    return any(word in trouble.lower() for word in ("authorization", "permissions violation"))
+
+
+def refuse_if_denied(url: str, trouble: str) -> None:
+    """
+    :raise Refused: what was denied will be denied again.
+    """
+    if is_denied(trouble):
+        raise Refused(
+            f"{url}: the credentials were refused: {trouble}.  Give a file of credentials that may"
+            " use the stream: ?creds=FILE or NATS_CREDS=FILE"
+        )

