@@ -393,7 +393,7 @@ class ReplicatedService(Service):
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
-        publisher.to = name
+        publisher.successor = name
         # Who has asked is answered before.
         self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
         return True
