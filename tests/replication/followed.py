@@ -41,7 +41,7 @@ def new_queue() -> WorkQueue:
     """
     A queue without jobs, which nobody is connected to.
     """
-    return WorkQueue(no_facts, (), 65_535)
+    return WorkQueue(no_facts, (), 1 << 20)
 
 
 class Quiet:
