@@ -320,7 +320,9 @@ class ReplicatedService(Service):
 
     def _followed(self, outcome: T, io: WatchableIo) -> T:
         io.stop()
-        self._standby = None
+        standby, self._standby = self._standby, None
+        for note in standby.notes if standby is not None else ():
+            self.log.warn("{note}", event="recovery-note", note=note)
         return outcome
 
     async def _lead(self, succession: Succession) -> str:
