@@ -34,7 +34,7 @@ from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import Share, Trouble
 from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.storing.files import File, Layout, dated, write_files
+from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import form_of, open_stored
 from binlog_tools.spark.storing.stored import Change, Stored
@@ -202,8 +202,7 @@ def _rewritten(
 def _worker(asked: Asked, location: Location, layout: Layout) -> Work:
     def work(task: Task) -> list[File]:
         batches = (dated(batch, "logged") for piece in task for batch in _batches(asked, piece))
-        with location.writing():
-            return list(write_files(location.files(), batches, layout))
+        return stored_files(location, batches, layout)
 
     return work
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from binlog_tools.spark.definitions.packing import packed
 from binlog_tools.spark.storing.files import (
     FILE_BYTES,
     FILE_DDL,
@@ -22,7 +23,7 @@ from binlog_tools.spark.storing.files import (
     as_batch,
     files_of,
     folder_of,
-    write_files,
+    stored_files,
 )
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.stored import Stored, dataset_of
@@ -42,8 +43,7 @@ def write_frame(frame: DataFrame, location: Location, layout: Layout) -> tuple[F
 
 def _writer(location: Location, layout: Layout) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def write(batches: Batches) -> Iterator[pa.RecordBatch]:
-        with location.writing():
-            yield as_batch(write_files(location.files(), batches, layout))
+        yield as_batch(stored_files(location, batches, layout))
 
     return write
 
@@ -68,7 +68,7 @@ def read_frame(
         # Spark alone would take a server named by digits for a number.
         read = spark.read.schema(struct).option("basePath", root)
         return read.parquet(*paths).select(*names)
-    tasks = _packed(wanted)
+    tasks = packed(wanted, lambda file: file.size, FILE_BYTES)
     reading = partial(_read, table.location, schema, names, tasks)
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
     return numbers.mapInArrow(reading, StructType([struct[name] for name in names]))
@@ -99,23 +99,8 @@ def _escaped(path: str) -> str:
     return "".join(f"\\{char}" if char in "*?[]{}\\," else char for char in path)
 
 
-def _packed(files: Iterable[File]) -> list[list[File]]:
-    """
-    What each task reads: small files together.
-    """
-    tasks: list[list[File]] = []
-    size = 0
-    for file in files:
-        if not tasks or size + file.size > FILE_BYTES:
-            tasks.append([])
-            size = 0
-        tasks[-1].append(file)
-        size += file.size
-    return tasks
-
-
 def _read(
-    location: Location, schema: pa.Schema, names: list[str], tasks: list[list[File]],
+    location: Location, schema: pa.Schema, names: list[str], tasks: Sequence[Sequence[File]],
     numbers: Any,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     for batch in numbers:

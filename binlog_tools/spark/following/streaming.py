@@ -30,7 +30,7 @@ from binlog_tools.spark.following.stores import look
 from binlog_tools.spark.following.tailing import advance, parts
 from binlog_tools.spark.following.tube_memory import TubeMemory
 from binlog_tools.spark.reading.opening import task_batches
-from binlog_tools.spark.reading.planning import Share, Trouble, packed
+from binlog_tools.spark.reading.planning import Share, Trouble, tasks_of
 from binlog_tools.spark.segments.producing import Place
 
 LOOKS: Final = 5
@@ -86,7 +86,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._streamed.rows
         begins, ends = decode(start, rows), decode(end, rows)
         items = self._looking(lambda logs: self._items(logs, begins, ends))
-        return [InputPartition(task) for task in packed(items)]
+        return [InputPartition(task) for task in tasks_of(items)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """

@@ -105,6 +105,14 @@ def chosen(rows: pa.Table, flags: Flags) -> pa.Table:
     return rows if flags.all() else rows.filter(pa.array(flags))
 
 
+def in_order(events: pa.Table) -> pa.Table:
+    """
+    Of one server, by job and LSN, each column in one piece.
+    """
+    order = np.lexsort((numbers(events, "lsn"), numbers(events, "job")))
+    return events.take(pa.array(order)).combine_chunks()
+
+
 def column(table: pa.Table, name: str) -> Any:
     """
     One array; nulls if it is a tag that the table lacks.

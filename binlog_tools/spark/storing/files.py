@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.locations import Files
+from binlog_tools.spark.storing.locations import Files, Location
 
 FILE_BYTES: Final = 128 << 20
 """Bytes of a file, about: large enough that a year is some thousand files, small enough for a
@@ -153,6 +153,18 @@ def write_files(
     except BaseException:
         writing.drop()
         raise
+
+
+def stored_files(
+    location: Location, batches: Iterable[pa.RecordBatch], layout: Layout
+) -> list[File]:
+    """
+    `write_files`, to the end.
+
+    :raise TableError: also in the place of an OSError.
+    """
+    with location.writing():
+        return list(write_files(location.files(), batches, layout))
 
 
 def _conforming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

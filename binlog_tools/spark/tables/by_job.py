@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.histories.images import CARRIED, COLUMNS, EVENTS, chosen, numbers
+from binlog_tools.spark.histories.images import CARRIED, COLUMNS, EVENTS, chosen, in_order, numbers
 from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.histories.starts import NO_RECORDS, SCHEMA
 from binlog_tools.spark.tables.querying import need, with_tags
@@ -126,21 +126,13 @@ def _unpacked(batches: Batches) -> Iterator[pa.Table]:
             blocks[row["server"], row["block"]].append(row["events"])
     held: list[pa.Table] = []
     for key in sorted(blocks):
-        held.append(_in_order([pa.ipc.open_stream(each).read_all() for each in blocks.pop(key)]))
+        parts = [pa.ipc.open_stream(each).read_all() for each in blocks.pop(key)]
+        held.append(in_order(pa.concat_tables(parts)))
         if sum(table.num_rows for table in held) >= PACKED_ROWS:
             yield pa.concat_tables(held).combine_chunks()
             held = []
     if held:
         yield pa.concat_tables(held).combine_chunks()
-
-
-def _in_order(parts: list[pa.Table]) -> pa.Table:
-    """
-    :param parts: of one server.
-    """
-    table = pa.concat_tables(parts).combine_chunks()
-    order = np.lexsort((numbers(table, "lsn"), numbers(table, "job")))
-    return table.take(pa.array(order))
 
 
 def told_by(events: DataFrame) -> tuple[pa.Table, Progress]:

@@ -35,7 +35,14 @@ from binlog_tools.spark.histories.sla import Targets, sla_of
 from binlog_tools.spark.histories.starts import Starts, merged
 from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
 from binlog_tools.spark.histories.workers import workers_of
-from binlog_tools.spark.storing.files import FILE_DDL, File, Layout, as_batch, files_of, write_files
+from binlog_tools.spark.storing.files import (
+    FILE_DDL,
+    File,
+    Layout,
+    as_batch,
+    files_of,
+    stored_files,
+)
 from binlog_tools.spark.storing.locations import Location, place_of
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
@@ -138,8 +145,8 @@ class _Run:
         yield self._workers()
         yield from self._minutes(made["entries"])
         yield self._commit("entries", made["entries"], ({"settled": "false"},))
-        starts = write_files(self._stored["starts"].location.files(),
-                             self._starts_rows.to_batches(), LAYOUTS["starts"])  # fmt: skip
+        starts = stored_files(self._stored["starts"].location, self._starts_rows.to_batches(),
+                              LAYOUTS["starts"])  # fmt: skip
         yield self._commit("starts", starts, ({},))
         yield self._made_anew()
         yield self._commit("open", made["open"], ({},))
@@ -204,9 +211,7 @@ class _Run:
         if not self._goes_on or self._stored["entries"].version is None:
             first: dict[str, int] = {}
             for file in added:
-                told = dict(file.partition)
-                day = (date.fromisoformat(str(told["date"])) - EPOCH).days
-                server = str(told["server"])
+                server, day = _server_and_day(file)
                 first[server] = min(day, first.get(server, day))
             return first
         before = self._rows("entries", {"settled": "false"})
@@ -255,15 +260,19 @@ def _date(day: int) -> date:
     return EPOCH + timedelta(day)
 
 
+def _server_and_day(file: File) -> tuple[str, int]:
+    told = dict(file.partition)
+    return str(told["server"]), (date.fromisoformat(str(told["date"])) - EPOCH).days
+
+
 def _by_date(files: Iterable[File], server: str, first: int) -> dict[int, list[File]]:
     """
     The files of a server's days from the first on.
     """
     found: dict[int, list[File]] = defaultdict(list)
     for file in files:
-        told = dict(file.partition)
-        day = (date.fromisoformat(str(told["date"])) - EPOCH).days
-        if told["server"] == server and day >= first:
+        mine, day = _server_and_day(file)
+        if mine == server and day >= first:
             found[day].append(file)
     return dict(found)
 
@@ -310,8 +319,7 @@ class _Writer:
 
 
 def _files(name: str, place: Location, layout: Layout, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    with place.writing():
-        batch = as_batch(write_files(place.files(), rows.combine_chunks().to_batches(), layout))
+    batch = as_batch(stored_files(place, rows.combine_chunks().to_batches(), layout))
     names = pa.array([name] * batch.num_rows, pa.string())
     yield pa.RecordBatch.from_arrays([names, *batch.columns], ["name", *batch.schema.names])
 
@@ -380,8 +388,7 @@ class _Days:
 def _dated(place: Location, layout: Layout, rows: pa.Table, day: int) -> list[File]:
     dates = pa.array([_date(day)] * rows.num_rows, pa.date32())
     batches = rows.append_column("date", dates).combine_chunks().to_batches()
-    with place.writing():
-        return list(write_files(place.files(), batches, layout))
+    return stored_files(place, batches, layout)
 
 
 @dataclass(frozen=True)
@@ -403,5 +410,4 @@ class _Workers:
             filter=pc.field("incarnation") == incarnation,
         )  # fmt: skip
         made = workers_of(rows).combine_chunks().to_batches()
-        with self.workers.writing():
-            return list(write_files(self.workers.files(), made, LAYOUTS["workers"]))
+        return stored_files(self.workers, made, LAYOUTS["workers"])
