@@ -7,7 +7,6 @@ object storage as it comes from PyPI, so there the tasks read and write with pya
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +25,8 @@ from binlog_tools.spark.storing.files import (
     stored_files,
 )
 from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.stored import Stored, dataset_of
+from binlog_tools.spark.storing.stored import Stored, batches_of, dataset_of
+from binlog_tools.spark.tasks import Rows, each_in_task
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -69,9 +69,34 @@ def read_frame(
         read = spark.read.schema(struct).option("basePath", root)
         return read.parquet(*paths).select(*names)
     tasks = packed(wanted, lambda file: file.size, FILE_BYTES)
-    reading = partial(_read, table.location, schema, names, tasks)
-    numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
-    return numbers.mapInArrow(reading, StructType([struct[name] for name in names]))
+    reading = partial(_read, table.location, schema, False, names=names)
+    return each_in_task(spark, tasks, reading, StructType([struct[name] for name in names]))
+
+
+def rows_of(
+    table: Stored, files: Iterable[File] | None = None, schema: pa.Schema | None = None
+) -> Rows:
+    """
+    The same rows for tasks to read; columns of text are dictionaries.
+
+    :param schema: columns in the place of the table's own, null in files that have not got them.
+    """
+    schema = schema if schema is not None else table.schema()
+    wanted = _sized(table, table.files() if files is None else files)
+    parts = packed(wanted, lambda file: file.size, FILE_BYTES)
+    return Rows(parts, schema, partial(_read, table.location, schema, True))
+
+
+def _sized(table: Stored, files: Iterable[File]) -> list[File]:
+    """
+    The files with their sizes, which no log tells of plain Parquet.
+    """
+    if table.form == "delta":
+        return list(files)
+    door = table.location.files()
+    wanted = list(files)
+    infos = door.system.get_file_info([door.path(file.path) for file in wanted])
+    return [file._replace(size=info.size) for file, info in zip(wanted, infos, strict=True)]
 
 
 def _struct(schema: pa.Schema) -> StructType:
@@ -100,12 +125,7 @@ def _escaped(path: str) -> str:
 
 
 def _read(
-    location: Location, schema: pa.Schema, names: list[str], tasks: Sequence[Sequence[File]],
-    numbers: Any,
+    location: Location, schema: pa.Schema, is_coded: bool, files: Sequence[File],
+    names: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            part = dataset_of(location, schema, tasks[number])
-            yield from part.to_batches(
-                columns=names, use_threads=False, batch_readahead=1, fragment_readahead=0
-            )
+    return batches_of(dataset_of(location, schema, files, is_coded), names)

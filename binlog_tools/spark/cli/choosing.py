@@ -10,8 +10,8 @@ import click
 from binlog_tools.console.output import aside
 from binlog_tools.spark.cli.making import make
 from binlog_tools.spark.cli.options import common, parsed_time, written
+from binlog_tools.spark.histories.failing import FAILURES
 from binlog_tools.spark.session import explained
-from binlog_tools.spark.tables.poison import FAILURES
 
 FUTURE: Final = (
     "--at is in the future, behind the end of the log: what will happen until then is not in it; "

@@ -6,10 +6,9 @@ import time
 from typing import Any, Final
 
 import click
-from pyspark.sql import DataFrame
 
 from binlog_tools.console.output import Output
-from binlog_tools.spark.cli.making import load, look, make
+from binlog_tools.spark.cli.making import look, make, rows
 from binlog_tools.spark.cli.options import common, kept, written
 from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.histories.increments import Progress
@@ -17,6 +16,7 @@ from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.locations import place_of, unfinished
 from binlog_tools.spark.tables.growing import update
 from binlog_tools.spark.tables.targets import read_targets
+from binlog_tools.spark.tasks import Rows
 
 
 def _single(name: str, text: str) -> click.Command:
@@ -52,16 +52,13 @@ def tables(
         look(inputs)
         spark = started("tables", master)
 
-        def newer(known: Progress) -> DataFrame:
-            return load(spark, inputs, source, False, damage, servers, known)
-
-        def every() -> DataFrame:
-            return load(spark, inputs, source, True, damage, servers)
+        def newer(known: Progress) -> Rows:
+            return rows(inputs, source, damage, servers, known)
 
         with unfinished(output):
             before = time.monotonic()
             done = 0
-            for each in update(spark, output, newer, every, form, wanted):
+            for each in update(spark, output, newer, form, wanted):
                 before = _tell(each.name, each.rows, output, before)
                 done += 1
     if not done:

@@ -52,7 +52,7 @@ def tube_minutes(events: DataFrame) -> DataFrame:
     """
     One row a server, tube and minute; see `lifetimes`.
     """
-    last_ns = Starts(told_by(events)[0]).last_ns
+    last_ns = Starts(told_by(events)).last_ns
     entries = _by_job(events, ENTRIES, entries_of)
 
     def minutes(mine: pa.Table) -> pa.Table:
@@ -62,11 +62,11 @@ def tube_minutes(events: DataFrame) -> DataFrame:
 
 
 def _by_job(events: DataFrame, schema: pa.Schema, make: Callable[[Stays], pa.Table]) -> DataFrame:
-    starts = Starts(told_by(events)[0])
+    starts = Starts(told_by(events))
 
     def made(chunks: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:
-            yield from make(stays_of(chunk, starts)).to_batches()
+            yield from make(stays_of(chunk, starts)).cast(schema).to_batches()
 
     blocks = blocks_of(events).repartition("server", "block")
     return blocks.mapInArrow(for_jobs(made), from_arrow_schema(schema))
