@@ -13,6 +13,7 @@ import argparse
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,19 +21,27 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks import madeup
-from binlog_tools.spark.events import read_events
+from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
+from binlog_tools.spark.events import PARTITION_BY, event_rows, read_events
 from binlog_tools.spark.session import session
-from binlog_tools.spark.storing.files import Layout, dated, write_files
+from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.stored import Change, Stored
 from binlog_tools.spark.tables.growing import update
 from binlog_tools.spark.tables.pipelines import PIPELINES
 from binlog_tools.spark.tasks import in_tasks
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-DAY_NS = 86_400 * madeup.NS
+FEW = 1000
+"""Events of a day that is not whole."""
+
+_LAYOUT = Layout("events", arrow_schema(BY_NAME).append(pa.field("date", pa.date32())),
+                 PARTITION_BY)  # fmt: skip
 
 
 def cpu_s() -> float:
@@ -96,10 +105,8 @@ def write(out: str, path: str) -> int:
 
     :return: how many.
     """
-    layout = Layout("bench", pq.read_schema(path).append(pa.field("date", pa.date32())),
-                    ("server", "date"))  # fmt: skip
     rows = (dated(batch, "logged") for batch in batches(path))
-    return sum(file.rows for file in write_files(Location.of(out).files(), rows, layout))
+    return sum(file.rows for file in stored_files(Location.of(out), rows, _LAYOUT))
 
 
 def main() -> None:
@@ -135,7 +142,7 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
         found = rate(rows, repeats, made.write.format("noop").mode("overwrite").save)
         print(f"| {name} | {found:,.0f} |", flush=True)
     if "growing" in only:
-        _grow(spark, place, events)
+        _grow(spark, place)
     if "parquet" not in only:
         return
     files = sorted(str(path) for path in (place / "events").glob("*.parquet"))
@@ -145,28 +152,51 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
     print(f"| Parquet, written by Spark | {by_spark:,.0f} |\n\nratio {by_task / by_spark:.2f}")
 
 
-def _grow(spark: Any, place: Path, events: Any) -> None:
+def _grow(spark: Any, place: Path) -> None:
     """
-    All stored tables at once, twice, since the first warms Java up; and their last day alone.
+    All stored tables, a day later once more, and that day alone.  The first run warms Java up.
     """
-    last_ns = events.agg({"logged_ns": "max"}).first()[0]
+    files = sorted(str(path) for path in (place / "events").glob("*.parquet"))
+    table, alone = (open_stored(str(place / name), _LAYOUT) for name in ("log", "day"))
+    written = [file for path in files for file in _stored(table, path)]
+    days = sorted({_day(file) for file in written})
+    # What comes on the morning behind the last day are ends of its jobs.
+    last_day = max(day for day in days if sum(
+        file.rows for file in written if _day(file) == day) > FEW)  # fmt: skip
+    newest = [file for file in written if _day(file) == last_day]
+    alone.commit(Change(tuple(each for path in files for each in _stored(alone, path, last_day))))
+    table.commit(Change(tuple(file for file in written if _day(file) < last_day)))
     print("\n| what | events | CPU seconds |\n| --- | ---: | ---: |")
-    for name, out, from_ns, until_ns in (
-        ("all tables, cold", "cold", 0, last_ns), ("all tables", "whole", 0, last_ns),
-        ("all but the last day", "grown", 0, last_ns - DAY_NS),
-        ("the last day behind it", "grown", last_ns - DAY_NS, last_ns),
-        ("the last day alone", "alone", last_ns - DAY_NS, last_ns),
-    ):  # fmt: skip
-        chosen = events.where(f"logged_ns > {from_ns} AND logged_ns <= {until_ns}")
-        every = chosen if out == "alone" else events.where(f"logged_ns <= {until_ns}")
-        before = cpu_s()
-        for _ in update(spark, str(place / out), _given(chosen), _given(every)):
-            pass
-        print(f"| {name} | {chosen.count():,} | {cpu_s() - before:.1f} |", flush=True)
+    _update(spark, "all but the last day, cold", table, place / "cold")
+    _update(spark, "all but the last day", table, place / "grown")
+    table.commit(Change(tuple(newest)))
+    _update(spark, "the last day behind it", table, place / "grown", newest)
+    _update(spark, "the last day alone", alone, place / "alone")
+    _update(spark, "all tables", table, place / "whole")
 
 
-def _given(events: Any) -> Callable[..., Any]:
-    return lambda *_: events
+def _day(file: File) -> str:
+    return str(dict(file.partition)["date"])
+
+
+def _stored(table: Stored, path: str, day: str | None = None) -> list[File]:
+    rows = (dated(batch, "logged") for batch in batches(path))
+    if day is not None:
+        is_wanted = pc.field("date") == pa.scalar(day).cast(pa.date32())
+        rows = (batch.filter(is_wanted) for batch in rows)
+    return stored_files(table.location, rows, _LAYOUT)
+
+
+def _update(
+    spark: Any, what: str, table: Stored, out: Path, fresh: list[File] | None = None
+) -> None:
+    before = cpu_s()
+    times = []
+    for made in update(spark, str(out), partial(event_rows, [str(table.location)])):
+        times.append(f"{made.name} {cpu_s() - before:.1f}")
+    count = sum(file.rows for file in (table.files() if fresh is None else fresh))
+    print(f"| {what} | {count:,} | {cpu_s() - before:.1f} |", flush=True)
+    print("  CPU seconds by when: " + ", ".join(times), file=sys.stderr, flush=True)
 
 
 def _by_tasks(spark: Any, out: Path, files: list[str]) -> None:

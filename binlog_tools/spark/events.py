@@ -7,19 +7,25 @@ started twice, and does not take records of another history of the store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.datasource import InputPartition
 
-from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED, Column, commented, ddl
+from binlog_tools.spark.definitions.columns import (
+    BY_NAME,
+    UNASKED,
+    Column,
+    arrow_schema,
+    commented,
+    ddl,
+)
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.frames import read_frame
+from binlog_tools.spark.frames import read_frame, rows_of
 from binlog_tools.spark.reading.increments import (
     Piece,
     increment,
@@ -34,10 +40,12 @@ from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import Share, Trouble
 from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.storing.files import File, Layout, dated, write_files
+from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import form_of, open_stored
+from binlog_tools.spark.storing.plain import ParquetFile
 from binlog_tools.spark.storing.stored import Change, Stored
+from binlog_tools.spark.tasks import Rows
 
 NAME: Final = "events"
 """What the table is called in its log."""
@@ -202,8 +210,7 @@ def _rewritten(
 def _worker(asked: Asked, location: Location, layout: Layout) -> Work:
     def work(task: Task) -> list[File]:
         batches = (dated(batch, "logged") for piece in task for batch in _batches(asked, piece))
-        with location.writing():
-            return list(write_files(location.files(), batches, layout))
+        return stored_files(location, batches, layout)
 
     return work
 
@@ -251,37 +258,88 @@ def holds_events(path: str) -> bool:
     return place.is_local and next(Path(place.path).rglob("*.parquet"), None) is not None
 
 
-def read_events(
-    spark: SparkSession, *paths: str, above: Mapping[str, int] | None = None
-) -> DataFrame:  # fmt: skip
+def read_events(spark: SparkSession, *paths: str) -> DataFrame:
     """
     Events tables with the types they have, as `write_events` or anybody else has stored them.
 
     :param paths: of Delta tables, or of Parquet files or directories.
-    :param above: of servers, the last LSN that is not wanted; files of a Delta table that have no
-        others are not opened.
     :return: with the column ``date``, if the tables are in folders by day.
     """
     deltas = [path for path in paths if form_of(Location.of(path)) == "delta"]
     others = [path for path in paths if path not in deltas]
-    frames = []
-    for table in map(open_stored, deltas):
-        files = [file for file in table.files() if _is_above(file, above or {})]
-        frames.append(read_frame(spark, table, files=files))
+    frames = [read_frame(spark, open_stored(path)) for path in deltas]
     if others:
         frames.append(_of_files(spark, others))
     read = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
     names = [name for name in (*BY_NAME, DATE.name) if name in read.columns]
-    return events_above(read.select(*names), above or {})
+    return read.select(*names)
 
 
-def events_above(events: DataFrame, above: Mapping[str, int]) -> DataFrame:
+def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> Rows:
     """
-    The events behind these LSNs of their servers, and all of other servers.
+    The same rows for tasks to read; columns of text are dictionaries.
+
+    :param above: of servers, a last LSN that is not wanted: files of a Delta table that have no
+        later ones are left out.
     """
-    for server, lsn in above.items():
-        events = events.where((F.col("server") != server) | (F.col("lsn") > lsn))
-    return events
+    tables = [_opened_or_file(path) for path in paths]
+    own = [_typed(table) for table in tables]
+    first = {field.name: field for schema in reversed(own) for field in schema}
+    schema = pa.schema([first[name] for name in BY_NAME if name in first])
+    found = []
+    for table, there in zip(tables, own, strict=True):
+        missing = [field for field in schema if field.name not in there.names]
+        files = (file for file in table.files()
+                 if _is_above(file, above or {}) and not _is_hidden(file))  # fmt: skip
+        found.append(rows_of(table, files, pa.schema([*there, *missing])))
+    parts = [(rows.read, part) for rows in found for part in rows.parts]
+    return Rows(parts, schema, _read_part)
+
+
+def _is_hidden(file: File) -> bool:
+    """
+    Whether Spark passes over a file too: what has not been finished lies in such folders.
+    """
+    return any(name.startswith(("_", ".")) and "=" not in name for name in file.path.split("/"))
+
+
+def _read_part(part: tuple[Any, Any], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    read, files = part
+    rows: Iterator[pa.RecordBatch] = read(files, names)
+    return rows
+
+
+def _opened_or_file(path: str) -> Stored:
+    location = Location.of(path)
+    if location.is_local and Path(location.path).is_file():
+        return ParquetFile(location)
+    return open_stored(path, form="delta" if form_of(location) == "delta" else "parquet")
+
+
+def _typed(table: Stored) -> pa.Schema:
+    """
+    Of plain files, whose folders say no types, with the types that events have.
+    """
+    schema = table.schema()
+    if table.form == "delta":
+        return schema
+    ours = arrow_schema(name for name in schema.names if name in BY_NAME)
+    return pa.schema([ours.field(field.name) if field.name in ours.names else field
+                      for field in schema])  # fmt: skip
+
+
+def log_rows(asked: Asked) -> Rows:
+    """
+    The rows of logs, planned now, for tasks to read.
+
+    :raise SourceError: they cannot be planned.
+    """
+    parts = [partition.value for partition in BinlogReader(asked, asked.names).partitions()]
+    return Rows(parts, arrow_schema(asked.names), partial(_read_log, asked))
+
+
+def _read_log(asked: Asked, part: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return BinlogReader(asked, tuple(names)).read(InputPartition(part))
 
 
 def _is_above(file: File, above: Mapping[str, int]) -> bool:

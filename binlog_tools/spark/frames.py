@@ -7,13 +7,13 @@ object storage as it comes from PyPI, so there the tasks read and write with pya
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from binlog_tools.spark.definitions.packing import packed
 from binlog_tools.spark.storing.files import (
     FILE_BYTES,
     FILE_DDL,
@@ -22,10 +22,11 @@ from binlog_tools.spark.storing.files import (
     as_batch,
     files_of,
     folder_of,
-    write_files,
+    stored_files,
 )
 from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.stored import Stored, dataset_of
+from binlog_tools.spark.storing.stored import Stored, batches_of, dataset_of
+from binlog_tools.spark.tasks import Rows, each_in_task
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -42,8 +43,7 @@ def write_frame(frame: DataFrame, location: Location, layout: Layout) -> tuple[F
 
 def _writer(location: Location, layout: Layout) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def write(batches: Batches) -> Iterator[pa.RecordBatch]:
-        with location.writing():
-            yield as_batch(write_files(location.files(), batches, layout))
+        yield as_batch(stored_files(location, batches, layout))
 
     return write
 
@@ -68,10 +68,35 @@ def read_frame(
         # Spark alone would take a server named by digits for a number.
         read = spark.read.schema(struct).option("basePath", root)
         return read.parquet(*paths).select(*names)
-    tasks = _packed(wanted)
-    reading = partial(_read, table.location, schema, names, tasks)
-    numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
-    return numbers.mapInArrow(reading, StructType([struct[name] for name in names]))
+    tasks = packed(wanted, lambda file: file.size, FILE_BYTES)
+    reading = partial(_read, table.location, schema, False, names=names)
+    return each_in_task(spark, tasks, reading, StructType([struct[name] for name in names]))
+
+
+def rows_of(
+    table: Stored, files: Iterable[File] | None = None, schema: pa.Schema | None = None
+) -> Rows:
+    """
+    The same rows for tasks to read; columns of text are dictionaries.
+
+    :param schema: columns in the place of the table's own, null in files that have not got them.
+    """
+    schema = schema if schema is not None else table.schema()
+    wanted = _sized(table, table.files() if files is None else files)
+    parts = packed(wanted, lambda file: file.size, FILE_BYTES)
+    return Rows(parts, schema, partial(_read, table.location, schema, True))
+
+
+def _sized(table: Stored, files: Iterable[File]) -> list[File]:
+    """
+    The files with their sizes, which no log tells of plain Parquet.
+    """
+    if table.form == "delta":
+        return list(files)
+    door = table.location.files()
+    wanted = list(files)
+    infos = door.system.get_file_info([door.path(file.path) for file in wanted])
+    return [file._replace(size=info.size) for file, info in zip(wanted, infos, strict=True)]
 
 
 def _struct(schema: pa.Schema) -> StructType:
@@ -99,28 +124,8 @@ def _escaped(path: str) -> str:
     return "".join(f"\\{char}" if char in "*?[]{}\\," else char for char in path)
 
 
-def _packed(files: Iterable[File]) -> list[list[File]]:
-    """
-    What each task reads: small files together.
-    """
-    tasks: list[list[File]] = []
-    size = 0
-    for file in files:
-        if not tasks or size + file.size > FILE_BYTES:
-            tasks.append([])
-            size = 0
-        tasks[-1].append(file)
-        size += file.size
-    return tasks
-
-
 def _read(
-    location: Location, schema: pa.Schema, names: list[str], tasks: list[list[File]],
-    numbers: Any,
+    location: Location, schema: pa.Schema, is_coded: bool, files: Sequence[File],
+    names: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            part = dataset_of(location, schema, tasks[number])
-            yield from part.to_batches(
-                columns=names, use_threads=False, batch_readahead=1, fragment_readahead=0
-            )
+    return batches_of(dataset_of(location, schema, files, is_coded), names)

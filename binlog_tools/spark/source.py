@@ -27,8 +27,8 @@ from binlog_tools.spark.reading.planning import (
     Share,
     Task,
     Trouble,
-    packed,
     shares_of,
+    tasks_of,
 )
 from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
 from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, summary
@@ -99,7 +99,7 @@ class BinlogReader(DataSourceReader):
         seals_from = 0 if self._conditions else self._asked.partition_bytes
         found = find(self._asked.paths, self._asked.live, seals_from=seals_from)
         items = list(self._items(found))
-        tasks = oldest_marked(packed(items, self._asked.partition_bytes))
+        tasks = oldest_marked(tasks_of(items, self._asked.partition_bytes))
         return [InputPartition(task) for task in tasks]
 
     def _items(self, found: Findings) -> Iterator[Share | Trouble]:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beanstalk_twisted.binlog.format import (
@@ -22,11 +24,12 @@ from beanstalk_twisted.binlog.format import (
 )
 from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.definitions.errors import SourceError, TableError
-from binlog_tools.spark.events import Written, in_process, write_events
+from binlog_tools.spark.events import Written, event_rows, in_process, log_rows, write_events
 from binlog_tools.spark.reading.increments import mark_names
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import dataset
+from binlog_tools.spark.tasks import Rows
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.expected import rows_of
 from tests.spark.histories import NAMES as TUBES
@@ -318,3 +321,46 @@ def test_parquet_is_written_once_and_as_a_whole(tmp_path: Path) -> None:
 def test_bounds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="TABLE_OPTION"):
         update(tmp_path, tmp_path / "t", job="1")
+
+
+# What tasks read.
+
+
+def read_rows(found: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
+    batches = [batch for part in found.parts for batch in found.read(part, names)]
+    rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist()
+    return sorted(rows, key=lambda row: (row["lsn"] or 0, row["event"]))
+
+
+def test_tasks_read_the_same_rows_of_a_log_and_of_all_tables_of_it(tmp_path: Path) -> None:
+    log = archived(tmp_path / "log", FILES)
+    delta, plain, file = (tmp_path / name for name in ("delta", "plain", "events.parquet"))
+    update(log, delta, body="true", tags="true")
+    update(log, plain, body="true", tags="true", form="parquet")
+    whole = dataset(open_stored(str(delta))).to_table()
+    pq.write_table(whole, file)
+    (plain / "_temporary").mkdir()
+    shutil.copy(file, plain / "_temporary")
+    names = [name for name in BY_NAME if name not in ("segment", "offset")]
+    rows = [{name: row[name] for name in names} for row in table(delta)]
+    for path in (delta, plain, file):
+        found = event_rows([str(path)])
+        assert {*found.schema.names} == {*BY_NAME}
+        assert read_rows(found, names) == rows, path
+    asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true"}
+    assert read_rows(log_rows(parse_options(asked)), names) == rows
+    assert read_rows(event_rows([str(delta), str(file)]), ["event", "lsn"]) == sorted(
+        [{"event": row["event"], "lsn": row["lsn"]} for row in rows] * 2,
+        key=lambda row: (row["lsn"] or 0, row["event"]),
+    )
+
+
+def test_a_table_without_tags_has_none_beside_one_that_has_them(tmp_path: Path) -> None:
+    log = archived(tmp_path / "log", FILES)
+    for name, tags in (("new", "true"), ("old", "false")):
+        update(log, tmp_path / name, tags=tags)
+    old = event_rows([str(tmp_path / "old")])
+    assert "origin" not in old.schema.names
+    both = read_rows(event_rows([str(tmp_path / name) for name in ("old", "new")]),
+                     ["event", "lsn", "origin"])  # fmt: skip
+    assert len(both) == 2 * len(read_rows(old, ["event", "lsn"]))

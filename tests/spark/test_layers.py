@@ -41,8 +41,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "tasks": frozenset(),
-    "frames": BELOW | {"storing"},
-    "events": BELOW | {"segments", "reading", "source", "storing", "frames"},
+    "frames": BELOW | {"storing", "tasks"},
+    "events": BELOW | {"segments", "reading", "source", "storing", "frames", "tasks"},
     "session": BELOW | {"errors", "java", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "surviving", "storing", "tables", "source", "events", "rebuilding",

@@ -8,28 +8,46 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from binlog_tools.spark.cli.running import line, started
-from binlog_tools.spark.events import events_above, holds_events, read_events
+from binlog_tools.spark.events import event_rows, holds_events, log_rows, read_events
 from binlog_tools.spark.reading.finding import named
+from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.tables.pipelines import PIPELINES, opened, write
+from binlog_tools.spark.tasks import Rows
 
 
 def load(
-    spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str,
-    servers: str, above: Mapping[str, int] | None = None,
+    spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
 ) -> DataFrame:  # fmt: skip
     """
     The events that the command was given.
-
-    :param above: see `read_events`.
     """
-    if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
-        return read_events(spark, *inputs, above=above)
+    if _are_events(inputs, source):
+        return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
         copies="keep", tags=True, body=body, damage=damage, servers=servers
     )
-    return events_above(reader.load(list(inputs)), above or {})
+    return reader.load(list(inputs))
+
+
+def rows(
+    inputs: tuple[str, ...], source: str, damage: str, servers: str, above: Mapping[str, int]
+) -> Rows:
+    """
+    The same, with bodies, for tasks to read.
+
+    :param above: see `event_rows`.
+    """
+    if _are_events(inputs, source):
+        return event_rows(inputs, above)
+    given = {"path": inputs[0], "copies": "keep", "tags": "true", "body": "true", "damage": damage,
+             "servers": servers}  # fmt: skip
+    return log_rows(parse_options(given)._replace(paths=inputs))
+
+
+def _are_events(inputs: tuple[str, ...], source: str) -> bool:
+    return source == "events" or (source == "auto" and any(map(holds_events, inputs)))
 
 
 def look(inputs: Iterable[str]) -> None:

@@ -6,19 +6,19 @@ import time
 from typing import Any, Final
 
 import click
-from pyspark.sql import DataFrame
 
 from binlog_tools.console.output import Output, aside
-from binlog_tools.spark.cli.making import load, look, make
+from binlog_tools.spark.cli.making import look, make, rows
 from binlog_tools.spark.cli.options import common, kept, parsed_time, written
 from binlog_tools.spark.cli.running import started
 from binlog_tools.spark.definitions.addresses import within
+from binlog_tools.spark.histories.failing import FAILURES
 from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.locations import unfinished
 from binlog_tools.spark.tables.growing import update
-from binlog_tools.spark.tables.poison import FAILURES
 from binlog_tools.spark.tables.targets import read_targets
+from binlog_tools.spark.tasks import Rows
 
 FUTURE: Final = (
     "--at is in the future, behind the end of the log: what will happen until then is not in it; "
@@ -91,16 +91,13 @@ def tables(
         look(inputs)
         spark = started("tables", master)
 
-        def newer(known: Progress) -> DataFrame:
-            return load(spark, inputs, source, False, damage, servers, known)
-
-        def every() -> DataFrame:
-            return load(spark, inputs, source, True, damage, servers)
+        def newer(known: Progress) -> Rows:
+            return rows(inputs, source, damage, servers, known)
 
         with unfinished(output):
             before = time.monotonic()
             done = 0
-            for each in update(spark, output, newer, every, form, wanted):
+            for each in update(spark, output, newer, form, wanted):
                 before = _tell(each.name, each.rows, output, before)
                 done += 1
     if not done:

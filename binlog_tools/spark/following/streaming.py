@@ -44,7 +44,7 @@ from binlog_tools.spark.following.tailing import advance, parts
 from binlog_tools.spark.following.tube_memory import TubeMemory
 from binlog_tools.spark.reading.increments import header_mark
 from binlog_tools.spark.reading.opening import task_batches
-from binlog_tools.spark.reading.planning import Share, Trouble, packed
+from binlog_tools.spark.reading.planning import Share, Trouble, tasks_of
 from binlog_tools.spark.segments.producing import Place
 
 LOOKS: Final = 5
@@ -114,7 +114,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._items(logs, begins, ends)
 
         items = self._looking(planned)
-        return [InputPartition(task) for task in packed(items)]
+        return [InputPartition(task) for task in tasks_of(items)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """

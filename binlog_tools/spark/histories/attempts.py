@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from binlog_tools.spark.histories.images import READY, RESERVE, RESERVED, TOUCH, UPDATE, column
 from binlog_tools.spark.histories.stays import ENDS, Stays, since_known
-from binlog_tools.spark.histories.tables import ATTEMPTS, moments, nullable, table
+from binlog_tools.spark.histories.tables import ATTEMPTS, is_coded, moments, nullable, table, texts
 from binlog_tools.spark.histories.windows import (
     NO_ROW,
     NONE,
@@ -65,11 +65,11 @@ def attempts_of(stays: Stays) -> pa.Table:
         "first": moments(runs.least(np.where(parts.is_wait, NONE, stays.at_ns[stay]))),
         "started": moments(started_ns), "ended": moments(ended_ns),
         "started_ns": nullable(started_ns), "ended_ns": nullable(ended_ns),
-        "ended_by": pa.array(ENDS).take(pa.array(ended_by, mask=ended_by < 0)),
+        "ended_by": texts(ENDS, ended_by),
         "touches": runs.count(parts.is_run & (images.event[stay] == TOUCH)),
         "wait_ns": pa.array(wait_ns, mask=wait_ns == NO_ROW),
         "run_ns": pa.array(ended_ns - started_ns, mask=~is_over),
-    })  # fmt: skip
+    }, is_coded(events))  # fmt: skip
 
 
 def _parts_of(stays: Stays) -> _Parts:

@@ -11,12 +11,11 @@ Entries: small facts about minutes of tubes, which can be added up in any order.
 Stays that begin and end within a minute change no depth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.images import (
     COPY,
@@ -28,9 +27,11 @@ from binlog_tools.spark.histories.images import (
     STATES,
     TOUCH,
     UPDATE,
+    codes,
     column,
 )
 from binlog_tools.spark.histories.stays import DUE, NOTHING, Stays, since_known
+from binlog_tools.spark.histories.tables import is_coded, table, texts
 from binlog_tools.spark.histories.windows import NONE, Ints, changes
 
 MINUTE_NS: Final = 60_000_000_000
@@ -43,6 +44,9 @@ LASTS: Final = NONE
 KINDS: Final = (*EVENTS, *STATES[:GONE], "oldest", "wait", "run")
 _STATE: Final = len(EVENTS)
 OLDEST, WAIT, RUN = range(_STATE + GONE, len(KINDS))
+
+DENSE: Final = 8
+"""Numbers up to so many times as many as there are of them are counted in an array of all."""
 
 SCHEMA: Final = pa.schema([
     ("server", pa.string()), ("tube", pa.string()), ("minute", pa.int64()), ("kind", pa.string()),
@@ -71,9 +75,8 @@ class _Facts(NamedTuple):
         """
         if not len(self.place):
             return self
-        first = self.minute.min()
-        span = self.minute.max() - first + 1
-        together = (self.place * len(KINDS) + self.kind) * span + self.minute - first
+        keys = _Keys.of(self.minute)
+        together = keys.number(self.place, self.kind, self.minute)
         order = np.lexsort((self.slot, together))
         heads = np.flatnonzero(changes(together[order], self.slot[order]))
         value, rows = self.value[order], order[heads]
@@ -84,42 +87,94 @@ class _Facts(NamedTuple):
             self.place[rows], self.kind[rows], self.minute[rows], self.slot[rows], found
         )  # fmt: skip
 
-    def named(self, servers: Any, tubes: Any) -> pa.Table:
+    def cut(self, last: Ints) -> "_Facts":
+        """
+        Waits, cut at midnight.
+
+        :param last: of each place, the last minute of its server: there waits that last are cut.
+        """
+        since = self.minute
+        until = np.where(self.slot == LASTS, np.maximum(since, last[self.place]) + 1, self.slot)
+        days = (until - 1) // MINUTES_A_DAY - since // MINUTES_A_DAY + 1
+        rows = np.repeat(np.arange(len(since)), days)
+        day = since[rows] // MINUTES_A_DAY + np.arange(len(rows)) - (np.cumsum(days) - days)[rows]
+        begun = np.maximum(since[rows], day * MINUTES_A_DAY)
+        ended = np.minimum(until[rows], (day + 1) * MINUTES_A_DAY)
+        return _Facts(self.place[rows], self.kind[rows], begun, ended, self.value[rows]).added()
+
+    def named(self, servers: Any, tubes: Any, is_coded: bool = False) -> pa.Table:
         """
         :param servers: names; a place is the number of one times that of all tubes, and a tube's.
         :return: with `SCHEMA`.
         """
         server, tube = np.divmod(self.place, max(1, len(tubes)))
-        return pa.table({
-            "server": servers.take(pa.array(server)), "tube": tubes.take(pa.array(tube)),
-            "minute": self.minute, "kind": pa.array(KINDS).take(pa.array(self.kind)),
-            "slot": self.slot, "value": self.value,
-        }, SCHEMA)  # fmt: skip
+        return table(SCHEMA, {
+            "server": texts(servers, server), "tube": texts(tubes, tube), "minute": self.minute,
+            "kind": texts(KINDS, self.kind), "slot": self.slot, "value": self.value,
+        }, is_coded)  # fmt: skip
 
 
-def entries_of(stays: Stays) -> pa.Table:
+class _Keys(NamedTuple):
     """
+    Place, kind and minute as one number.
+    """
+
+    first: int
+    span: int
+
+    @classmethod
+    def of(cls, *minutes: Ints) -> "_Keys":
+        some = [each for each in minutes if len(each)]
+        first = min((int(each.min()) for each in some), default=0)
+        return cls(first, max((int(each.max()) for each in some), default=0) - first + 1)
+
+    def number(self, place: Ints, kind: Any, minute: Ints) -> Ints:
+        found: Ints = (place * len(KINDS) + kind) * self.span + minute - self.first
+        return found
+
+    def parts(self, number: Ints) -> tuple[Ints, Ints, Ints]:
+        """
+        The inverse of `number`.
+        """
+        both, minute = np.divmod(number, self.span)
+        place, kind = np.divmod(both, len(KINDS))
+        return place, kind, minute + self.first
+
+
+def entries_of(stays: Stays, last_ns: Mapping[str, int] | None = None) -> pa.Table:
+    """
+    :param last_ns: see `by_day`; None: waits are not cut.
     :return: with `SCHEMA`, each key once; of the waits of a tube that last, the earliest only.
     """
     events = stays.images.events
     server, servers = _coded(column(events, "server"))
     tube, tubes = _coded(column(events, "tube"))
     place = (server * len(tubes) + tube)[stays.row]
-    rows = [np.concatenate(part) for part in zip(*_facts(stays, place), strict=True)]
-    return _Facts(*rows).added().named(servers, tubes)
+    old = _waits(stays, place)
+    if last_ns is not None:
+        old = old.cut(_lasts(last_ns, servers, tubes))
+    found = [_sums(stays, place), old.added(), *_lengths(stays, place)]
+    facts = _Facts(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    return facts.named(servers, tubes, is_coded(events))
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
     """
     The entries of several parts of the jobs, added up.
     """
-    together = pa.concat_tables([SCHEMA.empty_table(), *tables])
-    server, servers = _coded(together["server"].combine_chunks())
-    tube, tubes = _coded(together["tube"].combine_chunks())
-    kind = pc.index_in(together["kind"], pa.array(KINDS))
-    rest = (together[name].to_numpy() for name in ("minute", "slot", "value"))
-    facts = _Facts(server * len(tubes) + tube, kind.to_numpy().astype(np.int64), *rest)
+    facts, servers, tubes = _facts_of(pa.concat_tables([SCHEMA.empty_table(), *tables]))
     return facts.added().named(servers, tubes)
+
+
+def _facts_of(entries: pa.Table) -> tuple[_Facts, Any, Any]:
+    """
+    :return: with the names of servers and tubes.
+    """
+    server, servers = _coded(column(entries, "server"))
+    tube, tubes = _coded(column(entries, "tube"))
+    kind = codes(entries, "kind", KINDS).astype(np.int64)
+    rest = (entries[name].to_numpy() for name in ("minute", "slot", "value"))
+    return _Facts(server * len(tubes) + tube, kind, *rest), servers, tubes
 
 
 def _coded(names: Any) -> tuple[Ints, Any]:
@@ -127,51 +182,81 @@ def _coded(names: Any) -> tuple[Ints, Any]:
     return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary
 
 
-def _facts(stays: Stays, place: Ints) -> list[list[Any]]:
+def _lasts(last_ns: Mapping[str, int], servers: Any, tubes: Any) -> Ints:
     """
-    Of each kind: place, kind, minute, slot, value.
+    The last minute of the server of each place.
     """
-    images = stays.images
-    told = np.flatnonzero(~np.isin(images.event, (COPY, TOUCH, UPDATE)))
-    facts = [_fact(place[told], images.event[told], stays.at_ns[told] // MINUTE_NS, 0, 1)]
+    found = [last_ns.get(name, 0) // MINUTE_NS for name in servers.to_pylist()]
+    return np.repeat(np.array(found, np.int64), len(tubes))
+
+
+def _stood(stays: Stays) -> tuple[Ints, Any, Ints, Ints]:
+    """
+    Where jobs stood: the stays' rows, the state, since when, until when.
+    """
+    there = np.flatnonzero(stays.images.state != GONE)
     behind = np.flatnonzero(stays.has_ready)
-    there = np.flatnonzero(images.state != GONE)
-    facts += _depths(place[there], images.state[there], stays.at_ns[there], stays.end_ns[there])
-    facts += _depths(place[behind], np.full(len(behind), READY), stays.end_ns[behind],
-                     stays.next_ns[behind])  # fmt: skip
-    waits = np.flatnonzero(
-        (images.state == READY) & (stays.ended_by == RESERVE) & since_known(stays)
+    return (
+        np.concatenate([there, behind]),
+        np.concatenate([stays.images.state[there], np.full(len(behind), READY, np.int8)]),
+        np.concatenate([stays.at_ns[there], stays.end_ns[behind]]) // MINUTE_NS,
+        _minutes(np.concatenate([stays.end_ns[there], stays.next_ns[behind]])),
     )
-    facts.append(_length(place[waits], WAIT, stays.at_ns[waits], stays.end_ns[waits]))
-    waits = behind[stays.next_event[behind] == RESERVE]
-    facts.append(_length(place[waits], WAIT, stays.end_ns[waits], stays.next_ns[waits]))
-    runs = np.flatnonzero(
-        (images.state == RESERVED) & (stays.run_since_ns != NONE) & (stays.ended_by < DUE)
-        & ~np.isin(stays.ended_by, (NOTHING, TOUCH, UPDATE))
-    )  # fmt: skip
-    facts.append(_length(place[runs], RUN, stays.run_since_ns[runs], stays.end_ns[runs]))
-    return facts
 
 
-def _fact(place: Ints, kind: Any, minute: Ints, slot: Any, value: Any) -> list[Any]:
-    rows = len(place)
-    return [np.broadcast_to(part, rows).astype(np.int64)
-            for part in (place, kind, minute, slot, value)]  # fmt: skip
+def _minutes(moments_ns: Ints) -> Ints:
+    return np.where(moments_ns == NONE, LASTS, moments_ns // MINUTE_NS)
 
 
-def _depths(place: Ints, state: Any, since_ns: Ints, until_ns: Ints) -> list[list[Any]]:
+def _sums(stays: Stays, place: Ints) -> _Facts:
     """
-    What stays add to the depths of minutes, and which of them are waits that somebody may see.
+    How many events there were, and what stays add to the depths of minutes.
     """
+    event = stays.images.event
+    told = np.flatnonzero(~np.isin(event, (COPY, TOUCH, UPDATE)))
+    minute = stays.at_ns[told] // MINUTE_NS
+    row, state, since, until = _stood(stays)
+    seen = np.flatnonzero(since < until)
+    ends = seen[until[seen] != LASTS]
+    keys = _Keys.of(minute, since[seen], until[ends])
+    kind = _STATE + state.astype(np.int64)
+    more = [keys.number(place[told], event[told], minute),
+            keys.number(place[row[seen]], kind[seen], since[seen])]  # fmt: skip
+    less = keys.number(place[row[ends]], kind[ends], until[ends])
+    number, value = _balance(np.concatenate(more), less)
+    parts = keys.parts(number)
+    return _Facts(*parts, np.zeros(len(number), np.int64), value)
+
+
+def _balance(more: Ints, less: Ints) -> tuple[Ints, Ints]:
+    """
+    How much more often than in ``less`` each number is in ``more``, where it is not as often.
+    """
+    most = max(int(more.max(initial=0)), int(less.max(initial=0))) + 1
+    if most <= DENSE * (len(more) + len(less)):
+        found: Ints = np.bincount(more, minlength=most) - np.bincount(less, minlength=most)
+        number = np.flatnonzero(found)
+        return number, found[number]
+    number, place = np.unique(np.concatenate([more, less]), return_inverse=True)
+    found = np.bincount(place[: len(more)], minlength=len(number)) - np.bincount(
+        place[len(more) :], minlength=len(number))  # fmt: skip
+    return number[found != 0], found[found != 0]
+
+
+def _waits(stays: Stays, place: Ints) -> _Facts:
+    """
+    The waits that somebody may see at the end of a minute.
+    """
+    first = np.flatnonzero(stays.images.state == READY)
+    behind = np.flatnonzero(stays.has_ready)
+    where = place[np.concatenate([first, behind])]
+    since_ns = np.concatenate([stays.at_ns[first], stays.end_ns[behind]])
+    until = _minutes(np.concatenate([stays.end_ns[first], stays.next_ns[behind]]))
     since = since_ns // MINUTE_NS
-    until = np.where(until_ns == NONE, LASTS, until_ns // MINUTE_NS)
-    seen = since < until
-    ends = seen & (until != LASTS)
-    facts = [_fact(place[seen], _STATE + state[seen], since[seen], 0, 1),
-             _fact(place[ends], _STATE + state[ends], until[ends], 0, -1)]  # fmt: skip
-    old = seen & (state == READY)
-    old[_hidden(place, since_ns, old & (until == LASTS))] = False
-    return [*facts, _fact(place[old], OLDEST, since[old], until[old], since_ns[old])]
+    old = since < until
+    old[_hidden(where, since_ns, old & (until == LASTS))] = False
+    kind = np.full(int(old.sum()), OLDEST)
+    return _Facts(where[old], kind, since[old], until[old], since_ns[old])
 
 
 def _hidden(place: Ints, since_ns: Ints, lasting: Any) -> Ints:
@@ -184,21 +269,68 @@ def _hidden(place: Ints, since_ns: Ints, lasting: Any) -> Ints:
     return repeats
 
 
-def _length(place: Ints, kind: int, since_ns: Ints, until_ns: Ints) -> list[Any]:
-    return _fact(place, kind, until_ns // MINUTE_NS, rounded(until_ns - since_ns), 1)
+def _lengths(stays: Stays, place: Ints) -> Iterator[_Facts]:
+    """
+    How many waits and runs of each length ended in each minute.
+    """
+    images = stays.images
+    first = np.flatnonzero(
+        (images.state == READY) & (stays.ended_by == RESERVE) & since_known(stays)
+    )
+    behind = np.flatnonzero(stays.has_ready & (stays.next_event == RESERVE))
+    yield _counted(
+        WAIT, place[np.concatenate([first, behind])],
+        np.concatenate([stays.at_ns[first], stays.end_ns[behind]]),
+        np.concatenate([stays.end_ns[first], stays.next_ns[behind]]),
+    )  # fmt: skip
+    runs = np.flatnonzero(
+        (images.state == RESERVED) & (stays.run_since_ns != NONE) & (stays.ended_by < DUE)
+        & ~np.isin(stays.ended_by, (NOTHING, TOUCH, UPDATE))
+    )  # fmt: skip
+    yield _counted(RUN, place[runs], stays.run_since_ns[runs], stays.end_ns[runs])
+
+
+def _counted(kind: int, place: Ints, since_ns: Ints, until_ns: Ints) -> _Facts:
+    minute = until_ns // MINUTE_NS
+    keys = _Keys.of(minute)
+    number = keys.number(place, kind, minute) * _SLOTS + _slot_codes(until_ns - since_ns)
+    number = np.sort(number)
+    heads = np.flatnonzero(changes(number))
+    number, slot = np.divmod(number[heads], _SLOTS)
+    count = np.diff(np.append(heads, len(until_ns)))
+    return _Facts(*keys.parts(number), _slots(slot), count)
 
 
 _POWERS: Final = 10 ** np.arange(19, dtype=np.int64)
+
+
+_SLOTS: Final = 2 * 20 * 1000
+"""More than there are lengths of three digits, of either sign."""
+
+
+def _slot_codes(lengths_ns: Ints) -> Ints:
+    """
+    Of lengths, their first three digits and how many more there are, as one number.
+    """
+    size = np.abs(lengths_ns)
+    more = np.maximum(0, np.searchsorted(_POWERS, size, side="right") - 3)
+    found: Ints = np.where(lengths_ns < 0, _SLOTS // 2, 0) + more * 1000 + size // _POWERS[more]
+    return found
+
+
+def _slots(codes: Ints) -> Ints:
+    """
+    The lengths of these codes.
+    """
+    more, digits = np.divmod(codes % (_SLOTS // 2), 1000)
+    return np.where(codes >= _SLOTS // 2, -1, 1) * digits * _POWERS[more]
 
 
 def rounded(lengths_ns: Ints) -> Ints:
     """
     To three significant digits, towards nought.
     """
-    digits = np.searchsorted(_POWERS, np.abs(lengths_ns), side="right")
-    unit = _POWERS[np.maximum(0, digits - 3)]
-    found: Ints = lengths_ns - np.fmod(lengths_ns, unit)
-    return found
+    return _slots(_slot_codes(lengths_ns))
 
 
 def by_day(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
@@ -207,21 +339,9 @@ def by_day(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
 
     :param last_ns: of each server, its last moment: in its minute waits that last are cut.
     """
-    old = entries.filter(pc.equal(entries["kind"], "oldest"))
-    if not old.num_rows:
-        return entries
-    others = entries.filter(pc.not_equal(entries["kind"], "oldest"))
-    since = old["minute"].to_numpy()
-    until = old["slot"].to_numpy()
-    last = np.array([last_ns[name] // MINUTE_NS for name in old["server"].to_pylist()], np.int64)
-    until = np.where(until == LASTS, np.maximum(since, last) + 1, until)
-    days = (until - 1) // MINUTES_A_DAY - since // MINUTES_A_DAY + 1
-    rows = np.repeat(np.arange(len(since)), days)
-    day = since[rows] // MINUTES_A_DAY + np.arange(len(rows)) - (np.cumsum(days) - days)[rows]
-    begun = np.maximum(since[rows], day * MINUTES_A_DAY)
-    ended = np.minimum(until[rows], (day + 1) * MINUTES_A_DAY)
-    pieces = old.take(pa.array(rows))
-    pieces = pieces.set_column(2, SCHEMA.field(2), pa.array(begun))
-    pieces = pieces.set_column(4, SCHEMA.field(4), pa.array(ended))
+    facts, servers, tubes = _facts_of(entries)
+    is_old = facts.kind == OLDEST
+    old, others = (_Facts(*(part[rows] for part in facts)) for rows in (is_old, ~is_old))
     # No other entry has the key of a piece.
-    return pa.concat_tables([others, merged([pieces])])
+    parts = zip(others, old.cut(_lasts(last_ns, servers, tubes)), strict=True)
+    return _Facts(*map(np.concatenate, parts)).named(servers, tubes)

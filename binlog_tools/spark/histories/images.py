@@ -10,7 +10,16 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, TAGS
 from binlog_tools.spark.histories.starts import Starts
-from binlog_tools.spark.histories.windows import NONE, Codes, Flags, Groups, Ints, changes
+from binlog_tools.spark.histories.windows import (
+    NO_ROW,
+    NONE,
+    Codes,
+    Flags,
+    Groups,
+    Ints,
+    at,
+    changes,
+)
 
 COLUMNS: Final = (
     "server", "incarnation", "lsn", "event", "time_ns", "logged_ns", "job", "tube", "state",
@@ -78,7 +87,7 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     :param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
         after the other, by LSN.
     """
-    event = _codes(events, "event", EVENTS)
+    event = codes(events, "event", EVENTS)
     if (event < 0).any():
         events = events.filter(pa.array(event >= 0))
         event = event[event >= 0]
@@ -89,7 +98,7 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     time_ns, logged_ns = numbers(events, "time_ns"), numbers(events, "logged_ns")
     restart_ns, last_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
     return Images(
-        events, Groups(changes(job, servers)), event, _codes(events, "state", STATES), copy,
+        events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
         np.isin(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
         time_ns, np.where(copy | np.isin(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
@@ -105,29 +114,43 @@ def chosen(rows: pa.Table, flags: Flags) -> pa.Table:
     return rows if flags.all() else rows.filter(pa.array(flags))
 
 
+def in_order(events: pa.Table) -> pa.Table:
+    """
+    Of one server, by job and LSN, each column in one piece.
+    """
+    order = np.lexsort((numbers(events, "lsn"), numbers(events, "job")))
+    return events.take(pa.array(order)).combine_chunks()
+
+
 def column(table: pa.Table, name: str) -> Any:
     """
     One array; nulls if it is a tag that the table lacks.
     """
     if name in TAGS and name not in table.column_names:
         return pa.nulls(table.num_rows, ARROW_TYPES[BY_NAME[name].ddl])
-    found = table.column(name).combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+    chunks = table.column(name).chunks
+    if len(chunks) == 1:
+        return chunks[0]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], table.schema.field(name).type)
 
 
 def numbers(table: pa.Table, name: str, missing: int = NONE) -> Ints:
     """
-    A column of integers; its nulls are ``missing``.
+    A column of integers; its nulls are ``missing``.  Nobody may write into it.
     """
-    found = column(table, name).cast(pa.int64()).fill_null(missing)
+    found = column(table, name)
+    found = found if found.type == pa.int64() else found.cast(pa.int64())
+    found = found.fill_null(missing) if found.null_count else found
     array: Ints = found.to_numpy(zero_copy_only=False)
     return array
 
 
-def _codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
+def codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
     """
     The place of each text in ``known``; -1 if it is not in it.
     """
-    found = pc.index_in(column(table, name), value_set=pa.array(known)).fill_null(-1)
-    codes: Codes = found.to_numpy(zero_copy_only=False).astype(np.int8)
-    return codes
+    texts = column(table, name).dictionary_encode()
+    places = pc.index_in(texts.dictionary, value_set=pa.array(known)).fill_null(NO_ROW)
+    rows = texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    found: Codes = at(places.to_numpy(zero_copy_only=False), rows, NO_ROW).astype(np.int8)
+    return found

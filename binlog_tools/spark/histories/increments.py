@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import MINUTES_A_DAY, by_day, entries_of
-from binlog_tools.spark.histories.images import EVENTS, chosen, column, numbers
+from binlog_tools.spark.histories.entries import MINUTES_A_DAY, entries_of
+from binlog_tools.spark.histories.failing import failing_of
+from binlog_tools.spark.histories.images import EVENTS, GONE, STATES, chosen, codes, column, numbers
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.starts import Starts
 from binlog_tools.spark.histories.stays import stays_of
@@ -24,7 +25,7 @@ from binlog_tools.spark.histories.windows import Flags, Groups, changes
 Progress = Mapping[str, int]
 """Of each server, the last LSN that is in a table."""
 
-NAMES: Final = ("lifetimes", "attempts", "entries")
+NAMES: Final = ("lifetimes", "attempts", "failing", "entries")
 """The tables that are made job by job."""
 
 
@@ -50,11 +51,9 @@ def split(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     :param events: of whole jobs.
     :return: those of jobs that are gone, and those of the others.
     """
-    is_known = pc.is_in(events["event"], value_set=pa.array(EVENTS))
-    events = chosen(events, is_known.to_numpy()).combine_chunks()
+    events = chosen(events, codes(events, "event", EVENTS) >= 0).combine_chunks()
     jobs = Groups(_is_first(events))
-    state = column(events, "state").take(pa.array(jobs.lasts))
-    is_gone = pc.equal(state, "gone").fill_null(False).to_numpy(zero_copy_only=False)[jobs.number]
+    is_gone = (codes(events, "state", STATES)[jobs.lasts] == GONE)[jobs.number]
     return chosen(events, is_gone), chosen(events, ~is_gone)
 
 
@@ -79,7 +78,7 @@ def tables_of(events: pa.Table, starts: Starts) -> dict[str, pa.Table]:
     stays = stays_of(events, starts)
     return {
         "lifetimes": lifetimes_of(stays), "attempts": attempts_of(stays),
-        "entries": by_day(entries_of(stays), starts.last_ns),
+        "failing": failing_of(events), "entries": entries_of(stays, starts.last_ns),
     }  # fmt: skip
 
 

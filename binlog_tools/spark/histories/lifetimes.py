@@ -26,7 +26,7 @@ from binlog_tools.spark.histories.images import (
     column,
 )
 from binlog_tools.spark.histories.stays import Stays
-from binlog_tools.spark.histories.tables import LIFETIMES, moments, nullable, table
+from binlog_tools.spark.histories.tables import LIFETIMES, is_coded, moments, nullable, table, texts
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Ints
 
 OUTCOMES: Final = ("done", "dead", "deleted", "alive")
@@ -57,8 +57,8 @@ def lifetimes_of(stays: Stays) -> pa.Table:
     return table(LIFETIMES, {
         **{name: column(events, name).take(pa.array(newest)) for name in _NEWEST},
         **{name: column(events, name).take(carried) for name in _TAGS},
-        "state": _texts(STATES, state), "outcome": _texts(OUTCOMES, _outcomes(stays, state)),
-        "last_event": _texts(EVENTS, images.event[last]),
+        "state": texts(STATES, state), "outcome": texts(OUTCOMES, _outcomes(stays, state)),
+        "last_event": texts(EVENTS, images.event[last]),
         "put": moments(first_put), "first": moments(jobs.least(stays.at_ns)),
         "last": moments(newest_ns),
         "life_ns": pa.array(newest_ns - first_put, mask=~is_timed),
@@ -70,7 +70,7 @@ def lifetimes_of(stays: Stays) -> pa.Table:
         "moves": jobs.count(images.event == MOVE), "updates": jobs.count(images.event == UPDATE),
         "deaths": jobs.count(stays.is_death), "revivals": stays.revivals[last],
         "dead_at": _micros(column(events, "dead_at_ns").take(carried)),
-    })  # fmt: skip
+    }, is_coded(events))  # fmt: skip
 
 
 def _outcomes(stays: Stays, state: Any) -> Ints:
@@ -120,7 +120,3 @@ def _bytes(stays: Stays) -> Any:
 
 def _micros(nanoseconds: Any) -> Any:
     return moments(nanoseconds.fill_null(NONE).to_numpy(zero_copy_only=False))
-
-
-def _texts(words: tuple[str, ...], codes: Any) -> Any:
-    return pa.array(words).take(pa.array(codes))

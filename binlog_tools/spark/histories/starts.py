@@ -73,11 +73,11 @@ class Starts:
         :param server: of each row, its place in ``names``.
         """
         restart_ns = np.full(len(server), NONE)
-        lasts = np.array([self.last_ns[name] for name in names] or [0], np.int64)
+        lasts = np.array([self.last_ns.get(name, 0) for name in names] or [0], np.int64)
         for place, name in enumerate(names):
             mine = slice(None) if len(names) == 1 else server == place
-            later = np.searchsorted([number for number, _ in self._of[name]],
+            later = np.searchsorted([number for number, _ in self._of.get(name, ())],
                                     incarnation[mine], side="right")  # fmt: skip
-            moments = np.array([first for _, first in self._of[name]] + [NONE], np.int64)
+            moments = np.array([first for _, first in self._of.get(name, ())] + [NONE], np.int64)
             restart_ns[mine] = moments[later]
         return restart_ns, lasts[server] if len(server) else np.zeros(0, np.int64)

@@ -51,16 +51,44 @@ TUBE_MINUTES: Final = schema_of("""
   wait_histogram run_histogram map""")
 
 
-def table(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
+KINDS: Final = schema_of("""
+  tube fingerprint string; jobs failures timeouts releases buries disconnects alive dead
+    most_failures bigint; example_server string; example_job bigint; last timestamp;
+  sample string""")
+
+
+def table(schema: pa.Schema, columns: Mapping[str, Any], is_coded: bool = False) -> pa.Table:
     """
     :param columns: arrays, of numpy or Arrow, by name.
+    :param is_coded: columns of text are dictionaries: all that can be.
     """
     arrays = []
     for field in schema:
         made = columns[field.name]
         made = made if isinstance(made, (pa.Array, pa.ChunkedArray)) else pa.array(made)
-        arrays.append(made if made.type == field.type else made.cast(field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
+        kind = CODED if is_coded and field.type == pa.string() else field.type
+        arrays.append(made if made.type == kind else made.cast(kind))
+    return pa.Table.from_arrays(arrays, schema.names)
+
+
+def texts(words: Any, codes: Any) -> Any:
+    """
+    Of these words, those of the codes, as a dictionary; null where a code is negative.
+    """
+    indices = pa.array(codes, pa.int32(), mask=codes < 0)
+    known = words if isinstance(words, pa.Array) else pa.array(words, pa.string())
+    return pa.DictionaryArray.from_arrays(indices, known)
+
+
+def is_coded(events: pa.Table) -> bool:
+    """
+    Whether columns of text are dictionaries.
+    """
+    return bool(pa.types.is_dictionary(events.schema.field("event").type))
+
+
+CODED: Final = pa.dictionary(pa.int32(), pa.string())
+"""The type of a column of text that is a dictionary."""
 
 
 def nullable(numbers: Ints) -> Any:

@@ -4,6 +4,7 @@ Rows before, behind, and the newest of a kind, within groups of neighbouring row
 A group is given by the index of its first row, and of the row behind its last, at each of its rows.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -110,3 +111,11 @@ def changes(*keys: Any) -> Flags:
     for key in keys:
         found[1:] |= key[1:] != key[:-1]
     return found
+
+
+def runs(is_first: Flags) -> Iterator[slice]:
+    """
+    The rows of each group.
+    """
+    starts = [*np.flatnonzero(is_first).tolist(), len(is_first)]
+    return map(slice, starts[:-1], starts[1:])

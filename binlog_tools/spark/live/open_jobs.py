@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import CARRIED, COLUMNS, numbers
+from binlog_tools.spark.histories.images import CARRIED, COLUMNS, in_order, numbers
 from binlog_tools.spark.histories.windows import NONE, Flags, Groups, Ints, changes
 
 SMALL_ROWS: Final = 20_000
@@ -157,11 +157,3 @@ def _joined(first: _Shelf, second: _Shelf) -> tuple[pa.Table, Ints]:
     alarms = np.concatenate([first.alarms(), second.alarms()])
     events = pa.concat_tables([first.all(), second.all()])
     return in_order(events), alarms[np.argsort(jobs)]
-
-
-def in_order(events: pa.Table) -> pa.Table:
-    """
-    By job and LSN, each column in one piece.
-    """
-    order = np.lexsort((numbers(events, "lsn"), numbers(events, "job")))
-    return events.take(pa.array(order)).combine_chunks()

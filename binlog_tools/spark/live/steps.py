@@ -14,14 +14,14 @@ import pyarrow as pa
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.histories import starts
 from binlog_tools.spark.histories.entries import MINUTE_NS
-from binlog_tools.spark.histories.images import EVENTS, GONE, STATES, numbers
+from binlog_tools.spark.histories.images import EVENTS, GONE, STATES, in_order, numbers
 from binlog_tools.spark.histories.sla import Targets
 from binlog_tools.spark.histories.starts import Starts, starts_table
 from binlog_tools.spark.histories.stays import stays_of
 from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, changes
 from binlog_tools.spark.live import settling
-from binlog_tools.spark.live.open_jobs import NAMES, OpenJobs, in_order
+from binlog_tools.spark.live.open_jobs import NAMES, OpenJobs
 from binlog_tools.spark.live.settling import BREACHES, SLACK_NS
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.reading.planning import Share, Trouble
+from binlog_tools.spark.definitions.packing import packed
+from binlog_tools.spark.reading.planning import Share, Trouble, size_of
 
 MARKS: Final = 16
 """Segments of a store, the newest ones, whose headers are remembered: 1 GiB of full ones.  Each is
@@ -29,15 +30,6 @@ class Piece(NamedTuple):
 
     item: Share | Trouble
     above: int = -1
-
-    @property
-    def size(self) -> int:
-        """
-        Bytes that are read of it at most.
-        """
-        if isinstance(self.item, Trouble):
-            return 0
-        return self.item.stretch.end - self.item.stretch.start
 
     @property
     def last_lsn(self) -> int | None:
@@ -182,14 +174,6 @@ def _hole(share: Share, before: int, tolerant: bool) -> Iterator[Piece]:
 
 def tasks_of(pieces: Iterable[Piece], task_bytes: int) -> list[tuple[Piece, ...]]:
     """
-    Pieces in their order, of so many bytes together at most, or one.
+    What each task reads.
     """
-    tasks: list[list[Piece]] = []
-    size = 0
-    for piece in pieces:
-        if not tasks or size + piece.size > task_bytes:
-            tasks.append([])
-            size = 0
-        tasks[-1].append(piece)
-        size += piece.size
-    return [tuple(task) for task in tasks]
+    return packed(pieces, lambda piece: size_of(piece.item), task_bytes)

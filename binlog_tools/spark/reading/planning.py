@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from binlog_tools.spark.definitions.packing import packed
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import EVERY, Span
 from binlog_tools.spark.segments.framing import Stretch
@@ -98,15 +99,15 @@ def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iter
         yield Stretch(start[0], whole.end, start[1])
 
 
-def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
-    tasks: list[Task] = []
-    open_items: list[Share | Trouble] = []
-    size = 0
-    for item in items:
-        own = item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
-        if open_items and size + own > task_bytes:
-            tasks.append(tuple(open_items))
-            open_items, size = [], 0
-        open_items.append(item)
-        size += own
-    return [*tasks, tuple(open_items)] if open_items else tasks
+def size_of(item: Share | Trouble) -> int:
+    """
+    Bytes that a task reads of it at most.
+    """
+    return item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
+
+
+def tasks_of(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
+    """
+    What each task reads.
+    """
+    return packed(items, size_of, task_bytes)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.locations import Files
+from binlog_tools.spark.storing.locations import Files, Location
 
 FILE_BYTES: Final = 128 << 20
 """Bytes of a file, about: large enough that a year is some thousand files, small enough for a
@@ -41,6 +41,9 @@ NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Partition = tuple[tuple[str, str | None], ...]
 """The columns of a partition and its values, as text; None is null."""
+
+CODED: Final = pa.dictionary(pa.int32(), pa.string())
+"""The type of a column of text as a dictionary."""
 
 FILE_SCHEMA: Final = pa.schema(
     [
@@ -155,12 +158,35 @@ def write_files(
         raise
 
 
+def stored_files(
+    location: Location, batches: Iterable[pa.RecordBatch], layout: Layout
+) -> list[File]:
+    """
+    `write_files`, to the end.
+
+    :raise TableError: also in the place of an OSError.
+    """
+    with location.writing():
+        return list(write_files(location.files(), batches, layout))
+
+
 def _conforming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     missing = set(schema.names) - set(batch.schema.names)
     if missing:
         names = ", ".join(sorted(missing))
         raise TableError("TABLE_COLUMN", f"rows without the columns {names} cannot be stored")
-    return batch.select(schema.names).cast(schema)
+    batch = batch.select(schema.names)
+    own = [ours.with_type(there.type) if is_text(there.type) and is_text(ours.type) else ours
+           for ours, there in zip(schema, batch.schema, strict=True)]  # fmt: skip
+    return batch.cast(pa.schema(own))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """
+    Whether values are text, plain or as a dictionary.  Of others dictionaries cost more than they
+    save.
+    """
+    return kind in (pa.string(), CODED)
 
 
 class _Writing:
@@ -238,8 +264,10 @@ class _Open:
         if self._writer is None:
             self._stream = self._files.create(self._name)
             self._writer = pq.ParquetWriter(
-                self._stream, table.schema, compression="zstd", metadata_collector=self._written
-            )
+                self._stream, table.schema, compression="zstd", metadata_collector=self._written,
+                use_dictionary=[field.name for field in table.schema if is_text(field.type)],
+                store_schema=False,
+            )  # fmt: skip
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
 
     def close(self) -> File:
@@ -293,12 +321,16 @@ def _by_partition(
     rest = batch.drop_columns(list(names)) if names else batch
     codes = np.zeros(batch.num_rows, np.int64)
     for name in names:
-        found = batch.column(name).dictionary_encode(null_encoding="encode")
-        codes = codes * len(found.dictionary) + found.indices.to_numpy()
-    for code, first in zip(*np.unique(codes, return_index=True), strict=True):
-        partition = tuple((name, text_of(batch.column(name)[int(first)].as_py())) for name in names)
-        mine = codes == code
-        yield partition, rest if mine.all() else rest.filter(pa.array(mine))
+        found = batch.column(name).dictionary_encode()
+        codes = codes * (len(found.dictionary) + 1) + found.indices.fill_null(-1).to_numpy() + 1
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    if len(starts) > 1:
+        rest = rest.take(pa.array(order))
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True):
+        first = int(order[start])
+        partition = tuple((name, text_of(batch.column(name)[first].as_py())) for name in names)
+        yield partition, rest.slice(start, end - start)
 
 
 def text_of(value: object) -> str | None:

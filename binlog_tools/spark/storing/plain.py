@@ -94,6 +94,23 @@ class ParquetStored(Stored):
         raise TableError("TABLE_FORMAT", f"{self.location}: only Delta tables are optimized")
 
 
+class ParquetFile(ParquetStored):
+    """
+    One file that is read as a table.
+    """
+
+    def __init__(self, location: Location) -> None:
+        """
+        :param location: of a local file.
+        """
+        folder, _, name = location.path.rpartition("/")
+        self.location = Location(folder)
+        self._layout = None
+        self._files = self.location.files()
+        self._names = [name]
+        self.version = 0
+
+
 def _partition(name: str) -> Partition:
     pairs = (folder.partition("=") for folder in name.split("/")[:-1])
     return tuple(

@@ -17,13 +17,13 @@ as it was, and at most files that no commit has named.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from binlog_tools.spark.storing.files import File
+from binlog_tools.spark.storing.files import CODED, File
 from binlog_tools.spark.storing.locations import Location
 
 FORMS: Final = ("delta", "parquet")
@@ -128,18 +128,37 @@ def dataset(table: Stored) -> ds.Dataset:
     return dataset_of(table.location, table.schema(), table.files())
 
 
-def dataset_of(location: Location, schema: pa.Schema, files: Sequence[File]) -> ds.Dataset:
+def dataset_of(
+    location: Location, schema: pa.Schema, files: Sequence[File], is_coded: bool = False
+) -> ds.Dataset:
     """
     The same of some of its files.
 
     :param schema: of the table; columns that a file has not are null.
+    :param is_coded: columns of text are to be dictionaries.
     """
     door = location.files()
     partitions = [_expression(file, schema) for file in files]
+    form = ds.ParquetFileFormat()
+    if is_coded:
+        texts = [field.name for field in schema if field.type == pa.string()]
+        form = ds.ParquetFileFormat(dictionary_columns=set(texts))
+        schema = pa.schema([field.with_type(CODED) if field.name in texts else field
+                            for field in schema])  # fmt: skip
     return ds.FileSystemDataset.from_paths(
-        [door.path(file.path) for file in files], schema=schema, format=ds.ParquetFileFormat(),
+        [door.path(file.path) for file in files], schema=schema, format=form,
         filesystem=door.system, partitions=partitions,
     )  # fmt: skip
+
+
+def batches_of(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """
+    In one thread, and with few of them in memory: what a task may take.
+    """
+    batches: Iterator[pa.RecordBatch] = dataset.to_batches(
+        columns=list(names), use_threads=False, batch_readahead=1, fragment_readahead=0
+    )
+    return batches
 
 
 def _expression(file: File, schema: pa.Schema) -> Any:

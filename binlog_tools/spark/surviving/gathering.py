@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlog_tools.logs.live_set import Point
 from binlog_tools.spark.definitions.errors import unreadable
-from binlog_tools.spark.reading.planning import Share, packed
+from binlog_tools.spark.reading.planning import Share, tasks_of
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.surviving.survivors import DDL, survivors
 
@@ -46,7 +46,7 @@ def with_spark(spark: "SparkSession") -> Gather:
     from pyspark.sql.functions import expr
 
     def gather(shares: Sequence[Share], reading: Reading) -> Iterable[Any]:
-        tasks = packed(shares)
+        tasks = tasks_of(shares)
         if not tasks:
             return []
 

@@ -12,14 +12,23 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.histories.images import CARRIED, COLUMNS, EVENTS, chosen, numbers
-from binlog_tools.spark.histories.increments import Progress
+from binlog_tools.spark.histories.images import (
+    CARRIED,
+    COLUMNS,
+    EVENTS,
+    chosen,
+    codes,
+    column,
+    in_order,
+    numbers,
+)
+from binlog_tools.spark.histories.starts import COLUMNS as STARTS
 from binlog_tools.spark.histories.starts import NO_RECORDS, SCHEMA
+from binlog_tools.spark.histories.windows import changes, runs
 from binlog_tools.spark.tables.querying import need, with_tags
 
 TAKEN: Final = (*COLUMNS, *CARRIED)
@@ -32,11 +41,10 @@ BLOCK_JOBS: Final = 32_768
 are about as large as each other, and that a block, some 10 MB, is never too much for one."""
 
 PACKED_ROWS: Final = 400_000
-"""Events that a task cuts into blocks, or makes tables of, at once: about 100 MB of its memory."""
+"""Events that a task cuts into blocks, or makes tables of, at once: about 80 MB of its memory."""
 
 BLOCK_DDL: Final = "server string, block long, events binary"
-_BLOCKS: Final = pa.schema([("server", pa.string()), ("block", pa.int64()),
-                            ("events", pa.binary())])  # fmt: skip
+BLOCK: Final = pa.schema([("server", pa.string()), ("block", pa.int64()), ("events", pa.binary())])
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -54,54 +62,73 @@ def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
     :param batches: with the columns `TAKEN`.
     :return: blocks of them, as `BLOCK_DDL` says.
     """
-    for table in _gathered(batches):
-        yield from _cut(table)
+    for events in gathered(batches):
+        yield from cut(chosen(events, codes(events, "event", EVENTS) >= 0).combine_chunks())
 
 
-def _gathered(batches: Batches) -> Iterator[pa.Table]:
+def gathered(batches: Batches) -> Iterator[pa.Table]:
+    """
+    Batches in pieces of about `PACKED_ROWS`: columns of text as dictionaries, without
+    tags that all are null.
+    """
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
         if count >= PACKED_ROWS:
-            yield pa.Table.from_batches(held)
+            yield _narrow(pa.Table.from_batches(held))
             held, count = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+    if count:
+        yield _narrow(pa.Table.from_batches(held))
 
 
-def _cut(table: pa.Table) -> Iterator[pa.RecordBatch]:
+def _narrow(rows: pa.Table) -> pa.Table:
     # Of stored tables the fields have comments, which would make other schemas of them.
-    table = pa.Table.from_arrays(table.select(TAKEN).columns, schema=EVENTS_SCHEMA)
-    is_wanted = pc.is_in(table["event"], value_set=pa.array(EVENTS))
-    table = chosen(table, is_wanted.to_numpy()).combine_chunks()
-    if not table.num_rows:
+    found = {name: rows[name].combine_chunks() for name in rows.column_names
+             if name not in CARRIED or rows[name].null_count < rows.num_rows}  # fmt: skip
+    return pa.table({
+        name: each.dictionary_encode() if each.type == pa.string() else each
+        for name, each in found.items()
+    })  # fmt: skip
+
+
+def cut(events: pa.Table) -> Iterator[pa.RecordBatch]:
+    """
+    :param events: of jobs.
+    :return: blocks, as `BLOCK` says.
+    """
+    if not events.num_rows:
         return
-    servers = table["server"].combine_chunks().dictionary_encode()
+    servers = column(events, "server").dictionary_encode()
     server = servers.indices.to_numpy(zero_copy_only=False)
-    block = numbers(table, "job") // BLOCK_JOBS
+    block = numbers(events, "job") // BLOCK_JOBS
     order = np.lexsort((block, server))
-    table, server, block = table.take(pa.array(order)), server[order], block[order]
-    is_first = np.append(True, (server[1:] != server[:-1]) | (block[1:] != block[:-1]))
-    starts = np.flatnonzero(is_first)
-    ends = np.append(starts[1:], table.num_rows)
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        values = (servers.dictionary[int(server[start])].as_py(), int(block[start]),
-                  _written(table.slice(start, end - start)))  # fmt: skip
-        yield pa.RecordBatch.from_pylist(
-            [dict(zip(_BLOCKS.names, values, strict=True))], schema=_BLOCKS
-        )
+    events, server, block = events.take(pa.array(order)), server[order], block[order]
+    for rows in runs(changes(server, block)):
+        values = {"server": servers.dictionary[int(server[rows.start])].as_py(),
+                  "block": int(block[rows.start]),
+                  "events": as_bytes(events.slice(rows.start, rows.stop - rows.start))}  # fmt: skip
+        yield pa.RecordBatch.from_pylist([values], schema=BLOCK)
 
 
-def _written(table: pa.Table) -> bytes:
+def as_bytes(rows: pa.Table) -> bytes:
+    """
+    In Arrow's stream format.
+    """
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(
-        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
-    ) as stream:
-        stream.write_table(table)
+    options = pa.ipc.IpcWriteOptions(compression="lz4", unify_dictionaries=True)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+        stream.write_table(rows)
     written: bytes = sink.getvalue().to_pybytes()
     return written
+
+
+def of_bytes(written: bytes) -> pa.Table:
+    """
+    The inverse of `as_bytes`.
+    """
+    return pa.ipc.open_stream(written).read_all()
 
 
 def for_jobs(
@@ -114,51 +141,48 @@ def for_jobs(
     """
 
     def run(batches: Any) -> Iterator[pa.RecordBatch]:
-        return make(_unpacked(batches))
+        return make(unpacked(batches))
 
     return run
 
 
-def _unpacked(batches: Batches) -> Iterator[pa.Table]:
+def unpacked(batches: Batches) -> Iterator[pa.Table]:
+    """
+    :param batches: all blocks of some servers and numbers, with the columns of `BLOCK`.
+    :return: the events of whole jobs, by job and LSN, those of a server together.
+    """
     blocks: dict[tuple[str, int], list[bytes]] = defaultdict(list)
     for batch in batches:
         for row in batch.to_pylist():
             blocks[row["server"], row["block"]].append(row["events"])
     held: list[pa.Table] = []
     for key in sorted(blocks):
-        held.append(_in_order([pa.ipc.open_stream(each).read_all() for each in blocks.pop(key)]))
+        held.append(in_order(together([of_bytes(each) for each in blocks.pop(key)])))
         if sum(table.num_rows for table in held) >= PACKED_ROWS:
-            yield pa.concat_tables(held).combine_chunks()
+            yield together(held)
             held = []
     if held:
-        yield pa.concat_tables(held).combine_chunks()
+        yield together(held)
 
 
-def _in_order(parts: list[pa.Table]) -> pa.Table:
+def together(parts: list[pa.Table]) -> pa.Table:
     """
-    :param parts: of one server.
+    Pieces as `gathered` gives them as one.
     """
-    table = pa.concat_tables(parts).combine_chunks()
-    order = np.lexsort((numbers(table, "lsn"), numbers(table, "job")))
-    return table.take(pa.array(order))
+    return pa.concat_tables(parts, promote_options="default").combine_chunks()
 
 
-def told_by(events: DataFrame) -> tuple[pa.Table, Progress]:
+def told_by(events: DataFrame) -> pa.Table:
     """
-    Run a query over five columns.
+    Run a query over four columns.
 
-    :return: the starts of servers (`starts.SCHEMA`), and the last LSN of each.
+    :return: the starts of servers (`starts.SCHEMA`).
     :raise TableError: a column is missing.
     """
-    events = need(events, ("server", "incarnation", "lsn", "event", "logged_ns"))
     found = (
-        events.where(~F.col("event").isin(*NO_RECORDS))
+        need(events, STARTS).where(~F.col("event").isin(*NO_RECORDS))
         .groupBy("server", "incarnation")
-        .agg(F.min("logged_ns").alias("first_ns"), F.max("logged_ns").alias("newest_ns"),
-             F.max("lsn").alias("lsn"))
+        .agg(F.min("logged_ns").alias("first_ns"), F.max("logged_ns").alias("newest_ns"))
         .toArrow()
     )  # fmt: skip
-    progress: dict[str, int] = {}
-    for server, lsn in zip(found["server"].to_pylist(), found["lsn"].to_pylist(), strict=True):
-        progress[server] = max(lsn, progress.get(server, -1))
-    return found.select(SCHEMA.names).cast(SCHEMA), progress
+    return found.cast(SCHEMA)

@@ -3,9 +3,10 @@ The tables of jobs, brought up to date with the events.
 
 Of each table the rows of jobs that are gone are final and only added to; those of all other jobs
 (`settled` is false) are replaced.  Beside the tables stand those that the next run goes on from:
-the events of jobs that are not gone (`open`), entries of minutes, and the starts of servers.  Each
-commit says up to which LSN of each server its table goes.  `open` is committed last, so that a run
-that was killed is done again by the next, for what was not committed.
+the events of jobs that are not gone (`open`), entries of minutes, kinds of jobs that fail
+(`failing`), and the starts of servers.  Each commit says up to which LSN of each server its table
+goes.  `open` is committed last, so that a run that was killed is done again by the next, for what
+was not committed.
 """
 
 from collections import defaultdict
@@ -17,42 +18,46 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from binlog_tools.spark.definitions.addresses import within
-from binlog_tools.spark.frames import read_frame
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.frames import rows_of
 from binlog_tools.spark.histories import entries as added_up
-from binlog_tools.spark.histories.entries import DAY_NS, MINUTES_A_DAY
-from binlog_tools.spark.histories.images import chosen, numbers
-from binlog_tools.spark.histories.increments import (
-    NAMES,
-    Made,
-    Progress,
-    changed_days,
-    increment,
-)
+from binlog_tools.spark.histories.entries import DAY_NS
+from binlog_tools.spark.histories.failing import FAILING, MARKS, added, kinds_of, unmarked
+from binlog_tools.spark.histories.images import COLUMNS
+from binlog_tools.spark.histories.increments import NAMES, Progress, changed_days
 from binlog_tools.spark.histories.minutes import DEPTHS, depths_after, tube_minutes_of
 from binlog_tools.spark.histories.sla import Targets, sla_of
 from binlog_tools.spark.histories.starts import Starts, merged
+from binlog_tools.spark.histories.tables import ATTEMPTS, KINDS
+from binlog_tools.spark.histories.windows import NONE
 from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
-from binlog_tools.spark.histories.workers import workers_of
-from binlog_tools.spark.storing.files import FILE_DDL, File, Layout, as_batch, files_of, write_files
+from binlog_tools.spark.histories.workers import Replaced, grown, workers_of
+from binlog_tools.spark.storing.files import CODED, File, Layout, is_text, stored_files
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
-from binlog_tools.spark.tables.by_job import TAKEN, blocks_of, for_jobs, told_by
-from binlog_tools.spark.tables.layouts import LAYOUTS
-from binlog_tools.spark.tables.pipelines import opened, write
-from binlog_tools.spark.tables.poison import poison
-from binlog_tools.spark.tasks import in_tasks
+from binlog_tools.spark.tables.bodies import marks_of
+from binlog_tools.spark.tables.layouts import LAYOUTS, SINGLE
+from binlog_tools.spark.tables.making import Found, Plan, make, told_by
+from binlog_tools.spark.tables.pipelines import opened
+from binlog_tools.spark.tables.querying import need_rows
+from binlog_tools.spark.tasks import Rows, in_tasks
+
+_UNSETTLED: Final = ({"settled": "false"},)
+"""What a run replaces."""
 
 EPOCH: Final = date(1970, 1, 1)
 
-HELD_ROWS: Final = 2_000_000
-"""Rows that a task holds before it writes them, some 300 MB."""
+_NO_ATTEMPTS: Final = pa.schema([
+    field.with_type(CODED) if is_text(field.type) else field
+    for field in map(ATTEMPTS.field, OF_ATTEMPTS)
+]).empty_table()  # fmt: skip
 
-Newer = Callable[[Progress], DataFrame]
-"""The events behind these LSNs, of all servers."""
+Newer = Callable[[Progress], Rows]
+"""The events behind these LSNs, of all servers; there may be earlier ones among them."""
 
 
 class Updated(NamedTuple):
@@ -67,25 +72,24 @@ class Updated(NamedTuple):
 
 
 def update(
-    spark: SparkSession, output: str, newer: Newer, every: Callable[[], DataFrame],
-    form: str = "delta", targets: Targets = (),
-) -> Iterator[Updated]:  # fmt: skip
+    spark: SparkSession, output: str, newer: Newer, form: str = "delta", targets: Targets = ()
+) -> Iterator[Updated]:
     """
     Commit table after table of `LAYOUTS`, and `poison`; nothing, if there are no new events.
 
     :param output: the folder of the tables, or its URL.
-    :param every: all events, with bodies: `poison` is made anew of them.
+    :param newer: with bodies, if there are any: those of jobs that fail are read.
     :param form: as `open_stored` takes it; Parquet is written whole.
     :raise TableError: see `open_stored`; a column of the events is missing.
     """
     stored = {name: open_stored(within(output, name), layout, form)
               for name, layout in LAYOUTS.items()}  # fmt: skip
-
-    def made_anew() -> Updated:
-        table = opened("poison", within(output, "poison"), form, "overwrite")
-        return Updated("poison", write("poison", poison(every()), table))
-
-    yield from _Run(spark, stored, newer, made_anew, targets).steps()
+    if stored["open"].version is not None and stored["failing"].version is None:
+        raise TableError("TABLE_FORMAT", f"{output}: an earlier version has made these tables, "
+                         "without `failing`; nothing was written; make them anew in a new folder"
+                         )  # fmt: skip
+    poison = opened("poison", within(output, "poison"), form, "overwrite")
+    yield from _Run(spark, {**stored, "poison": poison}, newer, targets).steps()
 
 
 class _Run:
@@ -94,25 +98,24 @@ class _Run:
     """
 
     def __init__(
-        self, spark: SparkSession, stored: Mapping[str, Stored], newer: Newer,
-        made_anew: Callable[[], Updated], targets: Targets,
-    ) -> None:  # fmt: skip
-        """
-        :param made_anew: commits what does not grow.
-        """
+        self, spark: SparkSession, stored: Mapping[str, Stored], newer: Newer, targets: Targets
+    ) -> None:
         self._spark = spark
-        self._made_anew = made_anew
         self._stored = stored
+        self._newer = newer
         self._targets = targets
         self._goes_on = stored["open"].form == "delta"
         self._starts_before = self._rows("starts")
-        known = stored["open"].progress(pc.unique(self._starts_before["server"]).to_pylist())
-        self._events = newer(known)
-        told, self._reached = told_by(self._events)
-        self._told = told
-        self._progress = {**known, **self._reached}
-        self._starts_rows = merged([self._starts_before, told])
+        self._known = stored["open"].progress(pc.unique(self._starts_before["server"]).to_pylist())
+        self._events = need_rows(newer(self._known), COLUMNS)
+        self._told, self._reached = told_by(spark, self._events, self._known)
+        self._progress = {**self._known, **self._reached}
+        self._starts_rows = merged([self._starts_before, self._told])
         self._starts = Starts(self._starts_rows)
+        self._attempts = self._files("attempts", {})
+        self._workers_grow = self._goes_on and all(
+            stored[name].progress(self._known) == self._known for name in ("attempts", "workers")
+        )
 
     def _rows(self, name: str, wanted: Mapping[str, str | None] | None = None) -> pa.Table:
         """
@@ -135,15 +138,18 @@ class _Run:
             return
         made = self._by_job()
         for name in ("lifetimes", "attempts"):
-            yield self._commit(name, made[name], ({"settled": "false"},))
+            yield self._commit(name, made.files[name], _UNSETTLED)
         yield self._workers()
-        yield from self._minutes(made["entries"])
-        yield self._commit("entries", made["entries"], ({"settled": "false"},))
-        starts = write_files(self._stored["starts"].location.files(),
-                             self._starts_rows.to_batches(), LAYOUTS["starts"])  # fmt: skip
-        yield self._commit("starts", starts, ({},))
-        yield self._made_anew()
-        yield self._commit("open", made["open"], ({},))
+        yield from self._minutes(made.files["entries"])
+        yield self._commit("entries", made.files["entries"], _UNSETTLED)
+        yield self._commit("starts", self._write("starts", self._starts_rows), ({},))
+        yield from self._poison(made)
+        yield self._commit("open", made.files["open"], ({},))
+
+    def _write(self, name: str, rows: pa.Table) -> list[File]:
+        layout = {**SINGLE, **LAYOUTS}[name]
+        batches = rows.combine_chunks().to_batches()
+        return stored_files(self._stored[name].location, batches, layout)
 
     def _commit(
         self, name: str, files: Iterable[File], replaced: tuple[Mapping[str, str | None], ...]
@@ -154,29 +160,41 @@ class _Run:
         self._stored[name].commit(Change(added, replaced, self._progress))
         return Updated(name, sum(file.rows for file in added))
 
-    def _by_job(self) -> dict[str, list[File]]:
+    def _by_job(self) -> Found:
         """
         The files of the tables that are made job by job.
         """
-        blocks = blocks_of(self._events)
-        before = self._files("open", {})
-        if before:
-            blocks = blocks.union(
-                blocks_of(read_frame(self._spark, self._stored["open"], TAKEN, before))
-            )
         known = {name: self._stored[name].progress(self._progress) if self._goes_on else {}
                  for name in NAMES}  # fmt: skip
-        places = {name: self._stored[name].location for name in (*NAMES, "open")}
-        writer = _Writer(places, self._starts, known, self._progress)
-        found = (
-            blocks.repartition("server", "block")
-            .mapInArrow(for_jobs(writer), f"name string, {FILE_DDL}").toArrow()
-        )  # fmt: skip
-        names = found["name"].to_pylist()
-        files: dict[str, list[File]] = {name: [] for name in places}
-        for name, file in zip(names, files_of(found.drop_columns("name")), strict=True):
-            files[name].append(file)
-        return files
+        places = {name: self._stored[name].location
+                  for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
+        before = rows_of(self._stored["open"], self._files("open", {}))
+        plan = Plan(places, self._starts, known, self._known, self._progress)
+        return make(self._spark, self._events, before, plan)
+
+    def _poison(self, made: Found) -> Iterator[Updated]:
+        """
+        Bodies are read of the jobs that fail now, or have another body than before.
+        """
+        failing = [made.facts.get(("failing", is_settled), FAILING.empty_table())
+                   for is_settled in (True, False)]  # fmt: skip
+        before = self._rows("failing", {"settled": "false"})
+        marks = before.rename_columns({"example_server": "server"}).select(MARKS.names)
+        wanted = unmarked(pa.concat_tables(failing), marks)
+        first = {server: int(lsns[0]) - 1 for server, lsns in wanted.items()}
+        is_older = any(lsn < self._known.get(server, -1) for server, lsn in first.items())
+        events = self._newer({**self._progress, **first}) if is_older else self._events
+        marks = pa.concat_tables([marks.cast(MARKS), marks_of(self._spark, events, wanted)])
+        settled, unsettled = (kinds_of(jobs, marks) for jobs in failing)
+        settled = added(settled)
+        known = self._rows("failing", {"settled": "true"})
+        files = [file for rows, is_settled in ((settled, True), (unsettled, False))
+                 for file in self._write("failing", _as_failing(rows, is_settled))]  # fmt: skip
+        yield self._commit("failing", files, _UNSETTLED)
+        kinds = added(pa.concat_tables(
+            [rows.select(KINDS.names).cast(KINDS) for rows in (known, settled, unsettled)]
+        ))  # fmt: skip
+        yield self._commit("poison", self._write("poison", kinds), ({},))
 
     def _minutes(self, added: list[File]) -> Iterator[Updated]:
         last_ns = self._starts.last_ns
@@ -200,25 +218,33 @@ class _Run:
 
     def _changed(self, added: list[File]) -> dict[str, int]:
         """
-        The first day of each server of which the minutes are made anew.
+        The first day of each server of which the minutes are made anew: of one that is known the
+        newest day that has minutes at the latest, so that later entries need not be looked at.
         """
-        if not self._goes_on or self._stored["entries"].version is None:
-            first: dict[str, int] = {}
-            for file in added:
-                told = dict(file.partition)
-                day = (date.fromisoformat(str(told["date"])) - EPOCH).days
-                server = str(told["server"])
+        known: dict[str, int] = {}
+        if self._goes_on and self._stored["entries"].version is not None:
+            last_ns = Starts(self._starts_before).last_ns
+            known = {server: each // DAY_NS for server, each in last_ns.items()}
+        first: dict[str, int] = {}
+        for server, day in map(_server_and_day, added):
+            if server not in known:
                 first[server] = min(day, first.get(server, day))
-            return first
-        before = self._rows("entries", {"settled": "false"})
-        schema = LAYOUTS["entries"].schema
-        location = self._stored["entries"].location
-        after = dataset_of(location, schema, added).to_table() if added else schema.empty_table()
-        known = Starts(self._starts_before).last_ns
-        names = added_up.SCHEMA.names
-        return changed_days(before.select(names), after.select(names), {
-            server: last_ns // DAY_NS for server, last_ns in known.items()
-        })  # fmt: skip
+        before, after = (self._early(files, known)
+                         for files in (self._files("entries", _UNSETTLED[0]), added))  # fmt: skip
+        return {**changed_days(before, after, known), **first}
+
+    def _early(self, files: Iterable[File], days: Mapping[str, int]) -> pa.Table:
+        """
+        The entries of servers before these days.
+        """
+        found = []
+        for file in files:
+            server, day = _server_and_day(file)
+            if day < days.get(server, 0):
+                found.append(file)
+        schema, location = LAYOUTS["entries"].schema, self._stored["entries"].location
+        rows = dataset_of(location, schema, found).to_table() if found else schema.empty_table()
+        return rows.select(added_up.SCHEMA.names)
 
     def _depths(self, server: str, day: int) -> pa.Table:
         wanted = {"server": server, "date": str(_date(day - 1))}
@@ -232,17 +258,35 @@ class _Run:
         last = Starts(self._starts_before).newest()
         touched = {(row["server"], row["incarnation"]) for row in self._told.to_pylist()}
         touched |= {(server, last[server]) for server, _ in touched if server in last}
-        table = self._stored["attempts"]
-        files = table.files()
-        items = [
-            (server, number, [file for file in files if _may_have(file, server, number)])
-            for server, number in sorted(touched)
-        ]
-        work = _Workers(table.location, self._stored["workers"].location)
+        items = [self._incarnation(server, number) for server, number in sorted(touched)]
+        work = _Workers(self._stored["attempts"].location, self._stored["workers"].location)
         made: list[list[File]] = in_tasks(self._spark, items, work)
-        replaced = tuple({"server": server, "incarnation": str(number)}
-                         for server, number, _ in items)  # fmt: skip
+        replaced = tuple({"server": item.server, "incarnation": str(item.number)}
+                         for item in items)  # fmt: skip
         return self._commit("workers", [file for each in made for file in each], replaced)
+
+    def _incarnation(self, server: str, number: int) -> "_Incarnation":
+        files = [file for file in self._stored["attempts"].files()
+                 if _may_have(file, server, number)]  # fmt: skip
+        before = {file.path for file in self._attempts}
+        wanted = {"server": server, "incarnation": str(number)}
+        return _Incarnation(
+            server, number, self._files("workers", wanted) if self._workers_grow else [],
+            [file for file in self._attempts
+             if file.is_in({"settled": "false"}) and _may_have(file, server, number)],
+            [file for file in files if file.path not in before],
+            [file for file in files if file.path in before],
+        )  # fmt: skip
+
+
+def _as_failing(kinds: pa.Table, is_settled: bool) -> pa.Table:
+    """
+    With the columns that the stored table has beside those of kinds.
+    """
+    settled = pa.array(np.full(kinds.num_rows, is_settled))
+    if "lsn" not in kinds.column_names:
+        kinds = kinds.append_column("lsn", pa.nulls(kinds.num_rows, pa.int64()))
+    return kinds.append_column("settled", settled)
 
 
 def _may_have(file: File, server: str, incarnation: int) -> bool:
@@ -256,80 +300,21 @@ def _date(day: int) -> date:
     return EPOCH + timedelta(day)
 
 
+def _server_and_day(file: File) -> tuple[str, int]:
+    told = dict(file.partition)
+    return str(told["server"]), (date.fromisoformat(str(told["date"])) - EPOCH).days
+
+
 def _by_date(files: Iterable[File], server: str, first: int) -> dict[int, list[File]]:
     """
     The files of a server's days from the first on.
     """
     found: dict[int, list[File]] = defaultdict(list)
     for file in files:
-        told = dict(file.partition)
-        day = (date.fromisoformat(str(told["date"])) - EPOCH).days
-        if told["server"] == server and day >= first:
+        mine, day = _server_and_day(file)
+        if mine == server and day >= first:
             found[day].append(file)
     return dict(found)
-
-
-class _Writer:
-    """
-    A task that makes the tables of jobs, and gives the files that it wrote.
-    """
-
-    def __init__(
-        self, places: Mapping[str, Location], starts: Starts,
-        known: Mapping[str, Progress], until: Progress,
-    ) -> None:  # fmt: skip
-        self._places = places
-        self._starts = starts
-        self._known = known
-        self._until = until
-
-    def __call__(self, chunks: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-        held: dict[str, list[pa.Table]] = defaultdict(list)
-        count = 0
-        for chunk in chunks:
-            for made in increment(self._bounded(chunk), self._starts, self._known):
-                held[made.name].append(_as_stored(made))
-                count += made.rows.num_rows
-            if count >= HELD_ROWS:
-                yield from self._written(held)
-                held.clear()
-                count = 0
-        yield from self._written(held)
-
-    def _bounded(self, events: pa.Table) -> pa.Table:
-        """
-        Without what has been logged since the starts were read.
-        """
-        servers = events["server"].combine_chunks().dictionary_encode()
-        last = np.array([self._until.get(name, -1) for name in servers.dictionary.to_pylist()])
-        place = servers.indices.to_numpy(zero_copy_only=False)
-        return chosen(events, numbers(events, "lsn") <= last[place])
-
-    def _written(self, held: Mapping[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
-        for name, tables in held.items():
-            yield from _files(name, self._places[name], LAYOUTS[name], pa.concat_tables(tables))
-
-
-def _files(name: str, place: Location, layout: Layout, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    with place.writing():
-        batch = as_batch(write_files(place.files(), rows.combine_chunks().to_batches(), layout))
-    names = pa.array([name] * batch.num_rows, pa.string())
-    yield pa.RecordBatch.from_arrays([names, *batch.columns], ["name", *batch.schema.names])
-
-
-def _as_stored(made: Made) -> pa.Table:
-    """
-    With the columns of partitions.
-    """
-    if made.name == "open":
-        return made.rows.select(TAKEN)
-    rows = made.rows
-    if made.name == "entries":
-        dates = pa.array(rows["minute"].to_numpy() // MINUTES_A_DAY, pa.int32()).cast(pa.date32())
-    else:
-        dates = pc.cast(rows["first"], pa.date32(), safe=False)
-    settled = pa.array(np.full(rows.num_rows, made.settled))
-    return rows.append_column("settled", settled).append_column("date", dates)
 
 
 class _Server(NamedTuple):
@@ -381,8 +366,25 @@ class _Days:
 def _dated(place: Location, layout: Layout, rows: pa.Table, day: int) -> list[File]:
     dates = pa.array([_date(day)] * rows.num_rows, pa.date32())
     batches = rows.append_column("date", dates).combine_chunks().to_batches()
-    with place.writing():
-        return list(write_files(place.files(), batches, layout))
+    return stored_files(place, batches, layout)
+
+
+class _Incarnation(NamedTuple):
+    """
+    What the workers of an incarnation of a server are made of.
+
+    :ivar workers: files of those so far; none: they are made of all attempts.
+    :ivar old: files of attempts that have been replaced.
+    :ivar new: files of those in their place, and of new ones.
+    :ivar others: files of all others.
+    """
+
+    server: str
+    number: int
+    workers: list[File]
+    old: list[File]
+    new: list[File]
+    others: list[File]
 
 
 @dataclass(frozen=True)
@@ -394,15 +396,31 @@ class _Workers:
     attempts: Location
     workers: Location
 
-    def __call__(self, item: tuple[str, int, list[File]]) -> list[File]:
-        _, incarnation, files = item
+    def __call__(self, item: _Incarnation) -> list[File]:
+        made = self._grown(item) if item.workers else None
+        if made is None:
+            made = workers_of(self._read(item, [*item.new, *item.others]))
+        batches = made.combine_chunks().to_batches()
+        return stored_files(self.workers, batches, LAYOUTS["workers"])
+
+    def _grown(self, item: _Incarnation) -> pa.Table | None:
+        replaced = Replaced(self._read(item, item.old), self._read(item, item.new))
+        least = min(replaced.since_ns().values(), default=NONE)
+        spans = [(file, file.spans("ended_ns")) for file in item.others]
+        near = [file for file, span in spans if span is None or span[1] > least]
+        schema = LAYOUTS["workers"].schema
+        before = dataset_of(self.workers, schema, item.workers).to_table(use_threads=False)
+        return grown(before, replaced, self._read(item, near, least))
+
+    def _read(self, item: _Incarnation, files: list[File], above_ns: int = -1) -> pa.Table:
+        """
+        :param above_ns: only of runs that ended later; -1: all.
+        """
+        schema = LAYOUTS["attempts"].schema
         if not files:
-            return []
-        found = dataset_of(self.attempts, LAYOUTS["attempts"].schema, files)
-        rows = found.to_table(
-            columns=list(OF_ATTEMPTS), use_threads=False,
-            filter=pc.field("incarnation") == incarnation,
-        )  # fmt: skip
-        made = workers_of(rows).combine_chunks().to_batches()
-        with self.workers.writing():
-            return list(write_files(self.workers.files(), made, LAYOUTS["workers"]))
+            return _NO_ATTEMPTS
+        is_wanted = pc.field("incarnation") == item.number
+        if above_ns >= 0:
+            is_wanted &= pc.field("ended_ns") > above_ns
+        found = dataset_of(self.attempts, schema, files, is_coded=True)
+        return found.to_table(columns=list(OF_ATTEMPTS), use_threads=False, filter=is_wanted)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from binlog_tools.spark.histories import entries as entries_of_jobs
 from binlog_tools.spark.histories.attempts import attempts_of
@@ -46,35 +45,28 @@ def workers(events: DataFrame) -> DataFrame:
     """
     held = attempts(events).where("connection IS NOT NULL AND incarnation IS NOT NULL")
     by_server = held.groupBy("server", "incarnation", "connection")
-    return by_server.applyInArrow(workers_of, spark_schema(WORKERS))
+    return by_server.applyInArrow(workers_of, from_arrow_schema(WORKERS))
 
 
 def tube_minutes(events: DataFrame) -> DataFrame:
     """
     One row a server, tube and minute; see `lifetimes`.
     """
-    last_ns = Starts(told_by(events)[0]).last_ns
+    last_ns = Starts(told_by(events)).last_ns
     entries = _by_job(events, ENTRIES, entries_of)
 
     def minutes(mine: pa.Table) -> pa.Table:
         return all_minutes(entries_of_jobs.merged([mine]), last_ns)
 
-    return entries.groupBy("server").applyInArrow(minutes, spark_schema(TUBE_MINUTES))
+    return entries.groupBy("server").applyInArrow(minutes, from_arrow_schema(TUBE_MINUTES))
 
 
 def _by_job(events: DataFrame, schema: pa.Schema, make: Callable[[Stays], pa.Table]) -> DataFrame:
-    starts = Starts(told_by(events)[0])
+    starts = Starts(told_by(events))
 
     def made(chunks: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:
-            yield from make(stays_of(chunk, starts)).to_batches()
+            yield from make(stays_of(chunk, starts)).cast(schema).to_batches()
 
     blocks = blocks_of(events).repartition("server", "block")
-    return blocks.mapInArrow(for_jobs(made), spark_schema(schema))
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """
-    The same for Spark.
-    """
-    return from_arrow_schema(schema)
+    return blocks.mapInArrow(for_jobs(made), from_arrow_schema(schema))

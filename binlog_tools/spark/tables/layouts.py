@@ -10,6 +10,7 @@ from binlog_tools.spark.histories import entries, starts
 from binlog_tools.spark.histories.sla import SLA
 from binlog_tools.spark.histories.tables import (
     ATTEMPTS,
+    KINDS,
     LIFETIMES,
     TUBE_MINUTES,
     WORKERS,
@@ -41,7 +42,8 @@ COMMENTS: Final = {
     "fingerprint": "of the body; null without bodies",
     "sample": "beginning of the body of the example, readable", "as_of": "the moment that is shown",
     "is_inferred": "the state followed from time or a restart, not from a record",
-    "settled": "never changes again: the job is gone", "date": "day of the rows, UTC",
+    "lsn": "newest record with its body", "settled": "never changes again: the job is gone",
+    "date": "day of the rows, UTC",
 }  # fmt: skip
 
 _SETTLED: Final = pa.field("settled", pa.bool_())
@@ -68,15 +70,13 @@ LAYOUTS: Final = {
         _layout("sla", SLA, _BY_DAY, _DATE),
         _layout("entries", entries.SCHEMA, _BY_JOB, _SETTLED, _DATE),
         _layout("starts", starts.SCHEMA, ()),
+        _layout("failing", KINDS, ("settled",), pa.field("lsn", pa.int64()), _SETTLED),
         _layout("open", EVENTS_SCHEMA, ()),
     )
 }  # fmt: skip
-"""In the order in which they are committed: the last three are what the next run goes on from."""
+"""In the order in which they are committed: the last four are what the next run goes on from."""
 
-POISON: Final = _layout("poison", schema_of("""
-  tube fingerprint string; jobs failures timeouts releases buries disconnects alive dead
-    most_failures bigint; example_server string; example_job bigint; last timestamp;
-  sample string"""), ())  # fmt: skip
+POISON: Final = _layout("poison", KINDS, ())
 
 POISON_JOBS: Final = _layout("poison_jobs", schema_of("""
   server tube string; job bigint; fingerprint state string;

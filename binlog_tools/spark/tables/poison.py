@@ -14,11 +14,9 @@ from pyspark.sql.functions import broadcast, col, udf
 from beanstalk_twisted.binlog.fingerprint import MAX_JSON_BYTES, fingerprint
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
+from binlog_tools.spark.histories.failing import FAILURES
 from binlog_tools.spark.histories.images import EVENTS
 from binlog_tools.spark.tables.querying import in_steps, need, with_tags
-
-FAILURES: Final = 3
-"""So many failures make a job poison, unless told otherwise."""
 
 COLUMNS: Final = (
     "server", "lsn", "event", "time_ns", "job", "tube", "state", "timeouts", "releases", "buries",

@@ -3,14 +3,15 @@ Tables by SQL: the columns that a query needs, and queries in steps, each of whi
 before it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import lit
 
-from binlog_tools.spark.definitions.columns import BY_NAME, TAGS
+from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, TAGS
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.tasks import Rows
 
 
 def in_steps(steps: Iterable[tuple[str, str]], **tables: DataFrame) -> DataFrame:
@@ -41,18 +42,29 @@ def need(events: DataFrame, names: Iterable[str]) -> DataFrame:
 
     :raise TableError: it has not.
     """
-    there = dict(events.dtypes)
-    missing = [name for name in names if name not in there]
+    _refuse(dict(events.dtypes), {name: BY_NAME[name].ddl for name in names})
+    return events
+
+
+def need_rows(events: Rows, names: Iterable[str]) -> Rows:
+    """
+    The same of rows that tasks read.
+    """
+    there = {field.name: field.type for field in events.schema}
+    _refuse(there, {name: ARROW_TYPES[BY_NAME[name].ddl] for name in names})
+    return events
+
+
+def _refuse(there: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+    missing = [name for name in wanted if name not in there]
     if missing:
         raise TableError(
             "TABLE_COLUMN",
             f"the events table has no column {', '.join(missing)}; it has {', '.join(there)}; read "
             "the log again with all columns, or without the option columns",
         )
-    for name in names:
-        wanted = BY_NAME[name].ddl
-        if there[name] != wanted:
+    for name, kind in wanted.items():
+        if there[name] != kind:
             raise TableError(
-                "TABLE_COLUMN", f"column {name} of the events table is {there[name]}, not {wanted}"
+                "TABLE_COLUMN", f"column {name} of the events table is {there[name]}, not {kind}"
             )
-    return events

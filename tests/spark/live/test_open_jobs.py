@@ -9,10 +9,10 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import numbers
+from binlog_tools.spark.histories.images import in_order, numbers
 from binlog_tools.spark.histories.windows import NONE
 from binlog_tools.spark.live import open_jobs
-from binlog_tools.spark.live.open_jobs import NAMES, OpenJobs, in_order
+from binlog_tools.spark.live.open_jobs import NAMES, OpenJobs
 from tests.spark.live.test_steps import history, table_of
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from binlog_tools.spark.histories.attempts import attempts_of
 from binlog_tools.spark.histories.entries import entries_of
+from binlog_tools.spark.histories.images import in_order
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.sla import Target, Targets
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.stays import stays_of
-from binlog_tools.spark.live.open_jobs import in_order
 from binlog_tools.spark.live.settling import SLACK_NS, breaches, waits_of
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState, Rows
 from tests.sampling import one_in

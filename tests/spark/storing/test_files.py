@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.files import (
     GROUP_ROWS,
     HELD_BYTES,
@@ -26,6 +27,7 @@ from binlog_tools.spark.storing.files import (
     dated,
     files_of,
     folder_of,
+    stored_files,
     write_files,
 )
 from binlog_tools.spark.storing.locations import Location
@@ -140,3 +142,13 @@ def test_no_rows_are_no_files_and_days_are_those_of_utc(tmp_path: Path) -> None:
     late = datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)
     batch = pa.record_batch({"at": pa.array([late, None], pa.timestamp("us", "UTC"))})
     assert dated(batch, "at").column("date").to_pylist() == [late.date(), None]
+
+
+def test_files_that_cannot_be_written_are_an_error_of_the_table(tmp_path: Path) -> None:
+    place = Location.of(str(tmp_path / "file" / "table"))
+    batch = one(lsn=1)
+    assert stored_files(place, [batch], Layout("some", batch.schema))
+    (tmp_path / "other").touch()
+    blocked = Location.of(str(tmp_path / "other" / "table"))
+    with pytest.raises(TableError, match=r"^\[TABLE_UNWRITABLE\] .*as it was before"):
+        stored_files(blocked, [batch], Layout("some", batch.schema))

@@ -1,0 +1,271 @@
+"""
+The tasks that make tables job by job, of rows that they read themselves.
+
+A task makes the tables of the jobs that are whole in what it reads.  The events of all others go on
+as blocks (`by_job`) to the tasks that have all blocks of a job.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from binlog_tools.spark.histories.entries import MINUTES_A_DAY
+from binlog_tools.spark.histories.images import chosen, codes, column, numbers
+from binlog_tools.spark.histories.increments import Made, Progress, increment
+from binlog_tools.spark.histories.starts import COLUMNS as TOLD
+from binlog_tools.spark.histories.starts import NO_RECORDS, Starts, merged, starts_table
+from binlog_tools.spark.histories.starts import SCHEMA as STARTS
+from binlog_tools.spark.histories.whole import WholeJobs
+from binlog_tools.spark.histories.windows import NO_ROW, at
+from binlog_tools.spark.storing.files import (
+    FILE_DDL,
+    FILE_SCHEMA,
+    File,
+    as_batch,
+    files_of,
+    stored_files,
+)
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.tables.by_job import (
+    BLOCK,
+    BLOCK_DDL,
+    EVENTS_SCHEMA,
+    TAKEN,
+    Batches,
+    as_bytes,
+    cut,
+    gathered,
+    of_bytes,
+    together,
+    unpacked,
+)
+from binlog_tools.spark.tables.layouts import LAYOUTS
+from binlog_tools.spark.tasks import Rows, each_in_task, in_tasks, kept_memory
+
+HELD_ROWS: Final = 2_000_000
+"""Rows that a task holds before it writes them, some 300 MB."""
+
+MADE_DDL: Final = f"name string, settled boolean, {FILE_DDL}, {BLOCK_DDL}"
+"""What tasks give: a file of a table; a block, which has no ``name``; or, without a ``path``, rows
+of a table that the driver makes, as `as_bytes` gives them."""
+
+_MADE: Final = pa.schema([("name", pa.string()), ("settled", pa.bool_()), *FILE_SCHEMA, *BLOCK])
+
+
+class Plan(NamedTuple):
+    """
+    What is to be made.
+
+    :ivar places: of the tables whose files tasks write.
+    :ivar known: of each table, how far it goes.
+    :ivar above: the last LSNs whose events are not wanted any more.
+    :ivar until: the last ones that are.
+    """
+
+    places: Mapping[str, Location]
+    starts: Starts
+    known: Mapping[str, Progress]
+    above: Progress
+    until: Progress
+
+
+class Found(NamedTuple):
+    """
+    What was made.
+
+    :ivar files: by table.
+    :ivar facts: of tables that the driver makes, by name and whether they are settled.
+    """
+
+    files: dict[str, list[File]]
+    facts: dict[tuple[str, bool], pa.Table]
+
+
+def told_by(spark: SparkSession, rows: Rows, above: Progress) -> tuple[pa.Table, Progress]:
+    """
+    Read five columns.
+
+    :return: the starts of servers (`starts.SCHEMA`) by the events behind these LSNs, and the last
+        LSN of each.
+    """
+
+    def told(part: Any) -> tuple[pa.Table, Progress]:
+        found, last = [STARTS.empty_table()], dict[str, int]()
+        for events in gathered(rows.read(part, (*TOLD, "lsn"))):
+            fresh = _within(events, above, None)
+            found.append(starts_table(fresh))
+            last = _latest([last, lasts_of(fresh)])
+        return merged(found), last
+
+    made = in_tasks(spark, rows.parts, told)
+    return pa.concat_tables([STARTS.empty_table(), *(starts for starts, _ in made)]), _latest(
+        [last for _, last in made]
+    )
+
+
+def lasts_of(events: pa.Table) -> Progress:
+    """
+    The last LSN of a record of each server.
+    """
+    records = chosen(events, (codes(events, "event", NO_RECORDS) < 0))
+    made = records.select(["server", "lsn"]).group_by("server").aggregate([("lsn", "max")])
+    return dict(zip(made["server"].to_pylist(), made["lsn_max"].to_pylist(), strict=True))
+
+
+def _latest(parts: Iterable[Progress]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, lsn in part.items():
+            found[name] = max(lsn, found.get(name, -1))
+    return found
+
+
+def _within(events: pa.Table, above: Progress, until: Progress | None) -> pa.Table:
+    """
+    The events behind some LSNs, and up to others: of those that are read twice all is logged by
+    then.
+    """
+    servers = column(events, "server").dictionary_encode()
+    names = servers.dictionary.to_pylist()
+    place = servers.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    lsn = numbers(events, "lsn")
+    low = at(np.array([above.get(name, -1) for name in names], np.int64), place, -1)
+    fresh = (lsn > low) & (place != NO_ROW)
+    if until is not None:
+        high = at(np.array([until.get(name, -1) for name in names], np.int64), place, -1)
+        fresh &= lsn <= high
+    return chosen(events, fresh)
+
+
+def make(spark: SparkSession, rows: Rows, before: Rows, plan: Plan) -> Found:
+    """
+    :param rows: the new events.
+    :param before: the events of jobs that were not gone.
+    """
+    parts = [(rows, part, plan.above) for part in rows.parts]
+    parts += [(before, part, {}) for part in before.parts]
+    made = each_in_task(spark, parts, partial(_of_part, plan), MADE_DDL)
+    done = made.repartition("server", "block").mapInArrow(partial(_of_blocks, plan), MADE_DDL)
+    found = done.toArrow()
+    facts: dict[tuple[str, bool], list[pa.Table]] = defaultdict(list)
+    for row in found.filter(pc.is_null(found["path"])).to_pylist():
+        facts[row["name"], row["settled"]].append(of_bytes(row["events"]))
+    written = found.filter(pc.is_valid(found["path"]))
+    files: dict[str, list[File]] = {name: [] for name in plan.places}
+    names = written["name"].to_pylist()
+    for name, file in zip(names, files_of(written.select(FILE_SCHEMA.names)), strict=True):
+        files[name].append(file)
+    return Found(files, {key: pa.concat_tables(tables) for key, tables in facts.items()})
+
+
+def _of_part(plan: Plan, item: tuple[Rows, Any, Progress]) -> Iterator[pa.RecordBatch]:
+    """
+    What comes of a part that a task reads: tables of jobs that are whole in it, blocks of others.
+    """
+    rows, part, above = item
+    writer = _Writer(plan)
+    servers: dict[str, WholeJobs] = defaultdict(WholeJobs)
+    columns = [name for name in TAKEN if name in rows.schema.names]
+    for events in gathered(rows.read(part, columns)):
+        for server, mine in _by_server(_within(events, above, plan.until)):
+            parted = servers[server].take(mine)
+            yield from writer.take(parted.whole)
+            yield from map(_made, cut(parted.rest))
+    for each in servers.values():
+        yield from map(_made, cut(each.rest()))
+    yield from writer.finish()
+
+
+def _by_server(events: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    servers = column(events, "server").dictionary_encode()
+    place = servers.indices.to_numpy(zero_copy_only=False)
+    for number in np.unique(place).tolist():
+        yield servers.dictionary[number].as_py(), chosen(events, place == number)
+
+
+def _of_blocks(plan: Plan, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """
+    What comes of blocks; all else is handed on.
+    """
+    with kept_memory():
+        blocks: list[pa.RecordBatch] = []
+        for batch in batches:
+            is_made = pc.is_valid(batch.column("name"))
+            yield batch.filter(is_made)
+            blocks.append(batch.select(BLOCK.names).filter(pc.invert(is_made)))
+        writer = _Writer(plan)
+        for events in unpacked(blocks):
+            yield from writer.take(events)
+        yield from writer.finish()
+
+
+def _made(batch: pa.RecordBatch, **more: Any) -> pa.RecordBatch:
+    """
+    Rows as `MADE_DDL` says, null where nothing is given.
+    """
+    rows = batch.num_rows
+    given = {**dict(zip(batch.schema.names, batch.columns, strict=True)),
+             **{name: pa.array([value] * rows) for name, value in more.items()}}  # fmt: skip
+    arrays = [given[field.name] if field.name in given else pa.nulls(rows, field.type)
+              for field in _MADE]  # fmt: skip
+    return pa.RecordBatch.from_arrays(arrays, schema=_MADE)
+
+
+class _Writer:
+    """
+    Makes the tables of whole jobs, and holds rows until they are worth a file.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._held: dict[tuple[str, bool], list[pa.Table]] = defaultdict(list)
+        self._rows = 0
+
+    def take(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
+        if not events.num_rows:
+            return
+        for made in increment(events, self._plan.starts, self._plan.known):
+            self._held[made.name, made.settled].append(made.rows)
+            self._rows += made.rows.num_rows
+        if self._rows >= HELD_ROWS:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        for (name, is_settled), tables in self._held.items():
+            rows = together(tables)
+            if name in self._plan.places:
+                yield _made(_written(Made(name, is_settled, rows), self._plan.places[name]),
+                            name=name)  # fmt: skip
+            elif rows.num_rows:
+                events = pa.RecordBatch.from_pydict({"events": [as_bytes(rows)]})
+                yield _made(events, name=name, settled=is_settled)
+        self._held.clear()
+        self._rows = 0
+
+
+def _written(made: Made, place: Location) -> pa.RecordBatch:
+    rows = _as_stored(made).combine_chunks().to_batches()
+    return as_batch(stored_files(place, rows, LAYOUTS[made.name]))
+
+
+def _as_stored(made: Made) -> pa.Table:
+    """
+    With the columns of partitions.
+    """
+    rows = made.rows
+    if made.name == "open":
+        missing = [name for name in TAKEN if name not in rows.column_names]
+        nulls = {name: pa.nulls(rows.num_rows, EVENTS_SCHEMA.field(name).type) for name in missing}
+        return pa.table({**{name: rows[name] for name in rows.column_names}, **nulls})
+    if made.name == "entries":
+        dates = pa.array(rows["minute"].to_numpy() // MINUTES_A_DAY, pa.int32()).cast(pa.date32())
+    else:
+        dates = pc.cast(rows["first"], pa.date32(), safe=False)
+    settled = pa.array(np.full(rows.num_rows, made.settled))
+    return rows.append_column("settled", settled).append_column("date", dates)
