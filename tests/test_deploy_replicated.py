@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.daemon.command_line import Options
 from beanstalk_twisted.daemon.options import PORT
+from beanstalk_twisted.replication.stream.addresses import parse
 from beanstalk_twisted.web.routes import ROUTES
 from tests.server_process import LIMIT_S
 from tests.test_deploy import (
@@ -45,8 +47,6 @@ DROP_IN = DEPLOY / "systemd" / "replicated.conf"
 FENCED = "75"
 """The exit code of a server in whose place another one is active (docs/replication.md)."""
 
-REPLICATION = ("--replicate", "--on-fenced")
-
 
 def found(name: str) -> str:
     """
@@ -59,23 +59,12 @@ def found(name: str) -> str:
     return path
 
 
-def parted(words: list[str]) -> tuple[dict[str, str], list[str]]:
+def stream(options: Options) -> tuple[list[str], str]:
     """
-    Part the options of replication, each with its value, from the others.
+    Read what ``--replicate`` says: the hosts of NATS, and the name of the stream.
     """
-    words = [part for word in words for part in re.split(r"(?<=^--replicate)=", word)]
-    ours = {word: words[at + 1] for at, word in enumerate(words) if word in REPLICATION}
-    left = [word for word in words if word not in (*ours, *ours.values())]
-    return ours, left
-
-
-def stream(url: str) -> tuple[list[str], str]:
-    """
-    Read what ``--replicate`` takes: the hosts of NATS, and the name of the stream.
-    """
-    parts = re.fullmatch(r"nats://([a-z0-9,]+)/(\w+)", url)
-    assert parts is not None, url
-    return parts[1].split(","), parts[2]
+    address = parse(options["replication"].url)
+    return [server.host for server in address.servers], address.name
 
 
 # systemd.
@@ -104,11 +93,10 @@ def test_the_unit_replicates_and_opens_its_ports_itself() -> None:
     start = unit(DROP_IN)["Service"]["ExecStart"].replace("\\\n", " ")
     path, *words = shlex.split(start)
     assert path == program() and words.pop() == "$OPTIONS"
-    ours, left = parted(words)
-    options = checked(left)
-    assert (ours["--on-fenced"], options["address"]) == ("exit", "0.0.0.0")
+    options = checked(words)
+    assert options["replication"].exits_when_fenced and options["address"] == "0.0.0.0"
     assert options["http"] == [f"0.0.0.0:{HTTP_PORT}"]
-    assert stream(ours["--replicate"]) == (["nats1", "nats2", "nats3"], "jobs")
+    assert stream(options) == (["nats1", "nats2", "nats3"], "jobs")
     assert options["binlog"] == checked(
         shlex.split(unit(UNIT)["Service"]["ExecStart"])[1:-1]
     )["binlog"]  # fmt: skip
@@ -180,9 +168,8 @@ def test_the_compose_file_of_a_replicated_queue_names_what_is_there() -> None:
 def test_the_servers_of_the_compose_file_are_of_one_queue() -> None:
     published = []
     for name, service in servers().items():
-        ours, left = parted(service["command"])
-        options = checked(left)
-        assert stream(ours["--replicate"]) == (["nats1", "nats2", "nats3"], "jobs")
+        options = checked(service["command"])
+        assert stream(options) == (["nats1", "nats2", "nats3"], "jobs")
         assert (service["hostname"], options["binlog"]) == (name, final("VOLUME"))
         assert service["volumes"] == [f"{name}:{final('VOLUME')}"]
         ports = [port.split(":") for port in service["ports"]]
