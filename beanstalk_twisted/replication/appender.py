@@ -169,26 +169,31 @@ class Appender:
         self, append: _Append, number: int, sent_ns: int, sending: "Future[int]"
     ) -> None:  # fmt: skip
         """
-        :param number: which of its sends this answers.  That one has failed tells nothing of a
-            later one; that one has succeeded tells all.
+        :param number: which of its sends this answers.
         """
-        if self._ended is not None:
-            return
+        if self._ended is None:
+            try:
+                self._heed(append, number, sent_ns, sending)
+            except BaseException as error:
+                self._end(error)
+
+    def _heed(self, append: _Append, number: int, sent_ns: int, sending: "Future[int]") -> None:
+        """
+        That a send has failed tells nothing of a later one; that one has succeeded tells all.
+
+        :raise BaseException: it is over.
+        """
         try:
             position = sending.result()
-            if position != append.position:
-                raise self._another(f"message {append.position} is at {position}")
-        except (Unreachable, WrongPosition) as error:
-            if isinstance(error, WrongPosition) and sending.exception() is None:
-                self._end(error)
-            elif number == append.sends and append.proven_ns is None:
+        except (Unreachable, WrongPosition):
+            if number == append.sends and append.proven_ns is None:
                 self._doubt()
-        except BaseException as error:
-            self._end(error)
-        else:
-            self._prove(append, sent_ns)
-            self._settle()
-            self._send_more()
+            return
+        if position != append.position:
+            raise self._another(f"message {append.position} is at {position}")
+        self._prove(append, sent_ns)
+        self._settle()
+        self._send_more()
 
     def _prove(self, append: _Append, sent_ns: int) -> None:
         if append.proven_ns is None:
@@ -200,12 +205,12 @@ class Appender:
         """
         window = self._window
         while window and (proven_ns := window[0].proven_ns) is not None:
+            self._lease.accepted(proven_ns)
             append = window.popleft()
             self._window_bytes -= len(append.payload)
             self.waiting_bytes -= len(append.payload)
             self.position = append.position
             self._retry_s = 0.0
-            self._lease.accepted(proven_ns)
             append.done.callback(append.position)
 
     # What became of those without an answer.

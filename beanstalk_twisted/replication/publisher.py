@@ -102,8 +102,9 @@ class Publisher:
     :ivar acknowledged_lsn: records up to this one are in the stream.
     :ivar refuses: whether changes are refused, since a message has waited for too long.
     :ivar changed: called when more is acknowledged, or the lease renewed.
+    :ivar appender: who appends for it.
     :ivar events: whom else it tells.
-    :ivar to: the name of the server to hand over to; empty for whoever can.
+    :ivar successor: the name of the server to hand over to; empty for whoever can.
     """
 
     log = Logger()
@@ -115,17 +116,18 @@ class Publisher:
         """
         :param appender: of this stream, and renews this lease.
         :param who: who the active server is, for those who follow.
-        :param first_positions: where each living segment begins in the stream, by its number.
+        :param first_positions: where segments begin in the stream, by their numbers; where one is
+            missing, nothing is purged before the next.
         :param acknowledged_lsn: LSN of the last record that is in the stream.
         """
         self.acknowledged_lsn = self._published_lsn = acknowledged_lsn
         self.refuses = False
         self.changed: Callable[[], None] = lambda: None
         self.events = PublisherEvents()
-        self.to = ""
+        self.successor = ""
         self._fail_stop = failed
         self._stream = stream
-        self._appender = appender
+        self.appender = appender
         self._lease = lease
         self._reactor = reactor
         self._times = times
@@ -152,23 +154,23 @@ class Publisher:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._appender.stop()
+        self.appender.stop()
 
     @property
     def waiting_bytes(self) -> int:
         """
         Bytes of the messages that are not acknowledged.
         """
-        return self._appender.waiting_bytes
+        return self.appender.waiting_bytes
 
     def figures(self) -> PublisherFigures:
         """
         How it stands.
         """
         now_ns = self._times.monotonic_ns()
-        oldest_ns = self._appender.oldest_ns()
+        oldest_ns = self.appender.oldest_ns()
         return PublisherFigures(
-            self._appender.position, self.acknowledged_lsn,
+            self.appender.position, self.acknowledged_lsn,
             self._published_lsn - self.acknowledged_lsn, self.waiting_bytes,
             0 if oldest_ns is None else now_ns - oldest_ns,
             max(0, self._lease.until_ns - now_ns), self.refuses,
@@ -192,7 +194,7 @@ class Publisher:
             each.addErrback(self._fell)
 
     def _append(self, payload: bytes) -> "Deferred[int]":
-        appended = self._appender.append(payload)
+        appended = self.appender.append(payload)
         self._set_timer(self._look_for_old, self._times.refuse_s)
         return appended
 
@@ -208,19 +210,21 @@ class Publisher:
         if self.refuses:
             self._look_for_old()
         self.changed()
-        if self._handing_over is not None and self._appender.oldest_ns() is None:
+        if self._handing_over is not None and self.appender.oldest_ns() is None:
             self._say_handed_over()
 
     def _fell(self, failure: Failure) -> None:
         error = failure.value
         if self._is_over or isinstance(error, CancelledError):
             return
-        if isinstance(error, WrongPosition | Refused):
-            self._fence(error)
-        else:
+        if not isinstance(error, WrongPosition | Refused):
             self._fail_stop(failure)
+            return
+        try:
+            self._fence(error)
+        except BaseException:
+            self._fail_stop.caught()
 
-    @fail_stop
     def _fence(self, error: StreamError) -> None:
         """
         From this moment on nothing may be said to anybody.
@@ -232,7 +236,6 @@ class Publisher:
 
     # Heartbeats.
 
-    @fail_stop
     def _beat(self) -> None:
         """
         Send one, if nothing was sent for long; not behind others that are not answered, which say
@@ -241,12 +244,12 @@ class Publisher:
         now_ns = self._times.monotonic_ns()
         if self._handing_over is not None:
             return
-        if self._lease.heartbeat_due_ns(self._appender.sent_ns) <= now_ns:
-            if self._appender.oldest_ns() is None:
+        if self._lease.heartbeat_due_ns(self.appender.sent_ns) <= now_ns:
+            if self.appender.oldest_ns() is None:
                 self._say_alive()
             due_ns = self._lease.heartbeat_due_ns(now_ns)
         else:
-            due_ns = self._lease.heartbeat_due_ns(self._appender.sent_ns)
+            due_ns = self._lease.heartbeat_due_ns(self.appender.sent_ns)
         self._set_timer(self._beat, (due_ns - now_ns) / NS)
 
     def _say_alive(self) -> None:
@@ -258,12 +261,11 @@ class Publisher:
 
     # What waits too long.
 
-    @fail_stop
     def _look_for_old(self) -> None:
         """
         Changes are refused while the oldest message has waited for too long.
         """
-        oldest_ns = self._appender.oldest_ns()
+        oldest_ns = self.appender.oldest_ns()
         if oldest_ns is None:
             self._set_refuses(False)
             return
@@ -281,15 +283,16 @@ class Publisher:
 
     def trimmed(self, seq: int) -> None:
         """
-        Purge what comes before the oldest segment that lives; that may come later.
+        Purge what comes before the next segment, if it is known where that begins; that may come
+        later.
         """
         for dead in [each for each in self._first_positions if each <= seq]:
             del self._first_positions[dead]
-        if self._first_positions and not self._is_over:
-            self._purge_below = self._first_positions[min(self._first_positions)]
+        below = self._first_positions.get(seq + 1, 0)
+        if below > self._purge_below and not self._is_over:
+            self._purge_below = below
             self._purge()
 
-    @fail_stop
     def _purge(self) -> None:
         if not self._purging:
             self._purging = self._purge_below
@@ -325,7 +328,7 @@ class Publisher:
             self._end_hand_over()
             return handed_over
         self._set_timer(self._end_hand_over, self._times.hand_over_s)
-        if self._appender.oldest_ns() is None:
+        if self.appender.oldest_ns() is None:
             self._say_handed_over()
         return handed_over
 
@@ -333,7 +336,7 @@ class Publisher:
         if not self._is_said:
             self._is_said = True
             self._lease.end()
-            said = self._note(Kind.HANDED_OVER, self.to)
+            said = self._note(Kind.HANDED_OVER, self.successor)
             said.addCallback(lambda position: self._end_hand_over()).addErrback(self._fell)
 
     def _end_hand_over(self) -> None:
@@ -349,6 +352,7 @@ class Publisher:
         if call not in self._timers:
             self._timers[call] = self._reactor.callLater(delay_s, self._rang, call)
 
+    @fail_stop
     def _rang(self, call: Callable[[], None]) -> None:
         del self._timers[call]
         call()

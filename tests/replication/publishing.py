@@ -51,14 +51,15 @@ class ActiveLog:
 
     def __init__(
         self, policy: FsyncPolicy = ALWAYS, segment_bytes: int = 1 << 16,
-        fate: Callable[[str], Fate] = lambda kind: Fate(),
+        fate: Callable[[str], Fate] = lambda kind: Fate(), door: type[MemoryStream] = MemoryStream,
+        lease: HeldLease | None = None,
     ) -> None:  # fmt: skip
         self.reactor = SimulatedReactor()
         self.messages = MemoryLog()
-        self.stream = MemoryStream(self.messages, self.reactor, fate)
+        self.stream = door(self.messages, self.reactor, fate)
         self.directory = MemoryDirectory()
         self.io = HeldIo()
-        self.lease = HeldLease(LEASE_S)
+        self.lease = HeldLease(LEASE_S) if lease is None else lease
         self.acknowledged: list[int] = []
         self.failures: list[Failure] = []
         self.fenced: list[StreamError] = []

@@ -5,18 +5,23 @@ What the active server tells the stream, and what waits for it.
 from __future__ import annotations
 
 import errno
+from concurrent.futures import Future
+from contextlib import suppress
 
 import pytest
 
 from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT
 from beanstalk_twisted.replication.publisher import (
     HAND_OVER_S,
     PURGE_RETRY_S,
     REPLICATE_TIMEOUT_S,
+    PublisherEvents,
 )
 from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import WrongPosition
-from beanstalk_twisted.replication.stream.memory import Fate
+from beanstalk_twisted.replication.stream.door import Ends, Message, WrongPosition
+from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
 from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES, NEVER
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
@@ -209,6 +214,18 @@ def test_what_is_dead_is_purged() -> None:
     assert min(active.messages.messages) == first
 
 
+def test_nothing_is_purged_of_which_it_is_not_known_where_it_begins() -> None:
+    active = ActiveLog()
+    _fill_segments(active, 3)
+    del active.publisher._first_positions[2]
+    active.publisher.trimmed(1)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == 1
+    active.publisher.trimmed(2)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == _first_of(active, 3)
+
+
 def test_a_purge_that_failed_is_tried_again() -> None:
     fates = [Fate(there=None, patience=1.0)]
     active = ActiveLog(fate=lambda kind: fates.pop() if kind == "purge" and fates else Fate())
@@ -253,7 +270,7 @@ def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
     active.write_all()
     active.committer.finish()
     active.write_all()
-    active.publisher.to = "beta:11300"
+    active.publisher.successor = "beta:11300"
     handed_over = active.publisher.hand_over()
     active.reactor.pass_s(1.0)
     assert not handed_over.called and active.lease.holds(active.reactor.now_ns())
@@ -284,13 +301,77 @@ def test_an_ordered_end_waits_only_so_long(is_fenced: bool) -> None:
     assert handed_over.called and not active.failures
 
 
-def test_an_exception_on_the_way_ends_the_server() -> None:
-    active = ActiveLog()
+class BreakingStream(MemoryStream):
+    """
+    One of which a call raises what no stream should.
 
-    def broken() -> None:
-        raise ZeroDivisionError
+    :ivar breaks: the call, and how many go well before.
+    """
 
-    active.publisher.changed = broken
+    breaks: tuple[str, int] = ("", 0)
+
+    def append(self, payload: bytes, expected: int) -> Future[int]:
+        self._break("append")
+        return super().append(payload, expected)
+
+    def ends(self) -> Future[Ends]:
+        self._break("ends")
+        return super().ends()
+
+    def read(self, position: int) -> Future[Message | None]:
+        self._break("read")
+        return super().read(position)
+
+    def _break(self, name: str) -> None:
+        broken, left = self.breaks
+        if broken == name:
+            self.breaks = name, left - 1
+            if left <= 0:
+                _broken()
+
+
+def _broken(*ignored: object) -> None:
+    raise AssertionError("broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("append", 0), ("append", MAX_IN_FLIGHT), ("ends", 0), ("read", 0)]
+)
+def test_an_exception_of_the_stream_ends_the_server(name: str, left: int) -> None:
+    lost = Fate(back=None, patience=1.0)
+    fates = [lost] if name in ("ends", "read") else []
+    active = ActiveLog(
+        NEVER, fate=lambda kind: fates.pop() if fates else Fate(), door=BreakingStream
+    )
+    assert isinstance(active.stream, BreakingStream)
+    active.stream.breaks = name, left
+    with suppress(AssertionError):
+        for _ in range(MAX_IN_FLIGHT + 1):
+            active.put()
+            active.committer.end_turn()
+            active.write_all()
+    active.reactor.pass_s(5.0)
+    assert [str(failure.value) for failure in active.failures] == ["broken"]
+
+
+@pytest.mark.parametrize("what", ["lease", "changed", "fenced"])
+def test_an_exception_of_those_who_are_told_ends_the_server(what: str) -> None:
+    active = ActiveLog(lease=BrokenLease(LEASE_S) if what == "lease" else None)
+    if what == "changed":
+        active.publisher.changed = _broken
+    elif what == "fenced":
+        active.publisher.events = PublisherEvents(_broken)
+        active.messages.append(RIVAL, active.messages.last)
     active.put()
     active.write_all()
-    assert [type(failure.value) for failure in active.failures] == [ZeroDivisionError]
+    active.reactor.pass_s(5.0)
+    assert [str(failure.value) for failure in active.failures] == ["broken"]
+
+
+class BrokenLease(HeldLease):
+    """
+    One that cannot be renewed.
+    """
+
+    def accepted(self, sent_ns: int) -> None:
+        _broken()

@@ -9,6 +9,7 @@ ends for good at some errors.  Here a lost connection fails all that waits, at o
 import asyncio
 import contextlib
 import itertools
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
@@ -242,6 +243,8 @@ class Connection:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, errors.NoServersError) and self._errors:
             error = self._errors[-1]
+        if isinstance(error, OSError) and error.errno:
+            return os.strerror(error.errno)
         return str(error).removeprefix("nats: ") or type(error).__name__
 
     async def _answered(self, message: Msg) -> None:

@@ -20,6 +20,7 @@ from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import Address, Server
 from beanstalk_twisted.replication.stream.connection import (
     PAUSE_S,
+    TIMEOUT_S,
     Connection,
     refuse_if_denied,
     told_subject,
@@ -68,11 +69,16 @@ class JetStream:
     """
     A `Stream` on a cluster of NATS servers.
 
-    :ivar url: without options.
+    :param environment: where ``NATS_CREDS``, ``NATS_USER``, ``NATS_PASSWORD``, ``NATS_CA``,
+        ``NATS_CERT`` and ``NATS_KEY`` are looked up, as the command ``nats`` does.
+    :raise Refused: a file that they name cannot be read.
     """
 
-    def __init__(self, address: Address, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, address: Address, environment: Mapping[str, str] = os.environ, open_s: float = OPEN_S
+    ) -> None:
         self.url = address.shown
+        self._open_s = open_s
         self._address = address
         self._name = address.name
         self._subject = settings.subject(address.name)
@@ -143,7 +149,7 @@ class JetStream:
 
     async def _open(self) -> list[str]:
         loop = asyncio.get_running_loop()
-        until = loop.time() + OPEN_S
+        until = loop.time() + self._open_s
         while True:
             try:
                 return await self._opened()
@@ -159,7 +165,7 @@ class JetStream:
             await asyncio.sleep(PAUSE_S)
 
     async def _opened(self) -> list[str]:
-        client = await self._connection.client()
+        client = await self._connection.client(min(TIMEOUT_S, self._open_s))
         server = client._server_info
         if not server.get("jetstream"):
             raise Refused(self._without_jetstream())

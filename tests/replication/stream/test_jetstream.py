@@ -1,0 +1,152 @@
+"""
+What is said of servers and streams of NATS that cannot be used, or not with all that is promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from beanstalk_twisted.replication.stream import settings
+from beanstalk_twisted.replication.stream.addresses import parse
+from beanstalk_twisted.replication.stream.door import Message, Refused, StreamError, Unreachable
+from beanstalk_twisted.replication.stream.jetstream import JetStream
+from beanstalk_twisted.replication.stream.opening import stream_at
+from tests.replication.cluster import LIMIT_S, Cluster, free_ports, running, wait_for
+
+
+def opened(
+    url: str, environment: dict[str, str] | None = None, open_s: float = LIMIT_S
+) -> list[str]:
+    """
+    The warnings of a stream, which is closed again.
+    """
+    stream = JetStream(parse(url), environment or {}, open_s)
+    try:
+        return stream.open().result(LIMIT_S)
+    finally:
+        stream.close().result(LIMIT_S)
+
+
+def ask(cluster: Cluster, what: str, body: dict[str, Any]) -> None:
+    """
+    Ask JetStream something as a client that is not ours.
+    """
+
+    async def asking() -> None:
+        client = await nats.connect(f"nats://127.0.0.1:{cluster.servers[0].port}")
+        answer = await client.request(f"$JS.API.{what}", json.dumps(body).encode())
+        assert "error" not in json.loads(answer.data), answer.data
+        await client.close()
+
+    asyncio.run(asking())
+
+
+def test_one_server_is_used_with_warnings_and_a_stream_of_something_else_is_not(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as cluster:
+        [copies, sync] = opened(cluster.url("made"))
+        assert "1 of 3 copies" in copies
+        assert "sync_interval: always" in sync
+        assert opened(cluster.url("made", f"?monitor={cluster.servers[0].monitor}")) == [copies]
+        [_, unseen] = opened(cluster.url("made", f"?monitor={free_ports(1)[0]}"))
+        assert "does not say" in unseen
+        changes: dict[str, dict[str, object]] = {
+            "a": {"subjects": ["orders.*"]}, "b": {"storage": "memory"},
+        }  # fmt: skip
+        for name, change in changes.items():
+            ask(cluster, f"STREAM.CREATE.{name}", settings.wanted(name, 1) | change)
+            with pytest.raises(Refused, match=r"Nothing was written|another name"):
+                opened(cluster.url(name))
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_syncs_seldom_is_named(tmp_path: Path) -> None:
+    with running(tmp_path, 1, f'jetstream {{ store_dir: "{tmp_path}" }}') as cluster:
+        [_, seldom] = opened(cluster.url("q", f"?monitor={cluster.servers[0].monitor}"))
+        assert f"127.0.0.1:{cluster.servers[0].port} syncs every 120 s only" in seldom
+
+
+@pytest.mark.exhaustive
+def test_a_server_without_jetstream_is_refused(tmp_path: Path) -> None:
+    with (
+        running(tmp_path, 1, "") as cluster,
+        pytest.raises(Refused, match="JetStream is not switched on"),
+    ):
+        opened(cluster.url("q"))
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_takes_small_messages_only_is_refused(tmp_path: Path) -> None:
+    lines = f'max_payload: 65536\njetstream {{ store_dir: "{tmp_path}", sync_interval: always }}'
+    with running(tmp_path, 1, lines) as cluster, pytest.raises(Refused, match="max_payload"):
+        opened(cluster.url("q"))
+
+
+@pytest.mark.exhaustive
+def test_credentials_that_are_wrong_are_refused_and_right_ones_are_not_shown(
+    tmp_path: Path,
+) -> None:
+    lines = (
+        f'jetstream {{ store_dir: "{tmp_path}", sync_interval: always }}\n'
+        "authorization { user: ours, password: hunter2 }"
+    )
+    with running(tmp_path, 1, lines) as cluster:
+        for environment in ({}, {"NATS_USER": "ours", "NATS_PASSWORD": "hunter3"}):
+            with pytest.raises(Refused, match="credentials were refused") as refused:
+                opened(cluster.url("q"), environment)
+            assert "hunter" not in str(refused.value)
+        warnings = opened(cluster.url("q"), {"NATS_USER": "ours", "NATS_PASSWORD": "hunter2"})
+        assert "hunter" not in " ".join(warnings)
+
+
+@pytest.mark.exhaustive
+def test_a_user_who_may_not_use_the_stream_is_told_so(tmp_path: Path) -> None:
+    lines = (
+        f'jetstream {{ store_dir: "{tmp_path}", sync_interval: always }}\n'
+        'authorization { users: [ { user: u, password: p, permissions: { publish: "x" } } ] }'
+    )
+    with (
+        running(tmp_path, 1, lines) as cluster,
+        pytest.raises(Refused, match=r"[Pp]ermissions [Vv]iolation"),
+    ):
+        opened(cluster.url("q"), {"NATS_USER": "u", "NATS_PASSWORD": "p"})
+
+
+def test_files_that_are_not_there_are_named_before_anything_is_opened(tmp_path: Path) -> None:
+    missing = f"{tmp_path}/none"
+    with pytest.raises(Refused, match="none: No such file"):
+        stream_at(f"nats://127.0.0.1/q?creds={missing}")
+    for environment in ({"NATS_CA": missing}, {"NATS_CERT": missing}):
+        with pytest.raises(Refused, match="NATS_CA"):
+            JetStream(parse("tls://127.0.0.1/q"), environment)
+
+
+def test_nobody_at_the_address() -> None:
+    port = free_ports(1)[0]
+    with pytest.raises(Unreachable, match=f"127.0.0.1:{port}/q: .*refused"):
+        opened(f"nats://127.0.0.1:{port}/q", open_s=0.1)
+
+
+@pytest.mark.exhaustive
+def test_who_follows_is_told_when_the_stream_is_deleted_and_made_anew(tmp_path: Path) -> None:
+    with running(tmp_path) as cluster:
+        stream = JetStream(parse(cluster.url("q")), {})
+        stream.open().result(LIMIT_S)
+        stream.append(b"x", 0).result(LIMIT_S)
+        seen: list[Message] = []
+        ends: list[StreamError] = []
+        stream.follow(1, seen.extend, ends.append)
+        wait_for(lambda: seen)
+        ask(cluster, "STREAM.DELETE.q", {})
+        ask(cluster, "STREAM.CREATE.q", settings.wanted("q", 1))
+        wait_for(lambda: ends)
+        assert isinstance(ends[0], Refused)
+        assert "deleted" in str(ends[0])
+        stream.close().result(LIMIT_S)
