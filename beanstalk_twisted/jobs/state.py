@@ -306,6 +306,7 @@ class QueueState:
             tube = self.tubes.by_id(tubes[0])
             self._enqueue(tube, keys)
             tube.count(len(keys), sum(map(len, jobs.bodies)))
+            self._count_ages(jobs, [tube])
             return
         queues: dict[int, list[int]] = {}
         sizes: Counter[int] = Counter()
@@ -317,6 +318,21 @@ class QueueState:
             tube = self.tubes.by_id(tube_id)
             self._enqueue(tube, sorted(keys))
             tube.count(len(keys), sizes[tube_id])
+        self._count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in queues])
+
+    def _count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
+        """
+        :param tubes: those that the jobs are in.  At a start their policies are not known yet.
+        """
+        totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
+        if not totals:
+            return
+        columns = (jobs.job_ids, jobs.created_high, jobs.created_low, jobs.tube_id)
+        for job_id, high, low, tube_id in zip(*columns, strict=True):
+            if tube_id in totals:
+                created_ns = high << 32 | low
+                # The highest bit is the sign.
+                totals[tube_id].enter_cold(job_id, created_ns - (high >> 31 << 64))
 
     def _enqueue(self, tube: Tube, keys: list[int]) -> None:
         """

@@ -68,20 +68,14 @@ class Piece(NamedTuple):
 
     :ivar header: of the segment, if it begins.
     :ivar known_lsn: records up to this one were applied before.
+    :ivar cut: which segment ends where, since this one begins, if that was not sealed there.
     """
 
     write: Write
     frames: list[Frame]
     header: SegmentHeader | None
     known_lsn: int
-
-    @property
-    def cut(self) -> tuple[int, int] | None:
-        """
-        Which segment ends where, since this one begins.
-        """
-        header = self.header
-        return (header.seq - 1, header.prev_end) if header and header.prev_end else None
+    cut: tuple[int, int] | None
 
 
 class FollowedLog:
@@ -163,7 +157,8 @@ class FollowedLog:
         end = found[-1].end if found else start
         if end != limit or (found and found[-1].next_lsn <= self.last_lsn):
             return Stray(f"segment {write.segment}, offset {write.offset + end}: no frame follows")
-        piece = Piece(write, found, header if write.begins else None, self.last_lsn)
+        cut = self._cut_by(header) if write.begins else None
+        piece = Piece(write, found, header if write.begins else None, self.last_lsn, cut)
         self._note(piece, header, end)
         return piece
 
@@ -199,6 +194,11 @@ class FollowedLog:
         if write.segment != self.segment or self._is_sealed:
             return f"the newest segment is {self.segment}"
         return "" if write.offset == self.end else f"the segment ends at {self.end}"
+
+    def _cut_by(self, header: SegmentHeader) -> tuple[int, int] | None:
+        before, end = header.seq - 1, header.prev_end
+        is_sealed = self._is_sealed and before == self.segment and self._ends[before] == end
+        return (before, end) if end and not is_sealed else None
 
     def _note(self, piece: Piece, header: SegmentHeader, end: int) -> None:
         write = piece.write

@@ -10,12 +10,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
@@ -158,6 +162,8 @@ class Joining:
         self, found: "_Local", first: _Beginning, queue: WorkQueue, clock: LogClock,
         log: FollowedLog,
     ) -> Joined:  # fmt: skip
+        if self._is_filling and await self._is_part_of_ours(first):
+            return self._joined(self._ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
         comparison = Comparison(self._directory, common, self._notes)
         if common is None:
@@ -167,7 +173,7 @@ class Joining:
         await self._io.run(comparison.finish)
         is_same = not (self._notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
-        replay = await self._io.run(partial(load, self._directory, queue, clock, _Unheard(), read))
+        replay = await self._io.run(partial(load, self._directory, queue, clock, Unheard(), read))
         log.go_on_from(replay)
         return self._joined(at, {**positions, **seen})
 
@@ -209,7 +215,7 @@ class Joining:
 
     async def _read(self, position: int) -> Message:
         message = await self._ask(partial(self._stream.read, position))
-        if message is None:
+        if message is None or message.position != position:
             raise Behind(f"message {position} is not there any more")
         return message
 
@@ -257,39 +263,44 @@ class Joining:
 
     # Comparing.
 
+    async def _is_part_of_ours(self, first: _Beginning) -> bool:
+        """
+        Whether this server has begun to fill the stream, and did not come to the end: what is in
+        the stream is here too.
+        """
+        comparison = Comparison(self._directory, None, [], heals=False)
+        at, _ = await self._compare(comparison, first.position)
+        is_ours = self._is_filling and at == self._ends.last
+        self._is_filling = True
+        return is_ours
+
     async def _compare(self, comparison: "Comparison", position: int) -> tuple[int, dict[int, int]]:
         """
         :return: the position of the last message that the local log has, and those at which
             segments begin.
         """
         assembler, seen = Assembler(), dict[int, int]()
-        done, begins_at = position - 1, position
-        ahead: deque[Awaitable[Message]] = deque()
-        next_position = position
-        while done < self._ends.last or ahead:
-            while len(ahead) < READ_AHEAD and next_position <= self._ends.last:
-                ahead.append(self._read(next_position))
-                next_position += 1
-            if not ahead:
-                break
-            message = await ahead.popleft()
-            match found := decode(message.payload):
-                case Part():
-                    if not found.continues:
-                        begins_at = message.position
-                    write = assembler.add(found)
-                    if write is None:
-                        continue
-                    if write.begins:
-                        seen[write.segment] = begins_at
-                    if not await self._io.run(partial(comparison.compare, write)):
-                        seen.pop(write.segment, None) if write.begins else None
-                        break
-                case Note():
-                    self._note(found)
-            done = message.position
+        done, begins_at, is_midway = position - 1, position, False
+        ahead: deque[Deferred[Message]] = deque()
+        for at in range(position, self._ends.last + 1):
+            for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
+                ahead.append(Deferred.fromCoroutine(self._read(next_at)))
+            found = decode((await ahead.popleft()).payload)
+            if isinstance(found, Part):
+                begins_at = begins_at if found.continues else at
+                write = assembler.add(found)
+                is_midway = write is None and found.has_more
+                if write is not None and not await self._io.run(partial(comparison.compare, write)):
+                    done = begins_at - 1
+                    break
+                if write is not None and write.begins:
+                    seen[write.segment] = begins_at
+            elif isinstance(found, Note):
+                self._note(found)
+            done = done if is_midway else at
         for each in ahead:
-            each.close()  # type: ignore[attr-defined]
+            each.addErrback(lambda _: None)
+            each.cancel()
         return done, seen
 
 
@@ -317,6 +328,11 @@ def look(directory: Directory, progress: Progress) -> _Local:
         raise refusal
     names = [name for name in survey.names if parse_segment_name(name) is not None]
     first_bad = min((problem.seq for problem in survey.problems), default=1 << 64)
+    seqs = [segment.header.seq for segment in survey.segments]
+    for before, after in pairwise(seqs):
+        if after > before + 1:
+            # What is missing between two is read behind the first of them.
+            first_bad = min(first_bad, before)
     return _Local(survey, names, first_bad)
 
 
@@ -331,7 +347,7 @@ def read_followed(directory: Directory, progress: Progress) -> Replay:
     return Replay(survey)
 
 
-class _Unheard:
+class Unheard:
     """
     A report of a load that goes on in another thread.
     """
@@ -362,15 +378,20 @@ class Comparison:
     the I/O thread.
     """
 
-    def __init__(self, directory: Directory, first: int | None, notes: list[str]) -> None:
+    def __init__(
+        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True
+    ) -> None:  # fmt: skip
         """
         :param first: the segment; None if nothing is kept.
         :param notes: gets what is done.
+        :param heals: whether what is another than in the stream is mended; else that ends it.
         """
+        self._heals = heals
         self._directory = directory
         self._notes = notes
         self._first = first
         self._ends: dict[int, int] = {}
+        self._sealed: set[int] = set()
         self._sizes: dict[int, int] | None = None
 
     @property
@@ -395,11 +416,16 @@ class Comparison:
         local, seq = self._local, write.segment
         if write.begins:
             header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
-            if isinstance(header, SegmentHeader) and header.seq - 1 in self._ends:
-                self._ends[header.seq - 1] = max(header.prev_end, SEGMENT_HEADER_BYTES)
-        if seq not in local or (seq == max(local) and write.offset >= local[seq]):
+            if isinstance(header, SegmentHeader):
+                self._end(header.seq - 1, header.prev_end)
+        newest, name = max(local, default=0), segment_name(seq)
+        if seq > newest or (seq == newest and write.offset >= local[seq]):
             return False
-        name = segment_name(seq)
+        if seq not in local:
+            if not self._heals:
+                return False
+            self._directory.create(name).close()
+            local[seq] = 0
         here = bytes(self._directory.read_part(name, write.offset, write.end))
         head = slice(0, SEGMENT_HEADER_BYTES)
         if write.begins and here[head] != write.content[head]:
@@ -408,9 +434,22 @@ class Comparison:
                 # Another server has begun this segment: what is here was never acknowledged.
                 return False
         if here != write.content:
+            if not self._heals:
+                return False
             self._heal(name, write, here)
         self._ends[seq] = write.end
+        if write.seals:
+            self._sealed.add(seq)
         return True
+
+    def _end(self, seq: int, end: int) -> None:
+        """
+        A segment ends there, since the next one begins; a trailer may follow.
+        """
+        if seq in self._ends and not (
+            seq in self._sealed and self._ends[seq] == end + TRAILER_BYTES
+        ):
+            self._ends[seq] = end
 
     def _heal(self, name: str, write: Write, here: bytes) -> None:
         kept = here[: content_end(here, 0)]

@@ -14,9 +14,11 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.filling import fill
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
-from beanstalk_twisted.replication.joining import Behind, Joined, Joining, newer_message
+from beanstalk_twisted.replication.joining import Behind, Joined, Joining, Unheard, newer_message
 from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.roster import Identity, read_note
 from beanstalk_twisted.replication.stream.door import (
@@ -41,7 +43,13 @@ from beanstalk_twisted.replication.stream.messages import (
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io, Reactor
-from beanstalk_twisted.storage.opening import Beginning, OpenLog, prepare, write_beginning
+from beanstalk_twisted.storage.opening import (
+    Beginning,
+    OpenLog,
+    load,
+    prepare,
+    write_beginning,
+)
 
 T = TypeVar("T")
 
@@ -104,6 +112,8 @@ class StandbyFigures(NamedTuple):
 class Standby:
     """
     Follows one stream with one queue, once.
+
+    :ivar notes: what joining has to say, a sentence each, for the server's log.
     """
 
     def __init__(
@@ -129,6 +139,7 @@ class Standby:
         self._segment_bytes = segment_bytes
         self._now_ns = now_ns
         self._who = who
+        self.notes: list[str] = []
         self._doing = "joins its log to the stream"
         self._active = ""
         self._log = FollowedLog(queue)
@@ -254,7 +265,67 @@ class Standby:
     async def _join(self) -> None:
         joining = Joining(self._directory, self._io, self._ask, self._stream)
         joined = await joining.join(self._queue, self._clock, self._log)
-        self._go_on_from(joined)
+        self.notes += joined.notes
+        if joined.fills:
+            await self._fill(joined.position)
+        else:
+            self._go_on_from(joined)
+
+    async def _fill(self, position: int) -> None:
+        """
+        The stream has no log, or part of the one that is here: fill it, and begin a segment.
+
+        :raise Behind: another server was first.
+        """
+        self._doing = "fills the stream"
+        found = await self._wait(self._io.run(self._load))
+        beginning = await self._wait(self._io.run(
+            lambda: prepare(self._queue, self._clock, self._segment_bytes, found)
+        ))  # fmt: skip
+        appender, lease = self._new_appender(position)
+        is_purged: list[Future[None]] = []
+
+        def progress(done: int, total: int) -> None:
+            self._doing = f"fills the stream: {done >> 20} of {total >> 20} MB"
+            if not is_purged:
+                # What was filled before is fenced off now.
+                is_purged.append(self._stream.purge(position + 1))
+
+        ends = found.position(bytes(16)).ends
+        log_ns = self._clock.now_ns
+        try:
+            self._first_positions = await fill(
+                appender, self._directory, self._io, ends, self._who, log_ns, progress
+            )
+            first = appender.position + 1
+            await self._append(appender, beginning)
+        except WrongPosition as problem:
+            raise Behind(f"another server has appended to it: {problem}") from problem
+        await self._write(beginning, appender, lease, first)
+
+    def _load(self) -> Replay:
+        return load(self._directory, self._queue, self._clock, Unheard())
+
+    def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
+        lease = HeldLease(self._lease_s)
+        appender = Appender(self._stream, self._reactor, self._now_ns, lease, position)
+        self._appender = appender
+        return appender, lease
+
+    async def _append(self, appender: Appender, beginning: Beginning) -> None:
+        """
+        Append the first batch of a segment.
+
+        :raise WrongPosition: another server was first.
+        """
+        payloads = encode_write(write_of(beginning.batch, self._clock.now_ns()))
+        appended = [appender.append(payload) for payload in payloads]
+        try:
+            for each in appended:
+                await self._wait(each)
+        finally:
+            for each in appended:
+                each.addErrback(_ignore)
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._newest = joined.position
@@ -394,6 +465,8 @@ class Standby:
     def _note(self, note: Note) -> None:
         said = read_note(note.text)
         self._active = said.name or self._active
+        if note.kind is Kind.FILL_BEGINS and self._log.segment:
+            raise Behind("it is filled anew")
         if note.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS):
             self._is_filling = note.kind is Kind.FILL_BEGINS
         if note.kind is Kind.HANDED_OVER and said.is_for(self._who):
@@ -458,21 +531,14 @@ class Standby:
             return None
         self._clock.not_before(self._log.time_ns)
         beginning = prepare(self._queue, self._clock, self._segment_bytes, self._log)
-        position, lease = self._position, HeldLease(self._lease_s)
-        appender = Appender(self._stream, self._reactor, self._now_ns, lease, position)
-        self._appender = appender
-        payloads = encode_write(write_of(beginning.batch, self._clock.now_ns()))
-        appended = [appender.append(payload) for payload in payloads]
+        appender, lease = self._new_appender(self._position)
+        first = self._position + 1
         try:
-            for each in appended:
-                await self._wait(each)
+            await self._append(appender, beginning)
         except WrongPosition:
-            for each in appended:
-                each.addErrback(lambda _: None)
             self._give_up()
             return None
-        self._first_positions[beginning.batch.seq] = position + 1
-        await self._write(beginning, appender, lease)
+        await self._write(beginning, appender, lease, first)
         return appender
 
     def _give_up(self) -> None:
@@ -484,9 +550,13 @@ class Standby:
         self._silence.heard(self._now_ns())
         self._doing = "follows the active server"
 
-    async def _write(self, beginning: Beginning, appender: Appender, lease: HeldLease) -> None:
+    async def _write(
+        self, beginning: Beginning, appender: Appender, lease: HeldLease, first: int
+    ) -> None:  # fmt: skip
         """
         This server is active: bring its own disk to where the stream is.
+
+        :param first: position of the segment's first message.
         """
         self._leave()
         await self._copy.close()
@@ -494,10 +564,11 @@ class Standby:
             self._io.run(lambda: write_beginning(self._directory, beginning, is_witnessed=True))
         )
         self._queue.finish_following(self._clock.now_ns())
-        alive = range(self._log.segments[0] if self._log.segments else 0, beginning.batch.seq + 1)
+        oldest = min(self._log.segments, default=0)
         first_positions = {
-            seq: position for seq, position in self._first_positions.items() if seq in alive
+            seq: position for seq, position in self._first_positions.items() if seq >= oldest
         }
+        first_positions[beginning.batch.seq] = first
         self._end(Succession(opened, appender, lease, first_positions, beginning.batch.last_lsn))
 
 
@@ -539,6 +610,12 @@ class _Receiver(Following):
         self._is_over = True
         if self.following is not None:
             self.following.stop()
+
+
+def _ignore(failure: Failure) -> None:
+    """
+    Somebody else was told.
+    """
 
 
 async def _of(work: "Awaitable[None]") -> None:

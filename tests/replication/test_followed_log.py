@@ -28,7 +28,7 @@ NO_SHRINK = (Phase.explicit, Phase.generate)
 
 
 @settings(max_examples=share(60), deadline=None, report_multiple_bugs=False, phases=NO_SHRINK)
-@given(logs(), st.integers(1, 9))
+@given(logs(delay_s=1000), st.integers(1, 9))
 def test_following_gives_the_queue_that_a_start_loads(files: Files, together: int) -> None:
     directory = MemoryDirectory(files)
     torn = read_or_reject(files).survey.torn

@@ -10,11 +10,14 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import Standby, Succession
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
+    Part,
+    decode,
     encode_note,
     encode_write,
     write_of,
@@ -22,8 +25,18 @@ from beanstalk_twisted.replication.stream.messages import (
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.replies import DELETED
-from tests.binlog.scribe import T0, segment_files
-from tests.replication.followed import new_queue
+from tests.binlog.scribe import (
+    DEFAULT_TUBE,
+    T0,
+    UUID,
+    Scribe,
+    files_of,
+    flipped,
+    put,
+    segment_files,
+    segments_of,
+)
+from tests.replication.followed import header_of, new_queue, writes_of
 from tests.replication.simulated import SimulatedReactor
 
 LEASE_S = 2.0
@@ -48,8 +61,8 @@ class Host:
         self.clock = LogClock(self.log_ns, reactor.now_ns)
         self.outcome: Any = None
         self.standby = Standby(
-            self.stream, self.directory, self.queue, self.clock, reactor, InlineIo(), LEASE_S, 8192,
-            reactor.now_ns, Identity(name, f"id-{name}"),
+            self.stream, self.directory, self.queue, self.clock, reactor, InlineIo(), LEASE_S,
+            1 << 20, reactor.now_ns, Identity(name, f"id-{name}"),
         )  # fmt: skip
         self.standby.run().addBoth(self._ended)
 
@@ -68,6 +81,13 @@ class Host:
         Whether it has succeeded.
         """
         return isinstance(self.outcome, Succession)
+
+    def rotate(self) -> None:
+        """
+        Begin another segment.
+        """
+        self.outcome.opened.log.rotate()
+        self.commit()
 
     def put(self, body: bytes = b"hello", delay_s: int = 0) -> int:
         """
@@ -99,6 +119,9 @@ class Host:
                 appender.append(payload).addErrback(lambda _: None)
             opened.writer.write(batch, True)
             opened.log.durable(batch.last_lsn)
+        while (segment := opened.log.budget.wanted(self.queue.demand())) is not None:
+            opened.writer.prepare(segment)
+            opened.log.budget.add(segment)
 
     def beat(self) -> None:
         """
@@ -237,14 +260,222 @@ def test_a_standby_begins_at_once_when_it_is_handed_over_to() -> None:
 
 def test_nobody_takes_over_while_the_stream_is_filled() -> None:
     cluster = Cluster()
-    active = cluster.active()
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, 0, T0), 0)
+    for write in writes_of(with_jobs(b"one", b"two").directory):
+        for payload in encode_write(write):
+            cluster.log.append(payload, cluster.log.last)
     standby = cluster.start("b")
-    active.note(Kind.FILL_BEGINS)
     cluster.go(2 * LEASE_S)
     assert standby.outcome is None
-    active.note(Kind.FILL_ENDS)
+    assert standby.bodies() == [b"one", b"two"]
+    cluster.log.append(encode_note(Kind.FILL_ENDS, 0, T0), cluster.log.last)
     cluster.go(2 * LEASE_S)
     assert standby.is_active
+
+
+# Where the log here and the stream are not the same: docs/replication.md, "A start".
+
+
+def with_jobs(*bodies: bytes) -> Scribe:
+    """
+    A log that was there before replication.
+    """
+    scribe = Scribe(segment_bytes=8192)
+    scribe.write(DEFAULT_TUBE)
+    for job_id, body in enumerate(bodies, start=1):
+        scribe.write(put(job_id, body))
+    return scribe
+
+
+def long_running(cluster: Cluster, jobs: int = 60) -> tuple[Host, Host]:
+    """
+    An active server and a standby, with several segments.
+    """
+    active = cluster.active()
+    standby = cluster.start("b")
+    for n in range(jobs):
+        active.put(b"%d " % n + bytes(1000))
+        if n % 15 == 14:
+            active.rotate()
+    for n in range(1, jobs, 3):
+        active.delete(n)
+    cluster.go(0.5, active)
+    assert len(segment_files(active.directory)) > 3
+    assert sorted(standby.bodies()) == sorted(active.bodies())
+    return active, standby
+
+
+def restarted(cluster: Cluster, host: Host, directory: MemoryDirectory, beats: Host) -> Host:
+    """
+    Another process on a directory.
+    """
+    host.standby.stop()
+    again = cluster.start("again", directory)
+    cluster.go(1, beats)
+    assert again.outcome is None, again.outcome
+    return again
+
+
+def check_same(active: Host, standby: Host) -> None:
+    """
+    The same jobs, and the same bytes.
+    """
+    assert sorted(standby.bodies()) == sorted(active.bodies())
+    there, here = segment_files(active.directory), segment_files(standby.directory)
+    assert {name: content.rstrip(b"\0") for name, content in here.items()} == {
+        name: content.rstrip(b"\0") for name, content in there.items()
+    }
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_standby_that_starts_again_reads_on(is_killed: bool) -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    old = standby.directory
+    directory = old.after_kill() if is_killed else old.after_power_loss()
+    active.put(b"meanwhile")
+    again = restarted(cluster, standby, directory, active)
+    check_same(active, again)
+    assert not directory.quarantined
+    active.put(b"behind")
+    cluster.go(0.5, active)
+    check_same(active, again)
+
+
+def test_what_the_stream_lacks_is_kept_aside_and_cut() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    active.stream.cut()
+    active.put(b"never acknowledged")
+    cluster.go(LEASE_S + 0.5)
+    assert standby.is_active
+    standby.put(b"of the new one")
+    cluster.go(0.2)
+    again = restarted(cluster, active, active.directory.after_kill(), standby)
+    assert sorted(again.bodies()) == sorted(standby.bodies())
+    [kept] = again.directory.quarantined.values()
+    assert b"never acknowledged" in kept
+    assert "no reply was given" in again.standby.notes[0]
+    check_same(standby, again)
+
+
+def test_a_segment_that_the_stream_has_otherwise_is_kept_aside() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    active.stream.cut()
+    for n in range(20):
+        active.put(b"lost %d" % n + bytes(1000))
+        if n == 10:
+            active.rotate()
+    cluster.go(LEASE_S + 0.5)
+    for n in range(20):
+        standby.put(b"kept %d" % n + bytes(1000))
+        if n == 10:
+            standby.rotate()
+    cluster.go(0.2)
+    again = restarted(cluster, active, active.directory.after_kill(), standby)
+    check_same(standby, again)
+    assert b"lost 19" in b"".join(again.directory.quarantined.values())
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+@pytest.mark.parametrize("at", [10, 4300, 6000])
+def test_damage_is_kept_aside_and_healed_from_the_stream(which: int, at: int) -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    directory = standby.directory.after_kill()
+    name = segments_of(directory)[which]
+    directory.replace(name, flipped(bytes(directory.read(name)), at))
+    again = restarted(cluster, standby, directory, active)
+    check_same(active, again)
+    assert name in "".join(directory.quarantined)
+    assert again.standby.notes
+
+
+def test_a_missing_segment_is_read_from_the_stream() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    directory = standby.directory.after_kill()
+    directory.remove(segments_of(directory)[2])
+    check_same(active, restarted(cluster, standby, directory, active))
+
+
+def test_an_empty_stream_is_filled_from_the_log_that_is_here() -> None:
+    cluster = Cluster()
+    directory = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(900) for n in range(30))).files())
+    host = cluster.start("a", directory)
+    cluster.go(0.5)
+    assert host.is_active, host.outcome
+    standby = cluster.start("b")
+    host.put(b"new")
+    cluster.go(0.5, host)
+    check_same(host, standby)
+    firsts = host.outcome.first_positions
+    assert sorted(firsts) == list(range(1, max(firsts) + 1))
+
+
+def test_a_filling_that_was_interrupted_is_begun_anew() -> None:
+    cluster = Cluster()
+    directory = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(900) for n in range(30))).files())
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, 0, T0), 0)
+    for write in writes_of(directory)[:20]:
+        for payload in encode_write(write):
+            cluster.log.append(payload, cluster.log.last)
+    host = cluster.start("a", directory)
+    cluster.go(0.5)
+    assert host.is_active, host.outcome
+    standby = cluster.start("b")
+    cluster.go(0.5, host)
+    check_same(host, standby)
+    assert len(standby.bodies()) == 30
+
+
+def test_a_log_of_another_store_is_refused() -> None:
+    cluster = Cluster()
+    active = cluster.active()
+    directory = MemoryDirectory(with_jobs(b"theirs").files())
+    host = cluster.start("b", directory)
+    cluster.go(0.5, active)
+    assert host.outcome.check(Incompatible)
+    said = str(host.outcome.value)
+    ours = header_of(active.directory, 1).store_uuid.hex()
+    assert UUID.hex() in said and ours in said and "--replicate" in said
+    assert files_of(directory) == with_jobs(b"theirs").files()
+
+
+def test_a_log_older_than_the_stream_begins_anew() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster, 6 * 8)
+    directory = standby.directory.after_kill()
+    standby.standby.stop()
+    newest = max(active.outcome.first_positions)
+    for n in range(80):
+        active.put(b"new %d" % n + bytes(1000))
+        if n % 20 == 19:
+            active.rotate()
+    cluster.go(0.5, active)
+    firsts = {w.write.segment: at for at, p in cluster.log.messages.items()
+              if isinstance(w := decode(p), Part) and w.write.begins}  # fmt: skip
+    cluster.log.purge(firsts[max(firsts) - 1])
+    again = cluster.start("again", directory)
+    cluster.go(0.5, active)
+    assert again.outcome is None and newest < max(firsts) - 1
+    assert segments_of(directory) == segments_of(active.directory)[-2:]
+    assert set(again.bodies()) < set(active.bodies())
+    assert b"new 79" + bytes(1000) in again.bodies()
+
+
+def test_a_standby_that_falls_behind_a_purge_says_so() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    standby.stream.cut(sending=False)
+    for _ in range(30):
+        active.put(bytes(1000))
+    cluster.go(0.1)
+    cluster.log.purge(cluster.log.last - 1)
+    standby.stream.mend()
+    cluster.go(0.5, active)
+    assert standby.outcome.check(Behind)
 
 
 def test_a_stopped_standby_says_so() -> None:

@@ -130,10 +130,12 @@ def all_of(state: QueueState) -> dict[str, Any]:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[JobImage]:
+def histories(draw: st.DrawFn, delay_s: int = 0) -> list[JobImage]:
     """
     Records as a server could have written them: most jobs are only put, a few at once, and
     nearly in the order of their ids; some are changed, deleted or stated again.
+
+    :param delay_s: at most so long is a job delayed; by default some are for longer than was asked.
     """
     alive: dict[int, JobImage] = {}
     records: list[JobImage] = []
@@ -143,8 +145,11 @@ def histories(draw: st.DrawFn) -> list[JobImage]:
         if step == "puts" or not alive:
             ids = list(range(next_id, next_id + draw(st.integers(1, 70))))
             next_id = ids[-1] + draw(st.sampled_from([1, 1, 2, 200]))
-            unusual = draw(st.dictionaries(st.sampled_from(ids), unlike(at), max_size=3))
-            usual = {job_id: put(job_id, b"usual", ts_ns=T0 + at) for job_id in ids}
+            unusual = draw(
+                st.dictionaries(st.sampled_from(ids), unlike(at, delay_s or 5), max_size=3)
+            )
+            common = {"ts_ns": T0 + at, "delay_s": delay_s}
+            usual = {job_id: put(job_id, b"usual", **common) for job_id in ids}
             made = [usual[n]._replace(**unusual.get(n, {})) for n in draw(rarely_turned(ids))]
         elif step == "change":
             made = [draw(changes(alive[draw(st.sampled_from(sorted(alive)))], at))]
@@ -166,11 +171,11 @@ def rarely_turned(ids: list[int]) -> st.SearchStrategy[list[int]]:
     return st.integers(-5, len(ids) - 1).map(lambda n: ids[max(n, 0) :] + ids[: max(n, 0)])
 
 
-def unlike(at: int) -> st.SearchStrategy[dict[str, Any]]:
+def unlike(at: int, delay_s: int) -> st.SearchStrategy[dict[str, Any]]:
     """
     What may be different in a put.
     """
-    waits = {"state": State.DELAYED, "deadline_ns": NOW + at, "delay_s": 5}
+    waits = {"state": State.DELAYED, "deadline_ns": NOW + at, "delay_s": delay_s}
     return st.one_of(
         st.just(waits),
         st.fixed_dictionaries({"tube_id": st.sampled_from([2, 3])}),
@@ -194,13 +199,15 @@ def changes(job: JobImage, at: int) -> st.SearchStrategy[JobImage]:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> Files:
+def logs(draw: st.DrawFn, delay_s: int = 0) -> Files:
     """
     The files of a log with such a history, which may end in the middle.
+
+    :param delay_s: see `histories`.
     """
     scribe = Scribe(opening=TUBES, segment_bytes=draw(st.sampled_from([8192, 1 << 20])))
     scribe.write(*TUBES)
-    rest: list[Record] = [*draw(histories())]
+    rest: list[Record] = [*draw(histories(delay_s))]
     while rest:
         size = draw(st.sampled_from([1, 30, 200, 500]))
         scribe.write(*rest[:size], sync=draw(st.booleans()))
