@@ -74,6 +74,8 @@ def load(source: Source) -> Loaded:
 
 
 def _tell_left_out(source: Source) -> None:
+    for remark in source.remarks:
+        warn(f"{source.path}: {remark}")
     for name in source.left_out[:MOST_NAMED]:
         path = os.path.join(source.path, name)
         warn(f"{path}: left out, as a server does: it is named as in an archive. {_advice(path)}")

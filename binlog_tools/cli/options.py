@@ -15,6 +15,8 @@ from beanstalk_twisted.binlog.format import (
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url
+from beanstalk_twisted.replication.stream.addresses import is_stream, parse
+from beanstalk_twisted.replication.stream.door import Refused
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.parameters import Parsed as Parsed
@@ -60,10 +62,16 @@ TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"
 
 class LogPath(click.Path):
     """
-    A path that is there, or a URL of object storage.
+    A path that is there, or a URL of object storage or of a replicated stream.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if is_stream(value):
+            try:
+                parse(value)
+            except Refused as problem:
+                self.fail(str(problem), param, ctx)
+            return value
         if not is_url(value):
             return super().convert(value, param, ctx)
         try:

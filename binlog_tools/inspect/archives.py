@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.reading.segment import is_sealed
 from beanstalk_twisted.object_storage.store import is_url
+from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.inspect import manifests
 from binlog_tools.logs.objects import folders_at
 from binlog_tools.logs.quantities import Span
@@ -100,6 +101,8 @@ def stores_of(path: str) -> list[Readable]:
     :param path: of a directory, or a URL of object storage.
     :raise NoLog: there is none.
     """
+    if is_stream(path):
+        raise NoLog(path, f"this is a stream, no archive; see 'binlog-inspect check {path}'")
     if is_url(path):
         return folders_at(path)
 

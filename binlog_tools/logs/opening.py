@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.object_storage.store import is_url
+from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.logs.objects import sources_at
 from binlog_tools.logs.sources import (
     NoLog,
@@ -28,6 +29,7 @@ from binlog_tools.logs.sources import (
     named_as_in_a_log,
     parse_archived_name,
 )
+from binlog_tools.logs.streams import StreamSource
 
 
 def _head(path: str) -> bytes:
@@ -39,15 +41,17 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
     """
     The logs that these arguments name.
 
-    :param paths: directories of a server, archives or their stores, URLs of such, and files of
-        segments; files of one folder are taken for one log.
+    :param paths: directories of a server, archives or their stores, URLs of such and of replicated
+        streams, and files of segments; files of one folder are taken for one log.
     :raise OSError: one cannot be read; `NoLog`, there is none.
     :raise BadUrl: a URL names no store.
     """
     sources: list[Source] = []
     loose: dict[str, list[str]] = {}
     for path in paths:
-        if is_url(path):
+        if is_stream(path):
+            sources.append(StreamSource.at(path))
+        elif is_url(path):
             sources += sources_at(path)
         elif os.path.isdir(path):
             sources += _of_directory(path)

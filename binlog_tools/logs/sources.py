@@ -120,6 +120,7 @@ class Source:
     :ivar path: as the user knows it.
     :ivar is_partial: its beginning may be missing: it is not a server's directory.
     :ivar is_archive: all its segments are finished.
+    :ivar remarks: what else is to be known of it, a line each.
     :ivar left_out: files in it that are named as in an archive, which no server reads.
     """
 
@@ -134,6 +135,7 @@ class Source:
         self.is_partial = is_partial
         self.is_archive = is_archive
         self.left_out = tuple(left_out)
+        self.remarks: list[str] = []
         self._list = files
         self._files: Mapping[str, str] = {}
         self._newest: tuple[str, Buffer] | None = None

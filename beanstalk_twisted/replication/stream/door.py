@@ -94,10 +94,11 @@ class Stream(Protocol):
 
     url: str
 
-    def open(self) -> "Future[list[str]]":
+    def open(self, makes: bool = True) -> "Future[list[str]]":
         """
         Connect; make the stream if there is none.
 
+        :param makes: else `Refused` is raised if there is none.
         :return: warnings, a line each: what of its settings does not keep what is promised.
         :raise Refused: it cannot be used; says why and what to do.
         :raise Unreachable: nobody answers.

@@ -18,6 +18,7 @@ from beanstalk_twisted.replication.stream.connection import PAUSE_S, Connection
 from beanstalk_twisted.replication.stream.door import (
     MAX_MESSAGE_BYTES,
     Message,
+    Refused,
     StreamError,
     Unreachable,
 )
@@ -90,9 +91,15 @@ class JetStreamFollowing:
             except (Unreachable, errors.Error, TimeoutError):
                 await asyncio.sleep(PAUSE_S)
             except StreamError as error:
-                if not self._is_over:
-                    self.stop()
-                    self._ended(error)
+                self._end(error)
+            except Exception as error:
+                # Else nobody would know that nothing more comes.
+                self._end(Refused(f"{self._connection.url}: following has failed: {error!r}"))
+
+    def _end(self, why: StreamError) -> None:
+        if not self._is_over:
+            self.stop()
+            self._ended(why)
 
     async def _read_on(self) -> None:
         client = await self._connection.client()

@@ -91,11 +91,11 @@ class JetStream:
             kind: asyncio.Lock() for kind in ("open", "ends", "read", "purge")
         }
 
-    def open(self) -> "Future[list[str]]":
+    def open(self, makes: bool = True) -> "Future[list[str]]":
         if not self._is_started:
             self._is_started = True
             self._connection.start()
-        return self._in_turn("open", self._open)
+        return self._in_turn("open", partial(self._open, makes))
 
     def ends(self) -> "Future[Ends]":
         return self._in_turn("ends", self._ends)
@@ -147,12 +147,12 @@ class JetStream:
         payload = json.dumps(body).encode() if body else b""
         return _checked(await self._connection.request(f"$JS.API.{what}", payload))
 
-    async def _open(self) -> list[str]:
+    async def _open(self, makes: bool) -> list[str]:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._open_s
         while True:
             try:
-                return await self._opened()
+                return await self._opened(makes)
             except Unreachable as error:
                 refuse_if_denied(self.url, str(error).removeprefix(f"{self.url}: "))
                 if loop.time() > until:
@@ -164,7 +164,7 @@ class JetStream:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    async def _opened(self) -> list[str]:
+    async def _opened(self, makes: bool) -> list[str]:
         client = await self._connection.client(min(TIMEOUT_S, self._open_s))
         server = client._server_info
         if not server.get("jetstream"):
@@ -175,6 +175,8 @@ class JetStream:
         except ApiError as error:
             if error.number != NO_STREAM:
                 raise
+            if not makes:
+                raise Refused(f"{self.url}: there is no stream {self._name}") from None
             info = await self._make()
         self._created = info["created"]
         warnings = settings.check(self.url, self._name, info["config"])

@@ -194,7 +194,7 @@ class MemoryStream:
         self._hearers: list[Callable[[bytes], None]] = []
         log.doors.append(self)
 
-    def open(self) -> "Future[list[str]]":
+    def open(self, makes: bool = True) -> "Future[list[str]]":
         return self._ask("open", self._opened)
 
     def ends(self) -> "Future[Ends]":

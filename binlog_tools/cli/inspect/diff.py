@@ -10,6 +10,8 @@ from typing import Any, Final
 import click
 
 from beanstalk_twisted.client.addresses import FORMS, URLS, Address, token_of
+from beanstalk_twisted.object_storage.store import is_url
+from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
 from binlog_tools.cli.opening import load, open_source
@@ -55,11 +57,13 @@ def command(
     Examples:
       binlog-inspect diff /var/lib/bs /backup/bs-2026-01-31
       binlog-inspect diff /var/lib/bs 127.0.0.1:11300
+      binlog-inspect diff /var/lib/bs nats://10.0.0.1,10.0.0.2/queue
       binlog-inspect diff /var/lib/bs /backup/bs-2026-01-31 --ignore reserves --ignore timeouts
     """
     selection = options.selection(**chosen)
     output = Output(is_json)
-    if os.path.exists(b):
+    if os.path.exists(b) or is_url(b) or is_stream(b):
+        options.LOG.convert(b, None, click.get_current_context())
         left, right = load(open_source(a)), load(open_source(b))
         count = _show(output, compare_logs(left, right, selection, ignored), quiet)
     else:

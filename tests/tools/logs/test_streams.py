@@ -1,0 +1,164 @@
+"""
+Replicated streams: the same tools find in them what they find in a directory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from twisted.internet.task import Clock
+
+from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header, parse_segment_name
+from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.messages import Kind, Write, encode_note, encode_write
+from beanstalk_twisted.replication.stream.opening import stream_at
+from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.streams import MOST_REMARKS, StreamSource
+from tests.binlog.scribe import Files
+from tests.replication.cluster import LIMIT_S, running
+from tests.tools.cli.running import run
+from tests.tools.conversation import Conversation, Spoken
+from tests.tools.logs.test_objects import in_a_directory, same
+
+R = TypeVar("R")
+
+
+def spoken() -> Spoken:
+    return Conversation(7, with_compaction=True).say(60)
+
+
+def messages_of(files: Files, seed: int = 1) -> Iterator[bytes]:
+    """
+    The messages of a log, written in pieces of any length.
+    """
+    chance = random.Random(seed)
+    segments = sorted((parse_segment_name(name) or 0, content) for name, content in files.items())
+    for number, content in segments:
+        if not number:
+            continue
+        cuts = sorted({0, len(content), 4096, *(chance.randrange(len(content)) for _ in range(5))})
+        for start, end in itertools.pairwise(
+            at for at in cuts if at in (0, len(content)) or at > 4095
+        ):
+            part = content[start:end]
+            yield from encode_write(
+                Write(number, start, part, 0, 0, start == 0, end == len(content))
+            )
+            yield encode_note(Kind.HEARTBEAT, 0, 0, b"{}")
+
+
+def source_of(*payloads: bytes) -> StreamSource:
+    """
+    A stream with these messages, as a log.
+    """
+    clock, log = Clock(), MemoryLog()
+    for payload in payloads:
+        log.append(payload, log.last)
+
+    def done(future: Future[R], /) -> R:
+        while not future.done():
+            clock.advance(0.01)
+        return future.result(0)
+
+    return StreamSource(MemoryStream(log, clock), done)
+
+
+def test_a_stream_is_read_as_the_directory_of_which_it_is_made(tmp_path: Path) -> None:
+    files = spoken().files
+    source = source_of(*messages_of(files))
+    assert source.path == "memory://cluster/log"
+    assert (source.remarks, source.is_partial) == ([], False)
+    same(source, open_source(str(in_a_directory(tmp_path / "log", files))))
+
+
+def test_a_segment_that_begins_cuts_the_one_before(tmp_path: Path) -> None:
+    files = spoken().files
+    *_, before, newest = sorted(name for name in files if parse_segment_name(name))
+    header = decode_segment_header(files[newest][:4096])
+    assert isinstance(header, SegmentHeader)
+    longer = files[before][: header.prev_end] + b"never acknowledged"
+    source = source_of(*messages_of(files | {before: longer}))
+    assert bytes(source.read(before)) == files[before][: header.prev_end]
+
+
+def test_what_was_filled_again_counts_from_the_new_beginning(tmp_path: Path) -> None:
+    files = spoken().files
+    begins, ends = encode_note(Kind.FILL_BEGINS, 0, 0), encode_note(Kind.FILL_ENDS, 0, 0)
+    messages = list(messages_of(files))
+    whole = source_of(begins, *messages[:7], begins, *messages, ends)
+    assert whole.remarks == []
+    same(whole, open_source(str(in_a_directory(tmp_path / "log", files))))
+    [remark] = source_of(begins, *messages).remarks
+    assert "still being filled" in remark
+
+
+def test_messages_that_are_damaged_are_left_out_and_told() -> None:
+    messages = list(messages_of(spoken().files))
+    source = source_of(*messages, *[b"nonsense"] * (MOST_REMARKS + 2))
+    assert len(source.remarks) == MOST_REMARKS + 1
+    assert source.remarks[0].startswith(f"message {len(messages) + 1} is left out: ")
+    assert source.remarks[-1] == "2 more messages are damaged"
+
+
+def test_a_stream_of_a_later_version_is_refused() -> None:
+    with pytest.raises(OSError, match="a later version has written message 2") as refused:
+        source_of(encode_note(Kind.HEARTBEAT, 0, 0), b"BTR2" + bytes(60))
+    assert refused.value.filename == "memory://cluster/log"
+
+
+@pytest.mark.parametrize("payloads", [(), (encode_note(Kind.HEARTBEAT, 0, 0),)])
+def test_a_stream_without_a_log(payloads: tuple[bytes, ...]) -> None:
+    with pytest.raises(NoLog, match="no log in this stream"):
+        source_of(*payloads)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [("nats://127.0.0.1", "is its name"), ("nats://u:hunter2@127.0.0.1/q", "creds=FILE")],
+)
+def test_a_url_that_is_wrong_is_wrong_usage(url: str, says: str) -> None:
+    result = run("check", url)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+def test_a_stream_is_no_archive() -> None:
+    result = run("archive-verify", "nats://127.0.0.1/q")
+    assert result.exit_code == 4
+    assert "no archive" in result.stderr
+
+
+@pytest.mark.exhaustive
+def test_commands_read_a_stream_of_nats(tmp_path: Path) -> None:
+    files = spoken().files
+    folder = str(in_a_directory(tmp_path / "log", files))
+    with running(tmp_path) as cluster:
+        url = cluster.url("q")
+        none = run("check", cluster.url("none"))
+        assert (none.exit_code, "there is no stream none" in none.stderr) == (4, True)
+        stream = stream_at(url)
+        stream.open().result(LIMIT_S)
+        futures = [stream.append(payload, at) for at, payload in enumerate(messages_of(files))]
+        assert [future.result(LIMIT_S) for future in futures][-1] == len(futures)
+        stream.close().result(LIMIT_S)
+        assert run("check", url).exit_code == run("check", folder).exit_code
+        for command in (["dump"], ["diff", folder]):
+            from_stream, from_folder = (run(*command, place) for place in (url, folder))
+            assert from_stream.exit_code == from_folder.exit_code, from_stream.stderr
+            assert from_stream.stdout.replace(url, folder) == from_folder.stdout
+        assert run("diff", url, folder).exit_code == run("jobs", url).exit_code == 0
+        for name in ("compact", "salvage"):
+            made = run(name, url, "-o", tmp_path / name)
+            assert made.exit_code in (0, 1), made.stderr
+            assert run("diff", url, tmp_path / name).exit_code == 0
+        # Its beginning is purged, so only an archive has all moments.
+        restored = [run("restore", each, "-o", tmp_path / "then") for each in (url, folder)]
+        assert [each.exit_code for each in restored] == [4, 4]
