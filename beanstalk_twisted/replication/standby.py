@@ -332,6 +332,9 @@ class Standby:
         self._first_positions = joined.first_positions
         self._is_filling = joined.is_filling
         self._silence.heard(self._now_ns())
+        if not joined.position:
+            # Nobody has ever been active.
+            self._silence.handed_over()
         self._copy.begin(self._log.open_segment)
         self._doing = "follows the active server"
         self._follow()

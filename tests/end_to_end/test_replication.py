@@ -70,14 +70,20 @@ class Replicated:
             return ""
         return str(said["role"]) if not said["why_not_ready"] else "waits"
 
-    def wait_until(self, name: str, role: str) -> Connection:
+    def active(self, name: str) -> Connection:
         """
-        Wait until a server is active, or follows; connected to it if it is active.
+        Wait until a server is active, and connect to it.
         """
-        words = {"active": "active: ", "standby": "standby of "}[role]
-        self.servers[name].wait_for(words)
-        wait_for(lambda: self.role(name) == ("active" if role == "active" else "waits"))
+        self.servers[name].wait_for("active: ")
         return Connection(self.ports[name])
+
+    def follows(self, name: str, active: str) -> None:
+        """
+        Wait until a server follows another, which hears of it.
+        """
+        self.servers[name].wait_for("standby of ")
+        port = f":{self.ports[name]}"
+        wait_for(lambda: port in self.get(active, "/api/v1/replication")[1])
 
     def told(self, name: str) -> str:
         """
@@ -154,9 +160,9 @@ def test_a_killed_server_is_followed_by_one_that_has_all_that_was_acknowledged(
 ) -> None:
     with replicated(tmp_path) as servers:
         servers.start("a")
-        client = servers.wait_until("a", "active")
+        client = servers.active("a")
         servers.start("b")
-        servers.servers["b"].wait_for("standby of ")
+        servers.follows("b", "a")
         status, why = servers.get("b", "/readyz")
         assert status == 503 and "standby" in why
         assert servers.get("b", "/healthz")[0] == 200
@@ -165,13 +171,13 @@ def test_a_killed_server_is_followed_by_one_that_has_all_that_was_acknowledged(
         ids = put(client, 50)
         assert client.ask(b"reserve\r\n").startswith(b"RESERVED 1 ")
         servers.servers["a"].kill()
-        other = servers.wait_until("b", "active")
+        other = servers.active("b")
         assert servers.get("b", "/readyz") == (200, "ready\n")
         more = put(other, 10, 50)
         assert ids == list(range(1, 51)) and more == list(range(51, 61))
         assert taken(other, 60) == {at + 1: b"%d" % at for at in range(60)}
         servers.start("a")
-        servers.wait_until("a", "standby").close()
+        servers.follows("a", "b")
         assert put(other, 1) == [61]
 
 
@@ -179,13 +185,13 @@ def test_a_killed_server_is_followed_by_one_that_has_all_that_was_acknowledged(
 def test_an_ordered_stop_hands_over_at_once(tmp_path: Path) -> None:
     with replicated(tmp_path) as servers:
         servers.start("a", "--lease-seconds", 60)
-        client = servers.wait_until("a", "active")
+        client = servers.active("a")
         servers.start("b", "--lease-seconds", 60)
-        servers.wait_until("b", "standby")
+        servers.follows("b", "a")
         put(client, 5)
         began = time.monotonic()
         servers.servers["a"].process.send_signal(signal.SIGTERM)
-        other = servers.wait_until("b", "active")
+        other = servers.active("b")
         # The lease alone would have taken a minute.
         assert time.monotonic() - began < LIMIT_S / 2
         assert servers.servers["a"].ended()[0] == -signal.SIGTERM
@@ -197,13 +203,13 @@ def test_an_ordered_stop_hands_over_at_once(tmp_path: Path) -> None:
 def test_a_server_that_stood_still_says_nothing_more_and_is_a_standby(tmp_path: Path) -> None:
     with replicated(tmp_path) as servers:
         a = servers.start("a")
-        client = servers.wait_until("a", "active")
+        client = servers.active("a")
         servers.start("b")
-        servers.wait_until("b", "standby")
+        servers.follows("b", "a")
         assert put(client, 1) == [1]
         a.process.send_signal(signal.SIGSTOP)
         client.send(b"put 0 0 60 1\r\nx\r\nstats\r\npeek 1\r\n")
-        other = servers.wait_until("b", "active")
+        other = servers.active("b")
         assert put(other, 1) == [2]
         a.process.send_signal(signal.SIGCONT)
         assert client.reply() == b""
@@ -217,11 +223,11 @@ def test_a_server_that_stood_still_says_nothing_more_and_is_a_standby(tmp_path: 
 def test_a_server_may_end_when_it_is_fenced(tmp_path: Path) -> None:
     with replicated(tmp_path) as servers:
         a = servers.start("a", "--on-fenced", "exit")
-        servers.wait_until("a", "active")
+        servers.active("a")
         servers.start("b")
-        servers.wait_until("b", "standby")
+        servers.follows("b", "a")
         a.process.send_signal(signal.SIGSTOP)
-        servers.wait_until("b", "active")
+        servers.active("b")
         a.process.send_signal(signal.SIGCONT)
         assert a.ended()[0] == 75
 
@@ -234,18 +240,17 @@ def test_promote_lets_a_standby_take_over_and_the_other_follow(tmp_path: Path) -
 
     with replicated(tmp_path) as servers:
         servers.start("a", "--lease-seconds", 60)
-        client = servers.wait_until("a", "active")
+        client = servers.active("a")
         assert promote("a") == 4
         servers.start("b", "--lease-seconds", 60)
-        servers.wait_until("b", "standby")
+        servers.follows("b", "a")
         assert promote("a", "nobody:1") == 4
         put(client, 3)
-        wait_for(lambda: '"standbys": [{' in servers.get("a", "/api/v1/replication")[1])
         assert promote("a") == 0
-        other = servers.wait_until("b", "active")
+        other = servers.active("b")
         assert put(other, 1) == [4]
         wait_for(lambda: servers.told("a").count("standby of ") == 2)
-        wait_for(lambda: '"standbys": [{' in servers.get("b", "/api/v1/replication")[1])
+        servers.follows("a", "b")
         assert promote("b") == 0
         wait_for(lambda: servers.role("a") == "active")
         again = Connection(servers.ports["a"])
