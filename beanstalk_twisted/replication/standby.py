@@ -114,7 +114,10 @@ class Standby:
     Follows one stream with one queue, once.
 
     :ivar notes: what joining has to say, a sentence each, for the server's log.
+    :cvar appender: what appends this server's messages, from its first one on.
     """
+
+    appender: type[Appender] = Appender
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
@@ -308,7 +311,7 @@ class Standby:
 
     def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
         lease = HeldLease(self._lease_s)
-        appender = Appender(self._stream, self._reactor, self._now_ns, lease, position)
+        appender = self.appender(self._stream, self._reactor, self._now_ns, lease, position)
         self._appender = appender
         return appender, lease
 
