@@ -9,11 +9,13 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.format import parse_segment_name
+from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, parse_segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.replication.stream.memory import Fate
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.crash.disks import SECTORS, pieces
 from tests.replication.followed import loaded
 from tests.replication.history import check
@@ -25,13 +27,17 @@ STEPS: Final = 24
 SLICES_S: Final = (0.01, 0.05, 0.2)
 """Time that passes between what clients do, one of these."""
 
-LINES: Final = 2
-"""Connections to each server."""
+LINES: Final = 3
+"""Connections to each server, of which one only looks, so that it never waits."""
+
+OLD_JOBS: Final = 30
+"""Jobs of a log that was never replicated."""
 
 HEALED_S: Final = 120.0
 """Until then some server must have become active when nothing is in the way any more."""
 
 QUICK: Final = Fate(0.002, 0.002)
+LATE: Final = Fate(0.002, 2.5, 4.0)
 
 
 class Broken(Exception):
@@ -45,6 +51,35 @@ def quick(kind: str) -> Fate:
     A network as it should be.
     """
     return QUICK
+
+
+def late(kind: str) -> Fate:
+    """
+    A network whose answers are late.
+    """
+    return LATE
+
+
+def old_body(number: int) -> bytes:
+    """
+    The body of a job of `old_log`.
+    """
+    return b"%d for %d s " % (number, LONG_TTR_S) + b"o" * 900
+
+
+@cache
+def old_log() -> dict[str, bytes]:
+    """
+    The files of a log that was never replicated; its server was killed.
+    """
+    server = MemoryServer(directory=MemoryDirectory(), segment_bytes=MIN_SEGMENT_BYTES)
+    client = server.connect()
+    for number in range(OLD_JOBS):
+        body = old_body(number)
+        client.ask(b"put 0 0 %d %d\r\n%b\r\n" % (LONG_TTR_S, len(body), body))
+    server.kill()
+    assert server.directory is not None
+    return {name: bytes(server.directory.read(name)) for name in server.directory.names()}
 
 
 class Schedule:
@@ -103,9 +138,30 @@ class Schedule:
         raise Broken("\n".join([f"seed {self.seed}: {what}", *self.steps, *notes]))
 
     def _begin(self) -> None:
+        if self.draw.randrange(8) == 0:
+            self._begin_filling()
+            return
         for host in self.hosts:
             host.start()
-        self.go(LEASE_S + 2)
+        self.go(1.0)
+
+    def _begin_filling(self) -> None:
+        """
+        One server has a log that was never replicated.
+        """
+        first, *others = self.hosts
+        first.directory = MemoryDirectory(old_log())
+        first.fate = self.draw.choice((quick, self._slow, self._lossy))
+        for number in range(OLD_JOBS):
+            self.memory.knows(number + 1, old_body(number))
+        first.start()
+        self.go(self.draw.choice((0.01, 0.1, 1.0)))
+        if self.draw.random() < 0.5:
+            step = self.draw.choice((self._kill, self._lose_power, self._cut, self._pause))
+            self.steps.append(f"while it fills: {step(first)}")
+        for host in others:
+            host.start()
+        self.go(1.0)
 
     # Time, and what clients do in it.
 
@@ -126,7 +182,8 @@ class Schedule:
         host = self.draw.choice(listening)
         if len(host.connections) < LINES:
             self._made += 1
-            Talker(host, self.memory, f"c{self._made}", self.draw)
+            talker = Talker(host, self.memory, f"c{self._made}", self.draw)
+            talker.only_looks = self._made % LINES == 0
         talker = self.draw.choice(host.connections)
         if not talker.is_busy:
             talker.act()
@@ -134,7 +191,7 @@ class Schedule:
     def _superseded(self) -> None:
         for host in self.hosts:
             if host.process is not self.log.active:
-                for talker in host.connections:
+                for talker in list(host.connections):
                     talker.superseded()
 
     # Steps.
@@ -147,7 +204,9 @@ class Schedule:
             (2, self._quorum), (2, self._stop), (2, self._promote), (1, self._fill_disk),
         ]  # fmt: skip
         (step,) = draw.choices([step for _, step in steps], [weight for weight, _ in steps])
-        host = draw.choice(self.hosts)
+        # What befalls the active server tells more.
+        listening = [host for host in self.hosts if host.listens]
+        host = draw.choice(listening if listening and draw.random() < 0.5 else self.hosts)
         words = step(host)
         if words:
             self.counts[step.__name__] += 1
@@ -229,6 +288,7 @@ class Schedule:
     def _weather(self, host: Host) -> str:
         name, fate = self.draw.choice((
             ("quick", quick), ("slow", self._slow), ("lossy", self._lossy), ("wild", self._wild),
+            ("late", late),
         ))  # fmt: skip
         host.fate = fate
         return f"the network of {host.name} is {name}"
@@ -335,7 +395,7 @@ class Schedule:
         left = jobs_of(active.queue)
         bodies = {job_id: body for job_id, (body, _, _) in left.items()}
         for violation in check(self.memory.history, bodies, 1.0, LONG_TTR_S):
-            self._broken(f"{violation.fault.value}: job {violation.job}: {violation.events}")
+            self._broken(f"{violation.fault.value}: job {violation.job}: {[e._replace(body=e.body[:20]) for e in violation.events]}")
         for job_id, (_, state, priority) in left.items():
             self.memory.check_job(job_id, state, priority)
         files = contents(active.directory)

@@ -257,7 +257,7 @@ class Host:
         self.directory = left
         self.door.can_send = self.door.can_receive = False
         self.door.close()
-        for each in self.connections:
+        for each in list(self.connections):
             each.lose()
         self.connections.clear()
 

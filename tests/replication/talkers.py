@@ -88,6 +88,16 @@ class Memory:
         """
         self.faults.append(fault)
 
+    def knows(self, job_id: int, body: bytes) -> None:
+        """
+        A job was there before all others.
+        """
+        now_s = self.now_s()
+        self.puts[body] = put = Change(frozenset({State.READY}), 0, now_s, now_s)
+        self.jobs[job_id] = Job(job_id, body, now_s, [put])
+        self.note("before", Kind.PUT_SENT, 0, body)
+        self.note("before", Kind.PUT_TOLD, job_id, body)
+
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
         """
         Write a line of the history.
@@ -172,7 +182,7 @@ class Talker:
         assert host.process is not None
         self.host = host
         self.is_busy = False
-        self.is_lost = False
+        self.is_lost = self.only_looks = False
         self.reserved: set[int] = set()
         self._process = host.process
         self._memory = memory
@@ -245,6 +255,9 @@ class Talker:
         Send something.
         """
         draw, jobs = self._draw, self._living()
+        if self.only_looks:
+            self._look(jobs)
+            return
         deletes = 5 if len(jobs) > MANY_JOBS else 1
         puts = 3 if len(jobs) > MANY_JOBS else 8
         actions = [self._put, self._reserve, self._look, self._delete, self._settle, self._kick]
@@ -274,9 +287,8 @@ class Talker:
 
     def _look(self, jobs: list[int]) -> None:
         known = list(self._memory.jobs)
-        if known:
-            job_id = self._draw.choice(known)
-            self._send(b"peek %d\r\n" % job_id, job_id)
+        job_id = self._draw.choice(known) if known else 1
+        self._send(b"peek %d\r\n" % job_id, job_id)
 
     def _delete(self, jobs: list[int]) -> None:
         if jobs:
