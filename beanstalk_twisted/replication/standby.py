@@ -475,7 +475,9 @@ class Standby:
             raise Behind("it is filled anew")
         if note.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS):
             self._is_filling = note.kind is Kind.FILL_BEGINS
-        if note.kind is Kind.HANDED_OVER and said.is_for(self._who):
+        # What was received behind it says that another server has begun.
+        is_newest = self._position == self._newest
+        if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
             self._silence.handed_over()
             self._look_at(self._now_ns())
 

@@ -104,7 +104,7 @@ class Schedule:
         self._made = 0
         self._parts = parts
         self.hosts = [self._host(name) for name in "abc"[: draw.choice((2, 2, 3))]]
-        self._stalls = 0
+        self._stopping: set[Process] = set()
 
     def _host(self, name: str) -> Host:
         return Host(name, self.world, self.log, self._wires, self.draw, self._parts)
@@ -155,6 +155,9 @@ class Schedule:
         for number in range(OLD_JOBS):
             self.memory.knows(number + 1, old_body(number))
         first.start()
+        while not self.log.last:
+            # Before that the others would begin a log of their own.
+            self.world.go(0.01)
         self.go(self.draw.choice((0.01, 0.1, 1.0)))
         if self.draw.random() < 0.5:
             step = self.draw.choice((self._kill, self._lose_power, self._cut, self._pause))
@@ -325,8 +328,10 @@ class Schedule:
     def _begin_stop(self, host: Host, process: Process) -> None:
         def stopped(ignored: Any) -> None:
             if host.process is process:
+                self._stopping.discard(process)
                 host.kill()
 
+        self._stopping.add(process)
         host.service.stopService().addBoth(stopped)
 
     def _promote(self, host: Host) -> str:
@@ -378,8 +383,10 @@ class Schedule:
         return f"{host.name}: {host.service.situation()}" if host.runs else f"{host.name}: -"
 
     def _active(self) -> Host | None:
+        if any(host.process in self._stopping or not host.runs for host in self.hosts):
+            return None
         for host in self.hosts:
-            if host.listens and host.process is self.log.active and all(h.runs for h in self.hosts):
+            if host.listens and host.process is self.log.active:
                 return host
         return None
 

@@ -9,6 +9,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.address import IPv4Address
@@ -237,7 +238,8 @@ class Host:
         self.kill()
 
     def _ended(self, code: int, last_words: Callable[[], None]) -> None:
-        self.notes.append(f"{self.name} ends with {code}")
+        why = last_words.args if isinstance(last_words, partial) else ()
+        self.notes.append(f"{self.name} ends with {code}: {why}")
         self.kill()
 
     def kill(self, power: Callable[[MemoryDirectory], MemoryDirectory] | None = None) -> None:

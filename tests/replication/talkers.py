@@ -86,7 +86,7 @@ class Memory:
         """
         A queue has said, or has, what it must not.
         """
-        self.faults.append(fault)
+        self.faults.append(f"{self.now_s():.3f}: {fault}")
 
     def knows(self, job_id: int, body: bytes) -> None:
         """
