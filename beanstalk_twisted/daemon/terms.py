@@ -154,7 +154,7 @@ class ReplicatedService(Service):
         self._standby: Standby | None = None
         self._publisher: Publisher | None = None
         self._over: Deferred[str] | None = None
-        self._waits_for_stream = ""
+        self._waits_for_stream = "waits for the stream"
         self._has_quorum = True
         self._takeovers = self._fenced = 0
         self._wrapped_ended = 0
@@ -326,7 +326,9 @@ class ReplicatedService(Service):
 
     def _followed(self, outcome: T, io: WatchableIo) -> T:
         io.stop()
-        self._standby = None
+        standby, self._standby = self._standby, None
+        for note in standby.notes if standby is not None else ():
+            self.log.warn("{note}", event="recovery-note", note=note)
         return outcome
 
     async def _lead(self, succession: Succession) -> str:
@@ -383,6 +385,9 @@ class ReplicatedService(Service):
         if publisher is not None:
             publisher.stop()
         self._is_ending = False
+        if not self.term.queue.is_released and not self._is_stopping:
+            # Its thread may still write.
+            self._end_process(EXIT_CODE, "a term did not end in order; the log says why")
 
     def promote(self, name: str) -> bool:
         """
@@ -399,7 +404,7 @@ class ReplicatedService(Service):
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
-        publisher.to = name
+        publisher.successor = name
         # Who has asked is answered before.
         self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
         return True

@@ -241,6 +241,9 @@ class QueueState:
             self.move_home(image.job_id, segment)
         if kind in WAITED_FOR:
             job.lsn = lsn
+        sources, targets = LEGAL_MOVES[kind]
+        is_legal = (job.state in sources or kind in REMAKES) and image.state in targets
+        assert is_legal, (job.job_id, job.state, kind)
         self._move(job, image)
 
     def follow(self, image: JobImage, segment: int, now_ns: int) -> None:
@@ -259,7 +262,7 @@ class QueueState:
         if job is not None and image.state is GONE:
             self.apply(image, job=job)
         elif job is not None:
-            self._move(job, as_loaded(image, now_ns)._replace(kind=Kind.COPY))
+            self._move(job, as_loaded(image, now_ns))
 
     def apply_kicks(self, tube: Tube, queue: OrderedJobs, jobs: list[Job], lsn: int = 0) -> None:
         """
@@ -403,13 +406,7 @@ class QueueState:
         """
         A job that stays reserved keeps its place among those its session holds.
         """
-        sources, targets = LEGAL_MOVES[image.kind]
         before, after = job.state, image.state
-        assert (before in sources or image.kind in REMAKES) and after in targets, (
-            job.job_id,
-            before,
-            image.kind,
-        )
         if before is after is RESERVED and job.holder == image.connection:
             old_ns = job.deadline_ns
             job.become(image)

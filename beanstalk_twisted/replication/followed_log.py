@@ -29,14 +29,16 @@ from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.records import (
     HOMED,
     JOB_ID,
+    JOB_KINDS,
     TYPE,
     CleanStop,
-    JobImage,
     Kind,
     NotUnderstood,
+    Record,
     Seal,
     Trim,
     TubeDef,
+    decode_job,
     decode_record,
 )
 from beanstalk_twisted.replication.stream.messages import Write
@@ -235,10 +237,12 @@ class FollowedLog:
     def _apply(self, piece: Piece) -> Iterator[None]:
         following, header = self._queue.following, piece.header
         if header is not None:
-            yield from self._slices(following.begin_segment(header.created_ns))
             following.not_below(header.next_job_id)
             if header.flags & REHOMED:
+                # Its first records may rest on names of the segment before it.
                 self._name_tubes(piece)
+            else:
+                yield from self._slices(following.begin_segment(header.created_ns))
         count = 0
         for frame in piece.frames:
             if frame.next_lsn - 1 <= piece.known_lsn:
@@ -248,7 +252,9 @@ class FollowedLog:
                 continue
             else:
                 for at in range(max(0, piece.known_lsn + 1 - frame.base_lsn), frame.n_rec):
-                    yield from self._apply_record(piece, frame, at)
+                    work = self._apply_record(piece, frame, at)
+                    if work is not None:
+                        yield from work
                     count += 1
                     if not count % SLICE_RECORDS:
                         yield None
@@ -307,19 +313,23 @@ class FollowedLog:
             if jobs.job_ids:
                 queue.following.puts(jobs)
             for count, at in enumerate(others, start=1):
-                yield from self._apply_record(piece, frame, first + at)
+                self._apply_record(piece, frame, first + at)
                 if not count % SLICE_RECORDS:
                     yield None
             yield None
 
-    def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None]:
+    def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None] | None:
+        """
+        :return: what is left to be done, if it is done in slices.
+        """
         raw, data = frames.whole_record(piece.write.content, frame, at)
-        record = decode_record(raw, data)
-        following, segment = self._queue.following, piece.write.segment
-        if isinstance(record, JobImage):
-            self._is_clean = False
-            following.job(record, segment, frame.time_ns)
-            return
+        if raw[TYPE] not in JOB_KINDS:
+            return self._apply_other(decode_record(raw, data), piece.write.segment)
+        self._is_clean = False
+        self._queue.following.job(decode_job(raw, data), piece.write.segment, frame.time_ns)
+        return None
+
+    def _apply_other(self, record: Record, segment: int) -> Iterator[None]:
         self._is_clean = isinstance(record, CleanStop) or (
             self._is_clean and isinstance(record, Seal)
         )
@@ -327,8 +337,7 @@ class FollowedLog:
             self.trim_seq = max(self.trim_seq, record.seq)
             for dead in [seq for seq in self._ends if seq < self.trim_seq]:
                 del self._ends[dead]
-            return
-        yield from self._slices(following.other(record, segment))
+        yield from self._slices(self._queue.following.other(record, segment))
 
     # What a new segment needs to know; see `storage.opening.Predecessor`.
 

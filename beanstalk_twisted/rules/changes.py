@@ -171,7 +171,8 @@ class NoLog:
 
     segment = 0
     budget: Final = Unlimited()
-    is_behind = commits_reserves = False
+    is_behind = False
+    commits_reserves = False
     has_extensions = True
 
     def allow_extensions(self, time_ns: int) -> None:

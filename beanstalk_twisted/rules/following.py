@@ -45,8 +45,10 @@ class Following:
         :param segment: where it lies.
         :param time_ns: log time.
         """
-        self._state.follow(image, segment, time_ns)
-        self.not_below(image.job_id + 1)
+        state = self._state
+        state.follow(image, segment, time_ns)
+        if image.job_id >= state.next_job_id:
+            state.next_job_id = image.job_id + 1
 
     def puts(self, jobs: ColdJobs) -> None:
         """

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
@@ -243,7 +244,9 @@ class Connection:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, errors.NoServersError) and self._errors:
             error = self._errors[-1]
-        if isinstance(error, OSError) and error.errno:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"{error.verify_message}: NATS_CA=FILE names who has signed its certificate"
+        if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
             return os.strerror(error.errno)
         return str(error).removeprefix("nats: ") or type(error).__name__
 

@@ -17,6 +17,7 @@ from beanstalk_twisted.replication.stream.addresses import parse
 from beanstalk_twisted.replication.stream.door import Message, Refused, StreamError, Unreachable
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.opening import stream_at
+from tests.certificates import Authority
 from tests.replication.cluster import LIMIT_S, Cluster, free_ports, running, wait_for
 
 
@@ -132,6 +133,22 @@ def test_nobody_at_the_address() -> None:
     port = free_ports(1)[0]
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}/q: .*refused"):
         opened(f"nats://127.0.0.1:{port}/q", open_s=1.0)
+
+
+@pytest.mark.exhaustive
+def test_servers_with_certificates_must_show_one_that_is_trusted(tmp_path: Path) -> None:
+    authority = Authority("our CA")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    pem = authority.server().write(tmp_path / "server.pem")
+    lines = (
+        f'jetstream {{ store_dir: "{tmp_path}", sync_interval: always }}\n'
+        f'tls {{ cert_file: "{pem}", key_file: "{pem}" }}'
+    )
+    with running(tmp_path, 1, lines) as cluster:
+        url = cluster.url("q").replace("nats://", "tls://")
+        assert opened(url, {"NATS_CA": str(tmp_path / "ca.pem")})
+        with pytest.raises(Unreachable, match="NATS_CA=FILE names who has signed"):
+            opened(url, {}, open_s=1.0)
 
 
 @pytest.mark.exhaustive

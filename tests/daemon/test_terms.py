@@ -1,0 +1,254 @@
+"""
+The terms of servers of one queue, on a simulated stream and disk, in simulated time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from twisted.internet.testing import StringTransportWithDisconnection
+from twisted.logger import capturedLogs, formatEvent
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.daemon.launching import Launcher
+from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.replication_options import FENCED, Replication
+from beanstalk_twisted.daemon.terms import NEWS_S, STREAM_REFUSED, ReplicatedService, Term
+from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity
+from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.group_commit import ALWAYS
+from beanstalk_twisted.storage.io_thread import InlineIo
+from tests.binlog.scribe import T0
+from tests.replication.simulated import SimulatedReactor
+
+LEASE_S = 2
+URL = "nats://a/jobs"
+
+
+class Host:
+    """
+    A process that serves a replicated queue, without ports: clients are given their transports.
+
+    :ivar codes: exit codes with which it has ended, the first one counts.
+    """
+
+    def __init__(
+        self, cluster: MemoryLog, reactor: SimulatedReactor, name: str, *,
+        exits_when_fenced: bool = False,
+    ) -> None:  # fmt: skip
+        self.reactor = reactor
+        self.stream = MemoryStream(cluster, reactor)
+        self.directory = MemoryDirectory()
+        self.codes: list[int] = []
+        self.terms = 0
+        replication = Replication(URL, LEASE_S, 5, exits_when_fenced, False)
+        self.service = ReplicatedService(
+            self._build, lambda: self.stream, replication, Identity(name, f"id of {name}"),
+            reactor, reactor.now_ns, InlineIo, lambda signalled, reload: None, Launcher({}),
+            end=self._end,
+        )  # fmt: skip
+        self.service.startService()
+
+    def _build(self) -> Term:
+        self.terms += 1
+        clock = LogClock(lambda: T0 + self.reactor.now_ns(), self.reactor.now_ns)
+        settings = Settings(65_535, 8192, ALWAYS, has_hub=False)
+        queue = BeanstalkService(settings, self.reactor, clock, self.directory, InlineIo)
+        listening = ListeningService(queue, [], self.reactor)
+        return Term(queue, self.directory, listening, lambda: None, lambda: None, None)
+
+    def _end(self, code: int, last_words: Callable[[], None]) -> None:
+        self.codes.append(code)
+
+    @property
+    def role(self) -> str:
+        return self.service.situation().role
+
+    @property
+    def why_not_ready(self) -> str:
+        return self.service.term.queue.why_not_ready()
+
+    def connect(self) -> Client:
+        """
+        Connect a client to the present term.
+        """
+        return Client(self)
+
+    def stop(self) -> Any:
+        """
+        Stop in order.
+        """
+        stopping = self.service.stopService()
+        self.reactor.pass_s(0.5)
+        return stopping
+
+
+class Client:
+    """
+    A connection to a term.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._reactor = host.reactor
+        protocol: Any = host.service.term.queue.factory.buildProtocol(None)
+        self.transport = StringTransportWithDisconnection()
+        self.transport.protocol = protocol
+        protocol.makeConnection(self.transport)
+        self._protocol = protocol
+
+    def ask(self, request: bytes) -> bytes:
+        """
+        Send, and have what is answered within a moment.
+        """
+        self.transport.clear()
+        self._protocol.dataReceived(request)
+        self._reactor.pass_s(0.2)
+        answered: bytes = self.transport.value()
+        return answered
+
+
+@contextmanager
+def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
+    """
+    Some servers; the first is active when this begins, the others follow it.
+    """
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    started: list[Host] = []
+    for name in names:
+        started.append(Host(cluster, reactor, name, **options))
+        reactor.pass_s(2)
+    yield started
+    for host in started:
+        if host.service.running:
+            host.stop()
+
+
+def put(client: Client) -> bytes:
+    return client.ask(b"put 0 0 60 1\r\nx\r\n")
+
+
+def test_the_first_server_is_active_and_others_follow_it() -> None:
+    with hosts("abc") as (a, b, c):
+        assert [each.role for each in (a, b, c)] == [ACTIVE, STANDBY, STANDBY]
+        assert put(a.connect()) == b"INSERTED 1\r\n"
+        a.reactor.pass_s(2)
+        assert a.why_not_ready == "" and b.why_not_ready == "standby: follows the active server"
+        situation = a.service.situation()
+        assert [each.name for each in situation.standbys] == ["b", "c"]
+        assert len({each.lsn for each in situation.standbys}) == 1
+        assert b.service.situation().active == "a"
+        assert b.service.situation()[4:7] == (0, 0, 0.0)
+
+
+def test_a_stop_hands_over_at_once() -> None:
+    with hosts() as (a, b):
+        put(a.connect())
+        a.stop()
+        assert b.role == ACTIVE and b.terms == 1
+        assert b.connect().ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_fenced_server_says_nothing_more_and_follows() -> None:
+    with hosts() as (a, b), capturedLogs() as events:
+        client = a.connect()
+        assert put(client) == b"INSERTED 1\r\n"
+        a.stream.cut()
+        assert put(client) == b""
+        a.reactor.pass_s(2 * LEASE_S)
+        assert b.role == ACTIVE and put(b.connect()) == b"INSERTED 2\r\n"
+        assert a.role == ACTIVE and client.ask(b"peek 1\r\nlist-tubes\r\n") == b""
+        a.stream.mend()
+        a.reactor.pass_s(12)
+        assert (a.role, a.terms, client.transport.connected) == (STANDBY, 2, False)
+        assert client.transport.value() == b""
+        assert a.service.situation().fenced == 1 and b.service.situation().fenced == 0
+        (fenced,) = [formatEvent(each) for each in events if each.get("event") == "fenced"]
+        assert fenced.startswith("fenced: ")
+        b.stop()
+        assert a.role == ACTIVE and put(a.connect()) == b"INSERTED 3\r\n"
+
+
+def test_a_fenced_server_may_end() -> None:
+    with hosts(exits_when_fenced=True) as (a, b):
+        a.stream.cut()
+        a.reactor.pass_s(2 * LEASE_S)
+        put(b.connect())
+        a.stream.mend()
+        a.reactor.pass_s(12)
+        assert a.codes[:1] == [FENCED]
+
+
+def test_promote_hands_over_to_whom_it_names() -> None:
+    with hosts("abc") as (a, b, c), capturedLogs() as events:
+        client = a.connect()
+        assert client.ask(b"promote d\r\n") == b"CANNOT_HAND_OVER\r\n"
+        (refused,) = [each for each in events if each.get("event") == "promote-refused"]
+        assert formatEvent(refused) == "not handed over: no standby d is there, but b, c"
+        assert client.ask(b"promote c\r\n") == b"HANDING_OVER\r\n"
+        a.reactor.pass_s(0.5)
+        assert [each.role for each in (a, b, c)] == [STANDBY, STANDBY, ACTIVE]
+        assert put(c.connect()) == b"INSERTED 1\r\n"
+        c.reactor.pass_s(2 * LEASE_S)
+        assert [each.role for each in (a, b, c)] == [STANDBY, STANDBY, ACTIVE]
+        assert c.connect().ask(b"promote\r\n") == b"HANDING_OVER\r\n"
+        c.reactor.pass_s(0.5)
+        assert ACTIVE in (a.role, b.role) and c.role == STANDBY
+
+
+def test_nobody_is_handed_over_to_who_is_not_there() -> None:
+    with hosts("a") as (a,):
+        assert a.connect().ask(b"promote\r\n") == b"CANNOT_HAND_OVER\r\n"
+        assert a.role == ACTIVE
+
+
+def test_without_a_quorum_changes_are_refused_and_taken_again() -> None:
+    with hosts("a") as (a,), capturedLogs() as events:
+        client = a.connect()
+        a.stream.cut()
+        client.ask(b"put 0 0 60 1\r\nx\r\n")
+        a.reactor.pass_s(7)
+        assert a.why_not_ready.endswith(" s: changes are refused")
+        a.stream.mend()
+        a.reactor.pass_s(12)
+        assert a.why_not_ready == "" and a.role == ACTIVE
+        told = [each["event"] for each in events if each["event"].startswith("stream-")]
+        assert told == ["stream-silent", "stream-answers"]
+
+
+def test_a_start_waits_for_the_stream_and_says_so_once_a_minute() -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    cluster.lose_quorum()
+    with capturedLogs() as events:
+        host = Host(cluster, reactor, "a")
+        assert host.why_not_ready == "waits for the stream"
+        reactor.pass_s(NEWS_S + 20, 1)
+        waits = [each for each in events if each.get("event") == "stream-waits"]
+        assert len(waits) == 2 and host.why_not_ready
+        cluster.restore_quorum()
+        reactor.pass_s(10)
+        assert host.role == ACTIVE
+        host.stop()
+    assert not reactor.getDelayedCalls()
+
+
+def test_a_stream_that_cannot_be_used_ends_the_server() -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    cluster.refusal = "it is another's"
+    host = Host(cluster, reactor, "a")
+    reactor.pass_s(1)
+    assert host.codes == [STREAM_REFUSED]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 5.0])
+def test_nothing_is_left_of_a_server_that_was_stopped(seconds: float) -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    host = Host(cluster, reactor, "a")
+    reactor.pass_s(seconds)
+    stopped = host.stop()
+    assert stopped.called and not reactor.getDelayedCalls()
