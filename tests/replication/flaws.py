@@ -16,6 +16,7 @@ from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Message, WrongPosition
+from beanstalk_twisted.replication.stream.messages import FillMark
 from beanstalk_twisted.server.service import BeanstalkService
 from tests.replication.servers import Door
 
@@ -124,10 +125,10 @@ class TakesOverWhileFilling(Standby):
 
     def _note(self, note: Any) -> None:
         super()._note(note)
-        self._is_filling = False
+        self._mark = FillMark()
 
     def _go_on_from(self, joined: Any) -> None:
-        super()._go_on_from(joined._replace(is_filling=False))
+        super()._go_on_from(joined._replace(mark=FillMark()))
 
 
 class ReservesAtOnce(BeanstalkService):
