@@ -299,8 +299,14 @@ class Standby:
         log_ns = self._clock.now_ns
         try:
             self._first_positions = await fill(
-                appender, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
-                log_ns, progress,
+                appender,
+                self._directory,
+                self._io,
+                before.ends,
+                before.next_lsn - 1,
+                self._who,
+                log_ns,
+                progress,
             )
             first = appender.position + 1
             await self._append(appender, beginning)

@@ -19,7 +19,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.crash.disks import SECTORS, pieces
 from tests.replication.followed import loaded
 from tests.replication.history import check
-from tests.replication.servers import LEASE_S, Host, Parts, ReplicatedLog
+from tests.replication.servers import LEASE_S, SOUND, Host, Parts, ReplicatedLog
 from tests.replication.talkers import LONG_TTR_S, Memory, Talker
 from tests.replication.world import STARTED_NS, Process, World
 
@@ -90,7 +90,10 @@ class Schedule:
     :ivar counts: how often what has happened.
     """
 
-    def __init__(self, seed: int, parts: Parts = Parts()) -> None:  # noqa: B008
+    def __init__(self, seed: int, parts: Parts = SOUND, most: int = STEPS) -> None:
+        """
+        :param most: steps after which all heals, if it does not before.
+        """
         self.draw = draw = random.Random(seed)
         self.seed = seed
         self.steps: list[str] = []
@@ -102,6 +105,7 @@ class Schedule:
         self.memory = Memory(lambda: world.now_s, log)
         self._talkers: list[Talker] = []
         self._made = 0
+        self._most = most
         self._parts = parts
         self.hosts = [self._host(name) for name in "abc"[: draw.choice((2, 2, 3))]]
         self._stopping: set[Process] = set()
@@ -118,7 +122,7 @@ class Schedule:
         interval_s = sys.getswitchinterval()
         try:
             self._begin()
-            for _ in range(self.draw.randrange(4, STEPS)):
+            for _ in range(min(self.draw.randrange(4, STEPS), self._most)):
                 self._step()
                 self._look()
             self._heal()
@@ -234,7 +238,11 @@ class Schedule:
         return f"{host.name} loses its power"
 
     def _power_lost(self, directory: MemoryDirectory) -> MemoryDirectory:
-        draw, share, sector = self.draw, self.draw.choice((0.0, 0.5, 1.0)), self.draw.choice(SECTORS)
+        draw, share, sector = (
+            self.draw,
+            self.draw.choice((0.0, 0.5, 1.0)),
+            self.draw.choice(SECTORS),
+        )
         return directory.after_power_loss(
             lambda: draw.random() < share,
             lambda size: [piece for piece in pieces(size, sector) if draw.random() < share],
@@ -402,7 +410,9 @@ class Schedule:
         left = jobs_of(active.queue)
         bodies = {job_id: body for job_id, (body, _, _) in left.items()}
         for violation in check(self.memory.history, bodies, 1.0, LONG_TTR_S):
-            self._broken(f"{violation.fault.value}: job {violation.job}: {[e._replace(body=e.body[:20]) for e in violation.events]}")
+            self._broken(
+                f"{violation.fault.value}: job {violation.job}: {[e._replace(body=e.body[:20]) for e in violation.events]}"
+            )
         for job_id, (_, state, priority) in left.items():
             self.memory.check_job(job_id, state, priority)
         files = contents(active.directory)
@@ -421,6 +431,22 @@ class Schedule:
         if others != bodies:
             lost, more = bodies.keys() - others.keys(), others.keys() - bodies.keys()
             self._broken(f"{host.name}: {where} lacks the jobs {lost}, and has {more} beyond")
+
+
+def explore(seed: int, parts: Parts = SOUND) -> Schedule:
+    """
+    Go through a schedule.
+
+    :raise Broken: for as few of its first steps as break it.
+    """
+    schedule = Schedule(seed, parts)
+    try:
+        schedule.run()
+    except Broken:
+        for most in range(STEPS):
+            Schedule(seed, parts, most).run()
+        raise
+    return schedule
 
 
 def jobs_of(queue: Any) -> dict[int, tuple[bytes, Any, int]]:

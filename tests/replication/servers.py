@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.error import ConnectionLost
 from twisted.internet.protocol import Factory
 
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
@@ -147,6 +146,9 @@ class Parts(NamedTuple):
     door: type[Door] = Door
 
 
+SOUND: Final = Parts()
+
+
 class Host:
     """
     A machine: its disk, its network, and the process that runs there, if one does.
@@ -214,16 +216,14 @@ class Host:
         self.door = self._parts.door(self._log, self._wires, process, lambda kind: self.fate(kind))
         self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
         self.service = self._parts.service(
-            self._build, lambda: self.door, Replication("", LEASE_S, TIMEOUT_S, False, False),
+            lambda: self._build(process), lambda: self.door, Replication("", LEASE_S, TIMEOUT_S, False, False),
             Identity(self.name, f"{self.name}{self._starts}"), process, process.monotonic_ns,
             lambda: SlowIo(process, self._draw), lambda signalled, reload: None, Launcher({}),
             end=self._ended, collector=Uncollected(),
         )  # fmt: skip
         self.service.startService()
 
-    def _build(self) -> Term:
-        process = self.process
-        assert process is not None
+    def _build(self, process: Process) -> Term:
         clock = LogClock(process.wall_ns, process.monotonic_ns)
         queue = self._parts.queue(
             SETTINGS, process, clock, self.directory, lambda: SlowIo(process, self._draw)
@@ -284,6 +284,3 @@ class Host:
 
 def _dead(operation: str, name: str) -> None:
     raise OSError(5, "the process has ended")
-
-
-LOST: Final = ConnectionLost()

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.replication.stream.messages import Part, decode
 from beanstalk_twisted.testing.memory_server import PEER, MemoryTransport
 from tests.replication.history import Event, Kind
-from tests.replication.servers import LOST, Host, ReplicatedLog
+from tests.replication.servers import Host, ReplicatedLog
 
 SIZES: Final = (5, 40, 300, 900, 1500)
 """Bytes of bodies: a segment of the smallest size has room for a dozen jobs."""
@@ -405,7 +405,9 @@ class Talker:
         if job is None:
             return
         if job.body != rest[:-2]:
-            self._memory.blame(f"job {job_id} has the body {rest[:20]!r} instead of {job.body[:20]!r}")
+            self._memory.blame(
+                f"job {job_id} has the body {rest[:20]!r} instead of {job.body[:20]!r}"
+            )
         if job.deleted_s < self._sent_s:
             self._memory.blame(f"job {job_id} is told of, which was deleted")
 
