@@ -200,21 +200,11 @@ class Joining:
                 partial(load, self._directory, queue, clock, Unheard(), read)
             )
         except Damaged as problem:
-            if queue.state.jobs:
-                raise
-            return await self._begin_anew(problem)
+            # It ended before it was told which segments are dead, whose jobs it has states of.
+            await self._io.run(partial(remove_segments, self._directory))
+            raise Behind(f"the log here cannot be read alone: {problem}") from problem
         log.go_on_from(replay)
         return self._joined(at, {**positions, **seen})
-
-    async def _begin_anew(self, problem: Damaged) -> Joined:
-        """
-        What is here cannot be read alone: a standby that began behind dead segments has states of
-        their jobs, and has ended before it was told that they are dead.  All of it is in the
-        stream.
-        """
-        self._notes.append(f"the log is read from the stream anew: {problem}")
-        await self._io.run(partial(remove_segments, self._directory))
-        return self._joined(self._ends.first - 1)
 
     # Finding where both are the same.
 
