@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
+    REHOMED,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     SegmentHeader,

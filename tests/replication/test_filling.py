@@ -24,7 +24,6 @@ from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
 from tests.replication.simulated import SimulatedReactor
 
-
 LOG_LSN = 12_345
 """What is told of the whole log's last record."""
 
