@@ -32,6 +32,7 @@ from beanstalk_twisted.replication.stream.door import (
 from beanstalk_twisted.replication.stream.lease import HeldLease, Silence
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
+    FillMark,
     Kind,
     Malformed,
     Note,
@@ -114,7 +115,10 @@ class Standby:
     Follows one stream with one queue, once.
 
     :ivar notes: what joining has to say, a sentence each, for the server's log.
+    :cvar appender: what appends this server's messages, from its first one on.
     """
+
+    appender: type[Appender] = Appender
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
@@ -150,7 +154,7 @@ class Standby:
         self._silence = Silence(lease_s, now_ns())
         self._first_positions: dict[int, int] = {}
         self._begins_at = 0
-        self._is_filling = False
+        self._mark = FillMark()
         self._received: deque[Message] = deque()
         self._received_bytes = 0
         self._received_lsn = 0
@@ -291,11 +295,18 @@ class Standby:
                 # What was filled before is fenced off now.
                 is_purged.append(self._stream.purge(position + 1))
 
-        ends = found.position(bytes(16)).ends
+        before = found.position(bytes(16))
         log_ns = self._clock.now_ns
         try:
             self._first_positions = await fill(
-                appender, self._directory, self._io, ends, self._who, log_ns, progress
+                appender,
+                self._directory,
+                self._io,
+                before.ends,
+                before.next_lsn - 1,
+                self._who,
+                log_ns,
+                progress,
             )
             first = appender.position + 1
             await self._append(appender, beginning)
@@ -308,7 +319,7 @@ class Standby:
 
     def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
         lease = HeldLease(self._lease_s)
-        appender = Appender(self._stream, self._reactor, self._now_ns, lease, position)
+        appender = self.appender(self._stream, self._reactor, self._now_ns, lease, position)
         self._appender = appender
         return appender, lease
 
@@ -330,7 +341,7 @@ class Standby:
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._newest = joined.position
         self._first_positions = joined.first_positions
-        self._is_filling = joined.is_filling
+        self._mark = joined.mark
         self._silence.heard(self._now_ns())
         if not joined.position:
             # Nobody has ever been active.
@@ -457,6 +468,7 @@ class Standby:
         self._strays = 0
         if write.begins:
             self._first_positions[write.segment] = self._begins_at
+            self._mark.began()
         self._copy.add(piece)
         self._slices = self._log.apply(piece)
 
@@ -470,9 +482,10 @@ class Standby:
         self._active = said.name or self._active
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
             raise Behind("it is filled anew")
-        if note.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS):
-            self._is_filling = note.kind is Kind.FILL_BEGINS
-        if note.kind is Kind.HANDED_OVER and said.is_for(self._who):
+        self._mark.note(note)
+        # What was received behind it says that another server has begun.
+        is_newest = self._position == self._newest
+        if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
             self._silence.handed_over()
             self._look_at(self._now_ns())
 
@@ -494,7 +507,7 @@ class Standby:
     def _look(self) -> None:
         if self._now_ns() < self._silence.over_ns() or self._is_trying:
             self._wake()
-        elif not self._is_caught_up or self._is_filling:
+        elif not self._is_caught_up or self._mark.is_filling:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
         else:
             self._spawn(self._try())

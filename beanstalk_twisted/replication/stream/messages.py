@@ -87,6 +87,38 @@ class Note(NamedTuple):
     text: bytes
 
 
+class FillMark:
+    """
+    Whether a stream is being filled, by its messages up to some place.
+
+    It is until a segment begins behind `Kind.FILL_ENDS`: that holds the records which the log that
+    is filled in did not know to be durable.
+
+    :ivar is_filling: whether it is.
+    :ivar last_lsn: LSN of the last record of the log that is filled in: who has less has a part.
+    """
+
+    def __init__(self) -> None:
+        self.is_filling = False
+        self.last_lsn = 0
+        self._has_ended = False
+
+    def note(self, note: Note) -> None:
+        """
+        A note comes next.
+        """
+        if note.kind is Kind.FILL_BEGINS:
+            self.is_filling, self._has_ended, self.last_lsn = True, False, note.last_lsn
+        elif note.kind is Kind.FILL_ENDS:
+            self._has_ended = True
+
+    def began(self) -> None:
+        """
+        A whole write that begins a segment comes next.
+        """
+        self.is_filling = self.is_filling and not self._has_ended
+
+
 class Part(NamedTuple):
     """
     A message that holds a write, or a part of one.

@@ -1,0 +1,73 @@
+"""
+Each flaw in what keeps servers apart is found by schedules: the proof that `test_schedules` could
+fail.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.replication.flaws import (
+    CountsFromAnswer,
+    IgnoresGaps,
+    NoFencing,
+    PurgesTooEarly,
+    RepliesBeforeQuorum,
+    ReservesAtOnce,
+    RetriesAnywhere,
+    RetriesBlindly,
+    TakesOverWhileFilling,
+    with_appender,
+    with_publisher,
+    with_standby,
+)
+from tests.replication.schedules import Broken, Schedule
+from tests.replication.servers import Parts
+
+LIMIT: Final = 200
+"""Schedules in which a flaw must be found: several times what the best hidden one takes."""
+
+FLAWS: Final = {
+    "start-without-expected-position": (Parts(door=NoFencing), "stale"),
+    "reply-before-quorum": (Parts(with_publisher(RepliesBeforeQuorum)), "not in the stream"),
+    "retry-without-expected-position": (
+        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), "stale"
+    ),
+    "purge-too-early": (Parts(with_publisher(PurgesTooEarly)), "lacks the jobs"),
+    "lease-from-answer": (Parts(with_appender(CountsFromAnswer)), "stale"),
+    "reserve-not-waited-for": (Parts(queue=ReservesAtOnce), "not in the stream"),
+}  # fmt: skip
+"""And a part of what is said when one is found."""
+
+WELL_HIDDEN: Final = {
+    "gaps-ignored": (Parts(with_standby(IgnoresGaps)), ""),
+    "take-over-while-filling": (Parts(with_standby(TakesOverWhileFilling)), ""),
+}
+"""Those that take some dozens of schedules, and whose jobs are lost in many ways."""
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_schedules_find(name: str) -> None:
+    parts, found = FLAWS[name]
+    assert found in first_broken(parts)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", WELL_HIDDEN)
+def test_many_schedules_find(name: str) -> None:
+    parts, found = WELL_HIDDEN[name]
+    assert found in first_broken(parts)
+
+
+def first_broken(parts: Parts) -> str:
+    """
+    Say what is wrong in the first schedule that a flaw breaks.
+    """
+    for seed in range(LIMIT):
+        try:
+            Schedule(seed, parts).run()
+        except Broken as broken:
+            return str(broken).splitlines()[0]
+    raise AssertionError(f"not found in {LIMIT} schedules")
