@@ -62,9 +62,8 @@ PURE_MODULES = (
     "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
     "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
     "client.hosts.rounds", "client.pool.hashing", "replication.roster",
-    "replication.stream.addresses",
-    "replication.stream.door", "replication.stream.lease", "replication.stream.memory",
-    "replication.stream.messages", "replication.stream.settings",
+    "replication.stream.addresses", "replication.stream.door", "replication.stream.lease",
+    "replication.stream.memory", "replication.stream.messages", "replication.stream.settings",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ What serves is built anew for each term, so nothing of one is left in the next: 
 connections, nor what waited.  Only the stream's door, the HTTP ports and the process go on.
 """
 
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.daemon.gc_control import Collecting
+from beanstalk_twisted.daemon.gc_control import Collecting, Collector
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     INTERRUPTED,
@@ -103,8 +104,11 @@ class ReplicatedService(Service):
     Goes through the terms of one process.
 
     :ivar term: the present one.
+    :cvar standby: what follows the stream; ``publisher`` what tells it of the active server's log.
     """
 
+    standby: type[Standby] = Standby
+    publisher: type[Publisher] = Publisher
     log = Logger()
 
     def __init__(
@@ -121,6 +125,7 @@ class ReplicatedService(Service):
         make_observer: Callable[[], ILogObserver | None] = lambda: None,
         manager: ServiceManager | None = None,
         end: Callable[[int, Callable[[], None]], object] = end_process,
+        collector: Collector = gc,
     ) -> None:
         """
         :param build: makes what serves for one term.
@@ -129,6 +134,7 @@ class ReplicatedService(Service):
         :param prepare: what is done once, before the first term, with what signals act on, and
             what reads files again.
         :param end: ends the process with an exit code, after the last words.
+        :param collector: Python's, or what takes its place where the process is not a server only.
         """
         self._build = build
         self._connect = connect
@@ -154,7 +160,7 @@ class ReplicatedService(Service):
         self._wrapped_ended = 0
         self._beat: IDelayedCall | None = None
         self._pause: IDelayedCall | None = None
-        self._collecting = Collecting(self._count_wrapped)
+        self._collecting = Collecting(self._count_wrapped, collector)
         self._is_stopping = self._is_ending = False
         self._running: Deferred[None] = Deferred()
         self.term = build()
@@ -312,7 +318,7 @@ class ReplicatedService(Service):
             stream=self._stream.url, path=term.directory.path,
         )  # fmt: skip
         settings = self.settings
-        self._standby = Standby(
+        self._standby = self.standby(
             self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
             float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
         )  # fmt: skip
@@ -334,7 +340,7 @@ class ReplicatedService(Service):
         queue = self.term.queue
         self._over = Deferred()
         times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
-        self._publisher = publisher = Publisher(
+        self._publisher = publisher = self.publisher(
             self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
             queue.log_failed, succession.first_positions, succession.acknowledged_lsn,
         )  # fmt: skip

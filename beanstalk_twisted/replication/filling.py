@@ -45,14 +45,15 @@ jobs that are loaded.
 
 
 async def fill(
-    appender: Appender, directory: Directory, io: Io, ends: Mapping[int, int], who: Identity,
-    log_ns: Callable[[], int], progress: Callable[[int, int], None] = lambda done, total: None,
+    appender: Appender, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
+    who: Identity, log_ns: Callable[[], int], progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, int]:  # fmt: skip
     """
     Append all segments of a log.
 
     :param io: reads them.
     :param ends: where the frames of each segment end, by its number, ascending: `Position.ends`.
+    :param log_lsn: LSN of the last record that is here, at the ends or behind them.
     :param log_ns: log time.
     :param progress: told how many bytes are in the stream, of how many.
     :return: the position of the first message of each segment.
@@ -61,7 +62,9 @@ async def fill(
     """
     filling = _Filling(appender, sum(ends.values()), progress)
     try:
-        filling.append(encode_note(Kind.FILL_BEGINS, 0, log_ns(), note_text(who)))
+        filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), note_text(who)))
+        # Of two that fill at once one ends here, and nothing of it comes in behind the other's.
+        await filling.rest()
         last_lsn = 0
         for seq, end in ends.items():
             writes = pieces(directory, seq, end)

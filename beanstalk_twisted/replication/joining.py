@@ -9,6 +9,7 @@ is cut off or written anew.
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from copy import copy
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -32,6 +33,7 @@ from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinishe
 from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
+    FillMark,
     Kind,
     Malformed,
     Note,
@@ -73,14 +75,14 @@ class Joined(NamedTuple):
 
     :ivar position: of the last message that the local log has.
     :ivar first_positions: of the first message of each segment.
-    :ivar is_filling: whether another server fills the stream.
+    :ivar mark: whether another server fills the stream.
     :ivar fills: whether this server has to, behind this position.
     :ivar notes: sentences for the server's log.
     """
 
     position: int
     first_positions: dict[int, int]
-    is_filling: bool
+    mark: FillMark
     fills: bool
     notes: list[str]
 
@@ -119,7 +121,7 @@ class Joining:
         self._ask = ask
         self._stream = stream
         self._notes: list[str] = []
-        self._is_filling = False
+        self._mark = FillMark()
         self._ends = Ends(1, 0)
 
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
@@ -133,7 +135,9 @@ class Joining:
         ends = self._ends = await self._ask(self._stream.ends)
         if ends.is_empty:
             return self._joined(ends.last, fills=bool(survey.names_of_segments))
-        first = await self._first_beginning()
+        first = await self._beginning_behind(ends.first, None)
+        if first is None:
+            return self._without_segments(survey)
         local = survey.survey.segments
         if local and local[0].header.store_uuid != first.header.store_uuid:
             raise other_store(local[0].header.store_uuid, first.header.store_uuid)
@@ -141,10 +145,28 @@ class Joining:
             return self._joined(ends.first - 1)
         return await self._join_both(survey, first, queue, clock, log)
 
+    def _without_segments(self, found: "_Local") -> Joined:
+        """
+        The stream has messages, and no segment: its filling has begun, and nothing more.
+        """
+        if not self._mark.is_filling:
+            raise Incompatible(
+                f"{self._stream.url}: no segment begins among its first messages: it is no log of "
+                f"a queue, or of a later version. Name another stream with --replicate."
+            )
+        return self._joined(self._ends.last, fills=self._may_fill(found))
+
+    def _may_fill(self, found: "_Local") -> bool:
+        """
+        Whether what is here is the log that the stream is filled with, and not a copy of a part.
+        """
+        segments = found.survey.segments
+        return bool(segments) and segments[-1].ending.next_lsn > self._mark.last_lsn
+
     def _joined(
         self, position: int, first_positions: dict[int, int] | None = None, fills: bool = False
     ) -> Joined:  # fmt: skip
-        return Joined(position, first_positions or {}, self._is_filling, fills, self._notes)
+        return Joined(position, first_positions or {}, self._mark, fills, self._notes)
 
     def _look(self) -> "_Local":
         """
@@ -162,7 +184,7 @@ class Joining:
         self, found: "_Local", first: _Beginning, queue: WorkQueue, clock: LogClock,
         log: FollowedLog,
     ) -> Joined:  # fmt: skip
-        if self._is_filling and await self._is_part_of_ours(first):
+        if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
         comparison = Comparison(self._directory, common, self._notes)
@@ -179,18 +201,6 @@ class Joining:
 
     # Finding where both are the same.
 
-    async def _first_beginning(self) -> _Beginning:
-        """
-        The first segment of the stream.
-        """
-        found = await self._beginning_behind(self._ends.first, None)
-        if found is None:
-            raise Incompatible(
-                f"{self._stream.url}: no segment begins among its first messages: it is no log of "
-                f"a queue, or of a later version. Name another stream with --replicate."
-            )
-        return found
-
     async def _beginning_behind(self, position: int, seq: int | None) -> _Beginning | None:
         """
         :param seq: of the segment; None for any.
@@ -201,17 +211,13 @@ class Joining:
             if isinstance(found, Malformed) and found.is_newer:
                 raise newer_message(self._stream.url, at, found.why)
             if isinstance(found, Note):
-                self._note(found)
+                self._mark.note(found)
             elif isinstance(found, Part) and found.write.begins and not found.continues:
                 raw = found.write.content[:SEGMENT_HEADER_BYTES]
                 header = decode_segment_header(raw)
                 if isinstance(header, SegmentHeader) and seq in (None, header.seq):
                     return _Beginning(at, header, raw)
         return None
-
-    def _note(self, note: Note) -> None:
-        if note.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS):
-            self._is_filling = note.kind is Kind.FILL_BEGINS
 
     async def _read(self, position: int) -> Message:
         message = await self._ask(partial(self._stream.read, position))
@@ -239,7 +245,7 @@ class Joining:
                 break
             common = header.seq if common is None else common
             positions[header.seq] = beginning.position
-            if self._is_filling:
+            if self._mark.is_filling:
                 # Where the filling ends is not known: all of it is gone through.
                 common = header.seq
         return common, positions
@@ -256,9 +262,9 @@ class Joining:
                 high = middle
             else:
                 low = middle + 1
-        is_filling = self._is_filling
+        mark = copy(self._mark)
         found = await self._beginning_behind(low, header.seq)
-        self._is_filling = is_filling
+        self._mark = mark
         return found
 
     # Comparing.
@@ -268,10 +274,10 @@ class Joining:
         Whether this server has begun to fill the stream, and did not come to the end: what is in
         the stream is here too.
         """
-        comparison = Comparison(self._directory, None, [], heals=False)
+        mark, comparison = copy(self._mark), Comparison(self._directory, None, [], heals=False)
         at, _ = await self._compare(comparison, first.position)
-        is_ours = self._is_filling and at == self._ends.last
-        self._is_filling = True
+        is_ours = self._mark.is_filling and at == self._ends.last
+        self._mark = mark
         return is_ours
 
     async def _compare(self, comparison: "Comparison", position: int) -> tuple[int, dict[int, int]]:
@@ -280,24 +286,26 @@ class Joining:
             segments begin.
         """
         assembler, seen = Assembler(), dict[int, int]()
-        done, begins_at, is_midway = position - 1, position, False
+        done, begins_at = position - 1, position
         ahead: deque[Deferred[Message]] = deque()
         for at in range(position, self._ends.last + 1):
             for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
                 ahead.append(Deferred.fromCoroutine(self._read(next_at)))
             found = decode((await ahead.popleft()).payload)
             if isinstance(found, Part):
-                begins_at = begins_at if found.continues else at
+                begins_at = begins_at if found.continues or assembler.is_midway else at
                 write = assembler.add(found)
-                is_midway = write is None and found.has_more
                 if write is not None and not await self._io.run(partial(comparison.compare, write)):
                     done = begins_at - 1
                     break
                 if write is not None and write.begins:
                     seen[write.segment] = begins_at
+                    self._mark.began()
             elif isinstance(found, Note):
-                self._note(found)
-            done = done if is_midway else at
+                self._mark.note(found)
+                if found.kind is Kind.FILL_BEGINS:
+                    assembler.fill_begins()
+            done = done if assembler.is_midway else at
         for each in ahead:
             each.addErrback(lambda _: None)
             each.cancel()
@@ -367,7 +375,7 @@ def _last_lsn(message: Message) -> int:
     match found := decode(message.payload):
         case Part():
             return found.write.last_lsn
-        case Note():
+        case Note() if found.kind is not Kind.FILL_BEGINS:
             return found.last_lsn
     return 0
 

@@ -31,13 +31,16 @@ from beanstalk_twisted.replication.stream.door import (
 )
 from beanstalk_twisted.replication.stream.lease import HeldLease, Silence
 from beanstalk_twisted.replication.stream.messages import (
+    NO_TERM,
     Assembler,
+    FillMark,
     Kind,
     Malformed,
     Note,
     Part,
     decode,
     encode_write,
+    term_of,
     write_of,
 )
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -114,7 +117,10 @@ class Standby:
     Follows one stream with one queue, once.
 
     :ivar notes: what joining has to say, a sentence each, for the server's log.
+    :cvar appender: what appends this server's messages, from its first one on.
     """
+
+    appender: type[Appender] = Appender
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
@@ -150,7 +156,7 @@ class Standby:
         self._silence = Silence(lease_s, now_ns())
         self._first_positions: dict[int, int] = {}
         self._begins_at = 0
-        self._is_filling = False
+        self._mark = FillMark()
         self._received: deque[Message] = deque()
         self._received_bytes = 0
         self._received_lsn = 0
@@ -291,14 +297,20 @@ class Standby:
                 # What was filled before is fenced off now.
                 is_purged.append(self._stream.purge(position + 1))
 
-        ends = found.position(bytes(16)).ends
+        before = found.position(bytes(16))
         log_ns = self._clock.now_ns
         try:
             self._first_positions = await fill(
-                appender, self._directory, self._io, ends, self._who, log_ns, progress
+                appender,
+                self._directory,
+                self._io,
+                before.ends,
+                before.next_lsn - 1,
+                self._who,
+                log_ns,
+                progress,
             )
-            first = appender.position + 1
-            await self._append(appender, beginning)
+            first = await self._append(appender, beginning)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
         await self._write(beginning, appender, lease, first)
@@ -308,33 +320,40 @@ class Standby:
 
     def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
         lease = HeldLease(self._lease_s)
-        appender = Appender(self._stream, self._reactor, self._now_ns, lease, position)
+        appender = self.appender(self._stream, self._reactor, self._now_ns, lease, position)
         self._appender = appender
         return appender, lease
 
-    async def _append(self, appender: Appender, beginning: Beginning) -> None:
+    async def _append(self, appender: Appender, beginning: Beginning) -> int:
         """
         Append the first batch of a segment.
 
+        :return: the position of its first message.
         :raise WrongPosition: another server was first.
         """
-        payloads = encode_write(write_of(beginning.batch, self._clock.now_ns()))
-        appended = [appender.append(payload) for payload in payloads]
+        write = write_of(beginning.batch, self._clock.now_ns())
+        appender.term = term_of(write) or NO_TERM
+        first, *others = encode_write(write)
+        # Nothing of a server that is not the first one may come in behind that one.
+        position = await self._wait(appender.append(first))
+        appended = [appender.append(payload) for payload in others]
         try:
             for each in appended:
                 await self._wait(each)
         finally:
             for each in appended:
                 each.addErrback(_ignore)
+        return position
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._newest = joined.position
         self._first_positions = joined.first_positions
-        self._is_filling = joined.is_filling
+        self._mark = joined.mark
         self._silence.heard(self._now_ns())
         if not joined.position:
             # Nobody has ever been active.
             self._silence.handed_over()
+        self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
         self._doing = "follows the active server"
         self._follow()
@@ -433,7 +452,10 @@ class Standby:
         if message.position != self._position + 1:
             raise Behind(f"messages from {self._position + 1} on were purged")
         self._position = message.position
-        match found := decode(message.payload):
+        found = decode(message.payload)
+        if self._assembler.passes_over(found):
+            return
+        match found:
             case Part():
                 self._received_lsn = max(self._received_lsn, found.write.last_lsn)
                 self._take_part(found)
@@ -445,7 +467,7 @@ class Standby:
                 self._stray(Stray(found.why))
 
     def _take_part(self, part: Part) -> None:
-        if not part.continues:
+        if not (part.continues or self._assembler.is_midway):
             self._begins_at = self._position
         write = self._assembler.add(part)
         if write is None:
@@ -457,6 +479,7 @@ class Standby:
         self._strays = 0
         if write.begins:
             self._first_positions[write.segment] = self._begins_at
+            self._mark.began()
         self._copy.add(piece)
         self._slices = self._log.apply(piece)
 
@@ -470,9 +493,12 @@ class Standby:
         self._active = said.name or self._active
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
             raise Behind("it is filled anew")
-        if note.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS):
-            self._is_filling = note.kind is Kind.FILL_BEGINS
-        if note.kind is Kind.HANDED_OVER and said.is_for(self._who):
+        if note.kind is Kind.FILL_BEGINS:
+            self._assembler.fill_begins()
+        self._mark.note(note)
+        # What was received behind it says that another server has begun.
+        is_newest = self._position == self._newest
+        if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
             self._silence.handed_over()
             self._look_at(self._now_ns())
 
@@ -494,7 +520,7 @@ class Standby:
     def _look(self) -> None:
         if self._now_ns() < self._silence.over_ns() or self._is_trying:
             self._wake()
-        elif not self._is_caught_up or self._is_filling:
+        elif not self._is_caught_up or self._mark.is_filling:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
         else:
             self._spawn(self._try())
@@ -535,9 +561,8 @@ class Standby:
         self._clock.not_before(self._log.time_ns)
         beginning = prepare(self._queue, self._clock, self._segment_bytes, self._log)
         appender, lease = self._new_appender(self._position)
-        first = self._position + 1
         try:
-            await self._append(appender, beginning)
+            first = await self._append(appender, beginning)
         except WrongPosition:
             self._give_up()
             return None

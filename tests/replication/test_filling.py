@@ -24,6 +24,9 @@ from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
 from tests.replication.simulated import SimulatedReactor
 
+LOG_LSN = 12_345
+"""What is told of the whole log's last record."""
+
 
 class Filled:
     """
@@ -44,7 +47,7 @@ class Filled:
         self.most_ahead = 0
         self.filled: Deferred[dict[int, int]] = Deferred.fromCoroutine(
             fill(
-                self.appender, before.directory, self.io, self.ends, WHO, lambda: 5,
+                self.appender, before.directory, self.io, self.ends, LOG_LSN, WHO, lambda: 5,
                 lambda *told: self.told.append(told),
             )
         )  # fmt: skip
@@ -86,6 +89,7 @@ def test_the_stream_has_the_segments_as_they_are_on_disk(ends: bool) -> None:
     said = filled.before.said()
     notes = [each for each in said if isinstance(each, Note)]
     assert [note.kind for note in notes] == [Kind.FILL_BEGINS, Kind.FILL_ENDS]
+    assert notes[0].last_lsn == LOG_LSN
     assert said[0] is not said[-1] and {read_note(note.text).id for note in notes} == {WHO.id}
     assert isinstance(said[0], Note) and isinstance(said[-1], Note)
     files = filled.before.files_of_a_standby()

@@ -258,6 +258,19 @@ def test_of_two_standbys_one_becomes_active_and_the_other_follows_it() -> None:
     assert other.put(b"three") == 3
 
 
+def test_a_handing_over_counts_for_nothing_when_another_has_begun_behind_it() -> None:
+    cluster = Cluster()
+    active = cluster.active()
+    active.note(Kind.HANDED_OVER)
+    cluster.go(0.2)
+    new = cluster.start("b")
+    cluster.go(0.3)
+    assert new.is_active
+    late = cluster.start("c")
+    cluster.go(LEASE_S - 0.5)
+    assert late.outcome is None
+
+
 def test_a_standby_begins_at_once_when_it_is_handed_over_to() -> None:
     cluster = Cluster()
     active = cluster.active()
@@ -283,7 +296,8 @@ def test_nobody_takes_over_while_the_stream_is_filled() -> None:
     assert standby.bodies() == [b"one", b"two"]
     cluster.log.append(encode_note(Kind.FILL_ENDS, 0, T0), cluster.log.last)
     cluster.go(2 * LEASE_S)
-    assert standby.is_active
+    # Records that were not known durable come with the segment that begins behind.
+    assert standby.outcome is None
 
 
 # Where the log here and the stream are not the same: docs/replication.md, "A start".

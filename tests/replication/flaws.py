@@ -1,0 +1,165 @@
+"""
+Servers with one flaw each, which the schedules must find.
+
+Each takes the place of a shipped part (`servers.Parts`); all else is as it is.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, cast
+
+from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.daemon.terms import ReplicatedService
+from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.standby import Standby
+from beanstalk_twisted.replication.stream.door import Message
+from beanstalk_twisted.replication.stream.messages import FillMark
+from beanstalk_twisted.server.service import BeanstalkService
+from tests.replication.servers import Door
+
+
+class NoFencing(Door):
+    """
+    A stream that takes what comes: only leases say who is active.
+    """
+
+    def append(self, payload: bytes, expected: int, **options: Any) -> Future[int]:
+        """
+        See `Stream.append`.
+        """
+
+        def decide() -> int:
+            self.log.accept(self.process, payload, self.log.last)
+            return expected + 1
+
+        return self._ask("append", decide)
+
+
+class RetriesAnywhere(Door):
+    """
+    What was not answered is appended again behind whatever is last by then.
+    """
+
+    _tries: dict[bytes, int]
+
+    def append(self, payload: bytes, expected: int, **options: Any) -> Future[int]:
+        """
+        See `Stream.append`.
+        """
+        tries = self.__dict__.setdefault("_tries", {})
+        tries[payload] = tries.get(payload, 0) + 1
+        if tries[payload] == 1:
+            return super().append(payload, expected)
+
+        def decide() -> int:
+            self.log.accept(self.process, payload, self.log.last)
+            return expected + 1
+
+        return self._ask("append", decide)
+
+
+class RetriesBlindly(Appender):
+    """
+    Does not look what has become of those without an answer, but appends them again.
+    """
+
+    async def _find_out(self) -> None:
+        for append in list(self._window):
+            if append.proven_ns is None and self._ended is None:
+                self._send(append)
+        self._is_unsure = False
+        self._send_more()
+
+
+class RepliesBeforeQuorum(Publisher):
+    """
+    What is sent counts as stored.
+    """
+
+    def publish(self, batch: Batch) -> None:
+        """
+        See `Replica.publish`.
+        """
+        super().publish(batch)
+        self.acknowledged_lsn = batch.last_lsn
+
+
+class PurgesTooEarly(Publisher):
+    """
+    Purges a segment more than is dead.
+    """
+
+    def trimmed(self, seq: int) -> None:
+        """
+        See `Replica.trimmed`.
+        """
+        super().trimmed(seq + 1)
+
+
+class IgnoresGaps(Standby):
+    """
+    Goes on behind messages that are missing.
+    """
+
+    def _take(self, message: Message) -> None:
+        self._position = message.position - 1
+        super()._take(message)
+
+
+class CountsFromAnswer(Appender):
+    """
+    A lease that begins when it is heard that it was given.
+    """
+
+    def _prove(self, append: Any, sent_ns: int) -> None:
+        super()._prove(append, self._now_ns())
+
+
+class TakesOverWhileFilling(Standby):
+    """
+    Does not look whether a log is being filled in.
+    """
+
+    def _note(self, note: Any) -> None:
+        super()._note(note)
+        self._mark = FillMark()
+
+    def _go_on_from(self, joined: Any) -> None:
+        super()._go_on_from(joined._replace(mark=FillMark()))
+
+
+class ReservesAtOnce(BeanstalkService):
+    """
+    RESERVED does not wait for the stream.
+    """
+
+    def startService(self) -> None:
+        """
+        See `IService.startService`.
+        """
+        super().startService()
+        assert self._opened is not None
+        self._opened.log.commits_reserves = False
+
+
+def with_standby(flawed: type[Standby]) -> type[ReplicatedService]:
+    """
+    A service with another standby.
+    """
+    return cast(Any, type(flawed.__name__, (ReplicatedService,), {"standby": flawed}))
+
+
+def with_publisher(flawed: type[Publisher]) -> type[ReplicatedService]:
+    """
+    A service with another publisher.
+    """
+    return cast(Any, type(flawed.__name__, (ReplicatedService,), {"publisher": flawed}))
+
+
+def with_appender(flawed: type[Appender]) -> type[ReplicatedService]:
+    """
+    A service with another appender.
+    """
+    return with_standby(cast(Any, type(flawed.__name__, (Standby,), {"appender": flawed})))

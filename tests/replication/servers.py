@@ -1,0 +1,286 @@
+"""
+Servers of a replicated queue in memory: the whole `ReplicatedService` on a simulated stream, disk
+and time, with a port that clients in memory connect to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.protocol import Factory
+
+from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.daemon.gc_control import Phase
+from beanstalk_twisted.daemon.launching import Launcher
+from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.replication_options import Replication
+from beanstalk_twisted.daemon.terms import ReplicatedService, Term
+from beanstalk_twisted.replication.roster import Identity
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.messages import Kind, Note, Part, decode
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.group_commit import ALWAYS
+from tests.replication.world import Process, SlowIo, World
+
+LEASE_S: Final = 3
+TIMEOUT_S: Final = 5
+SETTINGS: Final = Settings(65_535, MIN_SEGMENT_BYTES, ALWAYS)
+
+
+class ReplicatedLog(MemoryLog):
+    """
+    A `MemoryLog` that knows whose messages it has.
+
+    :ivar active: the process whose term it is, by what is in the stream; None when it has been
+        handed over, or none has begun.
+    :ivar since_s: since when.
+    :ivar terms: how many have begun.
+    :ivar unread: messages that were accepted, for whoever takes them off.
+    :ivar changed: called when a term begins.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.active: Process | None = None
+        self.since_s = 0.0
+        self.terms = 0
+        self.unread: deque[bytes] = deque()
+        self.changed: Callable[[], None] = lambda: None
+        self._world = world
+
+    def accept(self, sender: Process, payload: bytes, expected: int) -> int:
+        """
+        See `MemoryLog.append`.
+        """
+        position = self.append(payload, expected)
+        self.unread.append(payload)
+        found = decode(payload)
+        if isinstance(found, Part) and found.write.begins and not found.continues:
+            if self.active is not sender:
+                self.active, self.since_s = sender, self._world.now_s
+                self.terms += 1
+                self.changed()
+        elif isinstance(found, Note) and found.kind is Kind.HANDED_OVER:
+            if self.active is sender:
+                self.active = None
+        return position
+
+
+class Door(MemoryStream):
+    """
+    A process's door to the stream.
+    """
+
+    def __init__(
+        self, log: ReplicatedLog, network: Process, process: Process, fate: Callable[[str], Fate]
+    ) -> None:
+        super().__init__(log, network, fate)
+        self.log = log
+        self.process = process
+
+    def append(self, payload: bytes, expected: int, **options: Any) -> Future[int]:
+        """
+        See `Stream.append`.
+        """
+        return self._ask("append", lambda: self.log.accept(self.process, payload, expected))
+
+
+class Uncollected:
+    """
+    A `Collector` that collects nothing.
+    """
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[Phase, dict[str, int]], object]] = []
+
+    def collect(self, generation: int) -> None: ...
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        return 0, 0, 0
+
+    def set_threshold(self, youngest: int, middle: int, oldest: int, /) -> None: ...
+
+    def freeze(self) -> None: ...
+
+    def unfreeze(self) -> None: ...
+
+
+class Port:
+    """
+    An endpoint, and its port once it listens.
+
+    :ivar factory: of what listens now; None if nothing does.
+    """
+
+    def __init__(self) -> None:
+        self.factory: Any = None
+
+    def listen(self, factory: Factory) -> Deferred[Port]:
+        self.factory = factory
+        return succeed(self)
+
+    def getHost(self) -> IPv4Address:
+        return IPv4Address("TCP", "127.0.0.1", 11300)
+
+    def stopListening(self) -> None:
+        self.factory = None
+
+
+class Parts(NamedTuple):
+    """
+    What a server is built of; each flaw that must be found replaces one.
+    """
+
+    service: type[ReplicatedService] = ReplicatedService
+    queue: type[BeanstalkService] = BeanstalkService
+    door: type[Door] = Door
+
+
+SOUND: Final = Parts()
+
+
+class Host:
+    """
+    A machine: its disk, its network, and the process that runs there, if one does.
+
+    :ivar network: what becomes of its requests.
+    :ivar connections: those to its port.
+    :ivar port: where it listens.
+    :ivar was_full: whether its disk has been.
+    :ivar notes: why its processes have ended by themselves.
+    """
+
+    def __init__(
+        self, name: str, world: World, log: ReplicatedLog, wires: Process, draw: random.Random,
+        parts: Parts,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.directory = MemoryDirectory()
+        self.fate: Callable[[str], Fate] = lambda kind: Fate(0.001, 0.001)
+        self.can_send = self.can_receive = True
+        self.connections: list[Any] = []
+        self.process: Process | None = None
+        self.stalls: Callable[[], None] = lambda: None
+        self.was_full = False
+        self.rate = draw.uniform(0.96, 1.04)
+        self.notes: list[str] = []
+        self._world = world
+        self._log = log
+        self._wires = wires
+        self._draw = draw
+        self._parts = parts
+        self._starts = 0
+
+    @property
+    def runs(self) -> bool:
+        """
+        Whether a process runs.
+        """
+        return self.process is not None
+
+    @property
+    def listens(self) -> bool:
+        """
+        Whether clients can connect.
+        """
+        return self.process is not None and self.port.factory is not None
+
+    @property
+    def queue(self) -> Any:
+        """
+        The queue of the present term.
+        """
+        return self.service.term.queue.queue
+
+    # Starting and ending.
+
+    def start(self) -> None:
+        """
+        Begin a process.
+        """
+        self._starts += 1
+        self.process = process = Process(self._world, self.rate)
+        process.stalls = lambda: self.stalls()
+        self.directory.fault = lambda operation, name: self.stalls()
+        self.port = Port()
+        self.door = self._parts.door(self._log, self._wires, process, lambda kind: self.fate(kind))
+        self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
+        self.service = self._parts.service(
+            lambda: self._build(process), lambda: self.door, Replication("", LEASE_S, TIMEOUT_S, False, False),
+            Identity(self.name, f"{self.name}{self._starts}"), process, process.monotonic_ns,
+            lambda: SlowIo(process, self._draw), lambda signalled, reload: None, Launcher({}),
+            end=self._ended, collector=Uncollected(),
+        )  # fmt: skip
+        self.service.startService()
+
+    def _build(self, process: Process) -> Term:
+        clock = LogClock(process.wall_ns, process.monotonic_ns)
+        queue = self._parts.queue(
+            SETTINGS, process, clock, self.directory, lambda: SlowIo(process, self._draw)
+        )
+        queue.failed = lambda failure: self._failed(failure)
+        endpoints: Sequence[Any] = [self.port]
+        listening = ListeningService(queue, endpoints, process)  # type: ignore[arg-type]
+        return Term(queue, self.directory, listening, lambda: None, lambda: None, None)
+
+    def _failed(self, failure: Any) -> None:
+        self.notes.append(f"{self.name} fails: {failure.getErrorMessage()}")
+        self.kill()
+
+    def _ended(self, code: int, last_words: Callable[[], None]) -> None:
+        why = last_words.args if isinstance(last_words, partial) else ()
+        self.notes.append(f"{self.name} ends with {code}: {why}")
+        self.kill()
+
+    def kill(self, power: Callable[[MemoryDirectory], MemoryDirectory] | None = None) -> None:
+        """
+        End the process, as ``kill -9`` does.
+
+        :param power: what a power loss makes of the disk.
+        """
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.is_dead = True
+        # What it does before its call comes back is not seen.
+        self.directory.fault = _dead
+        left = self.directory.after_kill() if power is None else power(self.directory)
+        left.space = self.directory.space
+        self.directory = left
+        self.door.can_send = self.door.can_receive = False
+        self.door.close()
+        for each in list(self.connections):
+            each.lose()
+        self.connections.clear()
+
+    # The network.
+
+    def cut(self, sending: bool, receiving: bool) -> None:
+        """
+        Cut it off from the stream.
+        """
+        self.can_send, self.can_receive = not sending, not receiving
+        if self.runs:
+            self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
+
+    def mend(self) -> None:
+        """
+        Connect it again.
+        """
+        self.cut(False, False)
+        if self.runs:
+            self.door.mend()
+
+
+def _dead(operation: str, name: str) -> None:
+    raise OSError(5, "the process has ended")

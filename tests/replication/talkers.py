@@ -1,0 +1,420 @@
+"""
+Clients in memory, and what they know: what they have sent, what they were told, and what a queue
+may therefore say and have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.records import Kind as RecordKind
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.replication.stream.messages import Part, decode
+from beanstalk_twisted.testing.memory_server import PEER, MemoryTransport
+from tests.replication.history import Event, Kind
+from tests.replication.servers import Host, ReplicatedLog
+
+SIZES: Final = (5, 40, 300, 900, 1500)
+"""Bytes of bodies: a segment of the smallest size has room for a dozen jobs."""
+
+SHORT_TTR_S: Final = 2
+LONG_TTR_S: Final = 10_000
+MANY_JOBS: Final = 10
+FREE: Final = frozenset({State.READY, State.RESERVED, State.DELAYED})
+
+
+@dataclass
+class Change:
+    """
+    What a client has asked to do to a job.
+
+    :ivar states: in which the job may be when it is done and time passes; ``priority`` None leaves
+        it.
+    :ivar told_s: when that was acknowledged; infinite while it was not.
+    :ivar lost_s: when it was known that it never will be done, if it was not then.
+    """
+
+    states: frozenset[State]
+    priority: int | None
+    sent_s: float
+    told_s: float = inf
+    lost_s: float = inf
+    is_refused: bool = False
+
+
+@dataclass
+class Job:
+    """
+    What is known of a job.
+    """
+
+    job_id: int
+    body: bytes
+    told_s: float
+    changes: list[Change] = field(default_factory=list)
+    deletes_sent: int = 0
+    deleted_s: float = inf
+    hands: int = 0
+
+
+class Memory:
+    """
+    What all clients know together.
+
+    :ivar jobs: those whose ids were told, by id.
+    :ivar history: for `history.check`.
+    """
+
+    def __init__(self, now_s: Callable[[], float], log: ReplicatedLog) -> None:
+        self.now_s = now_s
+        self.jobs: dict[int, Job] = {}
+        self.puts: dict[bytes, Change] = {}
+        self.history: list[Event] = []
+        self.counts: Counter[str] = Counter()
+        self.log = log
+        self.faults: list[str] = []
+        self._reservations: Counter[int] = Counter()
+
+    def blame(self, fault: str) -> None:
+        """
+        A queue has said, or has, what it must not.
+        """
+        self.faults.append(f"{self.now_s():.3f}: {fault}")
+
+    def knows(self, job_id: int, body: bytes) -> None:
+        """
+        A job was there before all others.
+        """
+        now_s = self.now_s()
+        self.puts[body] = put = Change(frozenset({State.READY}), 0, now_s, now_s)
+        self.jobs[job_id] = Job(job_id, body, now_s, [put])
+        self.note("before", Kind.PUT_SENT, 0, body)
+        self.note("before", Kind.PUT_TOLD, job_id, body)
+
+    def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
+        """
+        Write a line of the history.
+        """
+        self.history.append(Event(self.now_s(), connection, kind, job, body))
+
+    def reservations(self, job_id: int) -> int:
+        """
+        How often the stream says that a job was reserved.
+        """
+        unread = self.log.unread
+        while unread:
+            found = decode(unread.popleft())
+            if isinstance(found, Part) and not (found.continues or found.has_more):
+                self._count(found.write.content, found.write.begins, found.write.seals)
+        return self._reservations[job_id]
+
+    def _count(self, content: bytes, begins: bool, seals: bool) -> None:
+        at = SEGMENT_HEADER_BYTES if begins else 0
+        end = len(content) - 40 if seals else len(content)
+        while at < end:
+            frame = frames.known(content, at)
+            for kind, job_id in frames.kinds_and_ids(content, frame):
+                if kind == RecordKind.RESERVE:
+                    self._reservations[job_id] += 1
+            at = frame.end
+
+    def check_job(self, job_id: int, state: State, priority: int) -> None:
+        """
+        Blame a job that cannot be so.
+        """
+        job = self.jobs.get(job_id)
+        if job is None:
+            return
+        told = max((each for each in job.changes if each.told_s < inf), key=lambda e: e.told_s)
+        doubtful = [
+            each for each in job.changes
+            if each is not told and not each.is_refused
+            and (each.told_s > told.sent_s if each.told_s < inf else each.lost_s > told.sent_s)
+        ]  # fmt: skip
+        states = frozenset().union(told.states, *(each.states for each in doubtful))
+        if state not in states:
+            self.blame(f"job {job_id} is {state.name}, and was told {told}; {doubtful}")
+        settled = [each for each in job.changes if each.told_s < inf and each.priority is not None]
+        last = max(settled, key=lambda each: each.told_s)
+        allowed = {last.priority} | {
+            each.priority for each in job.changes
+            if not each.is_refused and each.priority is not None
+            and (each.told_s > last.sent_s if each.told_s < inf else each.lost_s > last.sent_s)
+        }  # fmt: skip
+        if priority not in allowed:
+            self.blame(f"job {job_id} has priority {priority}, and may have {allowed}")
+
+
+class Wire(MemoryTransport):
+    """
+    A connection whose other end reads at once.
+    """
+
+    def __init__(self, talker: Talker, clock: Any, protocol: Any) -> None:
+        super().__init__(clock, protocol)
+        self._talker = talker
+
+    def write(self, output: bytes) -> None:
+        if not self.is_closed:
+            self._talker.hear(output)
+
+    def writeSequence(self, output: Any) -> None:
+        self.write(b"".join(output))
+
+    def end(self, reason: Exception) -> None:
+        super().end(reason)
+        self._talker.lost()
+
+
+class Talker:
+    """
+    One connection, which has one command under way at a time.
+    """
+
+    def __init__(self, host: Host, memory: Memory, name: str, draw: random.Random) -> None:
+        assert host.process is not None
+        self.host = host
+        self.is_busy = False
+        self.is_lost = self.only_looks = False
+        self.reserved: set[int] = set()
+        self._process = host.process
+        self._memory = memory
+        self._name = name
+        self._draw = draw
+        self._made_s = memory.now_s()
+        self._protocol = host.port.factory.buildProtocol(PEER)
+        self._wire = Wire(self, host.process, self._protocol)
+        self._verb = b""
+        self._job_id = 0
+        self._body = b""
+        self._sent_s = 0.0
+        self._change: Change | None = None
+        host.process.callLater(0, self._protocol.makeConnection, self._wire)
+        host.connections.append(self)
+
+    # The connection.
+
+    def lose(self) -> None:
+        """
+        The process at the other end is no more.
+        """
+        self._wire.is_closed = True
+        self.lost()
+
+    def lost(self) -> None:
+        """
+        The connection has ended.
+        """
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self.superseded()
+        if self._change is not None:
+            self._change.lost_s = min(self._change.lost_s, self._memory.now_s())
+        if self in self.host.connections:
+            self.host.connections.remove(self)
+
+    def superseded(self) -> None:
+        """
+        Another server is active: whatever is in this one's hands is in none.
+        """
+        self._memory.note(self._name, Kind.LOST)
+
+    def _send(
+        self, command: bytes, job_id: int = 0, states: frozenset[State] | None = None,
+        priority: int | None = None,
+    ) -> Change | None:  # fmt: skip
+        memory = self._memory
+        self._verb, self._job_id, self._sent_s = command.split()[0], job_id, memory.now_s()
+        self._change = None
+        if states is not None:
+            self._change = Change(states, priority, self._sent_s)
+            if job_id:
+                memory.jobs[job_id].changes.append(self._change)
+        self.is_busy = True
+        memory.counts["commands"] += 1
+        self._process.callLater(0, self._bring, command)
+        return self._change
+
+    def _bring(self, command: bytes) -> None:
+        if not self._wire.is_closed:
+            self._wire.unsent += command
+            self._wire.read()
+
+    # What is sent.
+
+    def act(self) -> None:
+        """
+        Send something.
+        """
+        draw, jobs = self._draw, self._living()
+        if self.only_looks:
+            self._look(jobs)
+            return
+        deletes = 5 if len(jobs) > MANY_JOBS else 1
+        puts = 3 if len(jobs) > MANY_JOBS else 8
+        actions = [self._put, self._reserve, self._look, self._delete, self._settle, self._kick]
+        weights = [puts, 5, 2, deletes, 2 * deletes + 4, 1]
+        (action,) = draw.choices(actions, weights)
+        action(jobs)
+
+    def _living(self) -> list[int]:
+        jobs = self._memory.jobs.values()
+        return [job.job_id for job in jobs if not job.deletes_sent]
+
+    def _put(self, jobs: list[int]) -> None:
+        draw, memory = self._draw, self._memory
+        number = len(memory.puts)
+        ttr_s = draw.choice((SHORT_TTR_S, LONG_TTR_S, LONG_TTR_S))
+        self._body = b"%d for %d s " % (number, ttr_s) + b"x" * draw.choice(SIZES)
+        priority, delay_s = draw.randrange(5), draw.choice((0, 0, 0, 2, 1000))
+        line = b"put %d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(self._body))
+        states = frozenset({State.READY, State.DELAYED} if delay_s else {State.READY})
+        change = self._send(line + self._body + b"\r\n", 0, states, priority)
+        assert change is not None
+        memory.puts[self._body] = change
+        memory.note(self._name, Kind.PUT_SENT, 0, self._body)
+
+    def _reserve(self, jobs: list[int]) -> None:
+        self._send(b"reserve-with-timeout %d\r\n" % self._draw.choice((0, 0, 1, 3)))
+
+    def _look(self, jobs: list[int]) -> None:
+        known = list(self._memory.jobs)
+        job_id = self._draw.choice(known) if known else 1
+        self._send(b"peek %d\r\n" % job_id, job_id)
+
+    def _delete(self, jobs: list[int]) -> None:
+        if jobs:
+            self._delete_it(self._draw.choice(jobs))
+
+    def _delete_it(self, job_id: int) -> None:
+        self._memory.jobs[job_id].deletes_sent += 1
+        self._memory.note(self._name, Kind.DELETE_SENT, job_id)
+        self._send(b"delete %d\r\n" % job_id, job_id)
+
+    def _settle(self, jobs: list[int]) -> None:
+        mine = sorted(self.reserved & set(jobs))
+        if not mine:
+            self._reserve(jobs)
+            return
+        draw, job_id = self._draw, self._draw.choice(mine)
+        how, priority = draw.randrange(5), draw.randrange(5)
+        if how < 2:
+            self._delete_it(job_id)
+            return
+        # Whoever gives a job back has it no more, from then on.
+        self._memory.note(self._name, Kind.RELEASE_SENT, job_id)
+        self.reserved.discard(job_id)
+        if how < 4:
+            self._send(
+                b"bury %d %d\r\n" % (job_id, priority), job_id, frozenset({State.BURIED}), priority
+            )
+        else:
+            delay_s = draw.choice((0, 0, 2, 1000))
+            states = frozenset({State.READY, State.DELAYED} if delay_s else {State.READY})
+            line = b"release %d %d %d\r\n" % (job_id, priority, delay_s)
+            self._send(line, job_id, states, priority)
+
+    def _kick(self, jobs: list[int]) -> None:
+        if jobs:
+            job_id = self._draw.choice(jobs)
+            self._send(b"kick-job %d\r\n" % job_id, job_id, frozenset({State.READY}))
+
+    # What is heard.
+
+    def hear(self, output: bytes) -> None:
+        """
+        The server says something.
+        """
+        if self._process.is_dead:
+            return
+        memory, log = self._memory, self._memory.log
+        line, _, rest = output.partition(b"\r\n")
+        word, *words = line.split()
+        if log.active is not self._process or self._made_s < log.since_s:
+            self._memory.blame(f"stale: {self.host.name} says {line!r} to {self._verb!r}")
+        if not self.is_busy:
+            self._memory.blame(f"{line!r} answers nothing")
+        self.is_busy = False
+        memory.counts[line.split()[0].decode()] += 1
+        now_s = memory.now_s()
+        change = self._change
+        if change is not None:
+            if word in (b"INSERTED", b"RELEASED", b"BURIED", b"KICKED"):
+                change.told_s = min(change.told_s, now_s)
+            else:
+                change.is_refused = True
+        job = memory.jobs.get(self._job_id)
+        if word == b"INSERTED":
+            self._inserted(int(words[0]))
+        elif word == b"RESERVED":
+            self._told_of(int(words[0]), rest)
+            self._reserved(int(words[0]), rest[: int(words[1])])
+        elif word == b"FOUND":
+            self._told_of(int(words[0]), rest)
+        elif word == b"DELETED" and job is not None:
+            job.deleted_s = min(job.deleted_s, now_s)
+            self.reserved.discard(job.job_id)
+            memory.note(self._name, Kind.DELETED, job.job_id)
+        elif word in (b"NOT_FOUND", b"OUT_OF_MEMORY") and job is not None:
+            self._not_found(job, word)
+
+    def _inserted(self, job_id: int) -> None:
+        memory = self._memory
+        memory.note(self._name, Kind.PUT_TOLD, job_id, self._body)
+        known = memory.jobs.get(job_id)
+        if known is not None and known.told_s < inf:
+            self._memory.blame(f"id {job_id} was given twice")
+        assert self._change is not None
+        job = memory.jobs.setdefault(job_id, Job(job_id, self._body, memory.now_s()))
+        job.told_s = memory.now_s()
+        job.changes.append(self._change)
+
+    def _reserved(self, job_id: int, body: bytes) -> None:
+        memory = self._memory
+        memory.note(self._name, Kind.RESERVED, job_id, body)
+        job = memory.jobs.get(job_id)
+        if job is None:
+            # Its put was not answered; now it is known.
+            put = memory.puts.get(body)
+            if put is None:
+                memory.blame(f"nobody has put {body[:20]!r}")
+                return
+            job = memory.jobs[job_id] = Job(job_id, body, inf, [put])
+            put.told_s = min(put.told_s, memory.now_s())
+        # On a full disk reservations are not logged.
+        job.hands += not self.host.was_full
+        if memory.reservations(job_id) < job.hands:
+            self._memory.blame(f"job {job_id} is handed out, and that is not in the stream")
+        states = frozenset({State.READY, State.RESERVED})
+        job.changes.append(Change(states, None, self._sent_s, memory.now_s()))
+        self.reserved.add(job_id)
+        if body.split()[2] == b"%d" % SHORT_TTR_S:
+            # It may come back whenever it likes.
+            memory.note(self._name, Kind.RELEASE_SENT, job_id)
+
+    def _told_of(self, job_id: int, rest: bytes) -> None:
+        job = self._memory.jobs.get(job_id)
+        if job is None:
+            return
+        if job.body != rest[:-2]:
+            self._memory.blame(
+                f"job {job_id} has the body {rest[:20]!r} instead of {job.body[:20]!r}"
+            )
+        if job.deleted_s < self._sent_s:
+            self._memory.blame(f"job {job_id} is told of, which was deleted")
+
+    def _not_found(self, job: Job, word: bytes) -> None:
+        if self._verb == b"delete":
+            self._memory.note(self._name, Kind.NOT_DELETED, job.job_id)
+            if word == b"OUT_OF_MEMORY" or job.deletes_sent == 1:
+                job.deletes_sent -= 1
+        if self._verb == b"peek" and not job.deletes_sent and job.told_s < self._sent_s:
+            self._memory.blame(f"job {job.job_id} is not found, and nobody has deleted it")
