@@ -350,9 +350,6 @@ class Standby:
         self._first_positions = joined.first_positions
         self._mark = joined.mark
         self._silence.heard(self._now_ns())
-        if not joined.position:
-            # Nobody has ever been active.
-            self._silence.handed_over()
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
         self._doing = "follows the active server"

@@ -64,6 +64,10 @@ def test_following_all_commands_gives_the_queue_that_a_start_loads() -> None:
     run_state_machine_as_test(
         Followed,
         settings=settings(
-            max_examples=share(100, 10), stateful_step_count=50, deadline=None, derandomize=True
+            max_examples=share(100, 10),
+            stateful_step_count=50,
+            deadline=None,
+            derandomize=True,
+            phases=NO_SHRINK,
         ),
     )

@@ -191,10 +191,12 @@ class Cluster:
         return host
 
 
-def test_the_first_server_of_all_becomes_active_at_once() -> None:
+def test_the_first_server_of_all_becomes_active_after_a_lease() -> None:
     cluster = Cluster()
     host = cluster.start("a")
-    cluster.go(0.3)
+    cluster.go(LEASE_S - 0.2)
+    assert not host.is_active
+    cluster.go(0.5)
     assert host.is_active
     assert host.put() == 1
 
@@ -202,9 +204,20 @@ def test_the_first_server_of_all_becomes_active_at_once() -> None:
 def test_of_two_first_servers_one_becomes_active() -> None:
     cluster = Cluster()
     hosts = [cluster.start("a"), cluster.start("b")]
-    cluster.go(0.5)
+    cluster.go(LEASE_S + 0.5)
     assert [host.is_active for host in hosts].count(True) == 1
     assert all(host.is_active or host.outcome is None for host in hosts)
+
+
+def test_of_two_first_servers_that_with_a_log_becomes_active() -> None:
+    cluster = Cluster()
+    scribe = with_jobs(b"there before")
+    cluster.start("without")
+    cluster.go(LEASE_S / 2)
+    host = cluster.start("with", MemoryDirectory(scribe.files()))
+    cluster.go(0.5)
+    assert host.is_active
+    assert host.bodies() == [b"there before"]
 
 
 def test_a_standby_has_the_jobs_and_the_files_of_the_active_server() -> None:
