@@ -46,7 +46,8 @@ jobs that are loaded.
 
 async def fill(
     appender: Appender, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
-    who: Identity, log_ns: Callable[[], int], progress: Callable[[int, int], None] = lambda done, total: None,
+    who: Identity, log_ns: Callable[[], int],
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, int]:  # fmt: skip
     """
     Append all segments of a log.
