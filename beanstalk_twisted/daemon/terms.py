@@ -344,7 +344,7 @@ class ReplicatedService(Service):
             self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
             queue.log_failed, succession.first_positions, succession.acknowledged_lsn,
         )  # fmt: skip
-        publisher.events = PublisherEvents(self._lost, queue.refuse_changes)
+        publisher.events = PublisherEvents(partial(self._lost, queue), queue.refuse_changes)
         queue.context.durability.speak_while(succession.lease, self._now_ns)
         queue.go_on_with(succession.opened, publisher)
         self._takeovers += 1
@@ -353,11 +353,13 @@ class ReplicatedService(Service):
         self.log.info("active: {stream} is served", event="active", stream=self._stream.url)
         return await self._over
 
-    def _lost(self, error: BaseException) -> None:
+    def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
         """
         Another server has become active: nothing more leaves this one.
+
+        :param queue: of the term that has ended by that.
         """
-        self.term.queue.fence()
+        queue.fence()
         self._fenced += 1
         self.log.critical(
             "fenced: {why} Replies that waited were not sent, connections are closed.",

@@ -17,8 +17,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
+    REHOMED,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     SegmentHeader,
@@ -195,7 +196,14 @@ class Joining:
         await self._io.run(comparison.finish)
         is_same = not (self._notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
-        replay = await self._io.run(partial(load, self._directory, queue, clock, Unheard(), read))
+        try:
+            replay = await self._io.run(
+                partial(load, self._directory, queue, clock, Unheard(), read)
+            )
+        except Damaged as problem:
+            # It ended before it was told which segments are dead, whose jobs it has states of.
+            await self._io.run(partial(remove_segments, self._directory))
+            raise Behind(f"the log here cannot be read alone: {problem}") from problem
         log.go_on_from(replay)
         return self._joined(at, {**positions, **seen})
 
@@ -295,10 +303,13 @@ class Joining:
             if isinstance(found, Part):
                 begins_at = begins_at if found.continues or assembler.is_midway else at
                 write = assembler.add(found)
-                if write is not None and not await self._io.run(partial(comparison.compare, write)):
+                is_here = None
+                if write is not None:
+                    is_here = await self._io.run(partial(comparison.compare, write))
+                if is_here is False:
                     done = begins_at - 1
                     break
-                if write is not None and write.begins:
+                if write is not None and is_here and write.begins:
                     seen[write.segment] = begins_at
                     self._mark.began()
             elif isinstance(found, Note):
@@ -322,6 +333,16 @@ class _Local(NamedTuple):
     survey: Survey
     names_of_segments: list[str]
     first_bad: int
+
+
+def remove_segments(directory: Directory) -> None:
+    """
+    Remove all segments, the newest first.
+    """
+    for name in reversed(directory.names()):
+        if parse_segment_name(name) is not None:
+            directory.remove(name)
+    directory.sync()
 
 
 def look(directory: Directory, progress: Progress) -> _Local:
@@ -371,6 +392,11 @@ class Unheard:
         """
 
 
+def _header_of(write: Write) -> SegmentHeader | None:
+    header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
+    return header if isinstance(header, SegmentHeader) else None
+
+
 def _last_lsn(message: Message) -> int:
     match found := decode(message.payload):
         case Part():
@@ -399,6 +425,7 @@ class Comparison:
         self._notes = notes
         self._first = first
         self._ends: dict[int, int] = {}
+        self._open: SegmentHeader | None = None
         self._sealed: set[int] = set()
         self._sizes: dict[int, int] | None = None
 
@@ -416,15 +443,17 @@ class Comparison:
                     self._sizes[seq] = file_content_end(self._directory, name, 0, size)
         return self._sizes
 
-    def compare(self, write: Write) -> bool:
+    def compare(self, write: Write) -> bool | None:
         """
         :return: False if this is the first write that the local log lacks altogether, or has
-            another one instead of which others follow.
+            another one instead of which others follow; None if it counts for nothing.
         """
+        if self._is_stray(write):
+            return None
         local, seq = self._local, write.segment
         if write.begins:
-            header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
-            if isinstance(header, SegmentHeader):
+            header = _header_of(write)
+            if header is not None:
                 self._end(header.seq - 1, header.prev_end)
         newest, name = max(local, default=0), segment_name(seq)
         if seq > newest or (seq == newest and write.offset >= local[seq]):
@@ -446,9 +475,26 @@ class Comparison:
                 return False
             self._heal(name, write, here)
         self._ends[seq] = write.end
+        if write.begins:
+            self._open = _header_of(write) or self._open
         if write.seals:
             self._sealed.add(seq)
         return True
+
+    def _is_stray(self, write: Write) -> bool:
+        """
+        Whether it does not go on where the stream's log ends: a server that was fenced has left it.
+        `FollowedLog.take` says the same of those that follow.
+        """
+        known = self._open
+        if known is None:
+            return not write.begins
+        if not write.begins:
+            return write.segment != known.seq or write.offset != self._ends[known.seq]
+        header = _header_of(write)
+        if header is None or header.incarnation < known.incarnation:
+            return True
+        return header.seq <= known.seq and not header.flags & REHOMED
 
     def _end(self, seq: int, end: int) -> None:
         """

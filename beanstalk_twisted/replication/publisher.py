@@ -231,8 +231,9 @@ class Publisher:
         """
         self._lease.end()
         self.stop()
-        self._end_hand_over()
+        # Who waits for the hand-over may begin the next term when it ends.
         self.events.fenced(error)
+        self._end_hand_over()
 
     # Heartbeats.
 

@@ -7,7 +7,7 @@ Each takes the place of a shipped part (`servers.Parts`); all else is as it is.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import Any
 
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.daemon.terms import ReplicatedService
@@ -148,18 +148,23 @@ def with_standby(flawed: type[Standby]) -> type[ReplicatedService]:
     """
     A service with another standby.
     """
-    return cast(Any, type(flawed.__name__, (ReplicatedService,), {"standby": flawed}))
+    made: type[ReplicatedService] = type(flawed.__name__, (ReplicatedService,), {"standby": flawed})
+    return made
 
 
 def with_publisher(flawed: type[Publisher]) -> type[ReplicatedService]:
     """
     A service with another publisher.
     """
-    return cast(Any, type(flawed.__name__, (ReplicatedService,), {"publisher": flawed}))
+    made: type[ReplicatedService] = type(
+        flawed.__name__, (ReplicatedService,), {"publisher": flawed}
+    )
+    return made
 
 
 def with_appender(flawed: type[Appender]) -> type[ReplicatedService]:
     """
     A service with another appender.
     """
-    return with_standby(cast(Any, type(flawed.__name__, (Standby,), {"appender": flawed})))
+    made: type[Standby] = type(flawed.__name__, (Standby,), {"appender": flawed})
+    return with_standby(made)

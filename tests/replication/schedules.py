@@ -403,6 +403,9 @@ class Schedule:
         if active is None:
             self._broken("the active server has ended though nothing was in the way")
             return
+        waiting = [line for line in active.connections if line.is_busy]
+        if waiting:
+            self._broken(f"{active.name} does not answer {waiting[0].verb!r}")
         new = self._host("new")
         self.hosts.append(new)
         new.start()
@@ -410,9 +413,8 @@ class Schedule:
         left = jobs_of(active.queue)
         bodies = {job_id: body for job_id, (body, _, _) in left.items()}
         for violation in check(self.memory.history, bodies, 1.0, LONG_TTR_S):
-            self._broken(
-                f"{violation.fault.value}: job {violation.job}: {[e._replace(body=e.body[:20]) for e in violation.events]}"
-            )
+            events = [event._replace(body=event.body[:20]) for event in violation.events]
+            self._broken(f"{violation.fault.value}: job {violation.job}: {events}")
         for job_id, (_, state, priority) in left.items():
             self.memory.check_job(job_id, state, priority)
         files = contents(active.directory)

@@ -70,9 +70,8 @@ class ReplicatedLog(MemoryLog):
                 self.active, self.since_s = sender, self._world.now_s
                 self.terms += 1
                 self.changed()
-        elif isinstance(found, Note) and found.kind is Kind.HANDED_OVER:
-            if self.active is sender:
-                self.active = None
+        elif isinstance(found, Note) and found.kind is Kind.HANDED_OVER and self.active is sender:
+            self.active = None
         return position
 
 
@@ -216,7 +215,8 @@ class Host:
         self.door = self._parts.door(self._log, self._wires, process, lambda kind: self.fate(kind))
         self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
         self.service = self._parts.service(
-            lambda: self._build(process), lambda: self.door, Replication("", LEASE_S, TIMEOUT_S, False, False),
+            lambda: self._build(process), lambda: self.door,
+            Replication("", LEASE_S, TIMEOUT_S, False, False),
             Identity(self.name, f"{self.name}{self._starts}"), process, process.monotonic_ns,
             lambda: SlowIo(process, self._draw), lambda signalled, reload: None, Launcher({}),
             end=self._ended, collector=Uncollected(),

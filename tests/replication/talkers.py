@@ -191,7 +191,7 @@ class Talker:
         self._made_s = memory.now_s()
         self._protocol = host.port.factory.buildProtocol(PEER)
         self._wire = Wire(self, host.process, self._protocol)
-        self._verb = b""
+        self.verb = b""
         self._job_id = 0
         self._body = b""
         self._sent_s = 0.0
@@ -232,7 +232,7 @@ class Talker:
         priority: int | None = None,
     ) -> Change | None:  # fmt: skip
         memory = self._memory
-        self._verb, self._job_id, self._sent_s = command.split()[0], job_id, memory.now_s()
+        self.verb, self._job_id, self._sent_s = command.split()[0], job_id, memory.now_s()
         self._change = None
         if states is not None:
             self._change = Change(states, priority, self._sent_s)
@@ -339,7 +339,7 @@ class Talker:
         line, _, rest = output.partition(b"\r\n")
         word, *words = line.split()
         if log.active is not self._process or self._made_s < log.since_s:
-            self._memory.blame(f"stale: {self.host.name} says {line!r} to {self._verb!r}")
+            self._memory.blame(f"stale: {self.host.name} says {line!r} to {self.verb!r}")
         if not self.is_busy:
             self._memory.blame(f"{line!r} answers nothing")
         self.is_busy = False
@@ -412,9 +412,9 @@ class Talker:
             self._memory.blame(f"job {job_id} is told of, which was deleted")
 
     def _not_found(self, job: Job, word: bytes) -> None:
-        if self._verb == b"delete":
+        if self.verb == b"delete":
             self._memory.note(self._name, Kind.NOT_DELETED, job.job_id)
             if word == b"OUT_OF_MEMORY" or job.deletes_sent == 1:
                 job.deletes_sent -= 1
-        if self._verb == b"peek" and not job.deletes_sent and job.told_s < self._sent_s:
+        if self.verb == b"peek" and not job.deletes_sent and job.told_s < self._sent_s:
             self._memory.blame(f"job {job.job_id} is not found, and nobody has deleted it")

@@ -304,6 +304,15 @@ def test_an_ordered_end_waits_only_so_long(is_fenced: bool) -> None:
     assert handed_over.called and not active.failures
 
 
+def test_who_is_fenced_while_it_hands_over_is_told_before_that_ends() -> None:
+    active = ActiveLog()
+    told: list[int] = []
+    active.publisher.hand_over().addCallback(lambda _: told.append(len(active.fenced)))
+    active.messages.append(RIVAL, active.messages.last)
+    active.reactor.pass_s(1.0)
+    assert told == [1]
+
+
 class BreakingStream(MemoryStream):
     """
     One of which a call raises what no stream should.

@@ -313,6 +313,56 @@ def test_nobody_takes_over_while_the_stream_is_filled() -> None:
     assert standby.outcome is None
 
 
+def test_what_a_fenced_server_has_left_in_the_stream_is_not_written_by_one_that_joins() -> None:
+    cluster = Cluster()
+    fenced = cluster.active()
+    fenced.put(b"one")
+    cluster.go(0.2)
+    standby = cluster.start("b")
+    cluster.go(LEASE_S + 1)
+    assert standby.is_active
+    before = segment_files(standby.directory)
+    # As it comes when the message that it expects is lost, and a START takes its place.
+    opened = fenced.outcome.opened
+    fenced.queue.puts.put(
+        session := fenced.queue.connect(), T0, fenced.queue.puts.begin(session, T0), 0, 0, 60, b"x"
+    )
+    batch = opened.log.take(T0)
+    assert batch is not None
+    for payload in encode_write(write_of(batch, T0)):
+        cluster.log.append(payload, cluster.log.last)
+    again = cluster.start("c", standby.directory.after_kill())
+    cluster.go(0.5)
+    assert again.bodies() == [b"one"]
+    assert {name: content.rstrip(b"\0") for name, content in before.items()} == {
+        name: content.rstrip(b"\0") for name, content in segment_files(again.directory).items()
+    }
+
+
+def test_nobody_fills_from_a_copy_of_a_part() -> None:
+    cluster = Cluster()
+    whole = with_jobs(b"one", b"two")
+    [first, *_] = writes_of(whole.directory)
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, 1000, T0), 0)
+    for payload in encode_write(first):
+        cluster.log.append(payload, cluster.log.last)
+    standby = cluster.start("b")
+    cluster.go(0.5)
+    last = cluster.log.last
+    again = cluster.start("c", standby.directory.after_kill())
+    cluster.go(2 * LEASE_S)
+    assert again.outcome is None and standby.outcome is None
+    assert cluster.log.last == last
+
+
+def test_a_filling_that_has_only_begun_is_waited_for() -> None:
+    cluster = Cluster()
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, 1000, T0), 0)
+    standby = cluster.start("b")
+    cluster.go(2 * LEASE_S)
+    assert standby.outcome is None
+
+
 # Where the log here and the stream are not the same: docs/replication.md, "A start".
 
 

@@ -23,6 +23,7 @@ from beanstalk_twisted.replication.stream.messages import (
     PART_BYTES,
     SEALS,
     Assembler,
+    FillMark,
     Kind,
     Malformed,
     Note,
@@ -306,3 +307,19 @@ def test_only_whole_writes_come_out_whatever_parts_go_in(order: list[tuple[int, 
             assert found == writes[which]
             whole.append(found)
     assert set(whole) <= set(writes)
+
+
+def test_a_stream_is_filled_until_a_segment_begins_behind_the_end_of_the_filling() -> None:
+    mark = FillMark()
+    mark.began()
+    assert not mark.is_filling
+    mark.note(Note(Kind.FILL_BEGINS, 77, 0, b""))
+    mark.began()
+    assert mark.is_filling and mark.last_lsn == 77
+    mark.note(Note(Kind.HEARTBEAT, 80, 0, b""))
+    mark.note(Note(Kind.FILL_ENDS, 77, 0, b""))
+    assert mark.is_filling
+    mark.began()
+    assert not mark.is_filling
+    mark.note(Note(Kind.FILL_BEGINS, 90, 0, b""))
+    assert mark.is_filling and mark.last_lsn == 90
