@@ -362,7 +362,7 @@ class Standby:
         """
         Ask for what is behind the newest message that was received.
         """
-        following = _Receiver(self._reactor, self._receive, self._ended)
+        following = _Receiver(self._reactor, self._receive, self._ended, self._fail)
         following.following = self._stream.follow(
             self._newest + 1, following.receive, following.ended
         )
@@ -604,12 +604,16 @@ class _Receiver(Following):
 
     def __init__(
         self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
-        ended: Callable[[StreamError], None],
+        ended: Callable[[StreamError], None], failed: Callable[[Failure], None],
     ) -> None:  # fmt: skip
+        """
+        :param failed: told what one of the others has raised: else nothing would be heard for ever.
+        """
         self.following: Following | None = None
         self._reactor = reactor
         self._receive = receive
         self._ended = ended
+        self._failed = failed
         self._is_over = False
 
     def receive(self, messages: Sequence[Message]) -> None:
@@ -625,8 +629,12 @@ class _Receiver(Following):
         self._reactor.callFromThread(self._hand_on, self._ended, error)
 
     def _hand_on(self, hear: Callable[[T], None], heard: T) -> None:
-        if not self._is_over:
+        if self._is_over:
+            return
+        try:
             hear(heard)
+        except BaseException:
+            self._failed(Failure())
 
     def stop(self) -> None:
         """

@@ -5,6 +5,7 @@ Standbys on one stream: they follow, and one of them becomes active.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +18,13 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby, Succession
+from beanstalk_twisted.replication.standby import (
+    MAX_AHEAD_BYTES,
+    Standby,
+    Succession,
+    _Receiver,
+)
+from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
@@ -708,3 +715,20 @@ def test_a_stopped_standby_says_so() -> None:
     assert isinstance(standby.outcome, Failure)
     assert standby.outcome.check(CancelledError)
     cluster.go(LEASE_S + 1)
+
+
+def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
+    def has_no_room(messages: Sequence[Message]) -> None:
+        raise MemoryError
+
+    reactor, failures = SimulatedReactor(), list[Failure]()
+    receiver = _Receiver(
+        reactor, has_no_room, lambda error: pytest.fail(str(error)), failures.append
+    )
+    receiver.receive([Message(1, b"")])
+    reactor.settle()
+    assert [failure.type for failure in failures] == [MemoryError]
+    receiver.stop()
+    receiver.receive([Message(2, b"")])
+    reactor.settle()
+    assert len(failures) == 1
