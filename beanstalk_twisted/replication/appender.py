@@ -5,8 +5,11 @@ Each message has its position from the beginning, and expects the one before it;
 has taken any other message refuses it.  Where an answer is missing, or says that the position is
 wrong, the stream is asked what it has: what is there, byte for byte, is in; what is missing is sent
 again with the same expected position, so that one of the two is refused should the first come late.
-Other bytes there mean that another server has become active: this one is *fenced*, and sends
-nothing any more.
+Another server's message there means that it has become active: this one is *fenced*, and sends
+nothing any more.  But a message of a server that was active before this one, and was fenced by it,
+may come in late; it is stepped over: what was to be there, and all behind it, is sent again behind
+the last message.  So some of it may be in the stream twice; the first copy, not in its place, means
+nothing to those who follow.
 
 An accepted message alone says nothing of those before it: one may have been lost and another
 server's have taken its place, before this one came.  So a message counts, and renews the lease,
@@ -23,8 +26,14 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.stream.door import Stream, Unreachable, WrongPosition
+from beanstalk_twisted.replication.stream.door import (
+    Message,
+    Stream,
+    Unreachable,
+    WrongPosition,
+)
 from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.messages import NO_TERM, decode, is_stale
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
@@ -51,6 +60,13 @@ MAX_SHORT_LOOKS: Final = 30
 """
 Looks in a row that find less than was acknowledged, after which that is believed: some 25 s, and a
 leader that is cut off from its quorum has long stepped down.
+"""
+
+
+MAX_STEPPED: Final = 4 * MAX_IN_FLIGHT
+"""
+Messages behind the last acknowledged one, above which this server is fenced: those of one server
+that was fenced, and as many of ours, sent again and again.
 """
 
 
@@ -82,6 +98,7 @@ class Appender:
     :ivar position: of the last message that is known to be in the stream, and all before it.
     :ivar sent_ns: when something was sent last.
     :ivar waiting_bytes: of all messages that are not answered.
+    :ivar term: what its first message begins, or some later one; before it nothing is stepped over.
     """
 
     def __init__(
@@ -96,6 +113,8 @@ class Appender:
         self.position = self._newest = position
         self.sent_ns = 0
         self.waiting_bytes = 0
+        self.term = NO_TERM
+        self._first = position + 1
         self._stream = stream
         self._reactor = reactor
         self._now_ns = now_ns
@@ -162,22 +181,24 @@ class Appender:
         if append.sends == 1:
             append.first_sent_ns = now_ns
         sending = self._stream.append(append.payload, append.position - 1)
-        answered = partial(self._answered, append, append.sends, now_ns)
+        answered = partial(self._answered, append, append.sends, append.position, now_ns)
         sending.add_done_callback(partial(self._reactor.callFromThread, answered))
 
     def _answered(
-        self, append: _Append, number: int, sent_ns: int, sending: "Future[int]"
+        self, append: _Append, number: int, wanted: int, sent_ns: int, sending: "Future[int]"
     ) -> None:  # fmt: skip
         """
-        :param number: which of its sends this answers.
+        :param number: which of its sends this answers, and ``wanted`` for which position.
         """
         if self._ended is None:
             try:
-                self._heed(append, number, sent_ns, sending)
+                self._heed(append, number, wanted, sent_ns, sending)
             except BaseException as error:
                 self._end(error)
 
-    def _heed(self, append: _Append, number: int, sent_ns: int, sending: "Future[int]") -> None:
+    def _heed(
+        self, append: _Append, number: int, wanted: int, sent_ns: int, sending: "Future[int]"
+    ) -> None:  # fmt: skip
         """
         That a send has failed tells nothing of a later one; that one has succeeded tells all.
 
@@ -189,8 +210,11 @@ class Appender:
             if number == append.sends and append.proven_ns is None:
                 self._doubt()
             return
+        if position != wanted:
+            raise self._another(f"message {wanted} is at {position}")
         if position != append.position:
-            raise self._another(f"message {append.position} is at {position}")
+            # It is not in its place, and was sent again.
+            return
         self._prove(append, sent_ns)
         self._settle()
         self._send_more()
@@ -252,14 +276,17 @@ class Appender:
         if ends.last < known:
             raise self._short(ends.last, known)
         self._short_looks = 0
-        for append in list(self._window):
-            if append.proven_ns is None and append.position <= ends.last:
-                await self._compare(append)
-        if self._ended is not None:
-            return
-        newest = self._window[-1].position if self._window else self.position
-        if ends.last > newest:
-            raise self._another(f"it has message {ends.last}, and {newest} is the last one of ours")
+        missing = deque(self._window)
+        for at in range(known + 1, ends.last + 1):
+            if at > known + MAX_STEPPED:
+                raise self._another(f"it has message {ends.last}, and {known} was the last of ours")
+            if not (missing and missing[0].position == at and missing[0].proven_ns is not None):
+                await self._compare(at, missing)
+            else:
+                missing.popleft()
+            if self._ended is not None:
+                return
+        self._move(missing, ends.last)
         self._settle()
         for append in list(self._window):
             if append.proven_ns is None and self._ended is None:
@@ -267,16 +294,40 @@ class Appender:
         self._is_unsure = False
         self._send_more()
 
-    async def _compare(self, append: _Append) -> None:
+    async def _compare(self, at: int, missing: "deque[_Append]") -> None:
         """
-        Look whether the message at its position is this one.
+        Look whether the message at a position is the next one that is missing, or is to be stepped
+        over.
         """
-        found = await self._ask(self._stream.read(append.position))
+        found = await self._ask(self._stream.read(at))
         if found is None:
-            raise Unreachable(f"{self._stream.url}: message {append.position} is not there yet.")
-        if found != (append.position, append.payload):
-            raise self._another(f"another message is at {append.position}")
-        self._prove(append, append.first_sent_ns)
+            raise Unreachable(f"{self._stream.url}: message {at} is not there yet.")
+        if missing and found == (at, missing[0].payload):
+            append = missing.popleft()
+            append.position = at
+            self._prove(append, append.first_sent_ns)
+        elif not self._may_step_over(found, at, missing):
+            raise self._another(f"another message is at {at}")
+
+    def _may_step_over(self, found: Message, at: int, missing: "deque[_Append]") -> bool:
+        has_begun = not missing or missing[0].position > self._first
+        if found.position != at or not has_begun:
+            return False
+        # What is missing before one of ours is sent before it again.
+        is_ours = any(append.payload == found.payload for append in missing)
+        return is_ours or is_stale(decode(found.payload), self.term)
+
+    def _move(self, missing: "deque[_Append]", last: int) -> None:
+        """
+        Have what is missing, and what waits, follow the last message.
+        """
+        self._newest = max(self.position, last)
+        for append in [*missing, *self._waiting]:
+            if append.done.called:
+                continue
+            self._newest += 1
+            if append.position != self._newest:
+                append.position, append.proven_ns = self._newest, None
 
     def _short(self, last: int, known: int) -> Unreachable | WrongPosition:
         """

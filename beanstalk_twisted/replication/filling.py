@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.format import (
+    REHOMED,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     SegmentHeader,
@@ -26,6 +27,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
 from beanstalk_twisted.binlog.reading.segment import is_trailer
+from beanstalk_twisted.binlog.records import TubeDef
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.stream.messages import (
@@ -64,6 +66,8 @@ async def fill(
     filling = _Filling(appender, sum(ends.values()), progress)
     try:
         filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), note_text(who)))
+        # Of two that fill at once one ends here, and nothing of it comes in behind the other's.
+        await filling.rest()
         last_lsn = 0
         for seq, end in ends.items():
             writes = pieces(directory, seq, end)
@@ -144,9 +148,10 @@ def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
     if not isinstance(header, SegmentHeader):
         raise _damaged(directory, name, 0, header.why)
     trailer = _trailer(directory, name, end)
+    named = _named_end(directory, name, end, header)
     start, at, lsn, time_ns = 0, SEGMENT_HEADER_BYTES, header.first_lsn, header.created_ns
     while start < end:
-        part = _part(directory, name, at, end, header.salt)
+        part = _part(directory, name, at, end, header.salt, named)
         read = 0
         for frame in frames.in_order(part, 0, len(part), header.salt, lsn):
             read, lsn, time_ns = frame.end, frame.next_lsn, frame.time_ns
@@ -161,12 +166,29 @@ def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
         start = at
 
 
-def _part(directory: Directory, name: str, at: int, end: int, salt: int) -> Buffer:
+def _named_end(directory: Directory, name: str, end: int, header: SegmentHeader) -> int:
+    """
+    Where the names of tubes end on which the first records of a segment may rest; 0 if they rest on
+    none behind them.  Who follows reads names ahead within one write only.
+    """
+    named = 0
+    if header.flags & REHOMED:
+        content = directory.read_part(name, SEGMENT_HEADER_BYTES, end)
+        size, lsn = len(content), header.first_lsn
+        for frame in frames.in_order(content, 0, size, header.salt, lsn):
+            if any(kind == TubeDef.kind for kind, _ in frames.kinds_and_ids(content, frame)):
+                named = SEGMENT_HEADER_BYTES + frame.end
+    return named
+
+
+def _part(
+    directory: Directory, name: str, at: int, end: int, salt: int, named: int
+) -> Buffer:  # fmt: skip
     """
     As much as one message holds beside what a segment begins and ends with, or one frame if that
-    is larger.
+    is larger, or all up to ``named``.
     """
-    size = PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES
+    size = max(PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES, named - at)
     part = directory.read_part(name, at, min(at + size, end))
     first = frames.decode_header(part, 0, len(part), salt)
     if isinstance(first, Frame) and first.end > len(part):

@@ -41,7 +41,7 @@ from beanstalk_twisted.binlog.records import (
     decode_job,
     decode_record,
 )
-from beanstalk_twisted.replication.stream.messages import Write
+from beanstalk_twisted.replication.stream.messages import NO_TERM, Term, Write
 from beanstalk_twisted.rules.workqueue import WorkQueue
 
 SLICE_RECORDS: Final = 250
@@ -88,11 +88,13 @@ class FollowedLog:
     :ivar last_lsn: LSN of the newest record that was taken in.
     :ivar time_ns: the newest log time; ``trim_seq`` below which segments are dead.
     :ivar end: length of the newest segment.
+    :ivar term: the newest one in the log that it goes on from.
     """
 
     def __init__(self, queue: WorkQueue) -> None:
         self.segment = self.last_lsn = self.time_ns = self.trim_seq = self.end = 0
         self._queue = queue
+        self.term = NO_TERM
         self._header: SegmentHeader | None = None
         self._ends: dict[int, int] = {}
         self._is_clean = True
@@ -107,6 +109,9 @@ class FollowedLog:
             return
         newest = segments[-1]
         self._header, self.segment = newest.header, newest.header.seq
+        incarnation = newest.header.incarnation
+        first = next(each.header for each in segments if each.header.incarnation == incarnation)
+        self.term = Term(incarnation, first.seq, first.first_lsn)
         self._ends = {each.header.seq: each.ending.offset for each in segments}
         self.end = newest.ending.offset
         self.last_lsn = newest.ending.next_lsn - 1

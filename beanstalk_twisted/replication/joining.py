@@ -294,16 +294,15 @@ class Joining:
             segments begin.
         """
         assembler, seen = Assembler(), dict[int, int]()
-        done, begins_at, is_midway = position - 1, position, False
+        done, begins_at = position - 1, position
         ahead: deque[Deferred[Message]] = deque()
         for at in range(position, self._ends.last + 1):
             for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
                 ahead.append(Deferred.fromCoroutine(self._read(next_at)))
             found = decode((await ahead.popleft()).payload)
             if isinstance(found, Part):
-                begins_at = begins_at if found.continues else at
+                begins_at = begins_at if found.continues or assembler.is_midway else at
                 write = assembler.add(found)
-                is_midway = write is None and found.has_more
                 is_here = None
                 if write is not None:
                     is_here = await self._io.run(partial(comparison.compare, write))
@@ -315,7 +314,9 @@ class Joining:
                     self._mark.began()
             elif isinstance(found, Note):
                 self._mark.note(found)
-            done = done if is_midway else at
+                if found.kind is Kind.FILL_BEGINS:
+                    assembler.fill_begins()
+            done = done if assembler.is_midway else at
         for each in ahead:
             each.addErrback(lambda _: None)
             each.cancel()

@@ -31,6 +31,7 @@ from beanstalk_twisted.replication.stream.door import (
 )
 from beanstalk_twisted.replication.stream.lease import HeldLease, Silence
 from beanstalk_twisted.replication.stream.messages import (
+    NO_TERM,
     Assembler,
     FillMark,
     Kind,
@@ -39,6 +40,7 @@ from beanstalk_twisted.replication.stream.messages import (
     Part,
     decode,
     encode_write,
+    term_of,
     write_of,
 )
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -308,8 +310,7 @@ class Standby:
                 log_ns,
                 progress,
             )
-            first = appender.position + 1
-            await self._append(appender, beginning)
+            first = await self._append(appender, beginning)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
         await self._write(beginning, appender, lease, first)
@@ -323,29 +324,33 @@ class Standby:
         self._appender = appender
         return appender, lease
 
-    async def _append(self, appender: Appender, beginning: Beginning) -> None:
+    async def _append(self, appender: Appender, beginning: Beginning) -> int:
         """
         Append the first batch of a segment.
 
+        :return: the position of its first message.
         :raise WrongPosition: another server was first.
         """
-        payloads = encode_write(write_of(beginning.batch, self._clock.now_ns()))
-        appended = [appender.append(payload) for payload in payloads]
+        write = write_of(beginning.batch, self._clock.now_ns())
+        appender.term = term_of(write) or NO_TERM
+        first, *others = encode_write(write)
+        # Nothing of a server that is not the first one may come in behind that one.
+        position = await self._wait(appender.append(first))
+        appended = [appender.append(payload) for payload in others]
         try:
             for each in appended:
                 await self._wait(each)
         finally:
             for each in appended:
                 each.addErrback(_ignore)
+        return position
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._newest = joined.position
         self._first_positions = joined.first_positions
         self._mark = joined.mark
         self._silence.heard(self._now_ns())
-        if not joined.position:
-            # Nobody has ever been active.
-            self._silence.handed_over()
+        self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
         self._doing = "follows the active server"
         self._follow()
@@ -357,7 +362,7 @@ class Standby:
         """
         Ask for what is behind the newest message that was received.
         """
-        following = _Receiver(self._reactor, self._receive, self._ended)
+        following = _Receiver(self._reactor, self._receive, self._ended, self._fail)
         following.following = self._stream.follow(
             self._newest + 1, following.receive, following.ended
         )
@@ -444,7 +449,10 @@ class Standby:
         if message.position != self._position + 1:
             raise Behind(f"messages from {self._position + 1} on were purged")
         self._position = message.position
-        match found := decode(message.payload):
+        found = decode(message.payload)
+        if self._assembler.passes_over(found):
+            return
+        match found:
             case Part():
                 self._received_lsn = max(self._received_lsn, found.write.last_lsn)
                 self._take_part(found)
@@ -456,7 +464,7 @@ class Standby:
                 self._stray(Stray(found.why))
 
     def _take_part(self, part: Part) -> None:
-        if not part.continues:
+        if not (part.continues or self._assembler.is_midway):
             self._begins_at = self._position
         write = self._assembler.add(part)
         if write is None:
@@ -482,6 +490,8 @@ class Standby:
         self._active = said.name or self._active
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
             raise Behind("it is filled anew")
+        if note.kind is Kind.FILL_BEGINS:
+            self._assembler.fill_begins()
         self._mark.note(note)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._newest
@@ -548,9 +558,8 @@ class Standby:
         self._clock.not_before(self._log.time_ns)
         beginning = prepare(self._queue, self._clock, self._segment_bytes, self._log)
         appender, lease = self._new_appender(self._position)
-        first = self._position + 1
         try:
-            await self._append(appender, beginning)
+            first = await self._append(appender, beginning)
         except WrongPosition:
             self._give_up()
             return None
@@ -595,12 +604,16 @@ class _Receiver(Following):
 
     def __init__(
         self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
-        ended: Callable[[StreamError], None],
+        ended: Callable[[StreamError], None], failed: Callable[[Failure], None],
     ) -> None:  # fmt: skip
+        """
+        :param failed: told what one of the others has raised: else nothing would be heard for ever.
+        """
         self.following: Following | None = None
         self._reactor = reactor
         self._receive = receive
         self._ended = ended
+        self._failed = failed
         self._is_over = False
 
     def receive(self, messages: Sequence[Message]) -> None:
@@ -616,8 +629,12 @@ class _Receiver(Following):
         self._reactor.callFromThread(self._hand_on, self._ended, error)
 
     def _hand_on(self, hear: Callable[[T], None], heard: T) -> None:
-        if not self._is_over:
+        if self._is_over:
+            return
+        try:
             hear(heard)
+        except BaseException:
+            self._failed(Failure())
 
     def stop(self) -> None:
         """

@@ -209,6 +209,8 @@ class Timekeeping:
         self._delays.forget(tube)
         self._pauses.forget(tube)
         tube.policy = None
+        # A log may name a tube anew, and its rules too.
+        self._state.ruled -= bool(tube.rules)
         self._state.tubes.drop(tube)
 
     def begin_slice(self) -> None:

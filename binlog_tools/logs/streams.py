@@ -73,6 +73,7 @@ class Assembly:
                 self._write(write)
         elif found.kind == Kind.FILL_BEGINS:
             self._is_filling = True
+            self._parts.fill_begins()
             for name in os.listdir(self.path):
                 os.remove(os.path.join(self.path, name))
         elif found.kind == Kind.FILL_ENDS:

@@ -122,7 +122,7 @@ def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
     started: list[Host] = []
     for name in names:
         started.append(Host(cluster, reactor, name, **options))
-        reactor.pass_s(2)
+        reactor.pass_s(LEASE_S + 1)
     yield started
     for host in started:
         if host.service.running:

@@ -4,6 +4,7 @@ Messages get into the stream in order, each once, whatever becomes of requests a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 import pytest
@@ -16,6 +17,7 @@ from beanstalk_twisted.replication.appender import (
     MAX_IN_FLIGHT,
     MAX_IN_FLIGHT_BYTES,
     MAX_SHORT_LOOKS,
+    MAX_STEPPED,
     Appender,
 )
 from beanstalk_twisted.replication.stream.door import (
@@ -25,6 +27,13 @@ from beanstalk_twisted.replication.stream.door import (
 )
 from beanstalk_twisted.replication.stream.lease import MARGIN_PARTS, HeldLease
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.messages import (
+    Kind,
+    Term,
+    Write,
+    encode_note,
+    encode_write,
+)
 from tests.replication.simulated import SimulatedReactor
 
 LEASE_S = 10.0
@@ -199,6 +208,109 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
     bench.append(b"later still")
     bench.reactor.pass_s(60.0, 0.5)
     assert len(bench.stream.sent) == sent
+
+
+TERM = Term(2, 7, 42)
+OURS = [next(encode_write(Write(7, at, b"%d" % at, 42, 0, False, False))) for at in range(5)]
+STALE = [next(encode_write(Write(6, at, b"%d" % at, 41, 0, False, False))) for at in range(9)]
+
+
+def in_place(messages: Iterable[bytes], given: list[bytes]) -> list[bytes]:
+    """
+    What a follower takes of messages: those that go on.
+    """
+    taken: list[bytes] = []
+    for payload in messages:
+        if given[len(taken) : len(taken) + 1] == [payload]:
+            taken.append(payload)
+    return taken
+
+
+@given(SCHEDULES, st.lists(st.sampled_from([0.02, 0.05, 0.1, 0.3, 0.9, 1.2]), max_size=9))
+def test_late_messages_of_a_fenced_server_are_stepped_over(
+    schedule: list[tuple[str, Fate]], late_s: list[float]
+) -> None:
+    bench = Bench()
+    bench.appender.term = TERM
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    bench.fates = list(schedule)
+    for delay_s, payload in zip(late_s, STALE, strict=False):
+        bench.reactor.callLater(
+            delay_s, lambda late: bench.log.append(late, bench.log.last), payload
+        )
+    for payload in OURS[:3]:
+        bench.append(payload)
+    bench.reactor.pass_s(1.0)
+    for payload in OURS[3:]:
+        bench.append(payload)
+    bench.reactor.pass_s(60.0, 0.5)
+    assert bench.is_lease_sound
+    assert in_place(bench.log.messages.values(), OURS) == OURS
+    told = [bench.told[payload] for payload in OURS]
+    assert told == sorted(told)  # type: ignore[type-var]
+    assert [bench.log.messages[at] for at in told] == OURS  # type: ignore[index]
+    # Even what is behind it is not in place before.
+    before = [payload for at, payload in bench.log.messages.items() if at < told[-1]]  # type: ignore[operator]
+    assert in_place(before, OURS) == OURS[:-1]
+
+
+def test_what_came_in_behind_a_stale_message_is_sent_again() -> None:
+    bench = Bench()
+    bench.appender.term = TERM
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    bench.fates = [("append", Fate(there=0.2)), ("append", Fate(there=0.2))]
+    bench.append(OURS[0])
+    bench.append(OURS[1])
+    bench.log.append(STALE[0], 2)
+    bench.reactor.pass_s(5.0)
+    assert list(bench.log.messages.values())[2:] == [STALE[0], OURS[1], OURS[0], OURS[1]]
+    assert (bench.told[OURS[0]], bench.told[OURS[1]]) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("late", "is_stepped_over"),
+    [
+        (STALE[0], True),
+        (encode_note(Kind.HEARTBEAT, 40, 0), True),
+        (encode_note(Kind.HEARTBEAT, 42, 0), False),
+        (encode_note(Kind.FILL_BEGINS, 40, 0), False),
+        (next(encode_write(Write(8, 0, b"", 41, 0, True, False))), False),
+        (RIVAL, False),
+    ],
+)
+def test_only_what_is_stale_is_stepped_over(late: bytes, is_stepped_over: bool) -> None:
+    bench = Bench()
+    bench.appender.term = TERM
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    bench.log.append(late, 2)
+    bench.append(OURS[0])
+    bench.reactor.pass_s(5.0)
+    assert bench.told[OURS[0]] == (4 if is_stepped_over else WrongPosition)
+
+
+def test_nothing_is_stepped_over_before_a_term_has_begun() -> None:
+    bench = Bench()
+    bench.appender.term = TERM
+    bench.log.append(STALE[0], 1)
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(5.0)
+    assert bench.told == {b"the beginning": WrongPosition}
+
+
+@pytest.mark.parametrize("count", [MAX_STEPPED - 1, MAX_STEPPED])
+def test_only_so_many_are_stepped_over(count: int) -> None:
+    bench = Bench()
+    bench.appender.term = TERM
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    for _ in range(count + 1):
+        bench.log.append(STALE[0], bench.log.last)
+    bench.append(OURS[0])
+    bench.reactor.pass_s(20.0)
+    assert (bench.told[OURS[0]] is WrongPosition) is (count == MAX_STEPPED)
 
 
 LATE = ("append", Fate(there=1.0, patience=0.5, in_order=False))

@@ -8,18 +8,19 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records import JobImage
+from beanstalk_twisted.binlog.records import JobImage, TubeDef
 from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT_BYTES, Appender
 from beanstalk_twisted.replication.filling import MAX_AHEAD_BYTES, fill, pieces
 from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, WrongPosition
 from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
-from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note
+from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note, Write
 from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
 from tests.replication.simulated import SimulatedReactor
@@ -146,6 +147,36 @@ def test_a_segment_without_a_durable_frame_is_its_header() -> None:
     before = _log(2, ends=False)
     (write,) = pieces(before.directory, 2, SEGMENT_HEADER_BYTES)
     assert (write.begins, write.seals, len(write.content)) == (True, False, SEGMENT_HEADER_BYTES)
+
+
+def test_what_was_re_homed_goes_in_one_write_with_the_names_of_its_tubes() -> None:
+    before = ActiveLog(segment_bytes=1 << 23)
+    for _ in range(3):
+        before.put(b"x" * (PART_BYTES // 2))
+        # Each in a frame of its own, of which the disk has none.
+        assert before.log.take(0) is not None
+    before.log.rehome(0)
+    begun = before.log.take(0)
+    assert begun is not None and begun.begins
+    content = b"".join(begun.chunks)
+    file = before.directory.create(segment_name(begun.seq))
+    file.write_at(0, [content])
+    file.sync()
+    first, *others = pieces(before.directory, begun.seq, len(content))
+    assert len(first.content) > PART_BYTES
+    assert TubeDef.kind in _kinds(first)
+    assert TubeDef.kind not in {kind for write in others for kind in _kinds(write)}
+    assert b"".join(write.content for write in (first, *others)) == content
+
+
+def _kinds(write: Write) -> set[int]:
+    at = SEGMENT_HEADER_BYTES if write.begins else 0
+    found: set[int] = set()
+    while at < len(write.content):
+        frame = frames.known(write.content, at)
+        found |= {kind for kind, _ in frames.kinds_and_ids(write.content, frame)}
+        at = frame.end
+    return found
 
 
 def test_damage_ends_it() -> None:

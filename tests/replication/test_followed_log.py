@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.records import TubeDef, TubePolicy
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from tests.binlog.scribe import Files
 from tests.replication.followed import (
@@ -39,6 +40,15 @@ def test_following_gives_the_queue_that_a_start_loads(files: Files, together: in
     assert seen(served(queue, NOW)) == seen(loaded(directory, NOW))
 
 
+def test_a_tube_that_is_named_anew_has_its_rules_once() -> None:
+    queue = new_queue()
+    for tube_id in (5, 9):
+        for record in (TubeDef(tube_id, b"default"), TubePolicy(tube_id, {"max-jobs": "7"}, NOW)):
+            for _ in queue.following.other(record, 1):
+                pass
+    assert queue.state.ruled == 1
+
+
 class Followed(Scenes):
     """
     All commands; in the end the log is followed from its oldest segment on.
@@ -64,6 +74,10 @@ def test_following_all_commands_gives_the_queue_that_a_start_loads() -> None:
     run_state_machine_as_test(
         Followed,
         settings=settings(
-            max_examples=share(100, 10), stateful_step_count=50, deadline=None, derandomize=True
+            max_examples=share(50, 10),
+            stateful_step_count=50,
+            deadline=None,
+            derandomize=True,
+            phases=NO_SHRINK,
         ),
     )

@@ -5,6 +5,7 @@ Standbys on one stream: they follow, and one of them becomes active.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +18,13 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby, Succession
+from beanstalk_twisted.replication.standby import (
+    MAX_AHEAD_BYTES,
+    Standby,
+    Succession,
+    _Receiver,
+)
+from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
@@ -191,10 +198,12 @@ class Cluster:
         return host
 
 
-def test_the_first_server_of_all_becomes_active_at_once() -> None:
+def test_the_first_server_of_all_becomes_active_after_a_lease() -> None:
     cluster = Cluster()
     host = cluster.start("a")
-    cluster.go(0.3)
+    cluster.go(LEASE_S - 0.2)
+    assert not host.is_active
+    cluster.go(0.5)
     assert host.is_active
     assert host.put() == 1
 
@@ -202,9 +211,20 @@ def test_the_first_server_of_all_becomes_active_at_once() -> None:
 def test_of_two_first_servers_one_becomes_active() -> None:
     cluster = Cluster()
     hosts = [cluster.start("a"), cluster.start("b")]
-    cluster.go(0.5)
+    cluster.go(LEASE_S + 0.5)
     assert [host.is_active for host in hosts].count(True) == 1
     assert all(host.is_active or host.outcome is None for host in hosts)
+
+
+def test_of_two_first_servers_that_with_a_log_becomes_active() -> None:
+    cluster = Cluster()
+    scribe = with_jobs(b"there before")
+    cluster.start("without")
+    cluster.go(LEASE_S / 2)
+    host = cluster.start("with", MemoryDirectory(scribe.files()))
+    cluster.go(0.5)
+    assert host.is_active
+    assert host.bodies() == [b"there before"]
 
 
 def test_a_standby_has_the_jobs_and_the_files_of_the_active_server() -> None:
@@ -695,3 +715,20 @@ def test_a_stopped_standby_says_so() -> None:
     assert isinstance(standby.outcome, Failure)
     assert standby.outcome.check(CancelledError)
     cluster.go(LEASE_S + 1)
+
+
+def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
+    def has_no_room(messages: Sequence[Message]) -> None:
+        raise MemoryError
+
+    reactor, failures = SimulatedReactor(), list[Failure]()
+    receiver = _Receiver(
+        reactor, has_no_room, lambda error: pytest.fail(str(error)), failures.append
+    )
+    receiver.receive([Message(1, b"")])
+    reactor.settle()
+    assert [failure.type for failure in failures] == [MemoryError]
+    receiver.stop()
+    receiver.receive([Message(2, b"")])
+    reactor.settle()
+    assert len(failures) == 1

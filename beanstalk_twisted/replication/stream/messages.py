@@ -14,6 +14,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
 
 MAGIC: Final = b"BTR1"
@@ -196,25 +201,119 @@ def decode(payload: bytes) -> Part | Note | Malformed:
     return Part(write, bool(flags & CONTINUES), bool(flags & MORE))
 
 
+class Term(NamedTuple):
+    """
+    The time of one active server, as the first segment that it has begun says.
+
+    :ivar incarnation: grows from term to term; ``segment`` is the number of that segment, and
+        ``first_lsn`` the LSN of its first record.
+    """
+
+    incarnation: int
+    segment: int
+    first_lsn: int
+
+
+NO_TERM: Final = Term(0, 0, 0)
+"""Before all of them."""
+
+
+def term_of(write: Write) -> Term | None:
+    """
+    :param write: begins a segment; or the first part of one that does.
+    :return: the term, if the segment is its first; None if its header cannot be read.
+    """
+    header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
+    if not isinstance(header, SegmentHeader):
+        return None
+    return Term(header.incarnation, header.seq, header.first_lsn)
+
+
+def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
+    """
+    Whether a message behind the beginning of a term was sent by a server that was active before.
+
+    Messages of a server that does not know yet that it is fenced may still come in, at places where
+    others were lost; all that it knows to be in the stream is below ``term.first_lsn``.  Such
+    messages mean nothing.  Of any other nothing is said.
+    """
+    if isinstance(found, Note):
+        is_told = found.kind in (Kind.HEARTBEAT, Kind.HANDED_OVER)
+        return is_told and found.last_lsn + 1 < term.first_lsn
+    if isinstance(found, Malformed):
+        return False
+    if found.write.segment < term.segment:
+        return True
+    begins = term_of(found.write) if found.write.begins and not found.continues else None
+    return begins is not None and begins.incarnation < term.incarnation
+
+
 class Assembler:
     """
     Puts the parts of writes together.
+
+    Between the parts of a write there may be others, which are not in place: stale ones, and some
+    that their server sends again when the part before them is in (`Appender`).  Parts are dropped
+    when a write begins at the same place, or a term: who has sent them did not come to the end.
+
+    :ivar term: the newest that has begun.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, term: Term = NO_TERM) -> None:
+        self.term = term
         self._parts: list[Write] = []
+
+    @property
+    def is_midway(self) -> bool:
+        """
+        Whether parts of a write are in whose last one is not.
+        """
+        return bool(self._parts)
+
+    def passes_over(self, found: "Part | Note | Malformed") -> bool:
+        """
+        Whether the next message is stale.
+        """
+        return is_stale(found, self.term)
+
+    def fill_begins(self) -> None:
+        """
+        What came before means nothing.
+        """
+        self.term = NO_TERM
+        self._parts.clear()
 
     def add(self, part: Part) -> Write | None:
         """
-        :return: the whole write, when this is its last part.  Parts that do not go on are dropped:
-            who sent them did not come to the end; so are those whose first was purged.
+        :return: the whole write, when this is its last part.
         """
+        if self.passes_over(part):
+            return None
+        return self._go_on(part) if part.continues else self._begin(part)
+
+    def _begin(self, part: Part) -> Write | None:
         write = part.write
-        if not part.continues or not self._parts or not _goes_on(self._parts[-1], write):
+        if self._begins_term(write) or (self._parts and write[:2] == self._parts[0][:2]):
             self._parts.clear()
-            if part.continues:
-                return None
-        self._parts.append(write)
+        if not part.has_more:
+            return write
+        if not self._parts:
+            self._parts.append(write)
+        return None
+
+    def _begins_term(self, write: Write) -> bool:
+        if not write.begins:
+            return False
+        term = term_of(write)
+        if term is not None and term.incarnation <= self.term.incarnation:
+            return False
+        self.term = self.term if term is None else term
+        return True
+
+    def _go_on(self, part: Part) -> Write | None:
+        if not self._parts or not _goes_on(self._parts[-1], part.write):
+            return None
+        self._parts.append(part.write)
         if part.has_more:
             return None
         parts, self._parts = self._parts, []

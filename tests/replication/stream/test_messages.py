@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.binlog.format import SegmentHeader
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
 from beanstalk_twisted.replication.stream.messages import (
     BEGINS,
@@ -27,12 +28,16 @@ from beanstalk_twisted.replication.stream.messages import (
     Malformed,
     Note,
     Part,
+    Term,
     Write,
     decode,
     encode_note,
     encode_write,
+    is_stale,
     write_of,
 )
+
+T0 = 1_700_000_000_000_000_000
 
 NUMBERS = st.integers(0, (1 << 64) - 1)
 WRITES = st.builds(
@@ -193,7 +198,80 @@ def test_a_part_of_another_write_does_not_go_on(other: Write) -> None:
     assembler = Assembler()
     assert assembler.add(FIRST) is None
     assert assembler.add(LAST._replace(write=other)) is None
-    assert assembler.add(LAST) is None, "what came before is dropped"
+    assert assembler.add(LAST) == a_write(bytes(PART_BYTES + 1)), "it is passed over"
+
+
+TERM = Term(3, 7, 42)
+
+
+def a_beginning(incarnation: int, segment: int = 7, size: int = 8) -> Write:
+    """
+    A write that begins a segment.
+    """
+    header = SegmentHeader(segment, 42, T0, 0, 0, 1, bytes(16), 1, 0, incarnation, "test")
+    return Write(segment, 0, header.encode() + bytes(size), 42, T0, True, False)
+
+
+def a_part(write: Write) -> Part:
+    """
+    All of a write.
+    """
+    return Part(write, continues=False, has_more=False)
+
+
+@pytest.mark.parametrize(
+    ("found", "stale"),
+    [
+        (a_part(a_write(b"x", segment=6)), True),
+        (Part(a_write(b"x", segment=6), continues=True, has_more=True), True),
+        (a_part(a_write(b"x", segment=7)), False),
+        (a_part(a_write(b"x", segment=8)), False),
+        (a_part(a_beginning(2)), True),
+        (a_part(a_beginning(2, segment=8)), True),
+        (a_part(a_beginning(3)), False),
+        (a_part(a_beginning(4, segment=8)), False),
+        (Note(Kind.HEARTBEAT, 40, 0, b""), True),
+        (Note(Kind.HANDED_OVER, 40, 0, b""), True),
+        (Note(Kind.HANDED_OVER, 41, 0, b""), False),
+        (Note(Kind.FILL_BEGINS, 40, 0, b""), False),
+        (Malformed("of somebody else"), False),
+    ],
+)
+def test_what_is_of_an_earlier_term_is_stale(found: Part | Note | Malformed, stale: bool) -> None:
+    assert is_stale(found, TERM) is stale
+    assert Assembler(TERM).passes_over(found) is stale
+    assert not Assembler().passes_over(found)
+
+
+def test_stale_parts_are_passed_over_from_the_first_message_of_a_term_on() -> None:
+    late = a_part(a_write(b"late", segment=6))
+    begun, *rest = parts_of(a_beginning(3, size=2 * PART_BYTES))
+    assembler = Assembler()
+    assert assembler.add(late) == late.write
+    assert [assembler.add(part) for part in (begun, late, *rest[:-1], late)][1:] == [None] * 3
+    assert assembler.add(rest[-1]) == a_beginning(3, size=2 * PART_BYTES)
+
+
+def test_writes_that_come_before_their_turn_leave_the_parts_of_another_alone() -> None:
+    parts = parts_of(a_write(bytes(2 * PART_BYTES + 1)))
+    behind = a_part(a_write(b"behind", offset=4096 + 2 * PART_BYTES + 1))
+    more = parts_of(a_write(bytes(PART_BYTES + 1), offset=1 << 22))
+    assembler = Assembler()
+    early = [assembler.add(part) for part in (parts[0], parts[2], behind, *more)]
+    assert early == [None, None, behind.write, None, None]
+    again = [assembler.add(part) for part in (*parts[1:], behind, *more)]
+    assert again == [
+        None, a_write(bytes(2 * PART_BYTES + 1)), behind.write, None,
+        a_write(bytes(PART_BYTES + 1), offset=1 << 22),
+    ]  # fmt: skip
+
+
+def test_a_term_that_begins_ends_the_parts_of_the_one_before() -> None:
+    assembler = Assembler()
+    assembler.add(FIRST)
+    assembler.add(a_part(a_beginning(1, segment=8)))
+    assert not assembler.is_midway
+    assert assembler.add(LAST) is None
 
 
 def test_a_part_that_comes_twice_ends_its_write() -> None:
@@ -224,7 +302,9 @@ def test_only_whole_writes_come_out_whatever_parts_go_in(order: list[tuple[int, 
     for at, (which, third) in enumerate(order):
         found = assembler.add(thirds[which][third])
         if found is not None:
-            assert order[at - 2 : at + 1] == [(which, 0), (which, 1), (which, 2)]
+            thirds_of_it = [each[1] for each in order[: at + 1] if each[0] == which]
+            assert {0, 1, 2} <= set(thirds_of_it)
+            assert found == writes[which]
             whole.append(found)
     assert set(whole) <= set(writes)
 
