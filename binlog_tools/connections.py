@@ -8,12 +8,16 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_twisted.client.addresses import Address, Tls
+from beanstalk_twisted.client.hosts import rounds
+from beanstalk_twisted.client.hosts.rounds import ASK, NEXT_S, Round, is_answer
 from beanstalk_twisted.client.tls import faults
 from beanstalk_twisted.client.tls.faults import HANDSHAKE_S, Seen, TlsFault
-from binlog_tools.client import LIMIT_S, Connection, Lost, Reply
+from binlog_tools.client import LIMIT_S, NO_SERVER, Connection, Lost, Reply
 
 if TYPE_CHECKING:
     import ssl
@@ -39,13 +43,14 @@ class WrongToken(Lost):
 
 def connect(address: Address, limit_s: float = LIMIT_S) -> Connection:
     """
-    Connect, and show the token, if there is one; a server that trusts everybody takes any.
+    Connect, of several hosts to the one that answers first, and show the token, if there is one; a
+    server that trusts everybody takes any.
 
     :param limit_s: how long the connection, and then each reply, may take, seconds.
     :raise OSError: there is no server, or it cannot be trusted.
     :raise WrongToken: it does not take the token.
     """
-    line = _connect(address, limit_s)
+    line = _first_to_answer(address, limit_s) if address.others else _connect(address, limit_s)
     if address.token is not None:
         try:
             _show(line, address.token)
@@ -61,6 +66,92 @@ def _connect(address: Address, limit_s: float) -> Connection:
     if address.tls is not None:
         return TlsConnection(address, limit_s)
     return Connection(address.host, address.port, limit_s)
+
+
+def _first_to_answer(address: Address, limit_s: float) -> Connection:
+    """
+    :raise Lost: no host has answered.
+    """
+    search = _Search(address, min(limit_s, rounds.LIMIT_S))
+    line = search.result()
+    line.limit(limit_s)
+    return line
+
+
+class _Search:
+    """
+    A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for otherwise.
+    """
+
+    def __init__(self, address: Address, host_limit_s: float) -> None:
+        self._address = address
+        self._hosts = address.hosts
+        self._limit_s = host_limit_s
+        self._round: Round[Lost] = Round(len(self._hosts))
+        self._answers: SimpleQueue[tuple[int, Connection | Lost]] = SimpleQueue()
+        self._lock = Lock()
+        self._is_over = False
+
+    def result(self) -> Connection:
+        self._begin()
+        while not self._round.is_lost:
+            try:
+                host, found = self._answers.get(timeout=NEXT_S if self._round.has_more else None)
+            except Empty:
+                self._begin()
+                continue
+            if isinstance(found, Connection):
+                self._end()
+                return found
+            self._round.failed(host, found)
+            if self._round.has_more:
+                self._begin()
+        told = "; ".join(
+            f"{self._hosts[host]}: {why.strerror}" for host, why in self._round.reasons.items()
+        )
+        raise Lost(0, f"no host answers: {told}", str(self._address))
+
+    def _begin(self) -> None:
+        Thread(target=self._try, args=(self._round.begin(),), daemon=True).start()
+
+    def _try(self, host: int) -> None:
+        try:
+            line = _answering(self._hosts[host], self._limit_s)
+        except Exception as problem:  # Also a name that can be none: who waits has to hear of it.
+            lost = problem if isinstance(problem, Lost) else Lost(0, str(problem))
+            self._answers.put((host, lost))
+            return
+        with self._lock:
+            if not self._is_over:
+                self._answers.put((host, line))
+                return
+        line.close()
+
+    def _end(self) -> None:
+        """
+        Drop the others.
+        """
+        with self._lock:
+            self._is_over = True
+        while not self._answers.empty():
+            _, found = self._answers.get()
+            if isinstance(found, Connection):
+                found.close()
+
+
+def _answering(address: Address, limit_s: float) -> Connection:
+    line = _connect(address, limit_s)
+    try:
+        line.send(ASK)
+        if not is_answer(line.line()):
+            raise Lost(0, NO_SERVER, line.address)
+    except ValueError as problem:
+        line.close()
+        raise Lost(0, str(problem), line.address) from None
+    except BaseException:
+        line.close()
+        raise
+    return line
 
 
 def _show(line: Connection, token: str) -> None:

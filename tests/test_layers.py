@@ -60,9 +60,9 @@ PURE_MODULES = (
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
     "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
     "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
-    "client.pool.hashing", "replication.roster", "replication.stream.addresses",
-    "replication.stream.door", "replication.stream.lease", "replication.stream.memory",
-    "replication.stream.messages", "replication.stream.settings",
+    "client.hosts.rounds", "client.pool.hashing", "replication.roster",
+    "replication.stream.addresses", "replication.stream.door", "replication.stream.lease",
+    "replication.stream.memory", "replication.stream.messages", "replication.stream.settings",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 

@@ -8,7 +8,8 @@ Where a server is, as text, for the client, the worker and all tools:
   behind it if need be: the same as Twisted writes it;
 - ``beanstalk://[TOKEN@]HOST[:PORT]``: TCP, with a token.
 
-In those with ``://``, ``%`` and two hexadecimal digits stand for any byte.
+In those with ``://``, ``%`` and two hexadecimal digits stand for any byte, and several hosts of one
+queue have commas between them: ``beanstalk://a,b:11301,c``.
 """
 
 import re
@@ -31,13 +32,16 @@ FORMS: Final = f"HOST:PORT, {TLS_URL}HOST:PORT or unix:PATH"
 """How an address is written, for people."""
 
 URL_FORMS: Final = (
-    f"{PLAIN_URL}[TOKEN@]HOST:PORT or {TLS_URL}[TOKEN@]HOST:PORT?ca=FILE&cert=FILE&key=FILE"
-    "&name=NAME"
+    f"{PLAIN_URL}[TOKEN@]HOST:PORT,... or {TLS_URL}[TOKEN@]HOST:PORT,...?ca=FILE&cert=FILE"
+    "&key=FILE&name=NAME"
 )
 """The same of those that may have a token."""
 
 SHOWN_VARIABLE: Final = "BEANSTALK_TOKEN"
 """The variable of the environment from which commands take the token that they show."""
+
+MAX_HOSTS: Final = 16
+"""Of one queue: of more than a few standby servers, all but one only cost."""
 
 MAX_TOKEN_LINE: Final = 1024
 """Characters of a file that are looked at for a token; a token has 200 at most."""
@@ -69,17 +73,20 @@ TWISTED_OPTIONS: Final = {"trustRoots": "ca", "certificate": "cert", "privateKey
 
 class Address(NamedTuple):
     """
-    Where a server is: a host and port, or the path of a UNIX socket.
+    Where a server is: a host and port, or the path of a UNIX socket; or several hosts, of which one
+    is the server at a time.
 
     :ivar port: 0 for a UNIX socket.
     :ivar tls: how it is spoken; None for plain TCP.
     :ivar token: shown before anything else; None for none.
+    :ivar others: hosts and ports beside the first.
     """
 
     host: str
     port: int
     tls: Tls | None = None
     token: str | None = None
+    others: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         """
@@ -87,8 +94,9 @@ class Address(NamedTuple):
         """
         if not self.port:
             return f"unix:{self.host}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{TLS_URL if self.tls else ''}{host}:{self.port}"
+        plain = PLAIN_URL if self.others else ""
+        places = ((self.host, self.port), *self.others)
+        return f"{TLS_URL if self.tls else plain}{','.join(_shown(*place) for place in places)}"
 
     def __repr__(self) -> str:
         return f"<Address {self}>"
@@ -99,6 +107,14 @@ class Address(NamedTuple):
         The name that the server's certificate must have.
         """
         return (self.tls and self.tls.name) or self.host
+
+    @property
+    def hosts(self) -> "tuple[Address, ...]":
+        """
+        The address of each host alone.
+        """
+        places = ((self.host, self.port), *self.others)
+        return tuple(self._replace(host=host, port=port, others=()) for host, port in places)
 
     def showing(self, token: Callable[[], str | None]) -> "Address":
         """
@@ -161,11 +177,47 @@ def _parse_url(text: str, is_tls: bool) -> Address:
     where, has_query, query = text.partition("?")
     login, at, where = where.rpartition("@")
     token = login.removeprefix(":")
-    is_login = bool(at) == bool(token) and ":" not in token
+    # One token, before the first host, shows itself to all.
+    is_login = bool(at) == bool(token) and not {":", ","}.intersection(token)
     if not is_login or not where or "/" in where or (has_query and not is_tls):
         raise ValueError(f"no server: write {URL_FORMS}")
     tls = _parse_query(query if has_query else None) if is_tls else None
-    return Address(*place(where), tls, unquote(token) or None)
+    first, *others = _places(where)
+    return Address(*first, tls, unquote(token) or None, tuple(others))
+
+
+def _places(text: str) -> list[tuple[str, int]]:
+    found = [place(each) for each in text.split(",")]
+    if len(found) > MAX_HOSTS:
+        raise ValueError(f"no server: {len(found)} hosts; a queue has {MAX_HOSTS} at most")
+    for host, port in found:
+        if found.count((host, port)) > 1:
+            raise ValueError(f"no server: {_shown(host, port)} is named twice")
+    return found
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listed(text: str) -> tuple[Address, ...]:
+    """
+    Read addresses of several queues with commas between them.  Behind one with ``://`` a comma
+    begins another host of its queue, unless what follows begins with ``tcp:``, ``unix:``, ``tls:``
+    or a scheme.
+
+    :raise ValueError: one is none.
+    """
+    parts: list[str] = []
+    for part in map(str.strip, text.split(",")):
+        if parts and parts[-1].startswith(URLS) and not part.startswith(_BEGINNINGS):
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return tuple(map(Address.parse, parts))
+
+
+_BEGINNINGS: Final = ("tcp:", "unix:", "tls:", PLAIN_URL)
 
 
 def _parse_query(text: str | None) -> Tls:

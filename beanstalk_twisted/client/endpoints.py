@@ -9,6 +9,7 @@ from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from beanstalk_twisted.client.addresses import PLAIN_URL, PORTS, TLS_URL, URLS, Address
+from beanstalk_twisted.client.hosts.endpoint import Host, HostsEndpoint
 from beanstalk_twisted.client.tls import faults
 from beanstalk_twisted.client.tls.faults import TlsFault
 
@@ -34,19 +35,20 @@ def without_token(text: str) -> tuple[str, str | None]:
     scheme = TLS_URL if text.startswith(TLS_URL) else PLAIN_URL
     login_and_host, has_query, query = text.removeprefix(scheme).partition("?")
     where = login_and_host.rpartition("@")[2]
-    return f"{scheme}{where}{has_query}{query}" if scheme == TLS_URL else where, token
+    is_url = scheme == TLS_URL or "," in where
+    return f"{scheme}{where}{has_query}{query}" if is_url else where, token
 
 
 def endpoint(text: str) -> str:
     """
     Name what an address leads to, in full, without a token and the files of TLS: a text of
-    Twisted's for an endpoint, but for ``tls://HOST:PORT``.
+    Twisted's for an endpoint, but for ``tls://HOST:PORT`` and several hosts.
 
     :raise ValueError: it is none.
     """
     if text.startswith(URLS):
         address = Address.parse(text)
-        return str(address) if address.tls else _tcp(address)
+        return str(address) if address.tls or address.others else _tcp(address)
     if text.startswith(ENDPOINTS):
         _check_place(text)
         return text
@@ -87,11 +89,12 @@ def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
         names is not what it should be.
     """
     described = endpoint(text)
+    address = _url(text)
     try:
-        address = _tls_address(text)
-        if address is not None:
-            return _tls_endpoint(reactor, address)
-        made: IStreamClientEndpoint = clientFromString(reactor, described)
+        if address is None:
+            made: IStreamClientEndpoint = clientFromString(reactor, described)
+            return made
+        hosts = [Host(str(host), _host_endpoint(reactor, host)) for host in address.hosts]
     except (NameError, ImportError) as problem:
         # Twisted's way to say that it has found no OpenSSL, and Python's.
         raise ValueError(f"{described!r}: {faults.EXTRA} ({problem})") from None
@@ -99,34 +102,35 @@ def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
         raise ValueError(f"{address}: {fault}") from None
     except Exception as problem:  # A plug-in may raise any.
         raise ValueError(f"{described!r} is no server: {problem}") from None
-    return made
+    return hosts[0].endpoint if len(hosts) == 1 else HostsEndpoint(reactor, hosts)
 
 
-def _tls_address(text: str) -> Address | None:
+def _url(text: str) -> Address | None:
     """
-    Read an address of TLS.
+    Read an address of TLS, or one with ``://``.
 
     :return: None if it is of something else, or has what only Twisted knows.
     """
     if not text.startswith(("tls:", *URLS)):
         return None
     try:
-        address = Address.parse(text)
+        return Address.parse(text)
     except ValueError:
         if text.startswith(URLS):
             raise
         return None
-    return address if address.tls is not None else None
 
 
-def _tls_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
+def _host_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
     """
     :raise TlsFault: a file that it names is not what it should be.
     :raise ImportError: there is no OpenSSL.
     """
+    plain = HostnameEndpoint(reactor, address.host, address.port)
+    if address.tls is None:
+        return plain
     from beanstalk_twisted.client.tls.endpoint import TlsEndpoint
 
-    plain = HostnameEndpoint(reactor, address.host, address.port)
     return TlsEndpoint(reactor, address, plain)
 
 

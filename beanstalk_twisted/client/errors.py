@@ -5,6 +5,7 @@ All say whether the command was carried out: an `ErrorReply` is the server's wor
 (`Buried` aside), `NotCarriedOut` that it never reached the server, `Unanswered` that nobody knows.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from beanstalk_twisted.client.tls.faults import TlsFault
@@ -290,6 +291,19 @@ class TlsFailed(ClientError):
         Give the same for a command that has waited for the connection.
         """
         return TlsFailed(self.server, self.fault, command, job_id)
+
+
+class NoHost(ClientError):
+    """
+    No host of a queue has answered.  Nothing was carried out.
+
+    :ivar reasons: why not, by the hosts.
+    """
+
+    def __init__(self, reasons: Mapping[str, BaseException]) -> None:
+        told = "; ".join(f"{host}: {without_server(why)}" for host, why in reasons.items())
+        super().__init__(f"no host answers: {told}")
+        self.reasons = reasons
 
 
 def without_server(reason: BaseException) -> object:

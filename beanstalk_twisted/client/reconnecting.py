@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.client.errors import without_server
+from beanstalk_twisted.client.hosts.endpoint import HostsEndpoint
 
 FIRST_S: Final = 0.1
 """Before the first try again, seconds: a server that is restarted is often back at once."""
@@ -91,7 +92,8 @@ UNANSWERED: Final = (
 @implementer(IStreamClientEndpoint)
 class LoggedEndpoint:
     """
-    An endpoint that logs when its server becomes unavailable, and when it is available again.
+    An endpoint that logs when its server becomes unavailable, and when it is available again, or on
+    another host.
 
     :ivar trouble: why it could not be used the last time; None when it could.
     """
@@ -111,6 +113,7 @@ class LoggedEndpoint:
         self._endpoint = endpoint
         self._logs = logs
         self._is_unavailable = False
+        self._host: str | None = None
 
     def __repr__(self) -> str:
         return f"{self._endpoint!r}"
@@ -151,8 +154,11 @@ class LoggedEndpoint:
         """
         was_unavailable, self._is_unavailable = self._is_unavailable, False
         self.trouble = None
-        if self._logs and was_unavailable:
-            _log.info("connected to {server}", server=self.name)
+        host = self._endpoint.host if isinstance(self._endpoint, HostsEndpoint) else None
+        before, self._host = self._host, host
+        if self._logs and (was_unavailable or before not in (None, host)):
+            at = "" if host is None else f", which {host} serves"
+            _log.info("connected to {server}{at}", server=self.name, at=at)
 
     def reset(self) -> None:
         """

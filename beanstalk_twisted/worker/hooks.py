@@ -105,8 +105,16 @@ class Logged(Hooks):
 
     def disconnected(self, losses: Losses) -> None:
         count = len(losses.reservations)
-        self.log.warn("connection lost ({why}), and with it {count} {reservations}",
-                      why=losses.reason, count=count,
+        again = (
+            ""
+            if count == 0
+            else (
+                "; others will do these jobs again, and what comes of them here counts only if the "
+                "same server is back"
+            )
+        )
+        self.log.warn("connection lost ({why}), and with it {count} {reservations}{again}",
+                      why=losses.reason, count=count, again=again,
                       reservations="reservation" if count == 1 else "reservations")  # fmt: skip
 
     def troubled(self, error: BaseException) -> None:

@@ -7,7 +7,6 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, execute
-from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 T = TypeVar("T")
@@ -70,12 +69,19 @@ class PoolThreads(Threads):
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         assert self._pool is not None
         self._running += 1
-        outcome: Deferred[T] = deferToThreadPool(self._reactor, self._pool, work)
-        return outcome.addBoth(self._ended)
+        outcome: Deferred[T] = Deferred()
 
-    def _ended(self, outcome: Any) -> Any:
-        self._running -= 1
+        def ended(is_good: bool, result: Any) -> None:
+            self._reactor.callFromThread(self._ended, outcome, is_good, result)
+
+        self._pool.callInThreadWithCallback(ended, work)
         return outcome
+
+    def _ended(self, outcome: Deferred[T], is_good: bool, result: Any) -> None:
+        # No callback of `outcome`: that would wait for a Deferred which the work has given, and
+        # nobody could cancel it.
+        self._running -= 1
+        (outcome.callback if is_good else outcome.errback)(result)
 
     def stop(self) -> None:
         """

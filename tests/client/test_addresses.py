@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.client.addresses import Address, Tls, token_of
+from beanstalk_twisted.client.addresses import MAX_HOSTS, Address, Tls, listed, token_of
 from beanstalk_twisted.client.endpoints import endpoint
 
 
@@ -25,7 +25,7 @@ from beanstalk_twisted.client.endpoints import endpoint
 )  # fmt: skip
 def test_a_server_is_named_like_this(text: str, host: str, port: int, shown: str) -> None:
     address = Address.parse(text)
-    assert address == (host, port, None, None)
+    assert address == Address(host, port)
     assert str(address) == shown
 
 
@@ -96,3 +96,67 @@ def test_a_file_with_more_than_a_token_is_told(tmp_path: Path) -> None:
     path.write_text("token  bst_a_b\nhash   bst_a:scrypt\n")
     with pytest.raises(ValueError, match=f"--token-file {path}: its first line has to be"):
         token_of(str(path), {})
+
+
+# Several hosts of one queue.
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("beanstalk://a,b:1,[::1]", "beanstalk://a:11300,b:1,[::1]:11300"),
+        ("beanstalk://s%65cret@a,b", "beanstalk://a:11300,b:11300"),
+        ("tls://secret@a:7,b?ca=/c.pem", "tls://a:7,b:11300"),
+    ],
+)
+def test_a_queue_may_be_on_several_hosts(text: str, shown: str) -> None:
+    address = Address.parse(text)
+    assert str(address) == shown == endpoint(text)
+    assert str(Address.parse(str(address))) == shown
+    assert all((each.tls, each.token) == address[2:4] for each in address.hosts)
+    assert ",".join(map(str, address.hosts)).replace("tls://", "") == shown.partition("://")[2]
+
+
+def test_an_address_of_one_host_is_that_host() -> None:
+    for text in ("a", "tls://token@a:1?ca=c", "unix:/run/bs"):
+        assert Address.parse(text).hosts == (Address.parse(text),)
+
+
+def test_a_certificate_is_for_each_host_or_for_the_name_that_is_said() -> None:
+    assert [each.name for each in Address.parse("tls://a,b").hosts] == ["a", "b"]
+    assert [each.name for each in Address.parse("tls://a,b?name=q").hosts] == ["q", "q"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("beanstalk://a,", "is no server"), ("beanstalk://a,,b", "is no server"),
+        ("beanstalk://a,b:0", "is no server"), ("beanstalk://a,t@b", "no server"),
+        ("beanstalk://a,b:11300,b", "b:11300 is named twice"),
+        ("tls://a,b?", "no server"),
+    ],
+)  # fmt: skip
+def test_a_list_of_hosts_may_be_wrong(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Address.parse(text)
+
+
+def test_a_queue_has_so_many_hosts_at_most() -> None:
+    most = ",".join(f"h{number}" for number in range(MAX_HOSTS))
+    assert len(Address.parse(f"beanstalk://{most}").hosts) == MAX_HOSTS
+    with pytest.raises(ValueError, match=f"{MAX_HOSTS + 1} hosts; a queue has {MAX_HOSTS}"):
+        Address.parse(f"beanstalk://{most},one-more")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a", ["a:11300"]), ("a, b:1", ["a:11300", "b:1"]),
+        ("beanstalk://a,b", ["beanstalk://a:11300,b:11300"]),
+        ("a,beanstalk://b,c,tls://d,e?ca=f,tcp:g:1,h",
+         ["a:11300", "beanstalk://b:11300,c:11300", "tls://d:11300,e:11300", "g:1", "h:11300"]),
+        ("tls://t@a?ca=x,unix:/b", ["tls://a:11300", "unix:/b"]),
+    ],
+)  # fmt: skip
+def test_queues_and_their_hosts_are_told_apart(text: str, shown: list[str]) -> None:
+    assert [str(address) for address in listed(text)] == shown

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.client.addresses import Address, token_of
+from beanstalk_twisted.client.addresses import Address, listed, token_of
 from binlog_tools.client import LIMIT_S
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.tube_names import is_tube_name
@@ -31,8 +31,9 @@ UNIQUE_S: Final = 86_400
 """Longer than a write and all that repeats it may take, by which time workers may be done."""
 
 OPTIONS: Final[Mapping[str, str]] = {
-    "address": "the server: `HOST:PORT`, `tls://HOST:PORT?ca=FILE` or `unix:PATH`; several with "
-    "commas: partitions go to them in turn",
+    "address": "the server: `HOST:PORT`, `tls://HOST:PORT?ca=FILE`, `unix:PATH`, or "
+    "`beanstalk://A,B` for one queue on several hosts; several with commas: partitions go to them "
+    "in turn",
     "token": "shown to servers whose address has none, else that of `BEANSTALK_TOKEN`",
     "tube": "for rows that do not say, `default` by default",
     "priority": "likewise, `1024`",
@@ -115,8 +116,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 
 def _servers(text: str, token: str | None) -> tuple[Address, ...]:
     try:
-        found = [Address.parse(each.strip()) for each in text.split(",")]
-        return tuple(each.showing(lambda: token) for each in found)
+        return tuple(each.showing(lambda: token) for each in listed(text))
     except ValueError as problem:
         raise _wrong(f"address: {problem}") from None
 

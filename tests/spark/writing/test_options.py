@@ -24,6 +24,12 @@ def test_the_case_of_an_option_does_not_matter_and_servers_are_listed_with_comma
     assert options.tube == b"mail"
 
 
+def test_one_queue_on_several_hosts_is_one_server() -> None:
+    options = SinkOptions.of({"address": "beanstalk://a,b:1, c, beanstalk://d", "token": "t"})
+    assert [len(server.hosts) for server in options.servers] == [3, 1]
+    assert {host.token for server in options.servers for host in server.hosts} == {"t"}
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -1,0 +1,3 @@
+"""
+One queue on several hosts: finding the one that serves it.
+"""

@@ -1,0 +1,147 @@
+"""
+A client of one queue on two hosts, each a server in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.hosts.endpoint import Host, HostsEndpoint
+from beanstalk_twisted.client.pool.pool import Pool, Server
+from beanstalk_twisted.client.reconnecting import FIRST_S, SERVER_LOG, Backoff
+from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.testing.double import Beanstalk
+from tests.client.fleet import Fleet
+from tests.client.world import error, is_waiting, result
+
+
+class Pair(Fleet):
+    """
+    Two servers, of which the second one stands by; and what its client was told.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("a", "b", **options)
+        self["b"].endpoint.is_refusing = True
+        self.losses: list[Losses] = []
+        hosts = [Host(name, cast(Any, world.endpoint)) for name, world in self.worlds.items()]
+        self.endpoint = HostsEndpoint(cast(Any, self.clock), hosts)
+
+    def client(self, **options: Any) -> Client:
+        """
+        Start a client.
+        """
+        client = Client(
+            self.endpoint, reactor=self.clock, backoff=Backoff(lambda: 1.0),
+            lost=self.losses.append, **options,
+        )  # fmt: skip
+        client.startService()
+        self.settle()
+        return client
+
+    def fail_over(self) -> None:
+        """
+        Kill the active server, and have the other one take its place.
+        """
+        self["a"].kill()
+        self["b"].endpoint.is_refusing = False
+        self.settle()
+
+    def come_back(self) -> None:
+        """
+        Wait until the client tries again.
+        """
+        self.advance(FIRST_S)
+
+
+def test_commands_go_on_with_the_other_host() -> None:
+    hosts = Pair()
+    client = hosts.client()
+    assert hosts.result(client.use("mail")) == "mail"
+    assert hosts.result(client.put(b"one")) == 1
+    hosts.fail_over()
+    put = client.put(b"two")
+    hosts.come_back()
+    job = result(put)
+    assert hosts.result(client.stats_job(job)).tube == "mail"
+    assert hosts.endpoint.host == "b"
+
+
+def test_what_was_sent_and_not_answered_is_never_repeated_by_itself() -> None:
+    hosts = Pair()
+    client = hosts.client()
+    put, looked = client.put(b"x"), client.stats()
+    hosts.fail_over()
+    hosts.come_back()
+    error(put, errors.Unanswered)
+    assert result(looked).total_jobs == 0
+    assert hosts.endpoint.host == "b"
+
+
+def test_reservations_end_with_the_host_and_this_is_told() -> None:
+    hosts = Pair()
+    client = hosts.client()
+    hosts.result(client.put(b"x"))
+    job = hosts.result(client.reserve())
+    hosts.fail_over()
+    hosts.come_back()
+    assert [losses.reservations for losses in hosts.losses] == [(job.id,)]
+    error(client.delete(job), errors.ReservationLost)
+
+
+def test_a_round_that_is_lost_is_followed_by_another_one_after_a_wait() -> None:
+    hosts = Pair()
+    client = hosts.client()
+    hosts["a"].kill()
+    put = client.put(b"x")
+    hosts.advance(10)
+    assert is_waiting(put) and isinstance(client.trouble, errors.NoHost)
+    tries = hosts["b"].endpoint.tries
+    assert 5 <= len(tries) <= 10 and tries == hosts["a"].endpoint.tries[1:]
+    hosts["b"].endpoint.is_refusing = False
+    hosts.advance(30)
+    assert result(put) == 1 and client.trouble is None
+
+
+def test_the_log_says_which_host_serves_when_that_changes() -> None:
+    hosts = Pair()
+    with capturedLogs() as events:
+        hosts.client()
+        hosts.fail_over()
+        hosts.come_back()
+        hosts["b"].kill()
+        hosts.advance(1)
+    told = [formatEvent(each) for each in events if each["log_namespace"] == SERVER_LOG]
+    assert len(told) == 2
+    assert "which b serves" in told[0]
+    assert "no host answers: b: Connection was refused" in told[1]
+
+
+@pytest.mark.beanstalk(dialect="v1", uses_reactor=False)
+def test_a_server_of_the_first_protocol_answers_too(beanstalk: Beanstalk) -> None:
+    hosts = HostsEndpoint(cast(Any, beanstalk.clock), [Host("a", beanstalk.endpoint)] * 2)
+    client = Client(hosts, reactor=beanstalk.clock, dialect="v1", backoff=Backoff(lambda: 1.0))
+    client.startService()
+    assert beanstalk.result(client.put(b"x")) is None
+    assert hosts.host == "a"
+
+
+def test_a_server_of_a_pool_may_be_a_queue_on_several_hosts() -> None:
+    hosts = Pair()
+    pool = Pool([Server(cast(Any, hosts.endpoint), "q")], ["mail"], reactor=hosts.clock)
+    pool.startService()
+    hosts.settle()
+    waiting: Deferred[Any] = pool.reserve()
+    hosts.settle()
+    hosts.fail_over()
+    hosts.advance(3)
+    put = hosts.result(pool.put("mail", b"x"))
+    hosts.advance(3)
+    job = result(waiting)
+    assert (job, hosts.endpoint.host) == (put, "b")
+    hosts.result(pool.delete(job))

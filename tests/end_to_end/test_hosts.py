@@ -1,0 +1,208 @@
+"""
+One queue on two hosts on real sockets: what goes on when the first one is killed or stopped.
+
+The two servers know nothing of each other, so jobs of the first one are not on the second; what is
+looked at here is who is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import greenstalk
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.hooks import Tally
+from tests.end_to_end.test_client import connected
+from tests.end_to_end.test_worker import a_moment, gone, stop, working
+from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, wait_until_it_listens
+from tests.test_deploy_replicated import HAPROXY, found
+
+pytestmark = pytest.mark.exhaustive
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+WAITING = """
+from twisted.internet.defer import Deferred
+
+async def wait(attempt):
+    open("begun", "w").close()
+    await Deferred()
+"""
+
+
+class Pair:
+    """
+    Two servers, and the address of their queue.
+    """
+
+    def __init__(self, first: ServerProcess, second: ServerProcess) -> None:
+        self.first, self.second = first, second
+        self.alone = [f"127.0.0.1:{server.port()}" for server in (first, second)]
+        self.address = f"beanstalk://{','.join(self.alone)}"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    """
+    Start both.
+    """
+    with (
+        ServerProcess(ours_at_once("-p", 0, "--http", 0), tmp_path) as first,
+        ServerProcess(ours_at_once("-p", 0, "--http", 0), tmp_path) as second,
+    ):
+        yield Pair(first, second)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+async def test_a_client_goes_on_with_the_second_host(pair: Pair, number: int) -> None:
+    async with connected(pair.address, grace_s=0.5) as client:
+        assert await client.put(b"on the first", tube="mail") == 1
+        await client.use("mail")
+        job = await client.reserve_job(1)
+        pair.first.process.send_signal(number)
+        # One that is stopped is silent, and the kernel goes on accepting for it.
+        if number != signal.SIGSTOP:
+            pair.first.ended()
+        with pytest.raises(errors.Unanswered):
+            await client.put(b"nobody knows")
+        assert await client.put(b"on the second") == 1
+        with pytest.raises(errors.ReservationLost):
+            await client.delete(job)
+        assert (await client.stats_tube("mail")).current_jobs_ready == 1
+        async with connected(pair.alone[1]) as other:
+            assert (await other.peek(1)).body == b"on the second"
+
+
+async def test_a_worker_drops_what_comes_of_jobs_of_the_first_host(pair: Pair) -> None:
+    begun, tally = [], Tally()
+
+    async def do(attempt: Attempt[bytes]) -> None:
+        begun.append(attempt.id)
+        if attempt.value == b"of the first":
+            with suppress(CancelledError):  # It is done, whoever has it.
+                await Deferred()
+
+    async with connected(pair.alone[0]) as first, connected(pair.alone[1]) as second:
+        await first.put(b"of the first", tube="w", ttr=600)
+        # A job of the same number on the second host, which is not to be deleted.
+        assert await second.put(b"of nobody", tube="elsewhere") == 1
+        async with working(pair.address, "w", do, hooks=[tally]):
+            while not begun:
+                await a_moment()
+            pair.first.kill()
+            await gone(second, await second.put(b"of the second", tube="w"))
+            while not tally.counts["lost"]:
+                await a_moment()
+        assert (tally.counts["done"], begun) == (1, [1, 2])
+        assert (await second.peek(1)).body == b"of nobody"
+
+
+async def test_the_command_of_workers_says_once_what_is_done_again(
+    pair: Pair, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(WAITING)
+    async with connected(pair.alone[0]) as client, connected(pair.alone[1]) as other:
+        await client.put(b"x", tube="w", ttr=600)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", "-s", pair.address,
+             "--tube", "w", "jobs:wait"],
+            cwd=tmp_path, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        while not (tmp_path / "begun").exists():
+            await a_moment()
+        pair.first.kill()
+        while not (await other.stats()).current_waiting:
+            await a_moment()
+        log = stop(process)
+        assert log.count("and with it 1 reservation; others will do these jobs again") == 1
+        assert log.count(f"connected to {pair.address}, which {pair.alone[1]} serves") == 1
+
+
+def beanstalk(pair: Pair, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """
+    Run the command.
+    """
+    return subprocess.run(
+        [sys.executable, "-c", "from binlog_tools.queue.cli.main import main; main()", *words],
+        env={**os.environ, "BEANSTALK_SERVER": pair.address}, cwd=ROOT, input=typed, text=True,
+        capture_output=True, timeout=LIMIT_S,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_command_line_takes_whoever_answers(pair: Pair, number: int) -> None:
+    assert beanstalk(pair, "put", "a").stdout == "1\n"
+    pair.first.process.send_signal(number)
+    done = beanstalk(pair, "put", "b")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert beanstalk(pair, "reserve", "--delete").stdout == "b\n"
+    pair.second.kill()
+    done = beanstalk(pair, "tubes")
+    assert done.returncode == 4 and done.stderr.startswith(f"beanstalk: {pair.address}: no host")
+
+
+# Others, behind HAProxy.
+
+
+@contextmanager
+def proxied(pair: Pair, folder: Path) -> Iterator[int]:
+    """
+    Run HAProxy as ``deploy/`` shows it; what is given is its port.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = HAPROXY.read_text().replace("bind :11300", f"bind 127.0.0.1:{port}")
+    config = config.replace("inter 1s", "inter 100ms").replace("check port 9300 ", "")
+    for name, server in (("one", pair.first), ("two", pair.second)):
+        http = server.port_of("HTTP, read-only")
+        at = f"127.0.0.1:{server.port()} check port {http}"
+        config = re.sub(rf"server {name} {name}:11300", f"server {name} {at}", config)
+    path = folder / "haproxy.cfg"
+    path.write_text(config)
+    with ServerProcess([found("haproxy"), "-db", "-f", str(path)], folder):
+        wait_until_it_listens(port)
+        yield port
+
+
+def put_until_taken(port: int, body: str) -> int:
+    """
+    Put a job with a client that knows nothing of hosts: it connects again when it has to.
+    """
+    while True:
+        try:
+            with greenstalk.Client(("127.0.0.1", port)) as queue:
+                number: int = queue.put(body)
+                return number
+        except (OSError, greenstalk.Error):
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_to_a_stock_client_behind_haproxy_an_outage_is_a_reconnect(
+    pair: Pair, tmp_path: Path, number: int
+) -> None:
+    with proxied(pair, tmp_path) as port:
+        with greenstalk.Client(("127.0.0.1", port)) as queue:
+            queue.put("on the first")
+            queue.reserve()
+            pair.first.process.send_signal(number)
+            with pytest.raises((OSError, greenstalk.Error)):
+                while True:
+                    queue.reserve(timeout=60)
+        put_until_taken(port, "on the second")
+        with greenstalk.Client(("127.0.0.1", pair.second.port())) as other:
+            assert other.reserve(timeout=0).body == "on the second"

@@ -1,0 +1,190 @@
+"""
+What clients of a replicated queue have sent and were told, and whether a queue can have said so.
+
+Each put has a body of its own, so a job can be told from all others whatever its id.  All times are
+of one clock that never goes back, taken when the client sends or has read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import combinations
+from math import inf
+from typing import Final, NamedTuple
+
+MARGIN_S: Final = 1.0
+"""
+How long a job may be in two hands, seconds, beyond the lease that a run has: a client reads the end
+of its connection later than the server has given the job to somebody else.
+"""
+
+
+class Kind(Enum):
+    """
+    What has happened at a client.
+    """
+
+    PUT_SENT = "put sent"
+    PUT_TOLD = "put told"
+    RESERVED = "reserved"
+    RELEASE_SENT = "release sent"
+    DELETE_SENT = "delete sent"
+    DELETED = "deleted"
+    NOT_DELETED = "not deleted"
+    LOST = "connection lost"
+
+
+class Event(NamedTuple):
+    """
+    One line of a history.
+
+    :ivar at_s: when, seconds.
+    :ivar connection: which; a client that reconnects has another one.
+    :ivar job: its id, where the client knows it.
+    :ivar body: of `PUT_SENT`, `PUT_TOLD` and `RESERVED`.
+    """
+
+    at_s: float
+    connection: str
+    kind: Kind
+    job: int = 0
+    body: bytes = b""
+
+
+class Fault(Enum):
+    """
+    What a queue must not do.
+    """
+
+    LOST = "an acknowledged job is gone, and nobody has deleted it"
+    SAME_ID = "an id was given to two jobs"
+    TWICE = "one put has made two jobs"
+    FROM_NOWHERE = "nobody has put this body"
+    BACK = "a job whose deletion was acknowledged is there"
+    TWO_HANDS = "a job was in two hands for too long"
+
+
+class Violation(NamedTuple):
+    """
+    One such thing.
+
+    :ivar events: that show it.
+    """
+
+    fault: Fault
+    job: int
+    events: tuple[Event, ...]
+
+
+class Hold(NamedTuple):
+    """
+    A job in somebody's hands.
+
+    :ivar ends_s: when the client has given it up, or has heard that it had to.
+    """
+
+    event: Event
+    ends_s: float
+
+
+def check(
+    history: Iterable[Event], jobs_left: Mapping[int, bytes], margin_s: float = MARGIN_S,
+    ttr_s: float = inf,
+) -> list[Violation]:  # fmt: skip
+    """
+    Find all violations.
+
+    :param history: of all clients, each connection's events in their order.
+    :param jobs_left: the bodies of all jobs in the queue at the end, by ids.
+    :param margin_s: how long a job may be in two hands, and a late reply may be on its way.
+    :param ttr_s: of all jobs; nobody touches them.
+    """
+    events = sorted(history, key=lambda event: event.at_s)
+    return [
+        *_lost(events, jobs_left), *_mistaken(events, jobs_left),
+        *_back(events, jobs_left, margin_s), *_two_hands(events, margin_s, ttr_s),
+    ]  # fmt: skip
+
+
+def _of(events: Iterable[Event], *kinds: Kind) -> Iterator[Event]:
+    return (event for event in events if event.kind in kinds)
+
+
+def _may_be_deleted(events: Sequence[Event]) -> set[int]:
+    """
+    Give the jobs of which a delete was acknowledged, or never answered.
+    """
+    open_deletes: dict[int, int] = defaultdict(int)
+    for event in _of(events, Kind.DELETE_SENT):
+        open_deletes[event.job] += 1
+    for event in _of(events, Kind.NOT_DELETED):
+        open_deletes[event.job] -= 1
+    return {job for job, count in open_deletes.items() if count > 0}
+
+
+def _lost(events: Sequence[Event], jobs_left: Mapping[int, bytes]) -> Iterator[Violation]:
+    deleted = _may_be_deleted(events)
+    for event in _of(events, Kind.PUT_TOLD):
+        if event.job not in deleted and event.job not in jobs_left:
+            yield Violation(Fault.LOST, event.job, (event,))
+
+
+def _mistaken(events: Sequence[Event], jobs_left: Mapping[int, bytes]) -> Iterator[Violation]:
+    """
+    Look whether ids and bodies belong together, one to one.
+    """
+    sent = {event.body for event in _of(events, Kind.PUT_SENT)}
+    bodies: dict[int, Event] = {}
+    jobs: dict[bytes, Event] = {}
+    left = [Event(inf, "", Kind.RESERVED, job, body) for job, body in jobs_left.items()]
+    for event in [*_of(events, Kind.PUT_TOLD, Kind.RESERVED), *left]:
+        first, other = bodies.setdefault(event.job, event), jobs.setdefault(event.body, event)
+        if event.body not in sent:
+            yield Violation(Fault.FROM_NOWHERE, event.job, (event,))
+        if first.body != event.body:
+            yield Violation(Fault.SAME_ID, event.job, (first, event))
+        if other.job != event.job:
+            yield Violation(Fault.TWICE, event.job, (other, event))
+
+
+def _back(
+    events: Sequence[Event], jobs_left: Mapping[int, bytes], margin_s: float
+) -> Iterator[Violation]:
+    deleted = {event.job: event for event in reversed(list(_of(events, Kind.DELETED)))}
+    for job in deleted.keys() & jobs_left.keys():
+        yield Violation(Fault.BACK, job, (deleted[job],))
+    for event in _of(events, Kind.RESERVED):
+        gone = deleted.get(event.job)
+        if gone is not None and event.at_s > gone.at_s + margin_s:
+            yield Violation(Fault.BACK, event.job, (gone, event))
+
+
+def _holds(events: Sequence[Event], ttr_s: float) -> dict[int, list[Hold]]:
+    """
+    Give the times for which jobs were in hands, by jobs.
+    """
+    ends: dict[tuple[str, int], float] = {}
+    found: dict[int, list[Hold]] = defaultdict(list)
+    for event in reversed(events):  # So what ends a hold is known when its beginning comes.
+        if event.kind is Kind.LOST:
+            ends = {key: end for key, end in ends.items() if key[0] != event.connection}
+            ends[event.connection, 0] = event.at_s
+        elif event.kind in (Kind.RELEASE_SENT, Kind.DELETE_SENT):
+            ends[event.connection, event.job] = event.at_s
+        elif event.kind is Kind.RESERVED:
+            lost_s = ends.get((event.connection, 0), inf)
+            own_s = ends.pop((event.connection, event.job), inf)
+            ends_s = min(lost_s, own_s, event.at_s + ttr_s)
+            found[event.job].append(Hold(event, ends_s))
+    return found
+
+
+def _two_hands(events: Sequence[Event], margin_s: float, ttr_s: float) -> Iterator[Violation]:
+    for job, holds in _holds(events, ttr_s).items():
+        for later, earlier in combinations(holds, 2):
+            if later.event.connection == earlier.event.connection:
+                continue  # Its TTR had ended.
+            if min(earlier.ends_s, later.ends_s) - later.event.at_s > margin_s:
+                yield Violation(Fault.TWO_HANDS, job, (earlier.event, later.event))
