@@ -320,7 +320,9 @@ class ReplicatedService(Service):
 
     def _followed(self, outcome: T, io: WatchableIo) -> T:
         io.stop()
-        self._standby = None
+        standby, self._standby = self._standby, None
+        for note in standby.notes if standby is not None else ():
+            self.log.warn("{note}", event="recovery-note", note=note)
         return outcome
 
     async def _lead(self, succession: Succession) -> str:
@@ -393,7 +395,7 @@ class ReplicatedService(Service):
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
-        publisher.to = name
+        publisher.successor = name
         # Who has asked is answered before.
         self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
         return True

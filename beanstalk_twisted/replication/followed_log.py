@@ -237,10 +237,12 @@ class FollowedLog:
     def _apply(self, piece: Piece) -> Iterator[None]:
         following, header = self._queue.following, piece.header
         if header is not None:
-            yield from self._slices(following.begin_segment(header.created_ns))
             following.not_below(header.next_job_id)
             if header.flags & REHOMED:
+                # Its first records may rest on names of the segment before it.
                 self._name_tubes(piece)
+            else:
+                yield from self._slices(following.begin_segment(header.created_ns))
         count = 0
         for frame in piece.frames:
             if frame.next_lsn - 1 <= piece.known_lsn:

@@ -354,12 +354,12 @@ class Unheard:
 
     def read(self, done: int, total: int) -> None:
         """
-        See `opening.Report.read`.
+        Nobody is told.
         """
 
     def loaded(self, jobs: int) -> None:
         """
-        See `opening.Report.loaded`.
+        Nobody is told.
         """
 
 

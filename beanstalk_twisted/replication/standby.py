@@ -592,13 +592,13 @@ class _Receiver(Following):
 
     def receive(self, messages: Sequence[Message]) -> None:
         """
-        See `Stream.follow`.
+        Messages have come, in any thread.
         """
         self._reactor.callFromThread(self._hand_on, self._receive, messages)
 
     def ended(self, error: StreamError) -> None:
         """
-        See `Stream.follow`.
+        Nothing more comes, as is learned in any thread.
         """
         self._reactor.callFromThread(self._hand_on, self._ended, error)
 

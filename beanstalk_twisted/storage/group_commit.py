@@ -134,6 +134,7 @@ class GroupCommit:
         if replica is not None:
             replica.changed = self.replicated
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
+        self._synced_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
         self._events = events
@@ -210,9 +211,11 @@ class GroupCommit:
 
     def sync(self, call: Callable[[], None]) -> None:
         """
-        Sync now, even if nothing was appended; call when that has ended.
+        Sync now, even if nothing was appended; call when that has ended, whatever the replica has.
         """
-        self.when_durable(self._log.last_lsn, call)
+        self._synced_calls.append((self._log.last_lsn, call))
+        self._wants_sync = True
+        self.schedule()
         self._flush()
 
     def finish(self) -> "Deferred[None]":
@@ -484,10 +487,14 @@ class GroupCommit:
 
     def _call_durable(self) -> None:
         lsn = self._log.durable_lsn
+        self._call_up_to(self._synced_calls, lsn)
         if self.replica is not None:
             lsn = min(lsn, self.replica.acknowledged_lsn)
-        while self._durable_calls and self._durable_calls[0][0] <= lsn:
-            _, call = self._durable_calls.pop(0)
+        self._call_up_to(self._durable_calls, lsn)
+
+    def _call_up_to(self, calls: list[tuple[int, Callable[[], None]]], lsn: int) -> None:
+        while calls and calls[0][0] <= lsn:
+            _, call = calls.pop(0)
             call()
 
     @fail_stop

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.format import (
+    REHOMED,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
@@ -41,7 +42,7 @@ def new_queue() -> WorkQueue:
     """
     A queue without jobs, which nobody is connected to.
     """
-    return WorkQueue(no_facts, (), 65_535)
+    return WorkQueue(no_facts, (), 1 << 20)
 
 
 class Quiet:
@@ -94,7 +95,8 @@ def _writes(survey: Survey, segment: Any, together: Callable[[], int]) -> Iterat
     start, begins = 0, True
     is_sealed = len(content) == end + 40
     while begins or offsets:
-        count = max(together(), 1)
+        is_rehomed = begins and segment.header.flags & REHOMED
+        count = len(offsets) if is_rehomed else max(together(), 1)
         del offsets[:count]
         stop = offsets[0] if offsets else end
         last = [f for f in _frames(content, start or SEGMENT_HEADER_BYTES, stop)]

@@ -254,7 +254,10 @@ def test_what_must_be_durable_waits_for_the_stream_too() -> None:
     called: list[bool] = []
     active.messages.lose_quorum()
     active.committer.when_durable(active.put(), lambda: called.append(True))
+    synced: list[bool] = []
+    active.committer.sync(lambda: synced.append(True))
     active.write_all()
+    assert synced == [True], "it asks about the disk alone"
     assert not called
     active.messages.restore_quorum()
     active.write_all()

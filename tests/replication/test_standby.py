@@ -4,15 +4,20 @@ Standbys on one stream: they follow, and one of them becomes active.
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
+import pytest
 from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.standby import Standby, Succession
+from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby, Succession
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
@@ -23,7 +28,7 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.io_thread import InlineIo
+from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
@@ -36,7 +41,8 @@ from tests.binlog.scribe import (
     segment_files,
     segments_of,
 )
-from tests.replication.followed import header_of, new_queue, writes_of
+from tests.held_io import HeldIo
+from tests.replication.followed import header_of, loaded, new_queue, seen, writes_of
 from tests.replication.simulated import SimulatedReactor
 
 LEASE_S = 2.0
@@ -51,7 +57,7 @@ class Host:
 
     def __init__(
         self, cluster: MemoryLog, reactor: SimulatedReactor, name: str,
-        directory: MemoryDirectory | None = None,
+        directory: MemoryDirectory | None = None, io: Io | None = None,
     ) -> None:  # fmt: skip
         self.reactor = reactor
         self.name = name
@@ -61,8 +67,9 @@ class Host:
         self.clock = LogClock(self.log_ns, reactor.now_ns)
         self.outcome: Any = None
         self.standby = Standby(
-            self.stream, self.directory, self.queue, self.clock, reactor, InlineIo(), LEASE_S,
-            1 << 20, reactor.now_ns, Identity(name, f"id-{name}"),
+            self.stream, self.directory, self.queue, self.clock, reactor,
+            InlineIo() if io is None else io, LEASE_S, 1 << 20, reactor.now_ns,
+            Identity(name, f"id-{name}"),
         )  # fmt: skip
         self.standby.run().addBoth(self._ended)
 
@@ -184,14 +191,20 @@ class Cluster:
         return host
 
 
-def test_the_first_server_becomes_active_after_a_lease() -> None:
+def test_the_first_server_of_all_becomes_active_at_once() -> None:
     cluster = Cluster()
     host = cluster.start("a")
-    cluster.go(LEASE_S - 0.5)
-    assert host.outcome is None
-    cluster.go(1)
+    cluster.go(0.3)
     assert host.is_active
     assert host.put() == 1
+
+
+def test_of_two_first_servers_one_becomes_active() -> None:
+    cluster = Cluster()
+    hosts = [cluster.start("a"), cluster.start("b")]
+    cluster.go(0.5)
+    assert [host.is_active for host in hosts].count(True) == 1
+    assert all(host.is_active or host.outcome is None for host in hosts)
 
 
 def test_a_standby_has_the_jobs_and_the_files_of_the_active_server() -> None:
@@ -476,6 +489,137 @@ def test_a_standby_that_falls_behind_a_purge_says_so() -> None:
     standby.stream.mend()
     cluster.go(0.5, active)
     assert standby.outcome.check(Behind)
+
+
+# Faults.
+
+
+def test_a_server_that_dies_while_it_takes_over_leaves_no_hole() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+
+    def dies(operation: str, name: str) -> None:
+        if operation == "rename":
+            raise OSError(errno.EIO, "gone")
+
+    cluster.go(LEASE_S - 0.3)
+    standby.directory.fault = dies
+    third = cluster.start("c")
+    cluster.go(1)
+    assert standby.outcome.check(CannotUse)
+    standby.stream.cut()
+    cluster.go(LEASE_S + 1)
+    assert third.is_active
+    assert sorted(third.bodies()) == sorted(active.bodies())
+    again = restarted(cluster, standby, standby.directory.after_kill(), third)
+    check_same(third, again)
+
+
+def test_a_standby_whose_disk_fails_ends() -> None:
+    cluster = Cluster()
+    active = cluster.active()
+    standby = cluster.start("b")
+    cluster.go(0.5, active)
+
+    def fails(operation: str, name: str) -> None:
+        raise OSError(errno.EIO, "rotten")
+
+    standby.directory.fault = fails
+    active.put()
+    cluster.go(0.5, active)
+    assert standby.outcome.check(WriteFailed)
+
+
+def test_a_late_write_of_a_fenced_server_is_passed_over() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    third = cluster.start("c")
+    cluster.go(LEASE_S + 1)
+    [new] = [each for each in (standby, third) if each.is_active]
+    [other] = [each for each in (standby, third) if not each.is_active]
+    batch_of_the_old = write_of(late_batch(active), T0)
+    for payload in encode_write(batch_of_the_old):
+        cluster.log.append(payload, cluster.log.last)
+    cluster.go(LEASE_S + 1)
+    assert other.is_active
+    assert sorted(other.bodies()) == sorted(new.bodies())
+
+
+def late_batch(host: Host) -> Batch:
+    """
+    What a server would publish next.
+    """
+    session = host.queue.connect()
+    draft = host.queue.puts.begin(session, host.clock.now_ns())
+    host.queue.puts.put(session, host.clock.now_ns(), draft, 1, 0, 60, b"late")
+    batch = host.outcome.opened.log.take(host.clock.now_ns())
+    assert isinstance(batch, Batch)
+    return batch
+
+
+def test_a_segment_that_takes_the_place_of_one_that_failed_is_followed() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    opened, appender = active.outcome.opened, active.outcome.appender
+    for payload in encode_write(write_of(late_batch(active), T0)):
+        appender.append(payload)
+    moved = opened.log.rehome(active.clock.now_ns())
+    for job_id in moved.job_ids:
+        active.queue.state.move_home(job_id, moved.segment)
+    active.outcome = active.outcome._replace(opened=opened._replace(writer=opened.writer.abandon()))
+    active.put(b"behind it")
+    cluster.go(0.5, active)
+    check_same_but_for_ends(active, standby)
+    assert b"late" in standby.bodies()
+    lives = [active.queue.state.live.of(seq) for seq in range(20)]
+    assert [standby.queue.state.live.of(seq) for seq in range(20)] == lives
+
+
+def check_same_but_for_ends(active: Host, standby: Host) -> None:
+    """
+    The same jobs; and a start on the files of the standby would have them.
+    """
+    assert sorted(standby.bodies()) == sorted(active.bodies())
+    now_ns = active.clock.now_ns()
+    there = loaded(standby.directory, now_ns)
+    assert seen(there)["jobs"] == seen(standby.queue)["jobs"]
+
+
+def test_dead_segments_are_removed() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    log = active.outcome.opened.log
+    for n in list(active.queue.state.jobs):
+        active.delete(n)
+    active.rotate()
+    log.append(Trim(log.segment, active.clock.now_ns()))
+    active.commit()
+    cluster.go(0.5, active)
+    assert segments_of(standby.directory) == segments_of(active.directory)[-1:]
+    cluster.go(LEASE_S + 1)
+    assert list(standby.outcome.first_positions) == [log.segment, log.segment + 1]
+
+
+def test_no_more_is_received_than_the_disk_can_take() -> None:
+    cluster = Cluster()
+    active = cluster.active()
+    host = Host(cluster.log, cluster.reactor, "slow", io=(io := HeldIo()))
+    cluster.hosts.append(host)
+    for _ in range(9):
+        cluster.go(0.1, active)
+        while len(io):
+            io.step()
+    for n in range(90):
+        active.put(b"%d" % n + bytes(500_000))
+        cluster.go(0.1, active)
+    figures = host.standby.figures()
+    assert len(active.bodies()) > 80
+    assert MAX_AHEAD_BYTES < figures.lag_bytes < 2 * MAX_AHEAD_BYTES
+    for _ in range(40):
+        while len(io):
+            io.step()
+        cluster.go(0.1, active)
+    assert sorted(host.bodies()) == sorted(active.bodies())
 
 
 def test_a_stopped_standby_says_so() -> None:

@@ -21,6 +21,7 @@ from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.web.browsing import Browser, site_of
 from tests.web.reading import read_prometheus
+from tests.web.test_replication import LEADS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "examples" / "monitoring"
@@ -44,6 +45,7 @@ def served() -> dict[str, set[str]]:
     client.ask(b"watch mail\r\nuse mail\r\nput 1 0 60 1\r\nx\r\nreserve\r\ndelete 1\r\n")
     ends = datetime.now(UTC)
     server.service.handshakes.expiries["--listen"] = lambda: [Expiry("certificate", "a.pem", ends)]
+    server.service.situation = lambda: LEADS
     browser.ask("GET", "/metrics")
     labels: dict[str, set[str]] = {}
     for family in read_prometheus(browser.ask("GET", "/metrics").body.decode()):
@@ -123,6 +125,9 @@ QUICK: Final = {'{le="0.05"}': "0+100x30", '{le="1.0"}': "0+100x30", '{le="+Inf"
 def buckets(name: str, values: dict[str, str]) -> dict[str, str]:
     return {f"{name}_bucket{labels}": series for labels, series in values.items()}
 
+
+ACTIVE: Final = 'beanstalkd_replication_role{role="active"}'
+STANDBY: Final = 'beanstalkd_replication_role{role="standby"}'
 
 CASES: Final = {
     "BeanstalkdDown": Case(
@@ -211,6 +216,23 @@ CASES: Final = {
         {'beanstalkd_tls_expires_timestamp_seconds{kind="certificate"}': "1213200x50",
          'beanstalkd_tls_expires_timestamp_seconds{kind="revocations"}': "90000x50"}, 8,
         "TLS of s stops in 13d 23h 54m 0s: certificate", {"kind": "certificate"},
+    ),
+    "BeanstalkdNoActive": Case(
+        {STANDBY: "0x3 1x9"}, {STANDBY: "1x20", ACTIVE: "1x20"}, 5,
+        "s is a standby, and no server is active", {"role": "standby"},
+    ),
+    "BeanstalkdNoStandby": Case(
+        {"beanstalkd_replication_standbys": "1x3 0x20", ACTIVE: "1x30"},
+        {"beanstalkd_replication_standbys": "0x20", ACTIVE: "0x20"}, 9,
+        "s is active, and has no standby",
+    ),
+    "BeanstalkdStreamSilent": Case(
+        {"beanstalkd_replication_is_well": "1x3 0x9"},
+        {"beanstalkd_replication_is_well": "1x20"}, 5, "The stream of s does not answer",
+    ),
+    "BeanstalkdStandbyBehind": Case(
+        {"beanstalkd_replication_lag_seconds": "0x3 11x20"},
+        {"beanstalkd_replication_lag_seconds": "10x20"}, 9, "s is 11s behind",
     ),
     "BeanstalkdRefusesJobs": Case(
         {'beanstalkd_errors_total{reply="OUT_OF_MEMORY"}': "0x3 1+1x20"},
