@@ -379,6 +379,9 @@ class ReplicatedService(Service):
         if publisher is not None:
             publisher.stop()
         self._is_ending = False
+        if not self.term.queue.is_released and not self._is_stopping:
+            # Its thread may still write.
+            self._end_process(EXIT_CODE, "a term did not end in order; the log says why")
 
     def promote(self, name: str) -> bool:
         """

@@ -90,6 +90,7 @@ class BeanstalkService(Service):
     :ivar path: the log's, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
     :ivar access: asks for rights; None where everybody has all.
+    :ivar is_released: whether a stop has ended, and nothing is held any more.
     :ivar situation: how replication is; None without it.
     :ivar handshakes: what became of those of TLS.
     :ivar connections_stalled: how many were closed since what they had begun did not go on.
@@ -152,6 +153,7 @@ class BeanstalkService(Service):
         self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
+        self.is_released = False
         self.situation: Callable[[], Situation | None] = lambda: None
         self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
@@ -334,6 +336,7 @@ class BeanstalkService(Service):
             self._hub.close()
         if self._directory is not None:
             self._directory.close()
+        self.is_released = True
 
     async def _end_log(self) -> None:
         if not self._is_fenced:

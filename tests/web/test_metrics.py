@@ -25,6 +25,7 @@ from beanstalk_twisted.wire.commands import COUNTERS
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, site_of
 from tests.web.reading import read_openmetrics, read_prometheus
+from tests.web.test_replication import LEADS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -453,6 +454,7 @@ def test_the_page_has_every_metric_and_no_other() -> None:
     anybody = AccessRules((), Grant([Granted("admin", "*")]), anonymous_limits={"jobs": 9})
     scraper.server.service.require_access(anybody, InlineHashing())
     speak_tls(scraper.server)
+    scraper.server.service.situation = lambda: LEADS
     scraper.text()
     served = set(re.findall(r"^# TYPE (\S+)", scraper.text(), re.MULTILINE))
     assert written == served

@@ -83,12 +83,14 @@ def test_connections_end_with_the_term_whose_site_serves_them() -> None:
     assert present.buildProtocol(None) is None and present.acceptableProtocols() == []
     first, second = site_of(MemoryServer()), site_of(MemoryServer())
     present.show(first)
-    present.doStart()
+    present.startFactory()
     channel, transport = present.buildProtocol(None), StringTransport()
     assert channel is not None and isinstance(present, Factory)
     channel.makeConnection(transport)
     assert first.connections == 1 and present.acceptableProtocols() == [b"http/1.1"]
     present.show(second)
     assert transport.disconnecting
-    assert present.buildProtocol(None) is not None and second.connections == 1
-    present.doStop()
+    other = present.buildProtocol(None)
+    assert other is not None and second.connections == 1
+    other.makeConnection(StringTransport())
+    present.stopFactory()
