@@ -165,7 +165,9 @@ class Joining:
         if self._is_filling and await self._is_part_of_ours(first):
             return self._joined(self._ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
-        comparison = Comparison(self._directory, common, self._notes)
+        comparison = Comparison(
+            self._directory, common, self._notes, first_alive=first.header.seq
+        )  # fmt: skip
         if common is None:
             await self._io.run(comparison.remove_all)
             return self._joined(self._ends.first - 1)
@@ -379,13 +381,16 @@ class Comparison:
     """
 
     def __init__(
-        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True
+        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True,
+        first_alive: int = 0,
     ) -> None:  # fmt: skip
         """
         :param first: the segment; None if nothing is kept.
         :param notes: gets what is done.
         :param heals: whether what is another than in the stream is mended; else that ends it.
+        :param first_alive: the stream's first segment; those before it are dead.
         """
+        self._first_alive = first_alive
         self._heals = heals
         self._directory = directory
         self._notes = notes
@@ -504,9 +509,10 @@ class Comparison:
 
     def _remove(self, seq: int) -> None:
         name = segment_name(seq)
-        content = self._directory.read(name)
-        self._tell(name, 0, bytes(content[: self._local[seq]]))
-        del content
+        if seq >= self._first_alive:
+            content = self._directory.read(name)
+            self._tell(name, 0, bytes(content[: self._local[seq]]))
+            del content
         self._directory.remove(name)
 
     def _tell(self, name: str, offset: int, kept: bytes) -> None:

@@ -119,6 +119,16 @@ class Server:
             found: dict[str, Any] = json.load(answer)
         return found
 
+    @property
+    def is_well(self) -> bool:
+        """
+        Whether it runs, and has all that the others have.
+        """
+        try:
+            return bool(self.asked("healthz")["status"] == "ok")
+        except OSError:
+            return False
+
     def _listens(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self._log()
         with socket.socket() as trying:

@@ -476,6 +476,8 @@ def test_a_log_older_than_the_stream_begins_anew() -> None:
     assert segments_of(directory) == segments_of(active.directory)[-2:]
     assert set(again.bodies()) < set(active.bodies())
     assert b"new 79" + bytes(1000) in again.bodies()
+    # What was purged is dead: it was in the stream, and nobody needs a copy.
+    assert not directory.quarantined and not again.standby.notes
 
 
 def test_a_standby_that_falls_behind_a_purge_says_so() -> None:
