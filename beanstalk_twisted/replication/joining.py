@@ -281,9 +281,19 @@ class Joining:
         :return: the position of the last message that the local log has, and those at which
             segments begin.
         """
+        ahead: deque[Deferred[Message]] = deque()
+        try:
+            return await self._compare_read_ahead(comparison, position, ahead)
+        finally:
+            for each in ahead:
+                each.addErrback(lambda _: None)
+                each.cancel()
+
+    async def _compare_read_ahead(
+        self, comparison: "Comparison", position: int, ahead: "deque[Deferred[Message]]"
+    ) -> tuple[int, dict[int, int]]:
         assembler, seen = Assembler(), dict[int, int]()
         done, begins_at, is_midway = position - 1, position, False
-        ahead: deque[Deferred[Message]] = deque()
         for at in range(position, self._ends.last + 1):
             for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
                 ahead.append(Deferred.fromCoroutine(self._read(next_at)))
@@ -300,9 +310,6 @@ class Joining:
             elif isinstance(found, Note):
                 self._note(found)
             done = done if is_midway else at
-        for each in ahead:
-            each.addErrback(lambda _: None)
-            each.cancel()
         return done, seen
 
 

@@ -5,6 +5,7 @@ Standbys on one stream: they follow, and one of them becomes active.
 from __future__ import annotations
 
 import errno
+import gc
 from typing import Any
 
 import pytest
@@ -353,6 +354,20 @@ def test_a_standby_that_starts_again_reads_on(is_killed: bool) -> None:
     active.put(b"behind")
     cluster.go(0.5, active)
     check_same(active, again)
+
+
+def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> None:
+    cluster = Cluster()
+    _, standby = long_running(cluster)
+    standby.standby.stop()
+    for step in range(1, 12):
+        again = cluster.start(f"again {step}", standby.directory.after_kill())
+        for _ in range(step):
+            cluster.reactor.pass_s(0)
+        again.standby.stop()
+        assert again.outcome.check(CancelledError)
+    # What nobody waits for any more would be told of as a failure when it is collected.
+    gc.collect()
 
 
 def test_what_the_stream_lacks_is_kept_aside_and_cut() -> None:

@@ -275,7 +275,12 @@ class Field:
         follows = [
             "follows" in each["why_not_ready"] for each in found if each.get("role") == "standby"
         ]
-        return roles == ["active", "standby", "standby"] and all(follows) and not any(behind)
+        # A standby that hears nothing says that it has no lag.
+        lsns = [each["lsn"] for one in found for each in one.get("standbys", ())
+                if one["role"] == "active"]  # fmt: skip
+        is_same = len(lsns) == 2 and len(set(lsns)) == 1
+        has_roles = roles == ["active", "standby", "standby"]
+        return has_roles and is_same and all(follows) and not any(behind)
 
     def stop(self) -> None:
         """
