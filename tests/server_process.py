@@ -88,8 +88,8 @@ class Connection:
     A client that waits for each reply.
     """
 
-    def __init__(self, port: int) -> None:
-        self._begin(socket.AF_INET, ("127.0.0.1", port))
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self._begin(socket.AF_INET, (host, port))
 
     def _begin(self, family: int, address: tuple[str, int] | str) -> None:
         self._socket = socket.socket(family)

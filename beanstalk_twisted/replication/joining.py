@@ -188,7 +188,9 @@ class Joining:
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
-        comparison = Comparison(self._directory, common, self._notes)
+        comparison = Comparison(
+            self._directory, common, self._notes, first_alive=first.header.seq
+        )  # fmt: skip
         if common is None:
             await self._io.run(comparison.remove_all)
             return self._joined(self._ends.first - 1)
@@ -293,9 +295,19 @@ class Joining:
         :return: the position of the last message that the local log has, and those at which
             segments begin.
         """
+        ahead: deque[Deferred[Message]] = deque()
+        try:
+            return await self._compare_read_ahead(comparison, position, ahead)
+        finally:
+            for each in ahead:
+                each.addErrback(lambda _: None)
+                each.cancel()
+
+    async def _compare_read_ahead(
+        self, comparison: "Comparison", position: int, ahead: "deque[Deferred[Message]]"
+    ) -> tuple[int, dict[int, int]]:
         assembler, seen = Assembler(), dict[int, int]()
         done, begins_at = position - 1, position
-        ahead: deque[Deferred[Message]] = deque()
         for at in range(position, self._ends.last + 1):
             for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
                 ahead.append(Deferred.fromCoroutine(self._read(next_at)))
@@ -317,9 +329,6 @@ class Joining:
                 if found.kind is Kind.FILL_BEGINS:
                     assembler.fill_begins()
             done = done if assembler.is_midway else at
-        for each in ahead:
-            each.addErrback(lambda _: None)
-            each.cancel()
         return done, seen
 
 
@@ -413,13 +422,16 @@ class Comparison:
     """
 
     def __init__(
-        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True
+        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True,
+        first_alive: int = 0,
     ) -> None:  # fmt: skip
         """
         :param first: the segment; None if nothing is kept.
         :param notes: gets what is done.
         :param heals: whether what is another than in the stream is mended; else that ends it.
+        :param first_alive: the stream's first segment; those before it are dead.
         """
+        self._first_alive = first_alive
         self._heals = heals
         self._directory = directory
         self._notes = notes
@@ -558,9 +570,10 @@ class Comparison:
 
     def _remove(self, seq: int) -> None:
         name = segment_name(seq)
-        content = self._directory.read(name)
-        self._tell(name, 0, bytes(content[: self._local[seq]]))
-        del content
+        if seq >= self._first_alive:
+            content = self._directory.read(name)
+            self._tell(name, 0, bytes(content[: self._local[seq]]))
+            del content
         self._directory.remove(name)
 
     def _tell(self, name: str, offset: int, kept: bytes) -> None:

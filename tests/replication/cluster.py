@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +57,22 @@ class Server:
     One server, which may be ended and started again with what it has on disk.
 
     :param lines: more lines of its configuration.
+    :param host: at which it listens; ``prefix`` what its command begins with.
     """
 
-    def __init__(self, folder: Path, name: str, ports: list[int], lines: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, ports: list[int], lines: str, host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.name = name
+        self.host = host
+        self._prefix = prefix
         self.port, self.monitor = ports
         self._folder = folder
         self._config = folder / f"{name}.conf"
         self._config.write_text(
-            f'server_name: {name}\nlisten: "127.0.0.1:{self.port}"\n'
-            f'http: "127.0.0.1:{self.monitor}"\n{lines}\n'
+            f'server_name: {name}\nlisten: "{host}:{self.port}"\n'
+            f'http: "{host}:{self.monitor}"\n{lines}\n'
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -77,7 +83,7 @@ class Server:
         """
         with (self._folder / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [nats_server(), "-c", str(self._config)], stdout=log, stderr=log
+                [*self._prefix, nats_server(), "-c", str(self._config)], stdout=log, stderr=log
             )
         wait_for(self._listens)
 
@@ -108,14 +114,25 @@ class Server:
         """
         What it says of itself.
         """
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/{path}", timeout=5) as answer:
+        url = f"http://{self.host}:{self.monitor}/{path}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
+
+    @property
+    def is_well(self) -> bool:
+        """
+        Whether it runs, and has all that the others have.
+        """
+        try:
+            return bool(self.asked("healthz")["status"] == "ok")
+        except OSError:
+            return False
 
     def _listens(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self._log()
         with socket.socket() as trying:
-            return trying.connect_ex(("127.0.0.1", self.port)) == 0
+            return trying.connect_ex((self.host, self.port)) == 0
 
     def _log(self) -> str:
         return (self._folder / f"{self.name}.log").read_text()[-2000:]
@@ -133,7 +150,7 @@ class Cluster:
         """
         Of a stream.
         """
-        hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+        hosts = ",".join(f"{server.host}:{server.port}" for server in self.servers)
         return f"nats://{hosts}/{name}{options}"
 
     def leader(self, name: str) -> Server:

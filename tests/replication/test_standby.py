@@ -5,6 +5,7 @@ Standbys on one stream: they follow, and one of them becomes active.
 from __future__ import annotations
 
 import errno
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -439,6 +440,20 @@ def test_a_standby_that_starts_again_reads_on(is_killed: bool) -> None:
     check_same(active, again)
 
 
+def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> None:
+    cluster = Cluster()
+    _, standby = long_running(cluster)
+    standby.standby.stop()
+    for step in range(1, 12):
+        again = cluster.start(f"again {step}", standby.directory.after_kill())
+        for _ in range(step):
+            cluster.reactor.pass_s(0)
+        again.standby.stop()
+        assert again.outcome.check(CancelledError)
+    # What nobody waits for any more would be told of as a failure when it is collected.
+    gc.collect()
+
+
 def test_what_the_stream_lacks_is_kept_aside_and_cut() -> None:
     cluster = Cluster()
     active, standby = long_running(cluster)
@@ -560,6 +575,8 @@ def test_a_log_older_than_the_stream_begins_anew() -> None:
     assert segments_of(directory) == segments_of(active.directory)[-2:]
     assert set(again.bodies()) < set(active.bodies())
     assert b"new 79" + bytes(1000) in again.bodies()
+    # What was purged is dead: it was in the stream, and nobody needs a copy.
+    assert not directory.quarantined and not again.standby.notes
 
 
 def test_a_standby_that_falls_behind_a_purge_says_so() -> None:

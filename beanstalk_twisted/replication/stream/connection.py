@@ -136,10 +136,12 @@ class Connection:
                 if answer.done():
                     await answer
                 client = await self.client()
-                await client.publish(subject, payload, f"{self._inbox}.{token}", headers)
+                # A server that takes no bytes must not keep the next one waiting.
+                async with asyncio.timeout(TIMEOUT_S):
+                    await client.publish(subject, payload, f"{self._inbox}.{token}", headers)
             found = await answer
-        except errors.Error as error:
-            raise Unreachable(f"{self.url}: {error}") from None
+        except (errors.Error, TimeoutError) as error:
+            raise Unreachable(f"{self.url}: {error or 'nothing can be sent'}") from None
         finally:
             timer.cancel()
             del self._answers[token]
@@ -167,8 +169,9 @@ class Connection:
 
     async def _send(self, client: Client, subject: str, payload: bytes) -> None:
         try:
-            await client.publish(subject, payload)
-        except errors.Error:
+            async with asyncio.timeout(TIMEOUT_S):
+                await client.publish(subject, payload)
+        except (errors.Error, TimeoutError):
             return
 
     async def _listen(self, client: Client, subject: str) -> None:
@@ -205,14 +208,37 @@ class Connection:
             try:
                 await self._connect(client, f"{self._address.scheme}://{server}", over)
                 self.trouble = ""
-                await over.wait()
+                await self._until_closed(client, over)
                 self._lost(f"{server} has closed the connection")
-            except (errors.Error, OSError, TimeoutError) as error:
+            except asyncio.CancelledError:
+                raise_if_cancelled()
+                self._lost(f"{server} has closed the connection")
+            except Exception as error:
                 self._lost(f"{server}: {self._reason(error)}")
             finally:
                 self._client = None
-                await client.close()
+                await self._close(client)
             await asyncio.sleep(PAUSE_S)
+
+    async def _until_closed(self, client: Client, over: asyncio.Event) -> None:
+        """
+        Its last bytes may wait for a server that is cut off for as long as TCP tries, and it says
+        only behind them that it has ended.
+        """
+        while not (over.is_set() or client.is_closed):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), PING_S)
+
+    async def _close(self, client: Client) -> None:
+        """
+        Whatever goes wrong with the end of one connection, another is made.
+        """
+        try:
+            await asyncio.wait_for(client.close(), CONNECT_S)
+        except asyncio.CancelledError:
+            raise_if_cancelled()
+        except Exception as error:
+            self.trouble = self._reason(error)
 
     async def _connect(self, client: Client, server: str, over: asyncio.Event) -> None:
         async def closed() -> None:
@@ -266,6 +292,18 @@ class Connection:
         if not answer.done():
             denied = f" ({self.denied})" if self.denied else ""
             answer.set_exception(Unreachable(f"{self.url}: {why}{denied}"))
+
+
+def raise_if_cancelled() -> None:
+    """
+    Tell whether it is this task that was cancelled: a connection that ends cancels what waits for
+    it, which looks the same.  In an ``except`` of `CancelledError`.
+
+    :raise CancelledError: it is this task.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise asyncio.CancelledError
 
 
 def told_subject(name: str) -> str:

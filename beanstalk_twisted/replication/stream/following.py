@@ -14,7 +14,12 @@ from nats import errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from beanstalk_twisted.replication.stream.connection import PAUSE_S, Connection
+from beanstalk_twisted.replication.stream.connection import (
+    PAUSE_S,
+    TIMEOUT_S,
+    Connection,
+    raise_if_cancelled,
+)
 from beanstalk_twisted.replication.stream.door import (
     MAX_MESSAGE_BYTES,
     Message,
@@ -90,6 +95,9 @@ class JetStreamFollowing:
                 await self._read_on()
             except (Unreachable, errors.Error, TimeoutError):
                 await asyncio.sleep(PAUSE_S)
+            except asyncio.CancelledError:
+                raise_if_cancelled()
+                await asyncio.sleep(PAUSE_S)
             except StreamError as error:
                 self._end(error)
             except Exception as error:
@@ -105,22 +113,25 @@ class JetStreamFollowing:
         client = await self._connection.client()
         consumer = secrets.token_hex(8)
         inbox = client.new_inbox()
-        reading = await client.subscribe(inbox)
+        async with asyncio.timeout(TIMEOUT_S):
+            reading = await client.subscribe(inbox)
         try:
             await self._make(consumer)
             await self._check(self._position - 1)
             pulling = _Pulling(reading, self._position)
             while True:
-                await client.publish(
-                    f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}", _PULL, reply=inbox
-                )
+                async with asyncio.timeout(TIMEOUT_S):
+                    await client.publish(
+                        f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}", _PULL, reply=inbox
+                    )
                 while found := await pulling.some():
                     await self._give(found)
                     if pulling.is_over:
                         break
         finally:
             if not client.is_closed:
-                await reading.unsubscribe()
+                async with asyncio.timeout(TIMEOUT_S):
+                    await reading.unsubscribe()
 
     async def _make(self, consumer: str) -> None:
         config = {

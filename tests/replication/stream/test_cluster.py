@@ -4,6 +4,7 @@ The door to a cluster of three servers of NATS, of which some end.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -163,4 +164,25 @@ def test_a_server_that_stands_still_is_given_up(cluster: Cluster) -> None:
         writer.until(IN_FLIGHT)
     finally:
         leader.resume()
+    client.close().result(LIMIT_S)
+
+
+@pytest.mark.timeout(180)
+def test_a_server_that_takes_no_bytes_is_given_up(cluster: Cluster) -> None:
+    client, _ = client_of(cluster, "full")
+    seen: list[Message] = []
+    client.follow(1, seen.extend, lambda why: pytest.fail(str(why)))
+    writer = Writer(client)
+    still = cluster.servers[0]
+    still.pause()
+    try:
+        # More than what the buffers of two sockets hold.
+        sent = [client.append(bytes(500_000), at) for at in range(32)]
+        for each in sent:
+            with contextlib.suppress(Unreachable, WrongPosition):
+                each.result(LIMIT_S)
+        writer.until(IN_FLIGHT)
+        wait_for(lambda: seen and seen[-1].position >= max(writer.acknowledged))
+    finally:
+        still.resume()
     client.close().result(LIMIT_S)
