@@ -40,5 +40,5 @@ def test_what_changes_nothing_that_is_kept_is_known_by_name() -> None:
     assert not CHANGES & LOOKS
     assert set(METHODS) - CHANGES - LOOKS == {
         "use", "watch", "watch-weighted", "ignore", "reserve-mode", "cancel-reserve", "wait-job",
-        "touch", "drain", "undrain",
+        "touch", "drain", "undrain", "promote",
     }  # fmt: skip
