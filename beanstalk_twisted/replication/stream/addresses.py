@@ -60,9 +60,12 @@ class Address(NamedTuple):
 
 def is_stream(text: str) -> bool:
     """
-    Whether something is the URL of a stream rather than a path.
+    Whether something is the URL of a stream rather than a path, or the address of a server of ours,
+    which may begin with ``tls://`` too, and has no path.
     """
-    return text.partition("://")[0].lower() in SCHEMES and "://" in text
+    scheme, mark, rest = text.partition("://")
+    has_name = "/" in rest.partition("?")[0]
+    return bool(mark) and (scheme.lower() == "nats" or (scheme.lower() == "tls" and has_name))
 
 
 def parse(url: str) -> Address:

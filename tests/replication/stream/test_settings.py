@@ -119,6 +119,16 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["/var/lib/queue", "nats", "s3://bucket/x", "nats:/x", "tls"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/var/lib/queue",
+        "nats",
+        "s3://bucket/x",
+        "nats:/x",
+        "tls",
+        "tls://secret@h:1?ca=/etc/ca.pem",
+    ],
+)
 def test_what_is_no_stream(text: str) -> None:
     assert not is_stream(text)
