@@ -328,14 +328,28 @@ def _typed(table: Stored) -> pa.Schema:
                       for field in schema])  # fmt: skip
 
 
-def log_rows(asked: Asked) -> Rows:
+def log_rows(asked: Asked, above: Mapping[str, int] | None = None) -> Rows:
     """
     The rows of logs, planned now, for tasks to read.
 
+    :param above: of servers, a last LSN that is not wanted: segments that have no later ones are
+        left out.
     :raise SourceError: they cannot be planned.
     """
-    parts = [partition.value for partition in BinlogReader(asked, asked.names).partitions()]
+    partitions = BinlogReader(asked, asked.names).partitions()
+    wanted = [tuple(_later(partition.value or (), above or {})) for partition in partitions]
+    parts = [part for part in wanted if part]
     return Rows(parts, arrow_schema(asked.names), partial(_read_log, asked))
+
+
+def _later(items: Iterable[Share | Trouble], above: Mapping[str, int]) -> Iterator[Share | Trouble]:
+    for item in items:
+        last = above.get(item.place.server) if item.place is not None else None
+        if last is None or isinstance(item, Trouble):
+            yield item
+        elif item.next_lsn is None or item.next_lsn - 1 > last:
+            # One that is gone when it is read would be missing for ever: that is an error.
+            yield item._replace(is_oldest=False)
 
 
 def _read_log(asked: Asked, part: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -17,9 +17,15 @@ DEFAULT_NAME: Final = "beanstalk_spark.zip"
 
 OF_THE_SERVER: Final = (
     "__init__.py", "exports.py", "printable.py", "client/__init__.py", "client/addresses.py",
-    "client/tls/__init__.py", "client/tls/faults.py", "wire/__init__.py", "wire/yaml.py",
+    "client/hosts/__init__.py", "client/hosts/rounds.py", "client/tls/__init__.py",
+    "client/tls/faults.py", "wire/__init__.py", "wire/yaml.py",
+    *(f"replication/{name}.py" for name in (
+        "__init__", "stream/__init__", "stream/addresses", "stream/door", "stream/messages",
+        "stream/opening",
+    )),
 )  # fmt: skip
-"""Modules beside those that read logs: the sink reads addresses, and what a server says."""
+"""Modules beside those that read logs: the sink reads addresses and what a server says, and goes
+from one host to the next; what opens logs tells URLs of streams from others."""
 
 PACKAGES: Final = ("beanstalk_twisted/binlog", "beanstalk_twisted/object_storage", "binlog_tools")
 """All modules of these, but for the commands."""

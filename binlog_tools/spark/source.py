@@ -62,21 +62,31 @@ class BinlogSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "BinlogStreamReader":
         """
-        :raise SparkTooOld: this one has no limits of batches, of which streams are made.
+        :raise SparkTooOld: see `stream_reader`.
         """
-        try:
-            from binlog_tools.spark.following.streaming import BinlogStreamReader
-        except ImportError:
-            raise SparkTooOld.of(
-                "following logs", "4.2", "read them in batches, with lsnFrom"
-            ) from None
-        return BinlogStreamReader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
+        return stream_reader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
         asked = parse_options(self.options)
         known = SEGMENT_BY_NAME if asked.view == "segments" else BY_NAME
         made = FilteredReader if asked.pushdown else BinlogReader
         return made(asked, _columns_of(schema, known))
+
+
+def stream_reader(streamed: Streamed, columns: tuple[str, ...]) -> "BinlogStreamReader":
+    """
+    What follows logs.
+
+    :raise SparkTooOld: this Spark has no limits of batches, of which streams are made.
+    """
+    try:
+        # Imported here: whatever else there is works with older versions of Spark.
+        from binlog_tools.spark.following.streaming import BinlogStreamReader
+    except ImportError:
+        raise SparkTooOld.of(
+            "following logs", "4.2", "read them in batches, with lsnFrom"
+        ) from None
+    return BinlogStreamReader(streamed, columns)
 
 
 def _columns_of(schema: "StructType", known: Mapping[str, Column]) -> tuple[str, ...]:

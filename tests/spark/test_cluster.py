@@ -155,7 +155,7 @@ def test_executors_without_a_shared_disk_read_an_archive_in_s3(
             env={**environment, "PYSPARK_DRIVER_PYTHON": sys.executable}, cwd=tmp_path,
             capture_output=True, text=True, timeout=720,
         )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     result = json.loads(line.removeprefix("RESULT "))
     rows = read(archived(tmp_path / "archive", FILES))

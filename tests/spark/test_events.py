@@ -355,6 +355,24 @@ def test_tasks_read_the_same_rows_of_a_log_and_of_all_tables_of_it(tmp_path: Pat
     )
 
 
+def test_segments_of_a_log_that_has_grown_are_not_read_again(tmp_path: Path) -> None:
+    asked = parse_options({"path": str(archived(tmp_path / "log", FILES)), "copies": "keep"})
+    names = ["lsn", "event", "job", "server"]
+    rows = read_rows(log_rows(asked), names)
+    (server,) = {row["server"] for row in rows}
+    asked = asked._replace(partition_bytes=1)
+    lasts = [part[-1].next_lsn - 1 for part in log_rows(asked).parts if part[-1].next_lsn]
+    for last in (lasts[0] - 1, lasts[0], lasts[len(lasts) // 2]):
+        found = log_rows(asked, {server: last})
+        assert len(found.parts) == len(log_rows(asked).parts) - sum(each <= last for each in lasts)
+        read = read_rows(found, names)
+        assert [row for row in read if row["lsn"] > last] == [
+            row for row in rows if row["lsn"] > last
+        ]
+        assert not any(item.is_oldest for part in found.parts for item in part)
+    assert log_rows(asked, {"another": lasts[-1]}).parts == log_rows(asked).parts
+
+
 def test_a_table_without_tags_has_none_beside_one_that_has_them(tmp_path: Path) -> None:
     log = archived(tmp_path / "log", FILES)
     for name, tags in (("new", "true"), ("old", "false")):

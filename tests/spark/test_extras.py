@@ -11,6 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.binlog.scribe import segment_files
+from tests.spark.histories import any_log
+from tests.tools.folders import archived
+
 ROOT = Path(__file__).resolve().parents[2]
 
 ALONE = """
@@ -18,6 +22,30 @@ import runpy, sys
 sys.path[1:1] = sys.argv.pop(1).split(":")
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
+
+
+OLD = """
+import sys
+import pyspark.sql.datasource
+sys.modules["pyspark.sql.streaming.datasource"] = None  # Spark 4.0 and 4.1 have no such module.
+from binlog_tools.spark.cli.main import cli
+cli(sys.argv[1:], prog_name="cli")
+"""
+
+
+@pytest.mark.exhaustive
+def test_only_what_follows_logs_needs_a_spark_that_can(tmp_path: Path) -> None:
+    log = archived(tmp_path / "log", segment_files(any_log(11, batches=3).directory))
+    for words, code, said in (
+        (["events", log, "-o", tmp_path / "events", "--dry-run"], 0, ""),
+        (["live", log, "-o", tmp_path / "live"], 69,
+         "[SPARK_TOO_OLD] following logs needs Spark 4.2 or newer; "),
+    ):  # fmt: skip
+        done = subprocess.run([sys.executable, "-c", OLD, *map(str, words)], cwd=ROOT,
+                              capture_output=True, text=True, timeout=60)  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert done.stderr.startswith(said) and done.stderr.count("\n") == bool(said)
+    assert not (tmp_path / "live").exists()
 
 
 @pytest.mark.parametrize(

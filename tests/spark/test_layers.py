@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
     "stream_metrics": BELOW | {"following"},
-    "live": BELOW | {"histories", "storing", "following"},
+    "live": BELOW | {"histories", "storing", "following", "source"},
     "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "tasks": frozenset(),
@@ -56,6 +56,10 @@ KNOW_NO_SPARK = (
     "definitions", "files", "segments", "reading", "writing", "reporting", "storing", "histories",
 )  # fmt: skip
 """Packages that need numpy and pyarrow, and whose tests need no Java."""
+
+FOLLOWS_LOGS = "binlog_tools.spark.following.streaming"
+STREAM_LIMITS = "pyspark.sql.streaming.datasource"
+"""What only Spark 4.2 and newer have."""
 
 MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE)}
 
@@ -85,6 +89,13 @@ def test_a_module_imports_its_own_part_and_those_below_it(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in MODULES if part_of(name) in KNOW_NO_SPARK])
 def test_what_reads_bytes_and_files_needs_no_spark(name: str) -> None:
     assert not imported_tops(MODULES[name]) & {"pyspark", "py4j", "pandas"}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - {FOLLOWS_LOGS}))
+def test_what_needs_the_newest_spark_is_imported_when_it_is_called(name: str) -> None:
+    at_once = [node for node in ast.parse(MODULES[name].read_text()).body
+               if isinstance(node, ast.ImportFrom)]  # fmt: skip
+    assert not {node.module for node in at_once} & {FOLLOWS_LOGS, STREAM_LIMITS}
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.endswith(".__init__")])

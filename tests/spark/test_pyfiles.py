@@ -4,6 +4,7 @@ The zip for executors is enough to read a log, without Twisted and without click
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import sysconfig
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.pyfiles import OF_THE_SERVER, PACKAGES, main, make_zip
+from binlog_tools.spark.pyfiles import OF_THE_SERVER, PACKAGES, main, make_zip, members
 from tests.binlog.scribe import segment_files
 from tests.spark.expected import rows_of
 from tests.spark.histories import any_log
+from tests.test_layers import SERVER, TOOLS
 from tests.tools.folders import archived
 
 READS = """
@@ -74,3 +76,26 @@ def test_the_zip_holds_what_executors_need_and_no_more(tmp_path: Path) -> None:
     commands = {folder for folder in folders if folder.split("/")[-1] == "cli"}
     assert commands == {"binlog_tools/spark/cli"}
     assert all(name.endswith(".py") for name in names)
+
+
+def imported_at_once(path: Path) -> set[str]:
+    """
+    Modules of ours, and names in them, that a module imports when it is imported.
+    """
+    nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+    names = {f"{node.module}.{each.name}" for node in nodes for each in node.names}
+    modules = {str(node.module) for node in nodes}
+    return names | modules | {f"{name}.__init__" for name in modules}
+
+
+@pytest.mark.parametrize("root", ["source", "sink", "tables.growing"])
+def test_the_zip_holds_all_that_its_modules_import(root: str) -> None:
+    ours = SERVER | TOOLS
+    inside = {path.as_posix() for path in members()}
+    todo, found = {f"binlog_tools.spark.{root}"}, set[str]()
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        assert any(ours[name].as_posix().endswith(f"/{path}") for path in inside), name
+        todo |= (imported_at_once(ours[name]) & ours.keys()) - found
+    assert len(found) > 10

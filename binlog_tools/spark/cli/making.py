@@ -37,13 +37,13 @@ def rows(
     """
     The same, with bodies, for tasks to read.
 
-    :param above: see `event_rows`.
+    :param above: see `event_rows` and `log_rows`.
     """
     if _are_events(inputs, source):
         return event_rows(inputs, above)
     given = {"path": inputs[0], "copies": "keep", "tags": "true", "body": "true", "damage": damage,
              "servers": servers}  # fmt: skip
-    return log_rows(parse_options(given)._replace(paths=inputs))
+    return log_rows(parse_options(given)._replace(paths=inputs), above)
 
 
 def _are_events(inputs: tuple[str, ...], source: str) -> bool:

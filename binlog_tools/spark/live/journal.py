@@ -80,7 +80,7 @@ class Journal:
         if found:
             self.snapshot = found[0]
         elif any(name.startswith("step-") for name in names):
-            raise TableError("TABLE_FORMAT", f"no snapshot in {names}; write new tables")
+            raise _lost(f"no snapshot in {names}")
         else:
             self.snapshot = Snapshot(uuid.uuid4().hex, 0, -1, {}, empty)
             self.keep(self.snapshot)
@@ -103,8 +103,7 @@ class Journal:
             read = self._read(_step_name(number))
             if read is None:
                 if _step_name(number + 1) in names:
-                    raise TableError("TABLE_FORMAT", f"{_step_name(number)} is damaged; write new "
-                                     "tables")  # fmt: skip
+                    raise _lost(f"{_step_name(number)} is damaged")
                 # Cut short, so that none of its rows is in a table.
                 self._files.remove(_step_name(number))
                 break
@@ -182,6 +181,12 @@ class Journal:
                                  f"{VERSION}: a newer beanstalk-twisted wrote it; upgrade it here"
                                  )  # fmt: skip
             return told, reader.read_all().replace_schema_metadata(None)
+
+
+def _lost(what: str) -> TableError:
+    return TableError("TABLE_FORMAT", f"{what}: these tables cannot go on; nothing was written; "
+                      "make new ones: python -m binlog_tools.spark live LOG -o NEW_FOLDER"
+                      )  # fmt: skip
 
 
 def _step_name(number: int) -> str:

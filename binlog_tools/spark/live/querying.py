@@ -18,9 +18,9 @@ from pyspark.errors import StreamingQueryException
 from binlog_tools.spark.following.lag import NONE as NOT_BEHIND
 from binlog_tools.spark.following.lag import Lag
 from binlog_tools.spark.following.startings import Streamed
-from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.running import FOLDER, LiveTables
+from binlog_tools.spark.source import stream_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,9 +86,10 @@ def names_of(wish: Wish) -> dict[str, str]:
     What the servers are called whose logs are there, by store; without Spark.
 
     :raise SourceError: there is no log, or it cannot be read.
+    :raise SparkTooOld: this Spark cannot follow logs.
     """
     streamed = Streamed.of(wish.source())
-    stores = BinlogStreamReader(streamed, NAMES).initialOffset()["stores"]
+    stores = stream_reader(streamed, NAMES).initialOffset()["stores"]
     return {store: streamed.asked.servers.get(store, store) for store in stores}
 
 
@@ -102,7 +103,7 @@ def behind(wish: Wish, names: Mapping[str, str], tables: LiveTables) -> dict[str
     servers = tables.state.servers
     known = {store: max(1, servers[name].newest_lsn + 1)
              for store, name in names.items() if name in servers}  # fmt: skip
-    reader = BinlogStreamReader(Streamed.of(wish.source())._replace(starts=known), NAMES)
+    reader = stream_reader(Streamed.of(wish.source())._replace(starts=known), NAMES)
     offset = reader.initialOffset()
     lags, stores = reader.lag(offset), offset["stores"]
     return {
@@ -187,7 +188,7 @@ class Clock:
     """
 
     def __init__(self, wish: Wish, tables: LiveTables, query: "StreamingQuery") -> None:
-        self._reader = BinlogStreamReader(Streamed.of(wish.source()), NAMES)
+        self._reader = stream_reader(Streamed.of(wish.source()), NAMES)
         self._tables, self._query = tables, query
         self._over = Event()
         self._thread = Thread(target=self._run, name="live clock", daemon=True)

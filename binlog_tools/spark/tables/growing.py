@@ -86,8 +86,8 @@ def update(
               for name, layout in LAYOUTS.items()}  # fmt: skip
     if stored["open"].version is not None and stored["failing"].version is None:
         raise TableError("TABLE_FORMAT", f"{output}: an earlier version has made these tables, "
-                         "without `failing`; nothing was written; make them anew in a new folder"
-                         )  # fmt: skip
+                         "without `failing`; nothing was written; make new ones: python -m "
+                         "binlog_tools.spark tables INPUT -o NEW_FOLDER")  # fmt: skip
     poison = opened("poison", within(output, "poison"), form, "overwrite")
     yield from _Run(spark, {**stored, "poison": poison}, newer, targets).steps()
 
