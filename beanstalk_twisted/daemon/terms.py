@@ -401,8 +401,10 @@ class ReplicatedService(Service):
         publisher = self._publisher
         if publisher is None or self._over is None:
             return False
-        position = publisher.figures().position
-        why = self._roster.why_no_successor(self._now_ns(), position, name)
+        leading = publisher.figures()
+        why = self._roster.why_no_successor(self._now_ns(), leading.position, name)
+        if not leading.lease_ns:
+            why = "the stream does not answer, so nobody would hear of it; see whether NATS runs"
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
