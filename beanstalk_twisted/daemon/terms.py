@@ -361,9 +361,11 @@ class ReplicatedService(Service):
         """
         queue.fence()
         self._fenced += 1
+        active = self._roster.active(self._now_ns()) or "another server"
         self.log.critical(
-            "fenced: {why} Replies that waited were not sent, connections are closed.",
-            event="fenced", why=str(error),
+            "fenced: {active} is active: {why} Replies that waited were not sent, connections are "
+            "closed.",
+            event="fenced", why=str(error), active=active,
         )  # fmt: skip
         if self._replication.exits_when_fenced:
             self._end_process(FENCED, "another server is active (--on-fenced exit)")
@@ -479,7 +481,11 @@ class ReplicatedService(Service):
 
     def _tell_of_quorum(self) -> None:
         situation = self.situation()
-        has_quorum = not (situation.role == ACTIVE and situation.why)
+        if situation.role != ACTIVE:
+            # What a term that has ended had to say of this is no more true.
+            self._has_quorum = True
+            return
+        has_quorum = not situation.why
         if has_quorum is self._has_quorum:
             return
         self._has_quorum = has_quorum
