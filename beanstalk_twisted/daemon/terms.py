@@ -361,9 +361,11 @@ class ReplicatedService(Service):
         """
         queue.fence()
         self._fenced += 1
+        active = self._roster.active(self._now_ns()) or "another server"
         self.log.critical(
-            "fenced: {why} Replies that waited were not sent, connections are closed.",
-            event="fenced", why=str(error),
+            "fenced: {active} is active: {why} Replies that waited were not sent, connections are "
+            "closed.",
+            event="fenced", why=str(error), active=active,
         )  # fmt: skip
         if self._replication.exits_when_fenced:
             self._end_process(FENCED, "another server is active (--on-fenced exit)")
@@ -401,8 +403,10 @@ class ReplicatedService(Service):
         publisher = self._publisher
         if publisher is None or self._over is None:
             return False
-        position = publisher.figures().position
-        why = self._roster.why_no_successor(self._now_ns(), position, name)
+        leading = publisher.figures()
+        why = self._roster.why_no_successor(self._now_ns(), leading.position, name)
+        if not leading.lease_ns:
+            why = "the stream does not answer, so nobody would hear of it; see whether NATS runs"
         if why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=why)
             return False
@@ -477,7 +481,11 @@ class ReplicatedService(Service):
 
     def _tell_of_quorum(self) -> None:
         situation = self.situation()
-        has_quorum = not (situation.role == ACTIVE and situation.why)
+        if situation.role != ACTIVE:
+            # What a term that has ended had to say of this is no more true.
+            self._has_quorum = True
+            return
+        has_quorum = not situation.why
         if has_quorum is self._has_quorum:
             return
         self._has_quorum = has_quorum

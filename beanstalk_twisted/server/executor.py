@@ -21,7 +21,11 @@ from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
-from beanstalk_twisted.wire.extensions import UNAUTHORIZED, ReservedBatch
+from beanstalk_twisted.wire.extensions import (
+    CANNOT_HAND_OVER,
+    UNAUTHORIZED,
+    ReservedBatch,
+)
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -37,6 +41,15 @@ NO_CRLF: Final[Answer] = EXPECTED_CRLF, 0
 
 TOLD_OTHERWISE: Final = (NO_ROOM, REFUSED)
 """Answers to what is no mistake of the client's."""
+
+CHANGED_NOTHING: Final = (OUT_OF_MEMORY, CANNOT_HAND_OVER)
+"""Refusals that say nothing of the queue, so they are true whoever is active."""
+
+OWN: Final = frozenset({
+    "use", "watch", "ignore", "list-tube-used", "list-tubes-watched", "capabilities",
+    "reserve-mode", "auth",
+})  # fmt: skip
+"""Operations on the connection alone, whose replies say nothing of the queue either."""
 
 ALL: Final = 0
 """All that has come is carried out."""
@@ -93,7 +106,7 @@ class Executor:
         queue, methods = context.queue, context.methods
         counts = queue.tally.commands
         observer = context.observer
-        is_plain = observer is None and not self._writes
+        is_plain = observer is None and not self._writes and context.durability.lease is None
         self.line = b""
         size = len(data)
         at = self.at = 0
@@ -529,7 +542,17 @@ class Executor:
         if not encoded:
             self.is_over = True
             return True
+        if self._context.durability.lease is not None and not lsn and self._needs_no_lease(reply):
+            return self._replies.add_without_lease(encoded)
         return self._replies.add(encoded, lsn)
+
+    def _needs_no_lease(self, reply: Reply) -> bool:
+        """
+        Whether a reply to the newest command may leave though another server may be active.
+        """
+        if isinstance(reply, Refusal) and reply in CHANGED_NOTHING:
+            return True
+        return self._command is not None and self._command.operation in OWN
 
     def answer_failure(self) -> None:
         """

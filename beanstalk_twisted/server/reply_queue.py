@@ -4,7 +4,8 @@ The replies of a connection, from the executor to the output.
 They are gathered, and sent as one when all that has come is carried out.  If by then the disk does
 not have all that they tell of, they are held as one, and so are all behind them; those before the
 first such one are sent alone.  So a turn whose records are written at its end holds nothing.  A
-server that is the active one of several holds all while its lease does not say that it still is.
+server that is the active one of several holds all while its lease does not say that it still is,
+but for what says nothing of the queue.
 
 Nothing here is Twisted's, so that it can be compiled with the executor.
 """
@@ -155,6 +156,16 @@ class ReplyQueue:
             self.send()
             return True
         return is_first_to_wait
+
+    def add_without_lease(self, encoded: bytes) -> bool:
+        """
+        As `add`, with a reply that says nothing of the queue: it waits for those before it only.
+        """
+        self.send()
+        if self._held or self.lsn > self._durability.acknowledgeable_lsn:
+            return self.add(encoded, 0)
+        self._output.write([encoded])
+        return True
 
     def add_job(self, reply: JobReply, lsn: int) -> bool:
         """

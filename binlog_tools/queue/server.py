@@ -74,7 +74,10 @@ def _meaning(what: str, reply: Reply) -> str:
     if reply.name == b"DUPLICATE":
         return f": job {reply.number} has, or had, its unique key there"
     if reply.name == b"CANNOT_HAND_OVER":
-        return ": no such standby is near enough, or it is not replicated; its log says why"
+        return (
+            ": no standby of that name is near enough, the stream does not answer, or it is not "
+            "replicated; its log says why, /api/v1/replication has the names"
+        )
     if reply.name == b"OUT_OF_MEMORY":
         return f": {NO_ROOM}"
     if reply.name == b"JOB_TOO_BIG":

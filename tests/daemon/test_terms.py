@@ -169,7 +169,8 @@ def test_a_fenced_server_says_nothing_more_and_follows() -> None:
         assert client.transport.value() == b""
         assert a.service.situation().fenced == 1 and b.service.situation().fenced == 0
         (fenced,) = [formatEvent(each) for each in events if each.get("event") == "fenced"]
-        assert fenced.startswith("fenced: ")
+        assert fenced.startswith(("fenced: b is active: ", "fenced: another server is active: "))
+        assert not [each for each in events if each.get("event") == "stream-answers"]
         b.stop()
         assert a.role == ACTIVE and put(a.connect()) == b"INSERTED 3\r\n"
 
@@ -219,6 +220,33 @@ def test_without_a_quorum_changes_are_refused_and_taken_again() -> None:
         assert a.why_not_ready == "" and a.role == ACTIVE
         told = [each["event"] for each in events if each["event"].startswith("stream-")]
         assert told == ["stream-silent", "stream-answers"]
+
+
+def test_who_comes_while_changes_are_refused_is_told_so_though_the_lease_is_over() -> None:
+    with hosts("a") as (a,):
+        waiting = a.connect()
+        a.stream.cut()
+        assert put(waiting) == b""
+        a.reactor.pass_s(7)
+        assert put(a.connect()) == b"OUT_OF_MEMORY\r\n"
+        client = a.connect()
+        assert client.ask(b"use x\r\ncapabilities\r\n").startswith(b"USING x\r\nOK ")
+        assert put(client) == b"OUT_OF_MEMORY\r\n"
+        assert client.ask(b"reserve\r\n") == b"OUT_OF_MEMORY\r\n"
+        assert client.ask(b"peek 1\r\n") == put(client) == put(waiting) == b""
+        a.stream.mend()
+        a.reactor.pass_s(12)
+        assert waiting.transport.value() == b"INSERTED 1\r\nOUT_OF_MEMORY\r\n"
+
+
+def test_promote_is_refused_at_once_while_the_stream_does_not_answer() -> None:
+    with hosts() as (a, _), capturedLogs() as events:
+        a.stream.cut()
+        a.reactor.pass_s(LEASE_S + 1)
+        client = a.connect()
+        assert client.ask(b"promote\r\n") == b"CANNOT_HAND_OVER\r\n"
+        (refused,) = [each for each in events if each.get("event") == "promote-refused"]
+        assert formatEvent(refused).startswith("not handed over: the stream does not answer")
 
 
 def test_a_start_waits_for_the_stream_and_says_so_once_a_minute() -> None:

@@ -269,3 +269,24 @@ def test_after_the_end_of_the_lease_nothing_leaves_any_more() -> None:
     place.replies.send()
     place.durability.advance(9)
     assert place.sent == []
+
+
+def test_what_needs_no_lease_leaves_without_one_behind_what_was_sent() -> None:
+    place = Leased()
+    assert place.replies.add_without_lease(b"a")
+    assert place.sent == [b"a"]
+    place.replies.add(b"b", 0)
+    place.replies.add_without_lease(b"c")
+    place.replies.send()
+    assert place.sent == [b"a"]
+    place.lease.accepted(0)
+    place.durability.advance(0)
+    assert b"".join(place.sent) == b"abc"
+
+
+def test_nothing_leaves_a_server_that_is_fenced() -> None:
+    place = Leased()
+    place.durability.advance(-1)
+    place.replies.add_without_lease(b"a")
+    place.replies.send()
+    assert place.sent == []

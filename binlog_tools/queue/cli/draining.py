@@ -56,6 +56,9 @@ def undrain(address: Address, is_json: bool) -> None:
 def promote(standby: str, address: Address, is_json: bool) -> None:
     """
     Let the active server of a replicated queue hand over to STANDBY, or to whichever is first.
+
+    STANDBY is a name, HOSTNAME:PORT as the standby's own machine is called: `/api/v1/replication`
+    of any server has them all, and the log of one that refuses.
     """
     with options.connected(address) as queue:
         extensions = Extensions(queue)
