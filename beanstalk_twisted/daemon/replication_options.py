@@ -11,8 +11,8 @@ from twisted.python import usage
 
 DEFAULT_LEASE_S: Final = 3
 """
-Seconds: an election among NATS servers takes one or two, and a queue that stands still for three is
-seldom noticed.
+Seconds: a queue that stands still for three is seldom noticed.  An election among NATS servers
+takes 4 to 9: no server can append meanwhile, so a lease that ends then makes none active.
 """
 
 MIN_LEASE_S: Final = 1
@@ -22,7 +22,7 @@ MAX_LEASE_S: Final = 300
 """Five minutes: whoever would wait longer can start a server by hand."""
 
 DEFAULT_TIMEOUT_S: Final = 5
-"""Seconds: longer than the stream takes to elect a leader, shorter than most clients wait."""
+"""Seconds: shorter than most clients wait; an election among NATS servers may take longer."""
 
 MIN_TIMEOUT_S: Final = 1
 """A quorum may well take some 100 ms on busy disks."""

@@ -128,11 +128,12 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     is_whole = _severity(troubles) != DAMAGED
     troubles += lost
     exit_code = _severity(troubles)
-    troubles += (
-        Trouble("warning", each.name, None, None, None, None, each.what, each.advice)
-        for each in loss_warnings(survey)
-    )
-    troubles += _notes(survey)
+    if source.has_ends:
+        troubles += (
+            Trouble("warning", each.name, None, None, None, None, each.what, each.advice)
+            for each in loss_warnings(survey)
+        )
+        troubles += _notes(survey)
     records = survey.small.records
     durable_lsn = _durable_lsn(survey)
     verdict = {

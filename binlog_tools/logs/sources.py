@@ -139,6 +139,9 @@ class Source:
     :ivar left_out: files in it that are named as in an archive, which no server reads.
     """
 
+    has_ends: bool = True
+    """Whether files end as a server leaves them: a stream has no trailers and no free space."""
+
     def __init__(
         self, path: str, files: Callable[[], Mapping[str, str]], is_partial: bool = False,
         left_out: Sequence[str] = (), is_archive: bool = False,

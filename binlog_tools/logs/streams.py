@@ -129,6 +129,8 @@ class StreamSource(Source):
     A `Source` made of a stream.
     """
 
+    has_ends = False
+
     def __init__(self, stream: Stream, done: Done) -> None:
         """
         :param stream: open.

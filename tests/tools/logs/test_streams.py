@@ -15,9 +15,11 @@ import pytest
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header, parse_segment_name
+from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import Kind, Write, encode_note, encode_write
 from beanstalk_twisted.replication.stream.opening import stream_at
+from binlog_tools.inspect.checking import check
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.sources import NoLog
 from binlog_tools.logs.streams import MOST_REMARKS, StreamSource
@@ -86,6 +88,16 @@ def test_a_segment_that_begins_cuts_the_one_before(tmp_path: Path) -> None:
     longer = files[before][: header.prev_end] + b"never acknowledged"
     source = source_of(*messages_of(files | {before: longer}))
     assert bytes(source.read(before)) == files[before][: header.prev_end]
+
+
+def test_check_says_nothing_of_trailers_and_free_space_which_a_stream_has_not() -> None:
+    files = spoken().files
+    newest = source_of(*messages_of(files)).survey().segments[-1]
+    cut = files | {newest.name: files[newest.name][: newest.ending.offset]}
+    source = source_of(*messages_of(cut))
+    assert list(loss_warnings(source.survey()))
+    finding = check(source)
+    assert (finding.exit_code, finding.troubles) == (0, [])
 
 
 def test_what_was_filled_again_counts_from_the_new_beginning(tmp_path: Path) -> None:
