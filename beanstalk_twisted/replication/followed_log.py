@@ -134,6 +134,13 @@ class FollowedLog:
         return list(self._ends)
 
     @property
+    def is_whole(self) -> bool:
+        """
+        Whether all segments are here that are not dead, as the log says.
+        """
+        return min(self._ends, default=0) <= max(self.trim_seq, 1)
+
+    @property
     def open_segment(self) -> int:
         """
         The segment that the next write may go on in; 0 if it has to begin one.
@@ -215,6 +222,7 @@ class FollowedLog:
             if header.seq - 1 in self._ends:
                 self._ends[header.seq - 1] = header.prev_end
             self._header, self.segment = header, header.seq
+            self._trim(header.trim_seq)
         self._ends[self.segment] = write.offset + end
         self.end, self._is_sealed = write.end, write.seals
         self.time_ns = max(self.time_ns, write.time_ns)
@@ -339,10 +347,24 @@ class FollowedLog:
             self._is_clean and isinstance(record, Seal)
         )
         if isinstance(record, Trim):
-            self.trim_seq = max(self.trim_seq, record.seq)
-            for dead in [seq for seq in self._ends if seq < self.trim_seq]:
-                del self._ends[dead]
+            self._trim(record.seq)
         yield from self._slices(self._queue.following.other(record, segment))
+
+    def _trim(self, seq: int) -> None:
+        self.trim_seq = max(self.trim_seq, seq)
+        for dead in [each for each in self._ends if each < self.trim_seq]:
+            del self._ends[dead]
+
+    def told_dead(self, piece: Piece) -> int:
+        """
+        Below which segment all are dead, as a write says; 0 if it does not.
+        """
+        told = 0 if piece.header is None else piece.header.trim_seq
+        for frame, at in self._of_type(piece, frozenset({Trim.kind})):
+            record = decode_record(*frames.whole_record(piece.write.content, frame, at))
+            assert isinstance(record, Trim)
+            told = max(told, record.seq)
+        return told
 
     # What a new segment needs to know; see `storage.opening.Predecessor`.
 

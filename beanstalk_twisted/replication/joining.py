@@ -31,6 +31,7 @@ from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.segment import content_end, file_content_end, has_content
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
+from beanstalk_twisted.replication.lineage import Told, began_alone, not_whole, written_alone
 from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
@@ -54,6 +55,13 @@ READ_AHEAD: Final = 64
 
 MAX_LOOKED_THROUGH: Final = 10_000
 """Messages among which the beginning of a segment is looked for; its LSN leads there."""
+
+
+NOT_IN_STREAM: Final = "are not in the stream: no reply was given for them. They were cut off"
+NOTHING_COMMON: Final = (
+    "were removed: no whole segment here is as the stream has it, which is read from its first one"
+)
+"""Of bytes that were here, what a note says."""
 
 
 class Behind(Exception):
@@ -188,6 +196,7 @@ class Joining:
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
+        await self._refuse_loss(found, first, common, positions, queue)
         comparison = Comparison(
             self._directory, common, self._notes, first_alive=first.header.seq
         )  # fmt: skip
@@ -277,6 +286,47 @@ class Joining:
         self._mark = mark
         return found
 
+    async def _refuse_loss(
+        self, found: "_Local", first: _Beginning, common: int | None, positions: dict[int, int],
+        queue: WorkQueue,
+    ) -> None:  # fmt: skip
+        """
+        Before anything is removed here: what was acknowledged may be here only.
+
+        :raise Incompatible: it is; nothing was changed.
+        """
+        headers = [segment.header for segment in found.survey.segments]
+        [base] = [each for each in headers if each.seq == common] or [first.header]
+        is_older = found.oldest_alive < first.header.seq
+        is_later = any(each.incarnation > base.incarnation for each in headers)
+        if not (is_older or is_later):
+            return
+        start = first.position if common is None else positions[common]
+        told = await self._told(start, queue, 1 << 64 if is_later else first.header.seq)
+        began = began_alone(headers, base.incarnation, told.headers)
+        path, url = self._directory.path, self._stream.url
+        if began is not None:
+            raise written_alone(path, url, began)
+        if is_older and told.trim_seq < first.header.seq:
+            raise not_whole(url, first.header.seq, told.trim_seq)
+
+    async def _told(self, start: int, queue: WorkQueue, enough: int) -> Told:
+        """
+        What the stream says from a position on, at which a segment begins.
+
+        :param enough: with this `Told.trim_seq` the rest counts for nothing.
+        """
+        ahead: deque[Deferred[Message]] = deque()
+        told = Told(queue)
+        try:
+            for at in range(start, self._ends.last + 1):
+                told.take(decode((await self._read_ahead(at, ahead)).payload))
+                if told.trim_seq >= enough:
+                    break
+        finally:
+            _leave(ahead)
+        return told
+
     # Comparing.
 
     async def _is_part_of_ours(self, first: _Beginning) -> bool:
@@ -299,9 +349,15 @@ class Joining:
         try:
             return await self._compare_read_ahead(comparison, position, ahead)
         finally:
-            for each in ahead:
-                each.addErrback(lambda _: None)
-                each.cancel()
+            _leave(ahead)
+
+    def _read_ahead(self, at: int, ahead: "deque[Deferred[Message]]") -> "Deferred[Message]":
+        """
+        :param ahead: of the messages from this one on, those that were asked for.
+        """
+        for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
+            ahead.append(Deferred.fromCoroutine(self._read(next_at)))
+        return ahead.popleft()
 
     async def _compare_read_ahead(
         self, comparison: "Comparison", position: int, ahead: "deque[Deferred[Message]]"
@@ -309,9 +365,7 @@ class Joining:
         assembler, seen = Assembler(), dict[int, int]()
         done, begins_at = position - 1, position
         for at in range(position, self._ends.last + 1):
-            for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
-                ahead.append(Deferred.fromCoroutine(self._read(next_at)))
-            found = decode((await ahead.popleft()).payload)
+            found = decode((await self._read_ahead(at, ahead)).payload)
             if isinstance(found, Part):
                 begins_at = begins_at if found.continues or assembler.is_midway else at
                 write = assembler.add(found)
@@ -332,6 +386,15 @@ class Joining:
         return done, seen
 
 
+def _leave(ahead: "deque[Deferred[Message]]") -> None:
+    """
+    Nobody waits for these.
+    """
+    for each in ahead:
+        each.addErrback(lambda _: None)
+        each.cancel()
+
+
 class _Local(NamedTuple):
     """
     What is here.
@@ -342,6 +405,14 @@ class _Local(NamedTuple):
     survey: Survey
     names_of_segments: list[str]
     first_bad: int
+
+    @property
+    def oldest_alive(self) -> int:
+        """
+        Number of the oldest segment that is not dead, as the log here says; 0 if there is none.
+        """
+        alive = set(self.names_of_segments) - set(self.survey.dead)
+        return min((parse_segment_name(name) or 0 for name in alive), default=0)
 
 
 def remove_segments(directory: Directory) -> None:
@@ -440,6 +511,7 @@ class Comparison:
         self._open: SegmentHeader | None = None
         self._sealed: set[int] = set()
         self._sizes: dict[int, int] | None = None
+        self._why = NOT_IN_STREAM
 
     @property
     def _local(self) -> dict[int, int]:
@@ -553,6 +625,7 @@ class Comparison:
         """
         Nothing here can be gone on with: keep copies of what nobody else may have, and begin anew.
         """
+        self._why = NOTHING_COMMON
         for seq in sorted(self._local, reverse=True):
             self._remove(seq)
         self._directory.sync()
@@ -579,6 +652,5 @@ class Comparison:
     def _tell(self, name: str, offset: int, kept: bytes) -> None:
         path = self._directory.quarantine(f"{name}-{offset}.unacknowledged", kept)
         self._notes.append(
-            f"{name}: {len(kept)} bytes from offset {offset} on are not in the stream: no reply "
-            f"was given for them. They were cut off; a copy is in {path}"
+            f"{name}: {len(kept)} bytes from offset {offset} on {self._why}. A copy is in {path}"
         )

@@ -19,6 +19,7 @@ from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.filling import fill
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Behind, Joined, Joining, Unheard, newer_message
+from beanstalk_twisted.replication.lineage import not_whole
 from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.roster import Identity, read_note
 from beanstalk_twisted.replication.stream.door import (
@@ -535,6 +536,9 @@ class Standby:
         try:
             ends = await self._ask(self._stream.ends)
             if ends.last == self._position and self._is_silent:
+                if not self._log.is_whole:
+                    oldest = min(self._log.segments)
+                    raise not_whole(self._stream.url, oldest, self._log.trim_seq)
                 appender = await self._append_beginning()
         finally:
             self._is_trying = False

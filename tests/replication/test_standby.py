@@ -555,12 +555,17 @@ def test_a_log_of_another_store_is_refused() -> None:
     assert files_of(directory) == with_jobs(b"theirs").files()
 
 
-def test_a_log_older_than_the_stream_begins_anew() -> None:
-    cluster = Cluster()
+def purged_past(cluster: Cluster, is_told: bool) -> tuple[Host, MemoryDirectory]:
+    """
+    An active server whose stream begins behind the log of a standby that has ended.
+
+    :param is_told: whether the log says that what was purged is dead.
+    """
     active, standby = long_running(cluster, 6 * 8)
     directory = standby.directory.after_kill()
     standby.standby.stop()
     newest = max(active.outcome.first_positions)
+    old = list(active.queue.state.jobs)
     for n in range(80):
         active.put(b"new %d" % n + bytes(1000))
         if n % 20 == 19:
@@ -568,15 +573,100 @@ def test_a_log_older_than_the_stream_begins_anew() -> None:
     cluster.go(0.5, active)
     firsts = {w.write.segment: at for at, p in cluster.log.messages.items()
               if isinstance(w := decode(p), Part) and w.write.begins}  # fmt: skip
-    cluster.log.purge(firsts[max(firsts) - 1])
+    kept = max(firsts) - 1
+    assert newest < kept
+    if is_told:
+        for n in old:
+            active.delete(n)
+        active.outcome.opened.log.append(Trim(kept, active.clock.now_ns()))
+        active.commit()
+    cluster.go(0.5, active)
+    cluster.log.purge(firsts[kept])
+    return active, directory
+
+
+def test_a_log_older_than_the_stream_begins_anew() -> None:
+    cluster = Cluster()
+    active, directory = purged_past(cluster, is_told=True)
     again = cluster.start("again", directory)
     cluster.go(0.5, active)
-    assert again.outcome is None and newest < max(firsts) - 1
+    assert again.outcome is None
     assert segments_of(directory) == segments_of(active.directory)[-2:]
     assert set(again.bodies()) < set(active.bodies())
     assert b"new 79" + bytes(1000) in again.bodies()
     # What was purged is dead: it was in the stream, and nobody needs a copy.
     assert not directory.quarantined and not again.standby.notes
+    cluster.go(LEASE_S + 1)
+    assert again.is_active
+
+
+def test_nothing_is_removed_of_a_log_when_the_stream_was_purged_of_what_lives() -> None:
+    cluster = Cluster()
+    active, directory = purged_past(cluster, is_told=False)
+    for each in (directory, active.directory.after_kill()):
+        whole = segment_files(each)
+        again = cluster.start("again", each)
+        cluster.go(0.5, active)
+        assert again.outcome.check(Incompatible)
+        said = str(again.outcome.value)
+        assert "nothing was changed" in said and "nats stream purge" in said
+        assert segment_files(each) == whole
+
+
+def test_nobody_takes_over_with_part_of_a_log() -> None:
+    cluster = Cluster()
+    active, _ = purged_past(cluster, is_told=False)
+    empty = cluster.start("empty")
+    cluster.go(0.5, active)
+    assert not empty.outcome
+    last = cluster.log.last
+    cluster.go(LEASE_S + 1)
+    assert empty.outcome.check(Incompatible)
+    assert "purged" in str(empty.outcome.value)
+    assert cluster.log.last == last
+
+
+def run_alone(directory: MemoryDirectory, body: bytes) -> MemoryDirectory:
+    """
+    What is left when a server without this stream has gone on with a log.
+    """
+    other = Cluster()
+    host = other.start("alone", directory)
+    other.go(0.5)
+    assert host.is_active, host.outcome
+    host.put(body)
+    return host.directory.after_kill()
+
+
+@pytest.mark.parametrize("has_successor", [False, True])
+def test_a_log_that_was_gone_on_with_without_the_stream_is_refused(has_successor: bool) -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    if has_successor:
+        # Both incarnations have the same number.
+        cluster.go(LEASE_S + 0.5)
+        assert standby.is_active
+    directory = run_alone(active.directory.after_kill(), b"acknowledged")
+    before = segment_files(directory)
+    again = cluster.start("again", directory)
+    cluster.go(0.5, standby if has_successor else active)
+    assert again.outcome.check(Incompatible)
+    said = str(again.outcome.value)
+    assert "written without --replicate" in said and "binlog-inspect jobs" in said
+    assert segment_files(directory) == before and not directory.quarantined
+
+
+def test_a_log_without_the_stream_of_which_nothing_is_common_is_refused() -> None:
+    cluster = Cluster()
+    active, _ = long_running(cluster)
+    directory = run_alone(active.directory.after_kill(), b"acknowledged")
+    for name in segments_of(directory)[:-1]:
+        directory.remove(name)
+    again = cluster.start("again", directory)
+    cluster.go(0.5, active)
+    assert again.outcome.check(Incompatible)
+    assert "written without --replicate" in str(again.outcome.value)
+    assert segments_of(directory) and not directory.quarantined
 
 
 def test_a_standby_that_falls_behind_a_purge_says_so() -> None:

@@ -1,0 +1,103 @@
+"""
+Whether a stream has all that a log has which joins it: what was acknowledged may be there only.
+
+A stream is whole if the oldest segment in it is not above what its log says is the first living
+one, in a TRIM record or a header: the active server purges nothing else.  And it knows each
+incarnation of a log that was written with ``--replicate``, since START is in the stream before it
+is on the disk.  No I/O.
+"""
+
+from collections.abc import Sequence
+
+from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.format import SegmentHeader, segment_name
+from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
+from beanstalk_twisted.replication.stream.messages import (
+    Assembler,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+)
+from beanstalk_twisted.rules.workqueue import WorkQueue
+
+
+class Told:
+    """
+    What the messages of a stream tell of its segments, from one that begins a segment on.
+
+    :ivar headers: of the segments that begin, in order.
+    :ivar trim_seq: segments below are dead.
+    """
+
+    def __init__(self, queue: WorkQueue) -> None:
+        """
+        :param queue: stays as it is.
+        """
+        self.headers: list[SegmentHeader] = []
+        self.trim_seq = 0
+        self._queue = queue
+        self._log = FollowedLog(queue)
+        self._assembler = Assembler()
+
+    def take(self, found: Part | Note | Malformed) -> None:
+        """
+        A message comes next.
+        """
+        if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
+            self._log = FollowedLog(self._queue)
+            self._assembler.fill_begins()
+        write = self._assembler.add(found) if isinstance(found, Part) else None
+        if write is None:
+            return
+        piece = self._log.take(write)
+        if isinstance(piece, Stray):
+            return
+        if piece.header is not None:
+            self.headers.append(piece.header)
+        self.trim_seq = max(self.trim_seq, self._log.told_dead(piece))
+
+
+def began_alone(
+    ours: Sequence[SegmentHeader], common: int, theirs: Sequence[SegmentHeader]
+) -> SegmentHeader | None:
+    """
+    The segment from which on a log was written without the stream; None if there is none.
+
+    :param ours: the headers of the segments here, in order.
+    :param common: an incarnation; of later ones the stream has the first segment.
+    :param theirs: the headers in the stream from that incarnation on.
+    """
+    known = {each.incarnation for each in theirs}
+    before: SegmentHeader | None = None
+    for header in ours:
+        if header.incarnation > common:
+            starts = before is not None and before.incarnation < header.incarnation
+            if header.incarnation not in known or (starts and header not in theirs):
+                return header
+        before = header
+    return None
+
+
+def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
+    """
+    The log here was gone on with by a server without ``--replicate``.
+    """
+    return Incompatible(
+        f"{path}: from {segment_name(began.seq)} on (incarnation {began.incarnation}) the log was "
+        f"written without --replicate: the jobs in it were acknowledged, and {url} lacks them; "
+        f"nothing was changed. 'binlog-inspect jobs {path}' shows them. Start without --replicate "
+        f"to serve them; or move the directory away and start again: it is read from the stream."
+    )
+
+
+def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
+    """
+    Living segments are missing in the stream.
+    """
+    return Incompatible(
+        f"{url}: it begins with {segment_name(first)}, but its log says that segments from "
+        f"{segment_name(max(trim_seq, 1))} on are in use: somebody has purged it; nothing was "
+        f"changed. End all servers, purge all of the stream ('nats stream purge'), and start the "
+        f"one first that was active last: it fills the stream from its own log."
+    )
