@@ -318,7 +318,7 @@ def test_what_reads_back_as_other_bytes_was_not_copied(tmp_path: Path) -> None:
     store = objects_of(there.archive)
 
     def spoil(operation: str, name: str) -> None:
-        if operation == "size":
+        if operation == "open":
             store.objects[name] = b"abcdeX"
 
     store.fault = spoil

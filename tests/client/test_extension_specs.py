@@ -150,8 +150,8 @@ def test_a_number_is_taken_up_to_its_limits_and_not_past_them(spec: specs.Extens
 @pytest.mark.parametrize("wrong", [1.0, "1 2", True, b"x y", b"\r\n", ("1",), "stats\r\n", "nope!"])
 def test_a_value_of_the_wrong_kind_is_refused(spec: specs.ExtensionSpec, wrong: object) -> None:
     for at, field in enumerate(spec.row.fields):
-        if field is extensions.TOKEN and wrong == "nope!":
-            continue  # A token like any other.
+        if field in (extensions.TOKEN, extensions.SUCCESSOR) and wrong == "nope!":
+            continue  # A token, and a name, like any other.
         args = sample(spec)
         args[at] = wrong
         with pytest.raises((TypeError, ValueError)):
@@ -189,7 +189,7 @@ def test_the_replies_of_the_page_are_those_a_client_expects() -> None:
 def test_what_changes_jobs_is_never_sent_twice() -> None:
     assert {spec.name for spec in SPECS.values() if not spec.is_repeatable} == {
         "put", "put-at", "put-batch", "delete-batch", "flush-tube", "drain", "undrain",
-        "move-job", "update-job", "kick-dead", "tube-policy",
+        "promote", "move-job", "update-job", "kick-dead", "tube-policy",
     }  # fmt: skip
 
 
