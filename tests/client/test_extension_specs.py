@@ -68,6 +68,7 @@ OTHERS: dict[Field, st.SearchStrategy[Any]] = {
     extensions.GROUP: KEYS,
     extensions.MODE: st.sampled_from(["fifo", "weighted", "weighted-fair"]),
     extensions.CURSOR: st.none() | st.from_regex("[a-z0-9-]{1,30}", fullmatch=True),
+    extensions.SUCCESSOR: st.none() | st.from_regex("[a-z0-9.:-]{1,30}", fullmatch=True),
 }
 EACH = pytest.mark.parametrize("spec", SPECS.values(), ids=lambda spec: spec.name)
 
@@ -88,7 +89,7 @@ def read(field: Field, value: Any) -> Any:
     """
     if isinstance(value, str):
         return value.encode()
-    if field is extensions.CURSOR and value is None:
+    if field in (extensions.CURSOR, extensions.SUCCESSOR) and value is None:
         return b""
     if field in (grammar.SECONDS, extensions.OPTIONAL_SECONDS):
         return None if value is None else value * NS
