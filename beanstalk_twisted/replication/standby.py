@@ -52,6 +52,7 @@ from beanstalk_twisted.storage.opening import (
     OpenLog,
     load,
     prepare,
+    tidied,
     write_beginning,
 )
 
@@ -579,6 +580,13 @@ class Standby:
         self._silence.heard(self._now_ns())
         self._doing = "follows the active server"
 
+    def _write_all(self, beginning: Beginning) -> OpenLog:
+        """
+        In the I/O thread.
+        """
+        notes = tidied(self._directory, beginning.found)
+        return write_beginning(self._directory, beginning, notes, is_witnessed=True)
+
     async def _write(
         self, beginning: Beginning, appender: Appender, lease: HeldLease, first: int
     ) -> None:  # fmt: skip
@@ -589,9 +597,7 @@ class Standby:
         """
         self._leave()
         await self._copy.close()
-        opened = await self._wait(
-            self._io.run(lambda: write_beginning(self._directory, beginning, is_witnessed=True))
-        )
+        opened = await self._wait(self._io.run(partial(self._write_all, beginning)))
         self._queue.finish_following(self._clock.now_ns())
         oldest = min(self._log.segments, default=0)
         first_positions = {

@@ -163,11 +163,25 @@ def begin(
     :param chance: gives so many random bytes: a new store's UUID, and the salt of each segment.
     :raise CannotUse: it cannot be written.
     """
+    notes = tidied(directory, found)
     try:
         beginning = prepare(queue, clock, segment_bytes, found, keeps_unsafe, most_bytes, chance)
     except OSError as problem:
         raise _cannot_use(directory, problem) from problem
-    return write_beginning(directory, beginning)
+    return write_beginning(directory, beginning, notes)
+
+
+def tidied(directory: Directory, found: Predecessor) -> list[str]:
+    """
+    Make what is there durable, as the new segment will say that it is, and keep a torn tail aside.
+
+    :return: what the start has to say.
+    :raise CannotUse: it cannot be written.
+    """
+    try:
+        return found.notes(found.tidy(directory))
+    except OSError as problem:
+        raise _cannot_use(directory, problem) from problem
 
 
 def prepare(
@@ -201,16 +215,17 @@ def prepare(
 
 
 def write_beginning(
-    directory: Directory, beginning: Beginning, is_witnessed: bool = False
+    directory: Directory, beginning: Beginning, notes: list[str], is_witnessed: bool = False
 ) -> OpenLog:  # fmt: skip
     """
     Write the new segment, then cut what it takes the place of.  Nobody else uses the log meanwhile.
 
+    :param notes: what `tidied` has given, which comes before this.
     :param is_witnessed: whether something else says that the first batch is durable.
     :raise CannotUse: it cannot be written.
     """
     try:
-        return _write_beginning(directory, beginning, is_witnessed)
+        return _write_beginning(directory, beginning, notes, is_witnessed)
     except WriteFailed as problem:
         raise _cannot_use(directory, problem.__cause__) from problem
     except OSError as problem:
@@ -283,9 +298,10 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
     )  # fmt: skip
 
 
-def _write_beginning(directory: Directory, beginning: Beginning, is_witnessed: bool) -> OpenLog:
+def _write_beginning(
+    directory: Directory, beginning: Beginning, notes: list[str], is_witnessed: bool
+) -> OpenLog:  # fmt: skip
     log, batch, found, demand = beginning
-    notes = found.notes(found.tidy(directory))
     writer = Writer(directory)
     found.remove_dead(directory, segments=False)
     try:
