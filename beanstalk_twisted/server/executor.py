@@ -106,9 +106,8 @@ class Executor:
         queue, methods = context.queue, context.methods
         counts = queue.tally.commands
         observer = context.observer
-        is_plain = observer is None and not self._writes and context.durability.lease is None
+        is_plain = self._is_plain()
         self.line = b""
-        size = len(data)
         at = self.at = 0
         while True:
             end = data.find(CRLF, at, at + MAX_LINE_BYTES)
@@ -177,7 +176,7 @@ class Executor:
                 is_sent = replies.add(reply.encode(), lsn)
             if is_sent:
                 return STOPPED
-            if at == size:
+            if at == len(data):
                 return ALL
             now_ns = context.now_ns()
             if now_ns > ends_ns:
@@ -545,6 +544,13 @@ class Executor:
         if self._context.durability.lease is not None and not lsn and self._needs_no_lease(reply):
             return self._replies.add_without_lease(encoded)
         return self._replies.add(encoded, lsn)
+
+    def _is_plain(self) -> bool:
+        """
+        Whether replies are sent without anybody being asked or told.
+        """
+        context = self._context
+        return context.observer is None and not self._writes and context.durability.lease is None
 
     def _needs_no_lease(self, reply: Reply) -> bool:
         """
