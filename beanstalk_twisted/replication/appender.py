@@ -276,6 +276,8 @@ class Appender:
         if ends.last < known:
             raise self._short(ends.last, known)
         self._short_looks = 0
+        # While it was asked, answers may have come: what they proved is looked for no more.
+        known = self.position
         missing = deque(self._window)
         for at in range(known + 1, ends.last + 1):
             if at > known + MAX_STEPPED:

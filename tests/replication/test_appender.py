@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
@@ -182,6 +182,13 @@ def carry_out(bench: Bench, rival_after_s: float | None = None) -> None:
     bench.check(GIVEN)
 
 
+LOST = Fate(there=None, back=None, patience=0.5)
+ANSWERED_DURING_A_LOOK = [
+    *[("append", LOST)] * 3, ("append", Fate(back=0.1)), *[("append", LOST)] * 2, ("ends", LOST),
+]  # fmt: skip
+
+
+@example(ANSWERED_DURING_A_LOOK)
 @given(SCHEDULES)
 def test_whatever_is_lost_late_or_doubled_all_is_in_once(schedule: list[tuple[str, Fate]]) -> None:
     bench = Bench(schedule)

@@ -60,6 +60,8 @@ BODIES: dict[str, dict[str, Any]] = {
 
 NOT_THERE = ("getLog", "listSegments", "listReports", "report", "getRun", "stopRun")
 """Operations on what this server has none of: a log, reports, runs."""
+NOT_REPLICATED = ("promote",)
+"""Operations that a server without ``--replicate`` refuses whoever asks for them."""
 
 
 class Guarded:
@@ -139,6 +141,7 @@ def test_a_route_is_for_whom_the_table_says_and_for_nobody_else(route: Route) ->
             case = route, granted.granted, tube
             if may(route, granted, tube):
                 done = 404 if route.operation in NOT_THERE else 200
+                done = 409 if route.operation in NOT_REPLICATED else done
                 assert anybody.ask(route, tube).status == done, case
                 assert somebody.ask(route, tube, BEARER).status == done, case
             else:
