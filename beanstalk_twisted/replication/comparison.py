@@ -7,7 +7,6 @@ or written anew.
 
 from typing import Final
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.format import (
     REHOMED,
@@ -19,7 +18,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.reading.segment import content_end, file_content_end, has_content
-from beanstalk_twisted.replication.stream.messages import Write
+from beanstalk_twisted.replication.stream.messages import Write, is_of
 
 NOT_IN_STREAM: Final = "are not in the stream: no reply was given for them. They were cut off"
 NOTHING_COMMON: Final = (
@@ -197,15 +196,6 @@ class Comparison:
         self._notes.append(
             f"{name}: {len(kept)} bytes from offset {offset} on {self._why}. A copy is in {path}"
         )
-
-
-def is_of(write: Write, header: SegmentHeader) -> bool:
-    """
-    Whether a write is not of another segment than that which has this header: a server that was
-    fenced may have begun one of the same number.
-    """
-    start = SEGMENT_HEADER_BYTES if write.begins else 0
-    return not frames.is_of_another(write.content, start, len(write.content), header.salt)
 
 
 def _header_of(write: Write) -> SegmentHeader | None:

@@ -38,44 +38,6 @@ class Ask(Protocol):
     def __call__(self, ask: "Callable[[], Future[T]]", /) -> Awaitable[T]: ...
 
 
-class Gaps:
-    """
-    Whether anything but heartbeats is missing among messages that are read in order.
-
-    :ivar since: position of the message behind which some are missing, while no write has gone on
-        behind them; None if there is no such gap.
-    :ivar is_torn: whether something behind that gap does not go on: unless a later write does, the
-        gap has swallowed more than heartbeats.
-    """
-
-    def __init__(self) -> None:
-        self.since: int | None = None
-        self.is_torn = False
-
-    def step(self, before: int, position: int) -> bool:
-        """
-        A message comes next.
-
-        :param before: the position of the one before it.
-        :return: whether some are missing between them, and none were before.
-        """
-        is_first = self.since is None and position > before + 1
-        self.since = before if is_first else self.since
-        return is_first
-
-    def went_on(self) -> None:
-        """
-        A write goes on behind all that came before.
-        """
-        self.since, self.is_torn = None, False
-
-    def strayed(self) -> None:
-        """
-        A write does not go on, or a note tells of records that did not come.
-        """
-        self.is_torn = self.since is not None
-
-
 class StreamReader:
     """
     Reads one stream, up to where it ended when `begin` was called.

@@ -18,16 +18,16 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.replication.comparison import is_of
-from beanstalk_twisted.replication.reading import Gaps
 from beanstalk_twisted.replication.stream.door import Message, Stream, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
+    Gaps,
     Kind,
     Malformed,
     Part,
     Write,
     decode,
+    is_of,
 )
 from beanstalk_twisted.replication.stream.opening import stream_at
 from binlog_tools.logs.sources import NoLog, Source
