@@ -30,11 +30,12 @@ from beanstalk_twisted.replication.lineage import (
     torn,
     written_alone,
 )
-from beanstalk_twisted.replication.reading import Ask, Behind, Gaps, StreamReader
+from beanstalk_twisted.replication.reading import Ask, Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     FillMark,
+    Gaps,
     Kind,
     Malformed,
     Note,

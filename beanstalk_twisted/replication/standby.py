@@ -21,7 +21,7 @@ from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Joined, Joining, Unheard, newer_message
 from beanstalk_twisted.replication.lineage import not_whole
 from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
-from beanstalk_twisted.replication.reading import Behind, Gaps
+from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text, read_note
 from beanstalk_twisted.replication.stream.door import (
     Ends,
@@ -37,6 +37,7 @@ from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     Assembler,
     FillMark,
+    Gaps,
     Kind,
     Malformed,
     Note,

@@ -12,9 +12,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.reading import READ_AHEAD, Behind, Gaps, StreamReader
+from beanstalk_twisted.replication.reading import READ_AHEAD, Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.messages import Gaps
 from tests.replication.simulated import SimulatedReactor
 
 T = TypeVar("T")
