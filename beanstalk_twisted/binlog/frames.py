@@ -215,6 +215,10 @@ def in_order(buffer: Buffer, at: int, end: int, salt: int, lsn: int) -> Iterator
         at, lsn = frame.end, frame.next_lsn
 
 
+OTHER_SEGMENT: Final = "it belongs to another segment"
+"""Why a frame counts for nothing whose salt is not that of the segment."""
+
+
 def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
     """
     Read a frame's header and believe it without looking at the payload; see `decode`.
@@ -229,11 +233,19 @@ def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incom
     if zlib.crc32(memoryview(buffer)[at + 12 : at + FRAME_HEADER_BYTES]) != hdr_crc:
         return Damage(at, "the checksum of its header is wrong")
     if seg_salt != salt:
-        return Damage(at, "it belongs to another segment")
+        return Damage(at, OTHER_SEGMENT)
     why = _impossible(frame_len, n_rec, rec_size, heap_len, codec)
     if why:
         return Damage(at, why)
     return _frame(at, fields)
+
+
+def is_of_another(buffer: Buffer, at: int, end: int, salt: int) -> bool:
+    """
+    Whether a frame begins there that belongs to another segment than that with this salt.
+    """
+    found = decode_header(buffer, at, end, salt)
+    return isinstance(found, Damage) and found.why == OTHER_SEGMENT
 
 
 def known(buffer: Buffer, at: int) -> Frame:

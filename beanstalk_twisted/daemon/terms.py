@@ -36,8 +36,8 @@ from beanstalk_twisted.daemon.listening import (
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
-from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
+from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
     STANDBY,

@@ -11,6 +11,11 @@ may come in late; it is stepped over: what was to be there, and all behind it, i
 the last message.  So some of it may be in the stream twice; the first copy, not in its place, means
 nothing to those who follow.
 
+Where a message has expired there was no beginning of a term, since that never does; so it is
+stepped over in the same way, if who answers has something behind it.  Whether it was one of ours is
+not known: what was to be there is sent again with all behind it, and the stream refuses that if
+what looked expired was purged by another server.
+
 An accepted message alone says nothing of those before it: one may have been lost and another
 server's have taken its place, before this one came.  So a message counts, and renews the lease,
 when all before it count too.
@@ -58,7 +63,7 @@ LONGEST_RETRY_S: Final = 1.0
 
 MAX_SHORT_LOOKS: Final = 30
 """
-Looks in a row that find less than was acknowledged, after which that is believed: some 25 s, and a
+Looks in a row that find less than there was, after which that is believed: some 25 s, and a
 leader that is cut off from its quorum has long stepped down.
 """
 
@@ -79,11 +84,12 @@ class _Append:
     """
 
     __slots__ = (
-        "done", "first_sent_ns", "given_ns", "payload", "position", "proven_ns", "sends",
+        "done", "expires", "first_sent_ns", "given_ns", "payload", "position", "proven_ns", "sends",
     )  # fmt: skip
 
-    def __init__(self, payload: bytes, position: int, given_ns: int) -> None:
+    def __init__(self, payload: bytes, position: int, given_ns: int, expires: bool) -> None:
         self.payload = payload
+        self.expires = expires
         self.position = position
         self.given_ns = given_ns
         self.sends = self.first_sent_ns = 0
@@ -128,11 +134,12 @@ class Appender:
         self._short_looks = 0
         self._ended: BaseException | None = None
 
-    def append(self, payload: bytes) -> "Deferred[int]":
+    def append(self, payload: bytes, *, expires: bool = False) -> "Deferred[int]":
         """
         Append a message behind all that were given before.
 
         :param payload: at most `MAX_MESSAGE_BYTES`.
+        :param expires: as `Stream.append`; of a message that means nothing later.
         :return: its position, when it and all before it are in the stream.
         :raise WrongPosition: another server has appended; nothing is sent any more.
         :raise Refused: the stream will never take it; nothing is sent any more.
@@ -141,7 +148,7 @@ class Appender:
         if self._ended is not None:
             return fail(self._ended)
         self._newest += 1
-        append = _Append(payload, self._newest, self._now_ns())
+        append = _Append(payload, self._newest, self._now_ns(), expires)
         self._waiting.append(append)
         self.waiting_bytes += len(payload)
         self._send_more()
@@ -180,7 +187,9 @@ class Appender:
         append.sends += 1
         if append.sends == 1:
             append.first_sent_ns = now_ns
-        sending = self._stream.append(append.payload, append.position - 1)
+        sending = self._stream.append(
+            append.payload, append.position - 1, expires=append.expires
+        )  # fmt: skip
         answered = partial(self._answered, append, append.sends, append.position, now_ns)
         sending.add_done_callback(partial(self._reactor.callFromThread, answered))
 
@@ -274,8 +283,9 @@ class Appender:
         known = self.position
         ends = await self._ask(self._stream.ends())
         if ends.last < known:
-            raise self._short(ends.last, known)
-        self._short_looks = 0
+            raise self._short(f"it ends at {ends.last}, and had acknowledged {known}")
+        if ends.first > known + 1:
+            raise self._another(f"messages below {ends.first} were purged")
         # While it was asked, answers may have come: what they proved is looked for no more.
         known = self.position
         missing = deque(self._window)
@@ -288,6 +298,7 @@ class Appender:
                 missing.popleft()
             if self._ended is not None:
                 return
+        self._short_looks = 0
         self._move(missing, ends.last)
         self._settle()
         for append in list(self._window):
@@ -303,7 +314,7 @@ class Appender:
         """
         found = await self._ask(self._stream.read(at))
         if found is None:
-            raise Unreachable(f"{self._stream.url}: message {at} is not there yet.")
+            raise self._short(f"it has nothing at {at}")
         if missing and found == (at, missing[0].payload):
             append = missing.popleft()
             append.position = at
@@ -313,8 +324,11 @@ class Appender:
 
     def _may_step_over(self, found: Message, at: int, missing: "deque[_Append]") -> bool:
         has_begun = not missing or missing[0].position > self._first
-        if found.position != at or not has_begun:
+        if not has_begun:
             return False
+        if found.position > at:
+            # It has expired.  A beginning does not, and is seen in its place if there is one.
+            return True
         # What is missing before one of ours is sent before it again.
         is_ours = any(append.payload == found.payload for append in missing)
         return is_ours or is_stale(decode(found.payload), self.term)
@@ -331,15 +345,18 @@ class Appender:
             if append.position != self._newest:
                 append.position, append.proven_ns = self._newest, None
 
-    def _short(self, last: int, known: int) -> Unreachable | WrongPosition:
+    def _short(self, what: str) -> Unreachable | WrongPosition:
         """
-        It ends before what it has acknowledged: whoever answers is behind, or it is lost.
+        Less is there than was: whoever answers is behind, or it is lost, or its end has expired and
+        nobody can tell what that was.
         """
         self._short_looks += 1
-        what = f"{self._stream.url}: it ends at {last}, and had acknowledged {known}"
+        what = f"{self._stream.url}: {what}"
         if self._short_looks < MAX_SHORT_LOOKS:
             return Unreachable(f"{what}: a server that is behind has answered.")
-        return WrongPosition(f"{what}: it was made anew, or has lost what it acknowledged.")
+        return WrongPosition(
+            f"{what}: it was made anew, or has lost what it acknowledged, or its end has expired."
+        )
 
     def _another(self, what: str) -> WrongPosition:
         return WrongPosition(f"{self._stream.url}: {what}: another server has become active.")

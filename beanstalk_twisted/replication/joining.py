@@ -6,36 +6,36 @@ have on.  What the stream lacks, and what it has otherwise, is copied to ``quara
 is cut off or written anew.
 """
 
-from collections import deque
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from copy import copy
 from functools import partial
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol, TypeVar
-
-from twisted.internet.defer import Deferred
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
-    REHOMED,
     SEGMENT_HEADER_BYTES,
-    TRAILER_BYTES,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
-    segment_name,
 )
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.reading.segment import content_end, file_content_end, has_content
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.replication.comparison import Comparison
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
-from beanstalk_twisted.replication.lineage import Told, began_alone, not_whole, written_alone
-from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
+from beanstalk_twisted.replication.lineage import (
+    Told,
+    began_alone,
+    not_whole,
+    torn,
+    written_alone,
+)
+from beanstalk_twisted.replication.reading import Ask, Behind, StreamReader
+from beanstalk_twisted.replication.stream.door import Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     FillMark,
+    Gaps,
     Kind,
     Malformed,
     Note,
@@ -48,34 +48,8 @@ from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.opening import load
 
-T = TypeVar("T")
-
-READ_AHEAD: Final = 64
-"""Messages that are asked for at once: a round of 1 ms allows 64,000 a second."""
-
 MAX_LOOKED_THROUGH: Final = 10_000
 """Messages among which the beginning of a segment is looked for; its LSN leads there."""
-
-
-NOT_IN_STREAM: Final = "are not in the stream: no reply was given for them. They were cut off"
-NOTHING_COMMON: Final = (
-    "were removed: no whole segment here is as the stream has it, which is read from its first one"
-)
-"""Of bytes that were here, what a note says."""
-
-
-class Behind(Exception):
-    """
-    The stream does not go on where the log here ends; the text is the rest of a sentence.
-    """
-
-
-class Ask(Protocol):
-    """
-    Asks the stream until it answers.
-    """
-
-    def __call__(self, ask: "Callable[[], Future[T]]", /) -> Awaitable[T]: ...
 
 
 class Joined(NamedTuple):
@@ -127,11 +101,10 @@ class Joining:
         """
         self._directory = directory
         self._io = io
-        self._ask = ask
-        self._stream = stream
+        self._url = stream.url
+        self._reader = StreamReader(stream, ask)
         self._notes: list[str] = []
         self._mark = FillMark()
-        self._ends = Ends(1, 0)
 
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
         """
@@ -141,7 +114,7 @@ class Joining:
         :raise BinlogError: the log here or that of the stream cannot be used.
         """
         survey = await self._io.run(self._look)
-        ends = self._ends = await self._ask(self._stream.ends)
+        ends = await self._reader.begin()
         if ends.is_empty:
             return self._joined(ends.last, fills=bool(survey.names_of_segments))
         first = await self._beginning_behind(ends.first, None)
@@ -160,10 +133,10 @@ class Joining:
         """
         if not self._mark.is_filling:
             raise Incompatible(
-                f"{self._stream.url}: no segment begins among its first messages: it is no log of "
+                f"{self._url}: no segment begins among its first messages: it is no log of "
                 f"a queue, or of a later version. Name another stream with --replicate."
             )
-        return self._joined(self._ends.last, fills=self._may_fill(found))
+        return self._joined(self._reader.ends.last, fills=self._may_fill(found))
 
     def _may_fill(self, found: "_Local") -> bool:
         """
@@ -194,7 +167,7 @@ class Joining:
         log: FollowedLog,
     ) -> Joined:  # fmt: skip
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
-            return self._joined(self._ends.last, fills=True)
+            return self._joined(self._reader.ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
         await self._refuse_loss(found, first, common, positions, queue)
         comparison = Comparison(
@@ -202,7 +175,7 @@ class Joining:
         )  # fmt: skip
         if common is None:
             await self._io.run(comparison.remove_all)
-            return self._joined(self._ends.first - 1)
+            return self._joined(self._reader.ends.first - 1)
         at, seen = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
         is_same = not (self._notes or found.survey.problems)
@@ -224,11 +197,14 @@ class Joining:
         """
         :param seq: of the segment; None for any.
         """
-        for at in range(position, min(position + MAX_LOOKED_THROUGH, self._ends.last + 1)):
-            message = await self._read(at)
-            found = decode(message.payload)
+        for _ in range(MAX_LOOKED_THROUGH):
+            message = await self._reader.first_from(position)
+            if message is None:
+                break
+            at, found = message.position, decode(message.payload)
+            position = at + 1
             if isinstance(found, Malformed) and found.is_newer:
-                raise newer_message(self._stream.url, at, found.why)
+                raise newer_message(self._url, at, found.why)
             if isinstance(found, Note):
                 self._mark.note(found)
             elif isinstance(found, Part) and found.write.begins and not found.continues:
@@ -237,12 +213,6 @@ class Joining:
                 if isinstance(header, SegmentHeader) and seq in (None, header.seq):
                     return _Beginning(at, header, raw)
         return None
-
-    async def _read(self, position: int) -> Message:
-        message = await self._ask(partial(self._stream.read, position))
-        if message is None or message.position != position:
-            raise Behind(f"message {position} is not there any more")
-        return message
 
     async def _newest_common(
         self, found: "_Local", first: _Beginning
@@ -273,14 +243,14 @@ class Joining:
         """
         Where the stream begins a segment, by the LSN that it begins with.
         """
-        low, high = self._ends.first, self._ends.last
+        low, high = self._reader.ends
         while low < high:
             middle = (low + high) // 2
-            message = await self._read(middle)
-            if _last_lsn(message) >= header.first_lsn:
+            message = await self._reader.first_from(middle)
+            if message is None or _last_lsn(message) >= header.first_lsn:
                 high = middle
             else:
-                low = middle + 1
+                low = message.position + 1
         mark = copy(self._mark)
         found = await self._beginning_behind(low, header.seq)
         self._mark = mark
@@ -304,7 +274,7 @@ class Joining:
         start = first.position if common is None else positions[common]
         told = await self._told(start, queue, 1 << 64 if is_later else first.header.seq)
         began = began_alone(headers, base.incarnation, told.headers)
-        path, url = self._directory.path, self._stream.url
+        path, url = self._directory.path, self._url
         if began is not None:
             raise written_alone(path, url, began)
         if is_older and told.trim_seq < first.header.seq:
@@ -316,15 +286,12 @@ class Joining:
 
         :param enough: with this `Told.trim_seq` the rest counts for nothing.
         """
-        ahead: deque[Deferred[Message]] = deque()
-        told = Told(queue)
+        told, ahead = Told(queue), self._reader.all_from(start)
         try:
-            for at in range(start, self._ends.last + 1):
-                told.take(decode((await self._read_ahead(at, ahead)).payload))
-                if told.trim_seq >= enough:
-                    break
+            while told.trim_seq < enough and (message := await ahead.next()) is not None:
+                told.take(decode(message.payload))
         finally:
-            _leave(ahead)
+            ahead.leave()
         return told
 
     # Comparing.
@@ -336,7 +303,7 @@ class Joining:
         """
         mark, comparison = copy(self._mark), Comparison(self._directory, None, [], heals=False)
         at, _ = await self._compare(comparison, first.position)
-        is_ours = self._mark.is_filling and at == self._ends.last
+        is_ours = self._mark.is_filling and at == self._reader.ends.last
         self._mark = mark
         return is_ours
 
@@ -345,54 +312,98 @@ class Joining:
         :return: the position of the last message that the local log has, and those at which
             segments begin.
         """
-        ahead: deque[Deferred[Message]] = deque()
+        ahead, going = self._reader.all_from(position), _Going(position, self._mark)
         try:
-            return await self._compare_read_ahead(comparison, position, ahead)
-        finally:
-            _leave(ahead)
-
-    def _read_ahead(self, at: int, ahead: "deque[Deferred[Message]]") -> "Deferred[Message]":
-        """
-        :param ahead: of the messages from this one on, those that were asked for.
-        """
-        for next_at in range(at + len(ahead), min(at + READ_AHEAD, self._ends.last + 1)):
-            ahead.append(Deferred.fromCoroutine(self._read(next_at)))
-        return ahead.popleft()
-
-    async def _compare_read_ahead(
-        self, comparison: "Comparison", position: int, ahead: "deque[Deferred[Message]]"
-    ) -> tuple[int, dict[int, int]]:
-        assembler, seen = Assembler(), dict[int, int]()
-        done, begins_at = position - 1, position
-        for at in range(position, self._ends.last + 1):
-            found = decode((await self._read_ahead(at, ahead)).payload)
-            if isinstance(found, Part):
-                begins_at = begins_at if found.continues or assembler.is_midway else at
-                write = assembler.add(found)
-                is_here = None
+            while (message := await ahead.next()) is not None:
+                write = going.take(message)
                 if write is not None:
                     is_here = await self._io.run(partial(comparison.compare, write))
-                if is_here is False:
-                    done = begins_at - 1
-                    break
-                if write is not None and is_here and write.begins:
-                    seen[write.segment] = begins_at
-                    self._mark.began()
-            elif isinstance(found, Note):
-                self._mark.note(found)
-                if found.kind is Kind.FILL_BEGINS:
-                    assembler.fill_begins()
-            done = done if assembler.is_midway else at
-        return done, seen
+                    if not going.goes_on(write, is_here):
+                        break
+                going.past(message.position)
+        finally:
+            ahead.leave()
+        if (since := going.torn_since) is not None:
+            await self._reader.refuse_purged(since + 1)
+            raise torn(self._url, since)
+        return going.done, going.seen
 
 
-def _leave(ahead: "deque[Deferred[Message]]") -> None:
+class _Going:
     """
-    Nobody waits for these.
+    How far a comparison has come.
+
+    :ivar done: position of the last message that the local log has.
+    :ivar seen: positions at which segments begin.
     """
-    for each in ahead:
-        each.addErrback(lambda _: None)
-        each.cancel()
+
+    def __init__(self, position: int, mark: FillMark) -> None:
+        self.done = self._at = position - 1
+        self.seen: dict[int, int] = {}
+        self._mark = mark
+        self._assembler = Assembler()
+        self._gaps = Gaps()
+        self._begins_at = position
+        self._last_lsn = 0
+
+    def take(self, message: Message) -> Write | None:
+        """
+        :return: a whole write, when this is its last part.
+        """
+        self._gaps.step(self._at, message.position)
+        self._at, found = message.position, decode(message.payload)
+        if isinstance(found, Part):
+            if not (found.continues or self._assembler.is_midway):
+                self._begins_at = message.position
+            return self._assembler.add(found)
+        if isinstance(found, Note) and not self._assembler.passes_over(found):
+            self._note(found)
+        return None
+
+    def _note(self, note: Note) -> None:
+        self._mark.note(note)
+        if note.kind is Kind.FILL_BEGINS:
+            self._assembler.fill_begins()
+            self._gaps.went_on()
+            self._last_lsn = 0
+        elif note.last_lsn > self._last_lsn:
+            self._gaps.strayed()
+
+    def goes_on(self, write: Write, is_here: bool | None) -> bool:
+        """
+        :param is_here: as `Comparison.compare` says.
+        :return: whether more is to be compared.
+        """
+        if is_here is None:
+            self._gaps.strayed()
+        elif is_here:
+            self._gaps.went_on()
+            self._last_lsn = max(self._last_lsn, write.last_lsn)
+            if write.begins:
+                self.seen[write.segment] = self._begins_at
+                self._mark.began()
+        else:
+            # Who follows from there looks whether it goes on.
+            self.done = self._before_gap(self._begins_at - 1)
+            self._gaps.went_on()
+        return is_here is not False
+
+    def past(self, position: int) -> None:
+        """
+        All of the message there is done.
+        """
+        if not self._assembler.is_midway:
+            self.done = self._before_gap(position)
+
+    def _before_gap(self, position: int) -> int:
+        return position if self._gaps.since is None else min(position, self._gaps.since)
+
+    @property
+    def torn_since(self) -> int | None:
+        """
+        Behind which message more than heartbeats is missing; None if nothing is.
+        """
+        return self._gaps.since if self._gaps.is_torn else None
 
 
 class _Local(NamedTuple):
@@ -472,11 +483,6 @@ class Unheard:
         """
 
 
-def _header_of(write: Write) -> SegmentHeader | None:
-    header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
-    return header if isinstance(header, SegmentHeader) else None
-
-
 def _last_lsn(message: Message) -> int:
     match found := decode(message.payload):
         case Part():
@@ -484,173 +490,3 @@ def _last_lsn(message: Message) -> int:
         case Note() if found.kind is not Kind.FILL_BEGINS:
             return found.last_lsn
     return 0
-
-
-class Comparison:
-    """
-    Compares the local log from a segment on with what the stream says, and makes it the same.  In
-    the I/O thread.
-    """
-
-    def __init__(
-        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True,
-        first_alive: int = 0,
-    ) -> None:  # fmt: skip
-        """
-        :param first: the segment; None if nothing is kept.
-        :param notes: gets what is done.
-        :param heals: whether what is another than in the stream is mended; else that ends it.
-        :param first_alive: the stream's first segment; those before it are dead.
-        """
-        self._first_alive = first_alive
-        self._heals = heals
-        self._directory = directory
-        self._notes = notes
-        self._first = first
-        self._ends: dict[int, int] = {}
-        self._open: SegmentHeader | None = None
-        self._sealed: set[int] = set()
-        self._sizes: dict[int, int] | None = None
-        self._why = NOT_IN_STREAM
-
-    @property
-    def _local(self) -> dict[int, int]:
-        """
-        Where the content of each segment here ends.
-        """
-        if self._sizes is None:
-            self._sizes = {}
-            for name in self._directory.names():
-                seq = parse_segment_name(name)
-                if seq is not None:
-                    size = len(self._directory.read(name))
-                    self._sizes[seq] = file_content_end(self._directory, name, 0, size)
-        return self._sizes
-
-    def compare(self, write: Write) -> bool | None:
-        """
-        :return: False if this is the first write that the local log lacks altogether, or has
-            another one instead of which others follow; None if it counts for nothing.
-        """
-        if self._is_stray(write):
-            return None
-        local, seq = self._local, write.segment
-        if write.begins:
-            header = _header_of(write)
-            if header is not None:
-                self._end(header.seq - 1, header.prev_end)
-        newest, name = max(local, default=0), segment_name(seq)
-        if seq > newest or (seq == newest and write.offset >= local[seq]):
-            return False
-        if seq not in local:
-            if not self._heals:
-                return False
-            self._directory.create(name).close()
-            local[seq] = 0
-        here = bytes(self._directory.read_part(name, write.offset, write.end))
-        head = slice(0, SEGMENT_HEADER_BYTES)
-        if write.begins and here[head] != write.content[head]:
-            sound = decode_segment_header(here[head])
-            if isinstance(sound, SegmentHeader):
-                # Another server has begun this segment: what is here was never acknowledged.
-                return False
-        if here != write.content:
-            if not self._heals:
-                return False
-            self._heal(name, write, here)
-        self._ends[seq] = write.end
-        if write.begins:
-            self._open = _header_of(write) or self._open
-        if write.seals:
-            self._sealed.add(seq)
-        return True
-
-    def _is_stray(self, write: Write) -> bool:
-        """
-        Whether it does not go on where the stream's log ends: a server that was fenced has left it.
-        `FollowedLog.take` says the same of those that follow.
-        """
-        known = self._open
-        if known is None:
-            return not write.begins
-        if not write.begins:
-            return write.segment != known.seq or write.offset != self._ends[known.seq]
-        header = _header_of(write)
-        if header is None or header.incarnation < known.incarnation:
-            return True
-        return header.seq <= known.seq and not header.flags & REHOMED
-
-    def _end(self, seq: int, end: int) -> None:
-        """
-        A segment ends there, since the next one begins; a trailer may follow.
-        """
-        if seq in self._ends and not (
-            seq in self._sealed and self._ends[seq] == end + TRAILER_BYTES
-        ):
-            self._ends[seq] = end
-
-    def _heal(self, name: str, write: Write, here: bytes) -> None:
-        kept = here[: content_end(here, 0)]
-        if kept and not write.content.startswith(kept):
-            path = self._directory.quarantine(f"{name}-{write.offset}.damaged", kept)
-            self._notes.append(
-                f"{name}: {len(kept)} bytes from offset {write.offset} on are not what the stream "
-                f"has; they were written anew from there. A copy is in {path}"
-            )
-        else:
-            self._notes.append(
-                f"{name}: the bytes from offset {write.offset + len(kept)} on were missing; they "
-                f"were written anew from the stream"
-            )
-        file = self._directory.open(name)
-        try:
-            file.write_at(write.offset, [write.content])
-            file.sync()
-        finally:
-            file.close()
-
-    def finish(self) -> None:
-        """
-        Cut what the stream lacks.
-        """
-        assert self._first is not None
-        for seq in sorted(self._local, reverse=True):
-            if seq in self._ends:
-                self._cut(seq, self._ends[seq])
-            elif seq > self._first:
-                self._remove(seq)
-        self._directory.sync()
-
-    def remove_all(self) -> None:
-        """
-        Nothing here can be gone on with: keep copies of what nobody else may have, and begin anew.
-        """
-        self._why = NOTHING_COMMON
-        for seq in sorted(self._local, reverse=True):
-            self._remove(seq)
-        self._directory.sync()
-
-    def _cut(self, seq: int, end: int) -> None:
-        name = segment_name(seq)
-        size = len(self._directory.read(name))
-        if size <= end:
-            return
-        rest = self._directory.read_part(name, end, size)
-        if has_content(rest, 0, len(rest)):
-            kept = bytes(rest[: content_end(rest, 0)])
-            self._tell(name, end, kept)
-        self._directory.cut(name, end)
-
-    def _remove(self, seq: int) -> None:
-        name = segment_name(seq)
-        if seq >= self._first_alive:
-            content = self._directory.read(name)
-            self._tell(name, 0, bytes(content[: self._local[seq]]))
-            del content
-        self._directory.remove(name)
-
-    def _tell(self, name: str, offset: int, kept: bytes) -> None:
-        path = self._directory.quarantine(f"{name}-{offset}.unacknowledged", kept)
-        self._notes.append(
-            f"{name}: {len(kept)} bytes from offset {offset} on {self._why}. A copy is in {path}"
-        )

@@ -91,6 +91,18 @@ def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
     )
 
 
+def torn(url: str, position: int) -> Incompatible:
+    """
+    More than heartbeats is missing inside the stream.
+    """
+    return Incompatible(
+        f"{url}: behind message {position} some are missing that were more than heartbeats: "
+        f"somebody has removed them; nothing was removed here. End all servers, purge all of the "
+        f"stream ('nats stream purge'), and start the one first that was active last: it fills the "
+        f"stream from its own log."
+    )
+
+
 def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
     """
     Living segments are missing in the stream.

@@ -193,8 +193,8 @@ class Publisher:
         for each in appended:
             each.addErrback(self._fell)
 
-    def _append(self, payload: bytes) -> "Deferred[int]":
-        appended = self.appender.append(payload)
+    def _append(self, payload: bytes, expires: bool = False) -> "Deferred[int]":
+        appended = self.appender.append(payload, expires=expires)
         self._set_timer(self._look_for_old, self._times.refuse_s)
         return appended
 
@@ -254,11 +254,13 @@ class Publisher:
         self._set_timer(self._beat, (due_ns - now_ns) / NS)
 
     def _say_alive(self) -> None:
-        self._note(Kind.HEARTBEAT).addCallback(self._acknowledge, 0).addErrback(self._fell)
+        said = self._note(Kind.HEARTBEAT, expires=True)
+        said.addCallback(self._acknowledge, 0).addErrback(self._fell)
 
-    def _note(self, kind: Kind, to: str = "") -> "Deferred[int]":
+    def _note(self, kind: Kind, to: str = "", expires: bool = False) -> "Deferred[int]":
         text = note_text(self._who, to)
-        return self._append(encode_note(kind, self._published_lsn, self._times.log_ns(), text))
+        payload = encode_note(kind, self._published_lsn, self._times.log_ns(), text)
+        return self._append(payload, expires)
 
     # What waits too long.
 

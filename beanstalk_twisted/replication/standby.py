@@ -18,11 +18,13 @@ from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.filling import fill
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
-from beanstalk_twisted.replication.joining import Behind, Joined, Joining, Unheard, newer_message
+from beanstalk_twisted.replication.joining import Joined, Joining, Unheard, newer_message
 from beanstalk_twisted.replication.lineage import not_whole
 from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
-from beanstalk_twisted.replication.roster import Identity, read_note
+from beanstalk_twisted.replication.reading import Behind
+from beanstalk_twisted.replication.roster import Identity, note_text, read_note
 from beanstalk_twisted.replication.stream.door import (
+    Ends,
     Following,
     Message,
     Stream,
@@ -35,11 +37,13 @@ from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     Assembler,
     FillMark,
+    Gaps,
     Kind,
     Malformed,
     Note,
     Part,
     decode,
+    encode_note,
     encode_write,
     term_of,
     write_of,
@@ -166,6 +170,7 @@ class Standby:
         self._position = 0
         self._newest = 0
         self._strays = 0
+        self._gaps = Gaps()
         self._slices: Iterator[None] | None = None
         self._following: Following | None = None
         self._turn: IDelayedCall | None = None
@@ -446,10 +451,10 @@ class Standby:
 
     def _take(self, message: Message) -> None:
         """
-        :raise Behind: messages are missing.
+        :raise Behind: it does not go on where the log here ends.
         """
-        if message.position != self._position + 1:
-            raise Behind(f"messages from {self._position + 1} on were purged")
+        if self._gaps.step(self._position, message.position):
+            self._spawn(self._look_for_purge())
         self._position = message.position
         found = decode(message.payload)
         if self._assembler.passes_over(found):
@@ -465,6 +470,18 @@ class Standby:
                     raise newer_message(self._stream.url, message.position, found.why)
                 self._stray(Stray(found.why))
 
+    async def _look_for_purge(self) -> None:
+        """
+        :raise Behind: what is missing was purged.
+        """
+        ends = await self._ask(self._stream.ends)
+        if self._gaps.since is not None:
+            self._refuse_purged(self._gaps.since, ends)
+
+    def _refuse_purged(self, since: int, ends: Ends) -> None:
+        if ends.first > since + 1:
+            raise Behind(f"messages from {since + 1} on were purged")
+
     def _take_part(self, part: Part) -> None:
         if not (part.continues or self._assembler.is_midway):
             self._begins_at = self._position
@@ -476,6 +493,7 @@ class Standby:
             self._stray(piece)
             return
         self._strays = 0
+        self._gaps.went_on()
         if write.begins:
             self._first_positions[write.segment] = self._begins_at
             self._mark.began()
@@ -484,6 +502,7 @@ class Standby:
 
     def _stray(self, stray: Stray) -> None:
         self._strays += 1
+        self._gaps.strayed()
         if self._strays > MAX_STRAYS:
             raise Behind(stray.why)
 
@@ -494,6 +513,8 @@ class Standby:
             raise Behind("it is filled anew")
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
+        elif note.last_lsn > self._log.last_lsn:
+            self._gaps.strayed()
         self._mark.note(note)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._newest
@@ -536,7 +557,11 @@ class Standby:
         appender = None
         try:
             ends = await self._ask(self._stream.ends)
-            if ends.last == self._position and self._is_silent:
+            if self._is_silent:
+                self._refuse_lost(ends)
+            if ends.last > self._position and self._is_silent:
+                await self._go_to_end(ends)
+            elif ends.last == self._position and self._is_silent:
                 if not self._log.is_whole:
                     oldest = min(self._log.segments)
                     raise not_whole(self._stream.url, oldest, self._log.trim_seq)
@@ -546,6 +571,42 @@ class Standby:
         if appender is None:
             self._go_on()
             self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
+
+    def _refuse_lost(self, ends: Ends) -> None:
+        """
+        :raise Behind: more than heartbeats may be missing behind some message.
+        """
+        since = self._gaps.since
+        if since is None:
+            since = self._position
+        self._refuse_purged(since, ends)
+        if self._gaps.is_torn:
+            raise Behind(f"messages behind {since} are missing")
+
+    async def _go_to_end(self, ends: Ends) -> None:
+        """
+        Something was appended behind the last message that was received.  It is on its way, unless
+        it was heartbeats, and they have expired.  Then append a message that does not: when that is
+        received nothing before it can be on its way, whoever of NATS has answered here.
+        """
+        found = await self._ask(partial(self._stream.read, self._position + 1))
+        if found is not None or not self._is_silent:
+            return
+        self._doing = "looks for the end of the stream"
+        note = encode_note(
+            Kind.HEARTBEAT, self._log.last_lsn, self._clock.now_ns(), note_text(self._who)
+        )  # fmt: skip
+        appended: Deferred[int] = Deferred()
+        self._stream.append(note, ends.last).add_done_callback(
+            partial(self._reactor.callFromThread, _tell, appended)
+        )
+        try:
+            await self._wait(appended)
+        except (Unreachable, WrongPosition):
+            # If it was appended it is received; else another one was first.
+            return
+        finally:
+            self._doing = "follows the active server"
 
     @property
     def _is_silent(self) -> bool:

@@ -21,11 +21,13 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.replication.stream.door import Message, Stream, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
+    Gaps,
     Kind,
     Malformed,
     Part,
     Write,
     decode,
+    is_of,
 )
 from beanstalk_twisted.replication.stream.opening import stream_at
 from binlog_tools.logs.sources import NoLog, Source
@@ -38,8 +40,14 @@ class Done(Protocol):
     Gives the result of a future, when it is there.
     """
 
-    def __call__(self, future: "Future[R]", /) -> R: ...
+    def __call__(self, future: "Future[R]", seconds: float | None = None, /) -> R:
+        """
+        :raise TimeoutError: it is not there after so many seconds; None for as long as it takes.
+        """
 
+
+LOOK_S: Final = 0.5
+"""From one look whether more is to come to the next, seconds."""
 
 MOST_REMARKS: Final = 5
 """Damaged messages that are told one by one."""
@@ -58,26 +66,40 @@ class Assembly:
         self._parts = Assembler()
         self._is_filling = False
         self._damaged = 0
+        self._gaps = Gaps()
+        self._position: int | None = None
+        self._headers: dict[int, SegmentHeader] = {}
+        self._end = 0, 0
+        self._last_lsn = 0
 
     def take(self, message: Message) -> None:
         """
+        The next message that is left.
+
         :raise ValueError: a later version has written it.
         :raise OSError: a file cannot be written.
         """
-        found = decode(message.payload)
+        if self._position is not None:
+            self._gaps.step(self._position, message.position)
+        self._position, found = message.position, decode(message.payload)
         if isinstance(found, Malformed):
             self._note_damage(message.position, found)
         elif isinstance(found, Part):
             write = self._parts.add(found)
             if write is not None:
-                self._write(write)
+                self._take_write(write)
         elif found.kind == Kind.FILL_BEGINS:
             self._is_filling = True
+            self._gaps.went_on()
+            self._headers.clear()
+            self._end, self._last_lsn = (0, 0), 0
             self._parts.fill_begins()
             for name in os.listdir(self.path):
                 os.remove(os.path.join(self.path, name))
         elif found.kind == Kind.FILL_ENDS:
             self._is_filling = False
+        elif found.last_lsn > self._last_lsn and not self._parts.passes_over(found):
+            self._gaps.strayed()
 
     def end(self) -> None:
         """
@@ -85,6 +107,10 @@ class Assembly:
         """
         if self._is_filling:
             self.remarks.append("it is still being filled, or was not to its end: jobs are missing")
+        if self._gaps.is_torn:
+            self.remarks.append(
+                f"behind message {self._gaps.since} some are missing that were more than heartbeats"
+            )
         if self._damaged > MOST_REMARKS:
             self.remarks.append(f"{self._damaged - MOST_REMARKS} more messages are damaged")
 
@@ -103,6 +129,26 @@ class Assembly:
         self._damaged += 1
         if self._damaged <= MOST_REMARKS:
             self.remarks.append(f"message {position} is left out: {found.why}")
+
+    def _take_write(self, write: Write) -> None:
+        header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
+        if write.begins and isinstance(header, SegmentHeader):
+            self._headers[write.segment] = header
+        known = self._headers.get(write.segment)
+        if known is not None and not is_of(write, known):
+            # A server that was fenced has left it.
+            return
+        if self._goes_on(write, known):
+            self._gaps.went_on()
+            self._end, self._last_lsn = (write.segment, write.end), write.last_lsn
+        else:
+            self._gaps.strayed()
+        self._write(write)
+
+    def _goes_on(self, write: Write, header: SegmentHeader | None) -> bool:
+        if not write.begins:
+            return (write.segment, write.offset) == self._end
+        return header is None or not self._last_lsn or header.first_lsn <= self._last_lsn + 1
 
     def _write(self, write: Write) -> None:
         if write.begins:
@@ -161,6 +207,17 @@ class StreamSource(Source):
             raise OSError(errno.EIO, str(error)) from None
 
 
+def _is_done(future: "Future[None]", done: Done) -> bool:
+    """
+    :return: False if it is not after `LOOK_S`.
+    """
+    try:
+        done(future, LOOK_S)
+    except TimeoutError:
+        return False
+    return True
+
+
 def _read(stream: Stream, assembly: Assembly, done: Done) -> None:
     """
     Take all messages that are there now.
@@ -169,15 +226,18 @@ def _read(stream: Stream, assembly: Assembly, done: Done) -> None:
     if ends.is_empty:
         return
     is_over: Future[None] = Future()
+    received = ends.first - 1
 
     def receive(messages: Sequence[Message]) -> None:
+        nonlocal received
         if is_over.done():
             return
         try:
             for message in messages:
                 if message.position <= ends.last:
                     assembly.take(message)
-            if messages[-1].position >= ends.last:
+            received = messages[-1].position
+            if received >= ends.last:
                 is_over.set_result(None)
         except (OSError, ValueError) as error:
             is_over.set_exception(error)
@@ -188,7 +248,12 @@ def _read(stream: Stream, assembly: Assembly, done: Done) -> None:
 
     following = stream.follow(ends.first, receive, ended)
     try:
-        done(is_over)
+        while not _is_done(is_over, done):
+            # The last ones may have expired.
+            before = received
+            left = done(stream.read(before + 1))
+            if before == received and (left is None or left.position > ends.last):
+                return
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), stream.url) from None
     finally:

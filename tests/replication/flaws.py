@@ -25,16 +25,9 @@ class NoFencing(Door):
     A stream that takes what comes: only leases say who is active.
     """
 
-    def append(self, payload: bytes, expected: int, **options: Any) -> Future[int]:
-        """
-        See `Stream.append`.
-        """
-
-        def decide() -> int:
-            self.log.accept(self.process, payload, self.log.last)
-            return expected + 1
-
-        return self._ask("append", decide)
+    def _accept(self, payload: bytes, expected: int, expires: bool) -> int:
+        super()._accept(payload, self.log.last, expires)
+        return expected + 1
 
 
 class RetriesAnywhere(Door):
@@ -44,17 +37,17 @@ class RetriesAnywhere(Door):
 
     _tries: dict[bytes, int]
 
-    def append(self, payload: bytes, expected: int, **options: Any) -> Future[int]:
+    def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
         """
         See `Stream.append`.
         """
         tries = self.__dict__.setdefault("_tries", {})
         tries[payload] = tries.get(payload, 0) + 1
         if tries[payload] == 1:
-            return super().append(payload, expected)
+            return super().append(payload, expected, expires=expires)
 
         def decide() -> int:
-            self.log.accept(self.process, payload, self.log.last)
+            super(RetriesAnywhere, self)._accept(payload, self.log.last, expires)
             return expected + 1
 
         return self._ask("append", decide)
@@ -100,7 +93,7 @@ class PurgesTooEarly(Publisher):
 
 class IgnoresGaps(Standby):
     """
-    Goes on behind messages that are missing.
+    Goes on behind messages that are missing, as if all of them had been heartbeats.
     """
 
     def _take(self, message: Message) -> None:

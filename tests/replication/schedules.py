@@ -30,6 +30,12 @@ SLICES_S: Final = (0.01, 0.05, 0.2)
 LINES: Final = 3
 """Connections to each server, of which one only looks, so that it never waits."""
 
+EXPIRE_S: Final = 3600.0, 8.0, 1.0
+"""
+After how long heartbeats expire, one of these.  The last is less than a lease: nothing that is
+promised rests on how long they stay.
+"""
+
 OLD_JOBS: Final = 30
 """Jobs of a log that was never replicated."""
 
@@ -101,6 +107,7 @@ class Schedule:
         self.world = world = World()
         self.log = log = ReplicatedLog(world)
         log.changed = self._superseded
+        log.expire_s = EXPIRE_S[seed % len(EXPIRE_S)]
         self._wires = Process(world)
         self.memory = Memory(lambda: world.now_s, log)
         self._talkers: list[Talker] = []

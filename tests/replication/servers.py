@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -87,11 +86,11 @@ class Door(MemoryStream):
         self.log = log
         self.process = process
 
-    def append(self, payload: bytes, expected: int, **options: Any) -> Future[int]:
-        """
-        See `Stream.append`.
-        """
-        return self._ask("append", lambda: self.log.accept(self.process, payload, expected))
+    def _accept(self, payload: bytes, expected: int, expires: bool) -> int:
+        position = self.log.accept(self.process, payload, expected)
+        if expires:
+            self._reactor.callLater(self.log.expire_s, self.log.expire, position)
+        return position
 
 
 class Uncollected:

@@ -63,9 +63,9 @@ class NotedStream(MemoryStream):
 
     sent: list[bytes]
 
-    def append(self, payload: bytes, expected: int) -> Future[int]:
+    def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
         self.sent.append(payload)
-        return super().append(payload, expected)
+        return super().append(payload, expected, expires=expires)
 
 
 class Forgetful(NotedStream):
@@ -73,9 +73,9 @@ class Forgetful(NotedStream):
     The flaw of one who sends again without an expected position.
     """
 
-    def append(self, payload: bytes, expected: int) -> Future[int]:
+    def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
         if payload not in self.sent:
-            return super().append(payload, expected)
+            return super().append(payload, expected, expires=expires)
         return self._ask("append", lambda: self._log.append(payload, self._log.last))
 
 
@@ -122,7 +122,7 @@ class Bench:
                 return fate
         return Fate()
 
-    def append(self, payload: bytes) -> None:
+    def append(self, payload: bytes, expires: bool = False) -> None:
         def fell(failure: Failure) -> None:
             assert failure.value is not None
             self.told[payload] = type(failure.value)
@@ -131,7 +131,7 @@ class Bench:
             self.told[payload] = position
             self.is_lease_sound = self.is_lease_sound and self.has_sound_lease()
 
-        self.appender.append(payload).addCallbacks(done, fell)
+        self.appender.append(payload, expires=expires).addCallbacks(done, fell)
 
     def has_sound_lease(self) -> bool:
         """
@@ -215,6 +215,78 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
     bench.append(b"later still")
     bench.reactor.pass_s(60.0, 0.5)
     assert len(bench.stream.sent) == sent
+
+
+UNANSWERED = Fate(back=None, patience=0.5)
+GONE_BEFORE_THE_LOOK = [("append", UNANSWERED)] * 3 + [("ends", Fate(there=3.0, patience=4.0))]
+
+
+@example(GONE_BEFORE_THE_LOOK, {0}, 0.2)
+@example(GONE_BEFORE_THE_LOOK, {0, 1, 2}, 0.2)
+@given(
+    SCHEDULES, st.sets(st.integers(0, len(GIVEN) - 1)), st.sampled_from([0.2, 1.0, 5.0]),
+)  # fmt: skip
+def test_whatever_expires_all_else_is_in_order_or_nobody_is_told_so(
+    schedule: list[tuple[str, Fate]], expiring: set[int], expire_s: float
+) -> None:
+    bench = Bench(schedule)
+    bench.log.expire_s = expire_s
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    began = bench.told.get(b"the beginning")
+    for number in range(5):
+        if number == 3:
+            bench.reactor.pass_s(1.0)
+        bench.append(GIVEN[number], number in expiring)
+    bench.reactor.pass_s(90.0, 0.5)
+    assert bench.is_lease_sound
+    kept = [payload for at, payload in enumerate(GIVEN) if at not in expiring]
+    told = [payload for payload in kept if isinstance(bench.told[payload], int)]
+    assert told == kept[: len(told)]
+    assert in_place(bench.log.messages.values(), kept)[: len(told)] == told
+    for payload in told:
+        assert bench.log.messages[bench.told[payload]] == payload  # type: ignore[index]
+    if began == 2 and len(told) < len(kept):
+        # Only where nothing is left behind what is in doubt it cannot be told what that was.
+        assert WrongPosition in bench.told.values() and bench.log.newest < bench.log.last
+
+
+def test_a_message_that_expired_in_doubt_is_sent_again_with_those_behind_it() -> None:
+    bench = Bench([("append", Fate()), *[("append", UNANSWERED)] * 2, ("ends", Fate(there=3.0))])
+    bench.log.expire_s = 1.0
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    bench.append(b"alive", expires=True)
+    bench.append(b"more")
+    bench.reactor.pass_s(4.0)
+    assert list(bench.log.messages.items())[1:] == [
+        (2, b"the beginning"), (4, b"more"), (5, b"alive"), (6, b"more"),
+    ]  # fmt: skip
+    assert bench.told == {b"the beginning": 2, b"alive": 5, b"more": 6}
+
+
+def test_what_another_server_has_purged_is_not_taken_for_expired() -> None:
+    bench = Bench([("append", Fate()), ("append", Fate(there=1.0, patience=2.0))])
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    for payload in (RIVAL, b"the rival's next segment"):
+        bench.log.append(payload, bench.log.last)
+    bench.log.purge(4)
+    bench.append(b"too late")
+    bench.reactor.pass_s(5.0)
+    assert bench.told[b"too late"] is WrongPosition
+
+
+def test_an_end_that_has_expired_in_doubt_is_another_servers_after_a_while() -> None:
+    bench = Bench([("append", Fate()), ("append", UNANSWERED), ("ends", Fate(there=3.0))])
+    bench.log.expire_s = 1.0
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    bench.append(b"alive", expires=True)
+    bench.reactor.pass_s(MAX_SHORT_LOOKS - 5.0)
+    assert b"alive" not in bench.told
+    bench.reactor.pass_s(10.0)
+    assert bench.told[b"alive"] is WrongPosition
 
 
 TERM = Term(2, 7, 42)
@@ -422,7 +494,7 @@ def test_without_a_quorum_it_asks_about_once_a_second() -> None:
 
 @pytest.mark.parametrize("kind", ["append", "ends", "read"])
 def test_a_refusal_ends_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*ignored: object) -> Future[int]:
+    def refuse(*ignored: object, **options: object) -> Future[int]:
         refused: Future[int] = Future()
         refused.set_exception(Refused("no permission to publish"))
         return refused

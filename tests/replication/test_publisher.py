@@ -285,6 +285,7 @@ def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
     assert isinstance(last, Note) and last.kind is Kind.HANDED_OVER
     assert read_note(last.text).to == "beta:11300"
     assert not active.lease.holds(active.reactor.now_ns())
+    active.reactor.advance(active.messages.expire_s)
     assert not active.reactor.getDelayedCalls()
 
 
@@ -322,9 +323,9 @@ class BreakingStream(MemoryStream):
 
     breaks: tuple[str, int] = ("", 0)
 
-    def append(self, payload: bytes, expected: int) -> Future[int]:
+    def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
         self._break("append")
-        return super().append(payload, expected)
+        return super().append(payload, expected, expires=expires)
 
     def ends(self) -> Future[Ends]:
         self._break("ends")

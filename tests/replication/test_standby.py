@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
-from beanstalk_twisted.replication.joining import Behind
+from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import (
     MAX_AHEAD_BYTES,
@@ -26,7 +26,7 @@ from beanstalk_twisted.replication.standby import (
     _Receiver,
 )
 from beanstalk_twisted.replication.stream.door import Message
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
@@ -142,17 +142,16 @@ class Host:
         """
         Send a heartbeat.
         """
-        self.note(Kind.HEARTBEAT)
+        self.note(Kind.HEARTBEAT, expires=True)
 
-    def note(self, kind: Kind, to: str = "") -> None:
+    def note(self, kind: Kind, to: str = "", expires: bool = False) -> None:
         """
         Send a note.
         """
         text = note_text(Identity(self.name, f"id-{self.name}"), to)
         lsn, now_ns = self.outcome.opened.log.last_lsn, self.clock.now_ns()
-        self.outcome.appender.append(encode_note(kind, lsn, now_ns, text)).addErrback(
-            lambda _: None
-        )
+        note = encode_note(kind, lsn, now_ns, text)
+        self.outcome.appender.append(note, expires=expires).addErrback(lambda _: None)
 
     def bodies(self) -> list[bytes]:
         """
@@ -680,6 +679,147 @@ def test_a_standby_that_falls_behind_a_purge_says_so() -> None:
     standby.stream.mend()
     cluster.go(0.5, active)
     assert standby.outcome.check(Behind)
+
+
+# Heartbeats that have expired.
+
+
+EXPIRE_S = 1.0
+
+
+def idle_and_busy(cluster: Cluster) -> tuple[Host, Host]:
+    """
+    An active server and a standby, most of whose heartbeats have expired between the writes.
+    """
+    cluster.log.expire_s = EXPIRE_S
+    active = cluster.active()
+    standby = cluster.start("b")
+    for n in range(12):
+        active.put(b"%d " % n + bytes(1000))
+        if n % 5 == 4:
+            active.rotate()
+        cluster.go(0.6, active)
+    assert cluster.log.last > 3 * len(cluster.log.messages)
+    return active, standby
+
+
+def end(host: Host) -> MemoryDirectory:
+    """
+    Kill a server.
+
+    :return: what it has on its disk.
+    """
+    host.standby.stop()
+    if host.is_active:
+        host.outcome.appender.stop()
+    return host.directory.after_kill()
+
+
+def test_however_soon_heartbeats_expire_who_is_silent_is_not_told_by_them() -> None:
+    cluster = Cluster()
+    cluster.log.expire_s = 0.05
+    active = cluster.active()
+    standby = cluster.start("b")
+    for _ in range(5):
+        cluster.go(LEASE_S, active)
+        assert standby.outcome is None
+        assert cluster.log.newest < cluster.log.last
+    cluster.go(LEASE_S - 0.3)
+    assert standby.outcome is None
+    cluster.go(2 * LEASE_S + 1)
+    assert standby.is_active
+
+
+@pytest.mark.parametrize("keeps_log", [True, False])
+def test_a_standby_that_starts_reads_over_heartbeats_that_have_expired(keeps_log: bool) -> None:
+    cluster = Cluster()
+    active, standby = idle_and_busy(cluster)
+    directory = end(standby)
+    active.put(b"meanwhile")
+    cluster.go(2 * EXPIRE_S, active)
+    again = cluster.start("again", directory if keeps_log else None)
+    cluster.go(LEASE_S, active)
+    assert again.outcome is None
+    check_same(active, again)
+    assert not directory.quarantined
+    active.put(b"behind")
+    cluster.go(0.5, active)
+    check_same(active, again)
+
+
+@pytest.mark.parametrize("keeps_log", [True, False])
+def test_when_the_end_of_the_stream_has_expired_a_server_becomes_active_behind_it(
+    keeps_log: bool,
+) -> None:
+    cluster = Cluster()
+    active, standby = idle_and_busy(cluster)
+    jobs = active.bodies()
+    end(standby)
+    directory = end(active)
+    cluster.go(2 * EXPIRE_S)
+    last = cluster.log.last
+    assert cluster.log.newest < last
+    again = cluster.start("again", directory if keeps_log else None)
+    other = cluster.start("other")
+    cluster.go(LEASE_S + 0.5)
+    # One message that does not expire, and no more.
+    assert cluster.log.last == last + 1 == cluster.log.newest
+    assert (again.outcome, other.outcome) == (None, None)
+    cluster.go(LEASE_S)
+    [new] = [each for each in (again, other) if each.is_active]
+    assert sorted(new.bodies()) == sorted(jobs)
+    assert new.put() == len(jobs) + 1
+
+
+def is_late(stream: MemoryStream, kind: str) -> Fate:
+    """
+    Deliveries take long, and reads are answered by who does not know the newest messages.
+    """
+    stream.behind = 3 if kind == "read" else 0
+    return Fate(back=LEASE_S + 1) if kind == "deliver" else Fate()
+
+
+def test_what_is_on_its_way_is_not_taken_for_expired_whoever_says_so() -> None:
+    cluster = Cluster()
+    active = cluster.active()
+    standby = cluster.start("b")
+    cluster.go(0.5, active)
+    standby.stream.fate = lambda kind: is_late(standby.stream, kind)
+    for number in range(3):
+        active.put(b"%d" % number)
+    cluster.go(0.1)
+    last = cluster.log.last
+    cluster.go(LEASE_S - 0.1)
+    assert cluster.log.last == last + 1
+    standby.stream.fate = lambda kind: Fate()
+    standby.stream.behind = 0
+    cluster.go(3 * LEASE_S)
+    assert standby.is_active
+    assert standby.bodies() == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("keeps_log", [True, False])
+def test_who_reads_that_more_than_heartbeats_is_missing_does_not_go_on(keeps_log: bool) -> None:
+    cluster = Cluster()
+    active, standby = idle_and_busy(cluster)
+    cluster.go(2 * EXPIRE_S, active)
+    writes = [at for at, payload in cluster.log.messages.items()
+              if isinstance(part := decode(payload), Part) and not part.write.begins]  # fmt: skip
+    directory = end(standby)
+    cluster.log.expire(writes[-2])
+    last = cluster.log.last
+    again = cluster.start("again", directory if keeps_log else None)
+    cluster.go(LEASE_S + 1)
+    if not keeps_log:
+        assert again.outcome.check(Behind)
+        assert "are missing" in again.outcome.getErrorMessage()
+        again = cluster.start("again", end(again))
+        cluster.go(1)
+    assert again.outcome.check(Incompatible), again.outcome
+    said = again.outcome.getErrorMessage()
+    assert "some are missing that were more than heartbeats" in said
+    assert "nats stream purge" in said
+    assert cluster.log.last == last
 
 
 # Faults.

@@ -4,7 +4,7 @@ its last position.
 
 The real one is `jetstream.JetStream`, the simulated one `memory.MemoryStream`; both pass the same
 contract tests (tests/replication/stream/test_door.py).  Positions are JetStream's sequence numbers:
-from 1 on, ascending, with gaps where messages were purged.
+from 1 on, ascending, with gaps where messages were purged or have expired.
 
 Each method that asks the stream something returns a `Future`, which may be completed in any thread;
 none of them blocks.  Futures of one kind of call are completed in the order of the calls, except
@@ -19,6 +19,12 @@ MAX_MESSAGE_BYTES: Final = 512 << 10
 """
 The largest message, bytes: NATS takes 1 MiB unless it is told otherwise, and what is half of it
 leaves room for others in between.
+"""
+
+EXPIRE_S: Final = 3600
+"""
+How long a message stays that expires, seconds: heartbeats say nothing to who reads them later, and
+longer than the longest lease, 300 s, it is seen by eye that there were some.
 """
 
 
@@ -60,7 +66,8 @@ class Message(NamedTuple):
 class Ends(NamedTuple):
     """
     :ivar first: position of the first message that is left; ``last`` + 1 if there is none.
-    :ivar last: position of the newest message ever appended; 0 if there was none.
+    :ivar last: position of the newest message ever appended, though it may have expired; 0 if there
+        was none.
     """
 
     first: int
@@ -111,11 +118,13 @@ class Stream(Protocol):
         :raise Unreachable: they do not answer.
         """
 
-    def append(self, payload: bytes, expected: int) -> "Future[int]":
+    def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         """
         Append a message behind the one at ``expected``, durably, on a quorum.  Several may be under
         way, each expecting the one before.
 
+        :param expires: whether it may be removed after `EXPIRE_S`, which leaves a gap; a stream
+            that cannot do that keeps it, and `open` says so.
         :return: its position.
         :raise WrongPosition: that is not the last one; nothing was appended.
         :raise Unreachable: nobody knows whether it was appended.
@@ -134,8 +143,8 @@ class Stream(Protocol):
         ended: Callable[[StreamError], None],
     ) -> Following:  # fmt: skip
         """
-        Read on for ever, from this position on, in order and without gaps but those of purges.
-        Short interruptions are mended inside.
+        Read on for ever, from this position on, in order and without gaps but of what was purged
+        or has expired.  Short interruptions are mended inside.
 
         :param position: at most one behind the last.
         :param receive: called in any thread with what has come, at least one message.  The stream

@@ -26,6 +26,7 @@ from beanstalk_twisted.replication.stream.connection import (
     told_subject,
 )
 from beanstalk_twisted.replication.stream.door import (
+    EXPIRE_S,
     MAX_MESSAGE_BYTES,
     Ends,
     Message,
@@ -71,12 +72,14 @@ class JetStream:
 
     :param environment: where ``NATS_CREDS``, ``NATS_USER``, ``NATS_PASSWORD``, ``NATS_CA``,
         ``NATS_CERT`` and ``NATS_KEY`` are looked up, as the command ``nats`` does.
+    :param expire_s: how long messages stay that expire, 1 s or more.
     :raise Refused: a file that they name cannot be read.
     """
 
     def __init__(
-        self, address: Address, environment: Mapping[str, str] = os.environ, open_s: float = OPEN_S
-    ) -> None:
+        self, address: Address, environment: Mapping[str, str] = os.environ,
+        open_s: float = OPEN_S, expire_s: int = EXPIRE_S,
+    ) -> None:  # fmt: skip
         self.url = address.shown
         self._open_s = open_s
         self._address = address
@@ -85,6 +88,8 @@ class JetStream:
         self._connection = Connection(address, _options(address, environment))
         self._is_started = False
         self._created = ""
+        self._expiry = {"Nats-TTL": f"{expire_s}s"}
+        self._can_expire = False
         self._short_since: float | None = None
         self._followings: list[JetStreamFollowing] = []
         self._turns: dict[str, asyncio.Lock] = {
@@ -100,8 +105,8 @@ class JetStream:
     def ends(self) -> "Future[Ends]":
         return self._in_turn("ends", self._ends)
 
-    def append(self, payload: bytes, expected: int) -> "Future[int]":
-        return self._connection.submit(self._append(payload, expected))
+    def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
+        return self._connection.submit(self._append(payload, expected, expires))
 
     def read(self, position: int) -> "Future[Message | None]":
         return self._in_turn("read", partial(self._read, position))
@@ -179,6 +184,7 @@ class JetStream:
                 raise Refused(f"{self.url}: there is no stream {self._name}") from None
             info = await self._make()
         self._created = info["created"]
+        self._can_expire = settings.can_expire(info["config"])
         warnings = settings.check(self.url, self._name, info["config"])
         loop = asyncio.get_running_loop()
         return warnings + await loop.run_in_executor(None, sync_warnings, self.url, self._address)
@@ -202,10 +208,12 @@ class JetStream:
     async def _ends(self) -> Ends:
         return _ends_of(await self._api(f"STREAM.INFO.{self._name}", {}))
 
-    async def _append(self, payload: bytes, expected: int) -> int:
+    async def _append(self, payload: bytes, expected: int, expires: bool) -> int:
         if len(payload) > MAX_MESSAGE_BYTES:
             raise Refused(f"{self.url}: a message of {len(payload)} bytes is too large")
         headers = {"Nats-Expected-Last-Sequence": str(expected)}
+        if expires and self._can_expire:
+            headers |= self._expiry
         try:
             answer = await self._connection.request(self._subject, payload, headers)
             return int(_checked(answer)["seq"])

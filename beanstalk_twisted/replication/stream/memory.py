@@ -10,9 +10,11 @@ request takes at least one turn of the reactor.
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from beanstalk_twisted.replication.stream.door import (
+    EXPIRE_S,
     MAX_MESSAGE_BYTES,
     Ends,
     Message,
@@ -81,6 +83,7 @@ class MemoryLog:
     The messages, as the cluster has them.
 
     :ivar messages: payloads by position, ascending.
+    :ivar expire_s: how long those stay that expire, seconds of the client's reactor.
     :ivar last: position of the newest message ever appended.
     :ivar warnings: what `MemoryStream.open` returns; ``refusal`` is the text with which it fails.
     """
@@ -88,6 +91,7 @@ class MemoryLog:
     def __init__(self, url: str = "memory://cluster/log") -> None:
         self.url = url
         self.messages: dict[int, bytes] = {}
+        self.expire_s: float = EXPIRE_S
         self.last = 0
         self.warnings: list[str] = []
         self.refusal: str | None = None
@@ -102,6 +106,13 @@ class MemoryLog:
         The ends of the stream.
         """
         return Ends(self._first, self.last)
+
+    @property
+    def newest(self) -> int:
+        """
+        Position of the newest message that is left; 0 if there is none.
+        """
+        return next(reversed(self.messages), 0)
 
     @property
     def has_quorum(self) -> bool:
@@ -153,8 +164,8 @@ class MemoryLog:
         The first messages at a position or behind it.
         """
         start = max(position, self._first)
-        stop = min(self.last + 1, start + count)
-        return [Message(at, self.messages[at]) for at in range(start, stop)]
+        there = (at for at in range(start, self.last + 1) if at in self.messages)
+        return [Message(at, self.messages[at]) for at in islice(there, count)]
 
     def purge(self, below: int) -> None:
         """
@@ -162,8 +173,21 @@ class MemoryLog:
         """
         first = max(self._first, min(below, self.last + 1))
         for position in range(self._first, first):
-            del self.messages[position]
+            self.messages.pop(position, None)
         self._first = first
+        self._skip()
+
+    def expire(self, position: int) -> None:
+        """
+        Remove a message, if it is still there; the last position stays.
+        """
+        self.messages.pop(position, None)
+        self._skip()
+
+    def _skip(self) -> None:
+        # The first message that is left is the first.
+        while self._first <= self.last and self._first not in self.messages:
+            self._first += 1
 
 
 class MemoryStream:
@@ -200,10 +224,16 @@ class MemoryStream:
     def ends(self) -> "Future[Ends]":
         return self._ask("ends", self._seen)
 
-    def append(self, payload: bytes, expected: int) -> "Future[int]":
+    def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         if len(payload) > MAX_MESSAGE_BYTES:
             return _failed(Refused(f"{self.url}: a message of {len(payload)} bytes is too large"))
-        return self._ask("append", lambda: self._log.append(payload, expected))
+        return self._ask("append", lambda: self._accept(payload, expected, expires))
+
+    def _accept(self, payload: bytes, expected: int, expires: bool) -> int:
+        position = self._log.append(payload, expected)
+        if expires:
+            self._reactor.callLater(self._log.expire_s, self._log.expire, position)
+        return position
 
     def read(self, position: int) -> "Future[Message | None]":
         return self._ask("read", lambda: self._first_from(position))
@@ -423,7 +453,7 @@ class _Following:
         """
         if self._is_over or (self._coming is not None and self._coming.active()):
             return
-        if self._door._log.last >= self._position and self._door.can_receive:
+        if self._door._log.newest >= self._position and self._door.can_receive:
             fate = self._door.fate("deliver")
             # A lost delivery is asked for again after a while.
             later = TIMEOUT_S if fate.back is None else fate.back

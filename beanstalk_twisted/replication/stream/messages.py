@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
@@ -246,6 +247,53 @@ def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
         return True
     begins = term_of(found.write) if found.write.begins and not found.continues else None
     return begins is not None and begins.incarnation < term.incarnation
+
+
+def is_of(write: Write, header: SegmentHeader) -> bool:
+    """
+    Whether a write is not of another segment than that which has this header: a server that was
+    fenced may have begun one of the same number.
+    """
+    start = SEGMENT_HEADER_BYTES if write.begins else 0
+    return not frames.is_of_another(write.content, start, len(write.content), header.salt)
+
+
+class Gaps:
+    """
+    Whether anything but heartbeats is missing among messages that are read in order.
+
+    :ivar since: position of the message behind which some are missing, while no write has gone on
+        behind them; None if there is no such gap.
+    :ivar is_torn: whether something behind that gap does not go on: unless a later write does, the
+        gap has swallowed more than heartbeats.
+    """
+
+    def __init__(self) -> None:
+        self.since: int | None = None
+        self.is_torn = False
+
+    def step(self, before: int, position: int) -> bool:
+        """
+        A message comes next.
+
+        :param before: the position of the one before it.
+        :return: whether some are missing between them, and none were before.
+        """
+        is_first = self.since is None and position > before + 1
+        self.since = before if is_first else self.since
+        return is_first
+
+    def went_on(self) -> None:
+        """
+        A write goes on behind all that came before.
+        """
+        self.since, self.is_torn = None, False
+
+    def strayed(self) -> None:
+        """
+        A write does not go on, or a note tells of records that did not come.
+        """
+        self.is_torn = self.since is not None
 
 
 class Assembler:

@@ -27,6 +27,7 @@ _EXPECTED: Final[tuple[tuple[str, object, str], ...]] = (
     ("sources", None, "takes messages of other streams"),
     ("subject_transform", None, "changes subjects"),
     ("persist_mode", "default", "acknowledges before it writes"),
+    ("subject_delete_marker_ttl", 0, "appends messages of its own where others expire"),
 )
 """Settings, what they must be, and what a stream does in which they are not."""
 
@@ -46,8 +47,15 @@ def wanted(name: str, replicas: int) -> dict[str, object]:
         "name": name, "subjects": [subject(name)], "num_replicas": replicas, "storage": "file",
         "retention": "limits", "discard": "new", "max_msgs": -1, "max_bytes": -1, "max_age": 0,
         "max_msgs_per_subject": -1, "max_msg_size": -1, "max_consumers": -1, "deny_purge": False,
-        "allow_direct": False,
+        "allow_direct": False, "allow_msg_ttl": True,
     }  # fmt: skip
+
+
+def can_expire(config: Mapping[str, Any]) -> bool:
+    """
+    Whether a stream removes messages that say when: NATS does from 2.11 on, where that is allowed.
+    """
+    return bool(config.get("allow_msg_ttl"))
 
 
 def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
@@ -113,5 +121,11 @@ def _warnings(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
         found.append(
             f"{url}: the stream {name} takes nothing more at {limit} bytes; changes are refused"
             f" then.  `nats stream edit {name} --max-bytes=-1`"
+        )
+    if not can_expire(config):
+        found.append(
+            f"{url}: the stream {name} keeps heartbeats until the next trim, some 15 MB a day while"
+            f" the queue is idle.  With NATS 2.11 or newer: `nats stream edit {name}"
+            " --allow-msg-ttl`, then start this server again"
         )
     return found

@@ -31,6 +31,9 @@ from tests.replication.cluster import LIMIT_S, Cluster, running, wait_for
 
 R = TypeVar("R")
 
+EXPIRE_S = 1
+"""The shortest time after which NATS lets a message expire."""
+
 
 class Case(Protocol):
     """
@@ -57,6 +60,11 @@ class Case(Protocol):
         Time in which what is under way comes.
         """
 
+    def until_expired(self) -> None:
+        """
+        Time in which what was appended expires, if it does.
+        """
+
 
 class Simulated:
     """
@@ -66,6 +74,7 @@ class Simulated:
     def __init__(self) -> None:
         self._clock = Clock()
         self._log = MemoryLog()
+        self._log.expire_s = EXPIRE_S
 
     def client(self) -> Stream:
         return MemoryStream(self._log, self._clock)
@@ -85,6 +94,9 @@ class Simulated:
         for _ in range(10):
             self._clock.advance(0.01)
 
+    def until_expired(self) -> None:
+        self._clock.advance(EXPIRE_S)
+
 
 class Real:
     """
@@ -96,7 +108,7 @@ class Real:
         self.clients: list[JetStream] = []
 
     def client(self) -> Stream:
-        self.clients.append(JetStream(self._address))
+        self.clients.append(JetStream(self._address, expire_s=EXPIRE_S))
         return self.clients[-1]
 
     def done(self, future: Future[R]) -> R:
@@ -107,6 +119,9 @@ class Real:
 
     def a_while(self) -> None:
         time.sleep(0.05)
+
+    def until_expired(self) -> None:
+        time.sleep(EXPIRE_S + 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +292,43 @@ def test_the_largest_message_and_one_past_it(case: Case) -> None:
     client.follow(1, seen.extend, never)
     case.until(lambda: seen)
     assert seen == [case.done(client.read(1))] == [Message(1, largest)]
+
+
+def test_what_expires_leaves_gaps_and_positions_stay(case: Case) -> None:
+    client = opened(case)
+    futures = [
+        client.append(b"%d" % at, at - 1, expires=at in (1, 3, 4, 6, 7)) for at in range(1, 8)
+    ]
+    assert [case.done(each) for each in futures] == list(range(1, 8))
+    seen: list[Message] = []
+    client.follow(1, seen.extend, never)
+    case.until(lambda: len(seen) == 7)
+    case.until_expired()
+    case.until(lambda: case.done(client.ends()) == Ends(2, 7))
+    case.until(lambda: case.done(client.read(6)) is None)
+    assert case.done(client.read(1)) == Message(2, b"2")
+    assert case.done(client.read(3)) == case.done(client.read(5)) == Message(5, b"5")
+    later: list[Message] = []
+    client.follow(3, later.extend, never)
+    behind: list[Message] = []
+    client.follow(7, behind.extend, never)
+    with pytest.raises(WrongPosition):
+        case.done(client.append(b"no", 5))
+    assert case.done(client.append(b"8", 7)) == 8
+    case.until(lambda: behind and later[-1:] == behind[-1:] == seen[-1:])
+    assert later == [Message(5, b"5"), Message(8, b"8")]
+    assert behind == [Message(8, b"8")]
+    case.done(client.purge(6))
+    assert case.done(client.ends()) == Ends(8, 8)
+
+
+def test_a_stream_of_which_all_has_expired_goes_on_where_it_was(case: Case) -> None:
+    client = opened(case)
+    assert case.done(client.append(b"1", 0, expires=True)) == 1
+    case.until_expired()
+    case.until(lambda: case.done(client.ends()) == Ends(2, 1))
+    filled(case, client, 1)
+    assert case.done(client.ends()) == Ends(2, 2)
 
 
 HOSTILE = [

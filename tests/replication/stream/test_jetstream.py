@@ -67,6 +67,25 @@ def test_one_server_is_used_with_warnings_and_a_stream_of_something_else_is_not(
                 opened(cluster.url(name))
 
 
+def test_a_stream_that_does_not_let_messages_expire_keeps_them_until_it_is_edited(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as cluster:
+        config = settings.wanted("q", 1) | {"allow_msg_ttl": False}
+        ask(cluster, "STREAM.CREATE.q", config)
+        assert any("--allow-msg-ttl" in warning for warning in opened(cluster.url("q")))
+        stream = JetStream(parse(cluster.url("q")), {}, expire_s=1)
+        stream.open().result(LIMIT_S)
+        assert stream.append(b"stays", 0, expires=True).result(LIMIT_S) == 1
+        ask(cluster, "STREAM.UPDATE.q", config | {"allow_msg_ttl": True})
+        stream.open().result(LIMIT_S)
+        assert stream.append(b"expires", 1, expires=True).result(LIMIT_S) == 2
+        wait_for(lambda: stream.read(2).result(LIMIT_S) is None)
+        assert stream.read(1).result(LIMIT_S) == Message(1, b"stays")
+        assert stream.ends().result(LIMIT_S) == (1, 2)
+        stream.close().result(LIMIT_S)
+
+
 @pytest.mark.exhaustive
 def test_a_server_that_syncs_seldom_is_named(tmp_path: Path) -> None:
     with running(tmp_path, 1, f'jetstream {{ store_dir: "{tmp_path}" }}') as cluster:

@@ -36,6 +36,7 @@ def test_a_stream_that_is_made_here_is_as_it_must_be() -> None:
         ("sources", [{"name": "other"}], "other streams"),
         ("subject_transform", {"src": ">", "dest": "x.>"}, "changes subjects"),
         ("persist_mode", "async", "before it writes"),
+        ("subject_delete_marker_ttl", 10**9, "messages of its own"),
         ("max_msg_size", MAX_MESSAGE_BYTES + settings.HEADERS_BYTES - 1, "--max-msg-size=-1"),
     ],
 )
@@ -56,6 +57,14 @@ def test_a_limit_of_bytes_is_warned_of_unless_it_drops_what_is_old() -> None:
     assert "nats stream edit q --max-bytes=-1" in warning
     with pytest.raises(Refused, match="drops its oldest"):
         settings.check(URL, "q", config | {"discard": "old"})
+
+
+def test_a_stream_whose_messages_cannot_expire_is_warned_of() -> None:
+    config = {key: value for key, value in settings.wanted("q", 3).items() if "ttl" not in key}
+    assert not settings.can_expire(config)
+    [warning] = settings.check(URL, "q", config)
+    assert "nats stream edit q --allow-msg-ttl" in warning
+    assert "NATS 2.11" in warning
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -14,10 +14,20 @@ from typing import TypeVar
 import pytest
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header, parse_segment_name
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+)
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
-from beanstalk_twisted.replication.stream.messages import Kind, Write, encode_note, encode_write
+from beanstalk_twisted.replication.stream.messages import (
+    Kind,
+    Write,
+    encode_note,
+    encode_write,
+)
 from beanstalk_twisted.replication.stream.opening import stream_at
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.opening import open_source
@@ -56,16 +66,21 @@ def messages_of(files: Files, seed: int = 1) -> Iterator[bytes]:
             yield encode_note(Kind.HEARTBEAT, 0, 0, b"{}")
 
 
-def source_of(*payloads: bytes) -> StreamSource:
+def source_of(*payloads: bytes, gone: Iterable[int] = ()) -> StreamSource:
     """
     A stream with these messages, as a log.
+
+    :param gone: which of them are not there any more.
     """
     clock, log = Clock(), MemoryLog()
     for payload in payloads:
         log.append(payload, log.last)
+    for at in gone:
+        log.expire(at + 1)
 
-    def done(future: Future[R], /) -> R:
-        while not future.done():
+    def done(future: Future[R], seconds: float | None = None, /) -> R:
+        end_s = clock.seconds() + (60.0 if seconds is None else seconds)
+        while not future.done() and clock.seconds() < end_s:
             clock.advance(0.01)
         return future.result(0)
 
@@ -109,6 +124,31 @@ def test_what_was_filled_again_counts_from_the_new_beginning(tmp_path: Path) -> 
     same(whole, open_source(str(in_a_directory(tmp_path / "log", files))))
     [remark] = source_of(begins, *messages).remarks
     assert "still being filled" in remark
+
+
+def test_heartbeats_that_have_expired_are_not_missed_and_writes_that_were_removed_are(
+    tmp_path: Path,
+) -> None:
+    files = spoken().files
+    messages = list(messages_of(files))
+    notes = [at for at, payload in enumerate(messages) if payload[4] == Kind.HEARTBEAT]
+    source = source_of(*messages, gone=notes)
+    assert source.remarks == []
+    same(source, open_source(str(in_a_directory(tmp_path / "log", files))))
+    removed = [at for at in range(len(messages)) if at not in notes][-2]
+    [remark] = source_of(*messages, gone=[*notes, removed]).remarks
+    assert "some are missing that were more than heartbeats" in remark
+
+
+def test_a_write_of_a_fenced_server_to_a_segment_of_the_same_number_is_left_out() -> None:
+    files = spoken().files
+    *_, before, newest = sorted(name for name in files if parse_segment_name(name))
+    number = parse_segment_name(newest) or 0
+    frame = files[before][SEGMENT_HEADER_BYTES : SEGMENT_HEADER_BYTES + 200]
+    late = Write(number, SEGMENT_HEADER_BYTES, frame, 0, 0, False, False)
+    source = source_of(*messages_of(files), *encode_write(late))
+    assert bytes(source.read(newest)) == files[newest]
+    assert source.remarks == []
 
 
 def test_messages_that_are_damaged_are_left_out_and_told() -> None:
