@@ -5,6 +5,7 @@ then everything heals, and what the queue has and has said is checked.
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections import Counter
@@ -35,6 +36,9 @@ OLD_JOBS: Final = 30
 
 HEALED_S: Final = 120.0
 """Until then some server must have become active when nothing is in the way any more."""
+
+COLLECTED_AT: Final = 200_000
+"""Objects after which Python's collector looks for cycles, several schedules together."""
 
 QUICK: Final = Fate(0.002, 0.002)
 LATE: Final = Fate(0.002, 2.5, 4.0)
@@ -119,7 +123,8 @@ class Schedule:
 
         :raise Broken: with the seed and the steps.
         """
-        interval_s = sys.getswitchinterval()
+        interval_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
+        gc.set_threshold(COLLECTED_AT)
         try:
             self._begin()
             for _ in range(min(self.draw.randrange(4, STEPS), self._most)):
@@ -132,10 +137,14 @@ class Schedule:
         finally:
             # A log sets it for the thread of its own that a real process has.
             sys.setswitchinterval(interval_s)
+            gc.set_threshold(*thresholds)
 
     def _look(self) -> None:
         if self.memory.faults:
             self._broken(self.memory.faults[0])
+        for host in self.hosts:
+            if host.process is not None and host.process.failures:
+                self._broken(f"{host.name}: {host.process.failures[0].getTraceback()}")
 
     def _broken(self, what: str) -> None:
         notes = [note for host in self.hosts for note in host.notes]
@@ -373,9 +382,19 @@ class Schedule:
             host.directory.space = None
             host.mend()
         self._await_active()
-        self.go(2.0)
+        self.go(1.0)
         self._await_active()
-        self.world.go(LEASE_S * 2 + 1.0)
+        self._settle()
+
+    def _settle(self) -> None:
+        """
+        Pass time until all replies have left and all standbys have all, at most two leases.
+        """
+        end_s = self.world.now_s + LEASE_S * 2 + 1.0
+        while self.world.now_s < end_s:
+            self.world.go(0.1)
+            if all(host.is_settled for host in self.hosts):
+                return
 
     def _await_active(self) -> None:
         end_s = self.world.now_s + HEALED_S
@@ -385,7 +404,7 @@ class Schedule:
             for host in self.hosts:
                 if not host.runs:
                     host.start()
-            self.world.go(0.5)
+            self.world.go(0.1)
 
     def _how(self, host: Host) -> str:
         return f"{host.name}: {host.service.situation()}" if host.runs else f"{host.name}: -"
@@ -409,7 +428,7 @@ class Schedule:
         new = self._host("new")
         self.hosts.append(new)
         new.start()
-        self.world.go(2.0)
+        self._settle()
         left = jobs_of(active.queue)
         bodies = {job_id: body for job_id, (body, _, _) in left.items()}
         for violation in check(self.memory.history, bodies, 1.0, LONG_TTR_S):
@@ -417,14 +436,22 @@ class Schedule:
             self._broken(f"{violation.fault.value}: job {violation.job}: {events}")
         for job_id, (_, state, priority) in left.items():
             self.memory.check_job(job_id, state, priority)
-        files = contents(active.directory)
-        now_ns = STARTED_NS + int(self.world.now_s * 1e9)
         for host in self.hosts:
             if host is not active:
                 self._same(host, bodies, jobs_of(host.queue), "its memory")
-            jobs = jobs_of(loaded(host.directory, now_ns))
-            self._same(host, bodies, jobs, "its log")
-            for seq, content in contents(host.directory).items():
+        self._check_logs(active, bodies)
+
+    def _check_logs(self, active: Host, bodies: dict[int, bytes]) -> None:
+        files = contents(active.directory)
+        now_ns = STARTED_NS + int(self.world.now_s * 1e9)
+        read: list[dict[int, bytes]] = []
+        for host in self.hosts:
+            found = contents(host.directory)
+            if found not in read:
+                read.append(found)
+                jobs = jobs_of(loaded(host.directory, now_ns))
+                self._same(host, bodies, jobs, "its log")
+            for seq, content in found.items():
                 if seq in files and files[seq] != content:
                     self._broken(f"segment {seq} of {host.name} is another than that of the active")
 

@@ -25,7 +25,15 @@ from beanstalk_twisted.daemon.replication_options import Replication
 from beanstalk_twisted.daemon.terms import ReplicatedService, Term
 from beanstalk_twisted.replication.roster import Identity
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
-from beanstalk_twisted.replication.stream.messages import Kind, Note, Part, decode
+from beanstalk_twisted.replication.stream.messages import (
+    NO_TERM,
+    Kind,
+    Note,
+    Part,
+    decode,
+    is_stale,
+    term_of,
+)
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
@@ -39,14 +47,14 @@ SETTINGS: Final = Settings(65_535, MIN_SEGMENT_BYTES, ALWAYS)
 
 class ReplicatedLog(MemoryLog):
     """
-    A `MemoryLog` that knows whose messages it has.
+    A `MemoryLog` that knows whose messages it has.  What is stale says nothing of who is active.
 
     :ivar active: the process whose term it is, by what is in the stream; None when it has been
         handed over, or none has begun.
     :ivar since_s: since when.
-    :ivar terms: how many have begun.
-    :ivar unread: messages that were accepted, for whoever takes them off.
-    :ivar changed: called when a term begins.
+    :ivar terms: how many have begun, and ``term`` the newest.
+    :ivar unread: messages that were accepted and are not stale, for whoever takes them off.
+    :ivar changed: called when a term begins; ``blame`` with what must never be in a stream.
     """
 
     def __init__(self, world: World) -> None:
@@ -54,8 +62,11 @@ class ReplicatedLog(MemoryLog):
         self.active: Process | None = None
         self.since_s = 0.0
         self.terms = 0
-        self.unread: deque[bytes] = deque()
+        self.term = NO_TERM
+        self.unread: deque[Note | Part] = deque()
         self.changed: Callable[[], None] = lambda: None
+        self.blame: Callable[[str], None] = lambda fault: None
+        self._begun_by: Process | None = None
         self._world = world
 
     def accept(self, sender: Process, payload: bytes, expected: int) -> int:
@@ -63,16 +74,30 @@ class ReplicatedLog(MemoryLog):
         See `MemoryLog.append`.
         """
         position = self.append(payload, expected)
-        self.unread.append(payload)
         found = decode(payload)
-        if isinstance(found, Part) and found.write.begins and not found.continues:
-            if self.active is not sender:
-                self.active, self.since_s = sender, self._world.now_s
-                self.terms += 1
-                self.changed()
-        elif isinstance(found, Note) and found.kind is Kind.HANDED_OVER and self.active is sender:
-            self.active = None
+        if isinstance(found, Part | Note) and not is_stale(found, self.term):
+            self.unread.append(found)
+            if isinstance(found, Part):
+                self._written(sender, found)
+            elif found.kind is Kind.FILL_BEGINS:
+                self.term = NO_TERM
+            elif found.kind is Kind.HANDED_OVER and self.active is sender:
+                self.active = None
         return position
+
+    def _written(self, sender: Process, part: Part) -> None:
+        begins = part.write.begins and not part.continues
+        term = term_of(part.write) if begins else None
+        if term is None:
+            return
+        if term.incarnation > self.term.incarnation:
+            self.term, self._begun_by = term, sender
+        elif self._begun_by is not sender:
+            self.blame(f"two servers have begun terms of the incarnation {term.incarnation}")
+        if self.active is not sender:
+            self.active, self.since_s = sender, self._world.now_s
+            self.terms += 1
+            self.changed()
 
 
 class Door(MemoryStream):
@@ -193,6 +218,17 @@ class Host:
         Whether clients can connect.
         """
         return self.process is not None and self.port.factory is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """
+        Whether it has answered everybody, and has all of the stream.
+        """
+        standby = self.service._standby
+        if standby is None:
+            return self.listens and not any(line.is_busy for line in self.connections)
+        figures = standby.figures()
+        return figures.position == self._log.last and not figures.lag_bytes
 
     @property
     def queue(self) -> Any:
