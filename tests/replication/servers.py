@@ -180,6 +180,7 @@ class Host:
     :ivar network: what becomes of its requests.
     :ivar connections: those to its port.
     :ivar port: where it listens.
+    :ivar is_deaf: whether nothing arrives from clients; ``is_silent`` whether nothing reaches them.
     :ivar was_full: whether its disk has been.
     :ivar notes: why its processes have ended by themselves.
     """
@@ -192,6 +193,8 @@ class Host:
         self.directory = MemoryDirectory()
         self.fate: Callable[[str], Fate] = lambda kind: Fate(0.001, 0.001)
         self.can_send = self.can_receive = True
+        self.is_deaf = self.is_silent = False
+        self.lease_s = LEASE_S
         self.connections: list[Any] = []
         self.process: Process | None = None
         self.stalls: Callable[[], None] = lambda: None
@@ -228,7 +231,8 @@ class Host:
         if standby is None:
             return self.listens and not any(line.is_busy for line in self.connections)
         figures = standby.figures()
-        return figures.position == self._log.last and not figures.lag_bytes
+        follows = figures.doing == "follows the active server" and not figures.lag_s
+        return follows and figures.position == self._log.last and not figures.lag_bytes
 
     @property
     def queue(self) -> Any:
@@ -236,6 +240,11 @@ class Host:
         The queue of the present term.
         """
         return self.service.term.queue.queue
+
+    def goes_on(self) -> None:
+        """
+        It does not stand still.
+        """
 
     # Starting and ending.
 
@@ -252,7 +261,7 @@ class Host:
         self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
         self.service = self._parts.service(
             lambda: self._build(process), lambda: self.door,
-            Replication("", LEASE_S, TIMEOUT_S, False, False),
+            Replication("", self.lease_s, TIMEOUT_S, False, False),
             Identity(self.name, f"{self.name}{self._starts}"), process, process.monotonic_ns,
             lambda: SlowIo(process, self._draw), lambda signalled, reload: None, Launcher({}),
             end=self._ended, collector=Uncollected(),
@@ -300,6 +309,17 @@ class Host:
         self.connections.clear()
 
     # The network.
+
+    def cut_clients(self, deaf: bool, silent: bool) -> None:
+        """
+        Cut the ways from and to clients, or free them.
+        """
+        self.is_deaf, self.is_silent = deaf, silent
+        for line in list(self.connections):
+            if not silent:
+                line.hear_late()
+            if not deaf and self.process is not None:
+                self.process.callLater(0, line.bring)
 
     def cut(self, sending: bool, receiving: bool) -> None:
         """
