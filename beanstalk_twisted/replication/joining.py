@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT
 from beanstalk_twisted.replication.comparison import Comparison
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
 from beanstalk_twisted.replication.lineage import (
@@ -42,6 +43,7 @@ from beanstalk_twisted.replication.stream.messages import (
     Part,
     Write,
     decode,
+    term_of,
 )
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -232,6 +234,8 @@ class Joining:
                 if common is None:
                     continue
                 break
+            if common is None and await self._is_stale(beginning):
+                continue
             common = header.seq if common is None else common
             positions[header.seq] = beginning.position
             if self._mark.is_filling:
@@ -255,6 +259,22 @@ class Joining:
         found = await self._beginning_behind(low, header.seq)
         self._mark = mark
         return found
+
+    async def _is_stale(self, beginning: _Beginning) -> bool:
+        """
+        Whether a server had begun this segment that was fenced by then: a later term begins before
+        it, not further away than such a server has messages under way.
+        """
+        lowest = max(self._ends.first, beginning.position - MAX_IN_FLIGHT)
+        for at in range(beginning.position - 1, lowest - 1, -1):
+            found = decode((await self._read(at)).payload)
+            if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
+                return False
+            if isinstance(found, Part) and found.write.begins and not found.continues:
+                term = term_of(found.write)
+                if term is not None and term.incarnation > beginning.header.incarnation:
+                    return True
+        return False
 
     async def _refuse_loss(
         self, found: "_Local", first: _Beginning, common: int | None, positions: dict[int, int],

@@ -5,21 +5,21 @@ then everything heals, and what the queue has and has said is checked.
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, parse_segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.replication.stream.memory import Fate
+from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from tests.crash.disks import SECTORS, pieces
 from tests.replication.followed import loaded
 from tests.replication.history import check
-from tests.replication.servers import LEASE_S, SOUND, Host, Parts, ReplicatedLog
+from tests.replication.mishaps import Mishaps, quick
+from tests.replication.servers import SOUND, Host, Parts, ReplicatedLog
 from tests.replication.talkers import LONG_TTR_S, Memory, Talker
 from tests.replication.world import STARTED_NS, Process, World
 
@@ -42,28 +42,14 @@ OLD_JOBS: Final = 30
 HEALED_S: Final = 120.0
 """Until then some server must have become active when nothing is in the way any more."""
 
-QUICK: Final = Fate(0.002, 0.002)
-LATE: Final = Fate(0.002, 2.5, 4.0)
+COLLECTED_AT: Final = 200_000
+"""Objects after which Python's collector looks for cycles, several schedules together."""
 
 
 class Broken(Exception):
     """
     A queue of this schedule has said, or has, what it must not.
     """
-
-
-def quick(kind: str) -> Fate:
-    """
-    A network as it should be.
-    """
-    return QUICK
-
-
-def late(kind: str) -> Fate:
-    """
-    A network whose answers are late.
-    """
-    return LATE
 
 
 def old_body(number: int) -> bytes:
@@ -88,7 +74,18 @@ def old_log() -> dict[str, bytes]:
     return {name: bytes(server.directory.read(name)) for name in server.directory.names()}
 
 
-class Schedule:
+class Left(NamedTuple):
+    """
+    A job that is there at the end.
+    """
+
+    body: bytes
+    priority: int
+    tube: bytes
+    state: State
+
+
+class Schedule(Mishaps):
     """
     One of them.
 
@@ -115,7 +112,12 @@ class Schedule:
         self._most = most
         self._parts = parts
         self.hosts = [self._host(name) for name in "abc"[: draw.choice((2, 2, 3))]]
-        self._stopping: set[Process] = set()
+        self._stopping = set()
+        self.memory.has_rules = draw.randrange(3) == 0
+        if draw.randrange(12) == 0:
+            self.memory.leases_differ = True
+            for host, lease_s in zip(self.hosts, draw.sample((1, 3, 6), 3), strict=False):
+                host.lease_s = lease_s
 
     def _host(self, name: str) -> Host:
         return Host(name, self.world, self.log, self._wires, self.draw, self._parts)
@@ -126,7 +128,8 @@ class Schedule:
 
         :raise Broken: with the seed and the steps.
         """
-        interval_s = sys.getswitchinterval()
+        interval_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
+        gc.set_threshold(COLLECTED_AT)
         try:
             self._begin()
             for _ in range(min(self.draw.randrange(4, STEPS), self._most)):
@@ -139,10 +142,14 @@ class Schedule:
         finally:
             # A log sets it for the thread of its own that a real process has.
             sys.setswitchinterval(interval_s)
+            gc.set_threshold(*thresholds)
 
     def _look(self) -> None:
         if self.memory.faults:
             self._broken(self.memory.faults[0])
+        for host in self.hosts:
+            if host.process is not None and host.process.failures:
+                self._broken(f"{host.name}: {host.process.failures[0].getTraceback()}")
 
     def _broken(self, what: str) -> None:
         notes = [note for host in self.hosts for note in host.notes]
@@ -208,166 +215,6 @@ class Schedule:
                 for talker in list(host.connections):
                     talker.superseded()
 
-    # Steps.
-
-    def _step(self) -> None:
-        draw = self.draw
-        steps: list[tuple[int, Callable[[Host], str]]] = [
-            (6, self._pass), (3, self._kill), (2, self._lose_power), (6, self._start),
-            (3, self._pause), (3, self._stall), (3, self._cut), (4, self._mend), (3, self._weather),
-            (2, self._quorum), (2, self._stop), (2, self._promote), (1, self._fill_disk),
-        ]  # fmt: skip
-        (step,) = draw.choices([step for _, step in steps], [weight for weight, _ in steps])
-        # What befalls the active server tells more.
-        listening = [host for host in self.hosts if host.listens]
-        host = draw.choice(listening if listening and draw.random() < 0.5 else self.hosts)
-        words = step(host)
-        if words:
-            self.counts[step.__name__] += 1
-            self.steps.append(f"{self.world.now_s:.3f}: {words}")
-        self.go(draw.choice((0.02, 0.1, 0.5, 1.5)))
-
-    def _pass(self, host: Host) -> str:
-        seconds = self.draw.choice((0.2, 1.0, LEASE_S * 0.9, LEASE_S * 1.1))
-        self.go(seconds)
-        return f"{seconds} s pass"
-
-    def _kill(self, host: Host) -> str:
-        if not host.runs:
-            return ""
-        host.kill()
-        return f"{host.name} is killed"
-
-    def _lose_power(self, host: Host) -> str:
-        if not host.runs:
-            return ""
-        host.kill(self._power_lost)
-        return f"{host.name} loses its power"
-
-    def _power_lost(self, directory: MemoryDirectory) -> MemoryDirectory:
-        draw, share, sector = (
-            self.draw,
-            self.draw.choice((0.0, 0.5, 1.0)),
-            self.draw.choice(SECTORS),
-        )
-        return directory.after_power_loss(
-            lambda: draw.random() < share,
-            lambda size: [piece for piece in pieces(size, sector) if draw.random() < share],
-        )
-
-    def _start(self, host: Host) -> str:
-        down = [each for each in self.hosts if not each.runs]
-        if not down:
-            return ""
-        host = self.draw.choice(down)
-        host.start()
-        return f"{host.name} starts"
-
-    def _pause(self, host: Host) -> str:
-        process = host.process
-        if process is None:
-            return ""
-        seconds = self.draw.choice((0.5, LEASE_S, 2 * LEASE_S))
-        process.hold()
-        self.go(seconds)
-        process.go_on()
-        return f"{host.name} stood still for {seconds} s"
-
-    def _stall(self, host: Host) -> str:
-        """
-        A pause in the middle of a turn.
-        """
-        seconds = self.draw.choice((0.5, LEASE_S, 2 * LEASE_S))
-        looks = self.draw.randrange(1, 60)
-
-        def stalls() -> None:
-            nonlocal looks
-            looks -= 1
-            process = host.process
-            if not looks and process is not None:
-                host.stalls = lambda: None
-                self.counts["stalled"] += 1
-                process.hold()
-                self.go(seconds)
-                process.go_on()
-
-        host.stalls = stalls
-        return f"{host.name} will stand still for {seconds} s at its {looks}th look"
-
-    def _cut(self, host: Host) -> str:
-        sending, receiving = self.draw.choice(((True, True), (True, False), (False, True)))
-        host.cut(sending, receiving)
-        return f"{host.name} is cut off (sending: {sending}, receiving: {receiving})"
-
-    def _mend(self, host: Host) -> str:
-        host.mend()
-        return f"{host.name} is connected"
-
-    def _weather(self, host: Host) -> str:
-        name, fate = self.draw.choice((
-            ("quick", quick), ("slow", self._slow), ("lossy", self._lossy), ("wild", self._wild),
-            ("late", late),
-        ))  # fmt: skip
-        host.fate = fate
-        return f"the network of {host.name} is {name}"
-
-    def _slow(self, kind: str) -> Fate:
-        draw = self.draw
-        return Fate(draw.choice((0.1, 0.4, 1.0)), draw.choice((0.1, 0.4, 1.0)), 2.0)
-
-    def _lossy(self, kind: str) -> Fate:
-        draw = self.draw
-        there = None if draw.random() < 0.15 else 0.01
-        return Fate(there, None if draw.random() < 0.15 else 0.01, 0.5)
-
-    def _wild(self, kind: str) -> Fate:
-        draw = self.draw
-        there, back = draw.choice((0.001, 0.2, 1.0, 6.0)), draw.choice((0.001, 0.2, 1.0, None))
-        return Fate(there, back, 1.0, kind != "append", kind == "deliver" and draw.random() < 0.3)
-
-    def _quorum(self, host: Host) -> str:
-        if self.log.has_quorum:
-            self.log.lose_quorum()
-            return "the stream has no quorum"
-        keeps = self.draw.random() < 0.5
-        self.log.restore_quorum(keeps)
-        return f"the stream has a quorum again (keeps: {keeps})"
-
-    def _stop(self, host: Host) -> str:
-        process = host.process
-        if process is None:
-            return ""
-        process.callLater(0, self._begin_stop, host, process)
-        return f"{host.name} is stopped"
-
-    def _begin_stop(self, host: Host, process: Process) -> None:
-        def stopped(ignored: Any) -> None:
-            if host.process is process:
-                self._stopping.discard(process)
-                host.kill()
-
-        self._stopping.add(process)
-        host.service.stopService().addBoth(stopped)
-
-    def _promote(self, host: Host) -> str:
-        active = [each for each in self.hosts if each.listens]
-        if not active:
-            return ""
-        host, to = self.draw.choice(active), self.draw.choice(("", *(h.name for h in self.hosts)))
-        assert host.process is not None
-        host.process.callLater(0, host.service.promote, to)
-        return f"{host.name} hands over to {to!r}"
-
-    def _fill_disk(self, host: Host) -> str:
-        directory = host.directory
-        if directory.space is not None:
-            directory.space = None
-            return f"{host.name} has space again"
-        directory.space = sum(len(directory.read(name)) for name in directory.names())
-        directory.space += self.draw.choice((0, 3_000, 10_000))
-        host.was_full = True
-        return f"the disk of {host.name} is full"
-
     # The end.
 
     def _heal(self) -> None:
@@ -375,14 +222,25 @@ class Schedule:
         if not self.log.has_quorum:
             self.log.restore_quorum()
         for host in self.hosts:
-            host.stalls = lambda: None
+            host.stalls = host.goes_on
             host.fate = quick
+            host.cut_clients(False, False)
             host.directory.space = None
             host.mend()
         self._await_active()
-        self.go(2.0)
+        self.go(1.0)
         self._await_active()
-        self.world.go(LEASE_S * 2 + 1.0)
+        self._settle()
+
+    def _settle(self) -> None:
+        """
+        Pass time until all replies have left and all standbys have all, at most two leases.
+        """
+        end_s = self.world.now_s + max(host.lease_s for host in self.hosts) * 2 + 1.0
+        while self.world.now_s < end_s:
+            self.world.go(0.1)
+            if all(host.is_settled for host in self.hosts):
+                return
 
     def _await_active(self) -> None:
         end_s = self.world.now_s + HEALED_S
@@ -392,7 +250,7 @@ class Schedule:
             for host in self.hosts:
                 if not host.runs:
                     host.start()
-            self.world.go(0.5)
+            self.world.go(0.1)
 
     def _how(self, host: Host) -> str:
         return f"{host.name}: {host.service.situation()}" if host.runs else f"{host.name}: -"
@@ -416,30 +274,45 @@ class Schedule:
         new = self._host("new")
         self.hosts.append(new)
         new.start()
-        self.world.go(2.0)
+        self._settle()
         left = jobs_of(active.queue)
-        bodies = {job_id: body for job_id, (body, _, _) in left.items()}
+        bodies = {job_id: body for job_id, (body, *_) in left.items()}
         for violation in check(self.memory.history, bodies, 1.0, LONG_TTR_S):
             events = [event._replace(body=event.body[:20]) for event in violation.events]
             self._broken(f"{violation.fault.value}: job {violation.job}: {events}")
-        for job_id, (_, state, priority) in left.items():
+        for job_id, (_, priority, _, state) in left.items():
             self.memory.check_job(job_id, state, priority)
-        files = contents(active.directory)
-        now_ns = STARTED_NS + int(self.world.now_s * 1e9)
         for host in self.hosts:
             if host is not active:
-                self._same(host, bodies, jobs_of(host.queue), "its memory")
-            jobs = jobs_of(loaded(host.directory, now_ns))
-            self._same(host, bodies, jobs, "its log")
-            for seq, content in contents(host.directory).items():
+                self._same(host, left, jobs_of(host.queue), "its memory")
+        self._check_logs(active, left)
+
+    def _check_logs(self, active: Host, left: dict[int, Left]) -> None:
+        files = contents(active.directory)
+        now_ns = STARTED_NS + int(self.world.now_s * 1e9)
+        read: list[dict[int, bytes]] = []
+        for host in self.hosts:
+            found = contents(host.directory)
+            if found not in read:
+                read.append(found)
+                jobs = jobs_of(loaded(host.directory, now_ns))
+                self._same(host, left, jobs, "its log")
+            for seq, content in found.items():
                 if seq in files and files[seq] != content:
                     self._broken(f"segment {seq} of {host.name} is another than that of the active")
 
-    def _same(self, host: Host, bodies: dict[int, bytes], jobs: Any, where: str) -> None:
-        others = {job_id: body for job_id, (body, _, _) in jobs.items()}
-        if others != bodies:
-            lost, more = bodies.keys() - others.keys(), others.keys() - bodies.keys()
+    def _same(
+        self, host: Host, left: dict[int, Left], found: dict[int, Left], where: str
+    ) -> None:  # fmt: skip
+        if found.keys() != left.keys():
+            lost, more = left.keys() - found.keys(), found.keys() - left.keys()
             self._broken(f"{host.name}: {where} lacks the jobs {lost}, and has {more} beyond")
+        for job_id, job in left.items():
+            other = found[job_id]
+            # Of a log, reserved jobs are ready; delays end in the active server alone.
+            is_buried = State.BURIED in (job.state, other.state) and job.state != other.state
+            if job[:3] != other[:3] or is_buried:
+                self._broken(f"{host.name}: {where} has {other} as job {job_id}, instead of {job}")
 
 
 def explore(seed: int, parts: Parts = SOUND) -> Schedule:
@@ -458,13 +331,13 @@ def explore(seed: int, parts: Parts = SOUND) -> Schedule:
     return schedule
 
 
-def jobs_of(queue: Any) -> dict[int, tuple[bytes, Any, int]]:
+def jobs_of(queue: Any) -> dict[int, Left]:
     """
-    The body, state and priority of each job.
+    What is left of each job.
     """
-    jobs = queue.state.jobs
+    jobs, tubes = queue.state.jobs, queue.state.tubes
     return {
-        job_id: (bytes(job.body), job.state, job.priority)
+        job_id: Left(bytes(job.body), job.priority, tubes.by_id(job.tube_id).name, job.state)
         for job_id in jobs if (job := jobs.look(job_id)) is not None
     }  # fmt: skip
 

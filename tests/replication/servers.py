@@ -24,7 +24,15 @@ from beanstalk_twisted.daemon.replication_options import Replication
 from beanstalk_twisted.daemon.terms import ReplicatedService, Term
 from beanstalk_twisted.replication.roster import Identity
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
-from beanstalk_twisted.replication.stream.messages import Kind, Note, Part, decode
+from beanstalk_twisted.replication.stream.messages import (
+    NO_TERM,
+    Kind,
+    Note,
+    Part,
+    decode,
+    is_stale,
+    term_of,
+)
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
@@ -38,14 +46,14 @@ SETTINGS: Final = Settings(65_535, MIN_SEGMENT_BYTES, ALWAYS)
 
 class ReplicatedLog(MemoryLog):
     """
-    A `MemoryLog` that knows whose messages it has.
+    A `MemoryLog` that knows whose messages it has.  What is stale says nothing of who is active.
 
     :ivar active: the process whose term it is, by what is in the stream; None when it has been
         handed over, or none has begun.
     :ivar since_s: since when.
-    :ivar terms: how many have begun.
-    :ivar unread: messages that were accepted, for whoever takes them off.
-    :ivar changed: called when a term begins.
+    :ivar terms: how many have begun, and ``term`` the newest.
+    :ivar unread: messages that were accepted and are not stale, for whoever takes them off.
+    :ivar changed: called when a term begins; ``blame`` with what must never be in a stream.
     """
 
     def __init__(self, world: World) -> None:
@@ -53,8 +61,11 @@ class ReplicatedLog(MemoryLog):
         self.active: Process | None = None
         self.since_s = 0.0
         self.terms = 0
-        self.unread: deque[bytes] = deque()
+        self.term = NO_TERM
+        self.unread: deque[Note | Part] = deque()
         self.changed: Callable[[], None] = lambda: None
+        self.blame: Callable[[str], None] = lambda fault: None
+        self._begun_by: Process | None = None
         self._world = world
 
     def accept(self, sender: Process, payload: bytes, expected: int) -> int:
@@ -62,16 +73,30 @@ class ReplicatedLog(MemoryLog):
         See `MemoryLog.append`.
         """
         position = self.append(payload, expected)
-        self.unread.append(payload)
         found = decode(payload)
-        if isinstance(found, Part) and found.write.begins and not found.continues:
-            if self.active is not sender:
-                self.active, self.since_s = sender, self._world.now_s
-                self.terms += 1
-                self.changed()
-        elif isinstance(found, Note) and found.kind is Kind.HANDED_OVER and self.active is sender:
-            self.active = None
+        if isinstance(found, Part | Note) and not is_stale(found, self.term):
+            self.unread.append(found)
+            if isinstance(found, Part):
+                self._written(sender, found)
+            elif found.kind is Kind.FILL_BEGINS:
+                self.term = NO_TERM
+            elif found.kind is Kind.HANDED_OVER and self.active is sender:
+                self.active = None
         return position
+
+    def _written(self, sender: Process, part: Part) -> None:
+        begins = part.write.begins and not part.continues
+        term = term_of(part.write) if begins else None
+        if term is None:
+            return
+        if term.incarnation > self.term.incarnation:
+            self.term, self._begun_by = term, sender
+        elif self._begun_by is not sender:
+            self.blame(f"two servers have begun terms of the incarnation {term.incarnation}")
+        if self.active is not sender:
+            self.active, self.since_s = sender, self._world.now_s
+            self.terms += 1
+            self.changed()
 
 
 class Door(MemoryStream):
@@ -154,6 +179,7 @@ class Host:
     :ivar network: what becomes of its requests.
     :ivar connections: those to its port.
     :ivar port: where it listens.
+    :ivar is_deaf: whether nothing arrives from clients; ``is_silent`` whether nothing reaches them.
     :ivar was_full: whether its disk has been.
     :ivar notes: why its processes have ended by themselves.
     """
@@ -166,6 +192,8 @@ class Host:
         self.directory = MemoryDirectory()
         self.fate: Callable[[str], Fate] = lambda kind: Fate(0.001, 0.001)
         self.can_send = self.can_receive = True
+        self.is_deaf = self.is_silent = False
+        self.lease_s = LEASE_S
         self.connections: list[Any] = []
         self.process: Process | None = None
         self.stalls: Callable[[], None] = lambda: None
@@ -194,11 +222,28 @@ class Host:
         return self.process is not None and self.port.factory is not None
 
     @property
+    def is_settled(self) -> bool:
+        """
+        Whether it has answered everybody, and has all of the stream.
+        """
+        standby = self.service._standby
+        if standby is None:
+            return self.listens and not any(line.is_busy for line in self.connections)
+        figures = standby.figures()
+        follows = figures.doing == "follows the active server" and not figures.lag_s
+        return follows and figures.position == self._log.last and not figures.lag_bytes
+
+    @property
     def queue(self) -> Any:
         """
         The queue of the present term.
         """
         return self.service.term.queue.queue
+
+    def goes_on(self) -> None:
+        """
+        It does not stand still.
+        """
 
     # Starting and ending.
 
@@ -215,7 +260,7 @@ class Host:
         self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
         self.service = self._parts.service(
             lambda: self._build(process), lambda: self.door,
-            Replication("", LEASE_S, TIMEOUT_S, False, False),
+            Replication("", self.lease_s, TIMEOUT_S, False, False),
             Identity(self.name, f"{self.name}{self._starts}"), process, process.monotonic_ns,
             lambda: SlowIo(process, self._draw), lambda signalled, reload: None, Launcher({}),
             end=self._ended, collector=Uncollected(),
@@ -263,6 +308,17 @@ class Host:
         self.connections.clear()
 
     # The network.
+
+    def cut_clients(self, deaf: bool, silent: bool) -> None:
+        """
+        Cut the ways from and to clients, or free them.
+        """
+        self.is_deaf, self.is_silent = deaf, silent
+        for line in list(self.connections):
+            if not silent:
+                line.hear_late()
+            if not deaf and self.process is not None:
+                self.process.callLater(0, line.bring)
 
     def cut(self, sending: bool, receiving: bool) -> None:
         """

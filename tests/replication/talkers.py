@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+from twisted.internet.error import ConnectionLost
+
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.records import Kind as RecordKind
 from beanstalk_twisted.binlog.records import State
-from beanstalk_twisted.replication.stream.messages import Part, decode
+from beanstalk_twisted.replication.stream.messages import Part
 from beanstalk_twisted.testing.memory_server import PEER, MemoryTransport
 from tests.replication.history import Event, Kind
 from tests.replication.servers import Host, ReplicatedLog
@@ -27,7 +29,14 @@ SIZES: Final = (5, 40, 300, 900, 1500)
 SHORT_TTR_S: Final = 2
 LONG_TTR_S: Final = 10_000
 MANY_JOBS: Final = 10
-FREE: Final = frozenset({State.READY, State.RESERVED, State.DELAYED})
+NEED_NO_LEASE: Final = frozenset({b"OUT_OF_MEMORY", b"WATCHING"})
+"""Replies that say nothing of the queue."""
+
+LOOKS: Final = frozenset({b"FOUND", b"NOT_FOUND", b"TIMED_OUT", b"DEADLINE_SOON"})
+"""Replies of a server that another may have replaced, where leases differ."""
+
+AS_BEFORE: Final[frozenset[State]] = frozenset()
+RULES: Final = b"max-reserves=3 dead-letter=dead", b"backoff=1", b"max-reserves=-", b"backoff=-"
 
 
 @dataclass
@@ -35,8 +44,8 @@ class Change:
     """
     What a client has asked to do to a job.
 
-    :ivar states: in which the job may be when it is done and time passes; ``priority`` None leaves
-        it.
+    :ivar states: in which the job may be when it is done and time passes; `AS_BEFORE` and a
+        ``priority`` None leave it.
     :ivar told_s: when that was acknowledged; infinite while it was not.
     :ivar lost_s: when it was known that it never will be done, if it was not then.
     """
@@ -70,6 +79,9 @@ class Memory:
 
     :ivar jobs: those whose ids were told, by id.
     :ivar history: for `history.check`.
+    :ivar has_rules: whether a tube may have a policy.
+    :ivar leases_differ: whether servers have leases of several lengths: then what only looks may be
+        late, and nothing else may.
     """
 
     def __init__(self, now_s: Callable[[], float], log: ReplicatedLog) -> None:
@@ -80,7 +92,10 @@ class Memory:
         self.counts: Counter[str] = Counter()
         self.log = log
         self.faults: list[str] = []
+        self.leases_differ = self.has_rules = False
         self._reservations: Counter[int] = Counter()
+        self._counted: set[tuple[int, int]] = set()
+        log.blame = self.blame
 
     def blame(self, fault: str) -> None:
         """
@@ -110,9 +125,13 @@ class Memory:
         """
         unread = self.log.unread
         while unread:
-            found = decode(unread.popleft())
+            found = unread.popleft()
             if isinstance(found, Part) and not (found.continues or found.has_more):
-                self._count(found.write.content, found.write.begins, found.write.seals)
+                write = found.write
+                # What was displaced is in the stream twice.
+                if write[:2] not in self._counted:
+                    self._counted.add(write[:2])
+                    self._count(write.content, write.begins, write.seals)
         return self._reservations[job_id]
 
     def _count(self, content: bytes, begins: bool, seals: bool) -> None:
@@ -132,17 +151,21 @@ class Memory:
         job = self.jobs.get(job_id)
         if job is None:
             return
-        told = max((each for each in job.changes if each.told_s < inf), key=lambda e: e.told_s)
+        settled = [each for each in job.changes if each.told_s < inf]
+        told = max((each for each in settled if each.states), key=lambda each: each.told_s)
         doubtful = [
             each for each in job.changes
             if each is not told and not each.is_refused
             and (each.told_s > told.sent_s if each.told_s < inf else each.lost_s > told.sent_s)
         ]  # fmt: skip
         states = frozenset().union(told.states, *(each.states for each in doubtful))
+        if self.has_rules:
+            # Who comes back may wait, or be a dead letter.
+            states |= {State.BURIED, State.DELAYED, State.READY}
         if state not in states:
             self.blame(f"job {job_id} is {state.name}, and was told {told}; {doubtful}")
-        settled = [each for each in job.changes if each.told_s < inf and each.priority is not None]
-        last = max(settled, key=lambda each: each.told_s)
+        named = (each for each in settled if each.priority is not None)
+        last = max(named, key=lambda each: each.told_s)
         allowed = {last.priority} | {
             each.priority for each in job.changes
             if not each.is_refused and each.priority is not None
@@ -163,7 +186,7 @@ class Wire(MemoryTransport):
 
     def write(self, output: bytes) -> None:
         if not self.is_closed:
-            self._talker.hear(output)
+            self._talker.says(output)
 
     def writeSequence(self, output: Any) -> None:
         self.write(b"".join(output))
@@ -183,6 +206,8 @@ class Talker:
         self.host = host
         self.is_busy = False
         self.is_lost = self.only_looks = False
+        self._unheard: list[bytes] = []
+        self._to_send: list[bytes] = []
         self.reserved: set[int] = set()
         self._process = host.process
         self._memory = memory
@@ -215,6 +240,7 @@ class Talker:
         if self.is_lost:
             return
         self.is_lost = True
+        self._unheard.clear()
         self.superseded()
         if self._change is not None:
             self._change.lost_s = min(self._change.lost_s, self._memory.now_s())
@@ -240,13 +266,33 @@ class Talker:
                 memory.jobs[job_id].changes.append(self._change)
         self.is_busy = True
         memory.counts["commands"] += 1
-        self._process.callLater(0, self._bring, command)
+        # Some come in two pieces, and a client may hang up between them.
+        at = self._draw.randrange(len(command)) if self._draw.randrange(10) == 0 else 0
+        self._process.callLater(0, self._bring, command[:at] if at else command)
+        if at:
+            self._process.callLater(self._draw.choice((0.1, 1.0)), self._bring, command[at:])
         return self._change
 
     def _bring(self, command: bytes) -> None:
-        if not self._wire.is_closed:
-            self._wire.unsent += command
+        if self._wire.is_closed:
+            return
+        self._to_send.append(command)
+        self.bring()
+
+    def bring(self) -> None:
+        """
+        Let what was sent arrive, if the way is free.
+        """
+        if not (self.host.is_deaf or self._wire.is_closed):
+            self._wire.unsent += b"".join(self._to_send)
+            self._to_send.clear()
             self._wire.read()
+
+    def hang_up(self) -> None:
+        """
+        Close the connection, whatever is under way or in hand.
+        """
+        self._process.callLater(0, self._wire.end, ConnectionLost())
 
     # What is sent.
 
@@ -260,8 +306,11 @@ class Talker:
             return
         deletes = 5 if len(jobs) > MANY_JOBS else 1
         puts = 3 if len(jobs) > MANY_JOBS else 8
-        actions = [self._put, self._reserve, self._look, self._delete, self._settle, self._kick]
-        weights = [puts, 5, 2, deletes, 2 * deletes + 4, 1]
+        actions = [
+            self._put, self._reserve, self._look, self._delete, self._settle, self._kick,
+            self._move, self._update, self._rule,
+        ]  # fmt: skip
+        weights = [puts, 5, 2, deletes, 2 * deletes + 4, 1, 1, 1, 0.5]
         (action,) = draw.choices(actions, weights)
         action(jobs)
 
@@ -275,7 +324,8 @@ class Talker:
         ttr_s = draw.choice((SHORT_TTR_S, LONG_TTR_S, LONG_TTR_S))
         self._body = b"%d for %d s " % (number, ttr_s) + b"x" * draw.choice(SIZES)
         priority, delay_s = draw.randrange(5), draw.choice((0, 0, 0, 2, 1000))
-        line = b"put %d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(self._body))
+        tags = draw.choice((b"", b"", b"", b" con:one:2", b" grp:some"))
+        line = b"put %d %d %d %d%s\r\n" % (priority, delay_s, ttr_s, len(self._body), tags)
         states = frozenset({State.READY, State.DELAYED} if delay_s else {State.READY})
         change = self._send(line + self._body + b"\r\n", 0, states, priority)
         assert change is not None
@@ -309,9 +359,7 @@ class Talker:
         if how < 2:
             self._delete_it(job_id)
             return
-        # Whoever gives a job back has it no more, from then on.
-        self._memory.note(self._name, Kind.RELEASE_SENT, job_id)
-        self.reserved.discard(job_id)
+        self._give_up(job_id)
         if how < 4:
             self._send(
                 b"bury %d %d\r\n" % (job_id, priority), job_id, frozenset({State.BURIED}), priority
@@ -322,6 +370,32 @@ class Talker:
             line = b"release %d %d %d\r\n" % (job_id, priority, delay_s)
             self._send(line, job_id, states, priority)
 
+    def _move(self, jobs: list[int]) -> None:
+        if jobs:
+            job_id = self._draw.choice(jobs)
+            tube = self._draw.choice((b"default", b"other"))
+            self._give_up(job_id)
+            self._send(b"move-job %d %s\r\n" % (job_id, tube), job_id, AS_BEFORE)
+
+    def _update(self, jobs: list[int]) -> None:
+        if jobs:
+            job_id, priority = self._draw.choice(jobs), self._draw.randrange(5)
+            line = b"update-job %d %d 0 %d\r\n" % (job_id, priority, LONG_TTR_S)
+            self._send(line, job_id, AS_BEFORE, priority)
+
+    def _give_up(self, job_id: int) -> None:
+        """
+        Whoever gives a job back has it no more, from then on.
+        """
+        self._memory.note(self._name, Kind.RELEASE_SENT, job_id)
+        self.reserved.discard(job_id)
+
+    def _rule(self, jobs: list[int]) -> None:
+        if self._memory.has_rules:
+            self._send(b"tube-policy default %s\r\n" % self._draw.choice(RULES))
+        else:
+            self._send(b"watch other\r\n")
+
     def _kick(self, jobs: list[int]) -> None:
         if jobs:
             job_id = self._draw.choice(jobs)
@@ -329,17 +403,40 @@ class Talker:
 
     # What is heard.
 
-    def hear(self, output: bytes) -> None:
+    def says(self, output: bytes) -> None:
         """
-        The server says something.
+        The server says something; the client hears it when the way is free.
         """
         if self._process.is_dead:
             return
+        log, line = self._memory.log, output.partition(b"\r\n")[0]
+        if line.split()[0] not in NEED_NO_LEASE:
+            is_stale = log.active is not self._process or self._made_s < log.since_s
+            if is_stale and not (self._memory.leases_differ and line.split()[0] in LOOKS):
+                self._memory.blame(f"stale: {self.host.name} says {line!r} to {self.verb!r}")
+        if self.host.is_silent:
+            self._unheard.append(output)
+        else:
+            self.hear(output)
+
+    def hear_late(self) -> None:
+        """
+        The way from the server is free again.
+        """
+        unheard, self._unheard = self._unheard, []
+        for output in unheard:
+            self.hear(output)
+
+    def hear(self, output: bytes) -> None:
+        """
+        The client reads what the server has said.
+        """
         memory, log = self._memory, self._memory.log
         line, _, rest = output.partition(b"\r\n")
         word, *words = line.split()
-        if log.active is not self._process or self._made_s < log.since_s:
-            self._memory.blame(f"stale: {self.host.name} says {line!r} to {self.verb!r}")
+        if log.active is not self._process:
+            # It has said so in time, and the client reads it late.
+            self.superseded()
         if not self.is_busy:
             self._memory.blame(f"{line!r} answers nothing")
         self.is_busy = False
@@ -347,7 +444,7 @@ class Talker:
         now_s = memory.now_s()
         change = self._change
         if change is not None:
-            if word in (b"INSERTED", b"RELEASED", b"BURIED", b"KICKED"):
+            if word in (b"INSERTED", b"RELEASED", b"BURIED", b"KICKED", b"MOVED", b"UPDATED"):
                 change.told_s = min(change.told_s, now_s)
             else:
                 change.is_refused = True
@@ -408,7 +505,7 @@ class Talker:
             self._memory.blame(
                 f"job {job_id} has the body {rest[:20]!r} instead of {job.body[:20]!r}"
             )
-        if job.deleted_s < self._sent_s:
+        if job.deleted_s < self._sent_s and not self._memory.leases_differ:
             self._memory.blame(f"job {job_id} is told of, which was deleted")
 
     def _not_found(self, job: Job, word: bytes) -> None:
@@ -416,5 +513,10 @@ class Talker:
             self._memory.note(self._name, Kind.NOT_DELETED, job.job_id)
             if word == b"OUT_OF_MEMORY" or job.deletes_sent == 1:
                 job.deletes_sent -= 1
-        if self.verb == b"peek" and not job.deletes_sent and job.told_s < self._sent_s:
+        if (
+            self.verb == b"peek"
+            and not self._memory.leases_differ
+            and not job.deletes_sent
+            and job.told_s < self._sent_s
+        ):
             self._memory.blame(f"job {job.job_id} is not found, and nobody has deleted it")

@@ -346,6 +346,34 @@ def test_what_a_fenced_server_has_left_in_the_stream_is_not_written_by_one_that_
     }
 
 
+def test_a_fenced_server_joins_the_log_of_the_active_one_not_what_it_has_left_there() -> None:
+    cluster = Cluster()
+    fenced = cluster.active()
+    fenced.put(b"one")
+    cluster.go(0.2)
+    standby = cluster.start("b")
+    cluster.go(LEASE_S + 1)
+    standby.put(b"two")
+    cluster.go(0.2)
+    # It goes on for a while on its own disk; its next segment begins in the stream too, too late.
+    opened = fenced.outcome.opened
+    for _ in range(10):
+        batch = late_batch(fenced)
+        opened.writer.write(batch, True)
+        opened.log.durable(batch.last_lsn)
+    opened.log.rotate()
+    while (batch := opened.log.take(T0)) is not None:
+        opened.writer.write(batch, True)
+        opened.log.durable(batch.last_lsn)
+        if batch.begins:
+            for payload in encode_write(write_of(batch, T0)):
+                cluster.log.append(payload, cluster.log.last)
+    again = cluster.start("a", fenced.directory.after_kill())
+    cluster.go(0.5)
+    assert again.bodies() == [b"one", b"two"]
+    assert "unacknowledged" in " ".join(again.standby.notes)
+
+
 def test_nobody_fills_from_a_copy_of_a_part() -> None:
     cluster = Cluster()
     whole = with_jobs(b"one", b"two")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final, TypeVar
 
@@ -81,10 +82,19 @@ class World:
         calls = self._calls
         while calls and calls[0][0] <= end_s:
             at_s, _, call = heappop(calls)
-            if call.call is None or call.process.is_dead:
+            process, run = call.process, call.call
+            if run is None or process.is_dead:
                 continue
-            self.now_s = max(self.now_s, at_s)
-            call.process.do(call)
+            if at_s > self.now_s:
+                self.now_s = at_s
+            if process.is_held:
+                process.held.append(call)
+                continue
+            call.call = None
+            try:
+                run()
+            except Exception:
+                process.failures.append(Failure())
         self.now_s = max(self.now_s, end_s)
 
 
@@ -94,6 +104,7 @@ class Process:
 
     :ivar stalls: called when the process reads a clock or uses its disk: may let it stand still.
     :ivar failures: exceptions that calls of the reactor have raised.
+    :ivar held: calls that have become due while it stands still.
     """
 
     def __init__(self, world: World, rate: float = 1.0) -> None:
@@ -102,25 +113,11 @@ class Process:
         """
         self.is_dead = False
         self.is_held = 0
-        self.stalls: Callable[[], None] = lambda: None
+        self.stalls: Callable[[], object] = _goes_on
         self.failures: list[Failure] = []
         self._world = world
         self._rate = rate
-        self._held: list[Call] = []
-
-    def do(self, call: Call) -> None:
-        """
-        A call is due.
-        """
-        if self.is_held:
-            self._held.append(call)
-            return
-        run, call.call = call.call, None
-        assert run is not None
-        try:
-            run()
-        except Exception:
-            self.failures.append(Failure())
+        self.held: list[Call] = []
 
     def hold(self) -> None:
         """
@@ -134,7 +131,7 @@ class Process:
         """
         self.is_held -= 1
         if not self.is_held:
-            held, self._held = self._held, []
+            held, self.held = self.held, []
             for call in held:
                 self._world.add(call)
 
@@ -144,7 +141,7 @@ class Process:
         """
         See `IReactorTime.callLater`.
         """
-        run = (lambda: callable(*args)) if args else callable
+        run = partial(callable, *args) if args else callable
         call = Call(self, self._world.now_s + delay, run)
         self._world.add(call)
         return call
@@ -177,6 +174,12 @@ class Process:
         return STARTED_NS + int(self._world.now_s * 1e9)
 
 
+def _goes_on() -> None:
+    """
+    It does not stand still.
+    """
+
+
 class SlowIo:
     """
     A `WatchableIo` whose work takes time, one piece after the other.
@@ -207,7 +210,11 @@ class SlowIo:
             outcome: Any = work()
         except Exception:
             outcome = Failure()
-        self._process.callLater(0.0, self._tell, result, outcome)
+        if self._process.is_dead or self._process.is_held:
+            # It stood still, or has ended, in the middle of the work.
+            self._process.callLater(0.0, self._tell, result, outcome)
+        else:
+            self._tell(result, outcome)
 
     def _tell(self, result: Deferred[Any], outcome: Any) -> None:
         self._under_way -= 1

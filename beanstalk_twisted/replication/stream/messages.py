@@ -53,6 +53,9 @@ class Kind(IntEnum):
     """The active server has ended in order; a standby may take over at once."""
 
 
+KINDS: Final = {int(kind): kind for kind in Kind}
+
+
 class Write(NamedTuple):
     """
     Bytes of a segment.
@@ -193,10 +196,10 @@ def decode(payload: bytes) -> Part | Note | Malformed:
     if crc != _crc(payload[: HEADER.size - 4], content):
         return Malformed("its checksum is wrong")
     known = KNOWN_FLAGS if kind == Kind.WRITE else 0
-    if kind not in Kind.__members__.values() or zero or flags & ~known:
+    if kind not in KINDS or zero or flags & ~known:
         return Malformed(f"kind {kind} with flags {flags:#x} is unknown", is_newer=True)
     if kind != Kind.WRITE:
-        return Note(Kind(kind), lsn, time_ns, content)
+        return Note(KINDS[kind], lsn, time_ns, content)
     begins, seals = bool(flags & BEGINS), bool(flags & SEALS)
     write = Write(segment, offset, content, lsn, time_ns, begins, seals)
     return Part(write, bool(flags & CONTINUES), bool(flags & MORE))
