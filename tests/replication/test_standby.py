@@ -26,7 +26,7 @@ from beanstalk_twisted.replication.standby import (
     _Receiver,
 )
 from beanstalk_twisted.replication.stream.door import Message
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
@@ -444,12 +444,17 @@ def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> Non
     cluster = Cluster()
     _, standby = long_running(cluster)
     standby.standby.stop()
-    for step in range(1, 12):
-        again = cluster.start(f"again {step}", standby.directory.after_kill())
-        for _ in range(step):
-            cluster.reactor.pass_s(0)
-        again.standby.stop()
-        assert again.outcome.check(CancelledError)
+    again = cluster.start("again", standby.directory.after_kill())
+    again.stream.fate = lambda kind: Fate(back=0.001)
+    # One request is waited for, until all messages behind a segment's beginning are read.
+    for _ in range(1000):
+        if len(again.standby._waits) > 1:
+            break
+        cluster.reactor.advance(0.001)
+    assert len(again.standby._waits) > 1
+    again.standby.stop()
+    assert again.outcome.check(CancelledError)
+    cluster.reactor.pass_s(0.05)
     # What nobody waits for any more would be told of as a failure when it is collected.
     gc.collect()
 
