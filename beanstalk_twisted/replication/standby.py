@@ -70,6 +70,10 @@ SLICE_BYTES: Final = 1 << 20
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
 
+FOLLOWS: Final = "follows the active server"
+HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
+"""What a standby does, in words; the second one until the next message comes."""
+
 MAX_STRAYS: Final = 100
 """
 Writes in a row that do not go on, after which this log is taken for the wrong one and joined anew:
@@ -243,6 +247,8 @@ class Standby:
             try:
                 return await self._wait(answer)
             except Unreachable:
+                if self._doing == FOLLOWS:
+                    self._doing = HEARS_NOTHING
                 await self._sleep(RETRY_S)
                 # Nobody can be heard meanwhile.
                 self._silence.heard(self._now_ns())
@@ -354,7 +360,7 @@ class Standby:
         self._silence.heard(self._now_ns())
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
-        self._doing = "follows the active server"
+        self._doing = FOLLOWS
         self._follow()
         self._wake()
 
@@ -377,6 +383,8 @@ class Standby:
 
     def _receive(self, messages: Sequence[Message]) -> None:
         self._silence.heard(self._now_ns())
+        if self._doing == HEARS_NOTHING:
+            self._doing = FOLLOWS
         for message in messages:
             if message.position <= self._newest:
                 continue
@@ -541,11 +549,21 @@ class Standby:
                     oldest = min(self._log.segments)
                     raise not_whole(self._stream.url, oldest, self._log.trim_seq)
                 appender = await self._append_beginning()
+            elif ends.last > self._newest and self._is_silent:
+                self._follow_what_was_not_heard()
         finally:
             self._is_trying = False
         if appender is None:
             self._go_on()
             self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
+
+    def _follow_what_was_not_heard(self) -> None:
+        """
+        There are messages, and for the time of a lease none has come: ask for them anew.
+        """
+        self._leave()
+        self._follow()
+        self._silence.heard(self._now_ns())
 
     @property
     def _is_silent(self) -> bool:
@@ -578,7 +596,7 @@ class Standby:
         self._appender = None
         self._queue.stop_keeping()
         self._silence.heard(self._now_ns())
-        self._doing = "follows the active server"
+        self._doing = FOLLOWS
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
         """

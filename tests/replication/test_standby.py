@@ -20,13 +20,15 @@ from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import (
+    FOLLOWS,
+    HEARS_NOTHING,
     MAX_AHEAD_BYTES,
     Standby,
     Succession,
     _Receiver,
 )
 from beanstalk_twisted.replication.stream.door import Message
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import TIMEOUT_S, Fate, MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
@@ -260,6 +262,30 @@ def test_a_standby_becomes_active_when_the_other_is_silent_for_a_lease() -> None
     active.put(b"too late")
     cluster.go(1)
     assert cluster.log.messages[cluster.log.last] != b"too late"
+
+
+def test_a_standby_that_gets_nothing_of_what_is_there_asks_anew() -> None:
+    cluster = Cluster()
+    active, standby = cluster.active(), cluster.start("b")
+    cluster.go(1, active)
+    following = standby.standby._following
+    assert following is not None
+    following.stop()
+    active.put(b"unheard")
+    cluster.go(LEASE_S + 1, active)
+    assert standby.bodies() == [b"unheard"] and standby.outcome is None
+
+
+def test_a_standby_says_that_it_hears_nothing() -> None:
+    cluster = Cluster()
+    active, standby = cluster.active(), cluster.start("b")
+    cluster.go(1, active)
+    standby.stream.cut()
+    cluster.go(LEASE_S + TIMEOUT_S + 1, active)
+    assert standby.standby.figures().doing == HEARS_NOTHING
+    standby.stream.mend()
+    cluster.go(TIMEOUT_S, active)
+    assert standby.standby.figures().doing == FOLLOWS
 
 
 def test_of_two_standbys_one_becomes_active_and_the_other_follows_it() -> None:
