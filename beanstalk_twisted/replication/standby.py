@@ -503,6 +503,8 @@ class Standby:
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
         self._mark.note(note)
+        if said.lease_s:
+            self._silence.lasts(said.lease_s)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._newest
         if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):

@@ -264,6 +264,19 @@ def test_a_standby_becomes_active_when_the_other_is_silent_for_a_lease() -> None
     assert cluster.log.messages[cluster.log.last] != b"too late"
 
 
+def test_a_standby_waits_for_the_lease_of_the_active_server_if_that_is_longer() -> None:
+    cluster = Cluster()
+    active, standby = cluster.active(), cluster.start("b")
+    cluster.go(1, active)
+    text = note_text(Identity("a", "id-a"), lease_s=3 * LEASE_S)
+    note = encode_note(Kind.HEARTBEAT, active.outcome.opened.log.last_lsn, 0, text)
+    active.outcome.appender.append(note)
+    cluster.go(3 * LEASE_S - 0.5)
+    assert standby.outcome is None
+    cluster.go(1.5)
+    assert standby.is_active
+
+
 def test_a_standby_that_gets_nothing_of_what_is_there_asks_anew() -> None:
     cluster = Cluster()
     active, standby = cluster.active(), cluster.start("b")

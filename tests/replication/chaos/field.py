@@ -28,7 +28,10 @@ from tests.replication.chaos.machines import (
 from tests.replication.cluster import Cluster, Server
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
-LEASE_S: Final = 2
+LEASES_S: Final = (2, 3, 2)
+"""Of our servers: an operator may have given them different ones."""
+
+LEASE_S: Final = max(LEASES_S)
 
 REPLICATE_TIMEOUT_S: Final = 3
 
@@ -62,6 +65,7 @@ class Host:
         self.name = f"server{number}"
         self.port, self.http = self.machine.ports(2, 11300 + 10 * number)
         self.disk = disk
+        self._lease_s = LEASES_S[number]
         self._folder = folder
         self._environment: dict[str, str] = {}
         self._offset = folder / f"{self.name}.clock"
@@ -86,7 +90,7 @@ class Host:
         command = ours_at_once(
             "--binlog", self.binlog, "--segment-size", 1 << 20, "--address", self.machine.address,
             "--port", self.port, "--http", f"{self.machine.address}:{self.http}", "--replicate",
-            url, "--lease-seconds", LEASE_S, "--replicate-timeout", REPLICATE_TIMEOUT_S,
+            url, "--lease-seconds", self._lease_s, "--replicate-timeout", REPLICATE_TIMEOUT_S,
         )  # fmt: skip
         self.server = ServerProcess(
             [*self.machine.prefix, *command], self._folder, self._environment
