@@ -67,6 +67,8 @@ class Disk:
         run("umount", str(self.at))
         self._image.with_suffix(".left").rename(self._image)
         run(*self._mount)
+        # Its removal may not have been on the disk.
+        self.empty()
 
     def fill(self) -> None:
         """
