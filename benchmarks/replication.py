@@ -2,12 +2,13 @@
 What replication costs, and how long a take-over takes: three NATS servers on this machine.
 
     python -m benchmarks.replication [--quick] [--rounds N] [--seconds N] [--jobs N,N]
-        [--folder DIR] [--only speed,takeover]
+        [--reserved] [--folder DIR] [--only speed,takeover]
 
 Speed: one client process puts, reserves and deletes, with so many connections, on a server that
 syncs its local log before each reply, and on one that is replicated too, with a standby beside it;
 round by round in turn, and the medians are compared.  Take-over: so many jobs are put, and the
-active server is killed; then a third server begins with nothing.
+active server is killed, with ``--reserved`` while one client has reserved all of them; then a third
+server begins with nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import time
@@ -36,6 +38,9 @@ from tests.server_process import Connection, ServerProcess, ours_at_once
 CONNECTIONS: Final = (1, 10, 50, 200)
 JOBS: Final = (1, 100_000, 1_000_000)
 LEASE_S: Final = 3
+
+ASKED_TOGETHER: Final = 500
+"""Jobs that are reserved by requests that leave together."""
 
 LONG_S: Final = 600.0
 """How long a million jobs may take."""
@@ -195,26 +200,60 @@ def line(connections: int, local: list[Outcome], replicated: list[Outcome]) -> s
     return " | ".join(words)
 
 
-def takeover(program: Path, cluster: Cluster, folder: Path, jobs: int) -> None:
+def reserve_all(node: Node, jobs: int) -> Connection:
+    """
+    Reserve so many jobs.
+
+    :return: the connection that has them.
+    """
+    connection = Connection(node.port)
+    for first in range(0, jobs, ASKED_TOGETHER):
+        asked = min(ASKED_TOGETHER, jobs - first)
+        connection.send(b"reserve-with-timeout 0\r\n" * asked)
+        for _ in range(asked):
+            reply = connection.reply()
+            assert reply.startswith(b"RESERVED "), reply
+    return connection
+
+
+def ready_jobs(node: Node) -> int:
+    """
+    How many jobs can be reserved.
+    """
+    found = re.search(rb"current-jobs-ready: (\d+)", Connection(node.port).ask(b"stats\r\n"))
+    assert found is not None
+    return int(found[1])
+
+
+def takeover(
+    program: Path, cluster: Cluster, folder: Path, jobs: int, are_reserved: bool = False
+) -> None:  # fmt: skip
     """
     Kill the active server of a queue with so many jobs; then let a third one catch up.
+
+    :param are_reserved: whether one client has reserved all of them.
     """
     stream = f"takeover{jobs}"
     with nodes(cluster, folder, stream, 2) as found:
         active, standby = found
         load = ("--ops", "put", "--connections", 4, "--depth", min(64, -(-jobs // 4)))
         loaded(program, active, *load, "--count", jobs, "--timeout", int(LONG_S))
+        holder = reserve_all(active, jobs) if are_reserved else None
         wait(standby.has_all)
         memory = [resident_bytes(each.pid) / 2**20 for each in found]
         active.process.process.kill()
         away_s = wait(standby.ask_ready, 0.01)
+        if holder is not None:
+            holder.close()
+            assert ready_jobs(standby) == jobs + 1
         log = sum(path.stat().st_size for path in (folder / stream / "1").glob("*"))
         start_s = time.monotonic()
         found.append(Node(folder / stream, "2", cluster.url(stream)))
         wait(found[-1].has_all)
         caught_s = time.monotonic() - start_s
     print(
-        f"{jobs:9,} jobs: nobody answered for {away_s:.2f} s of which {LEASE_S} s are the lease; "
+        f"{jobs:9,} jobs{', reserved' * are_reserved}: nobody answered for {away_s:.2f} s of which "
+        f"{LEASE_S} s are the lease; "
         f"{memory[0]:.0f} MB active, {memory[1]:.0f} MB standby; a new standby had all in "
         f"{caught_s:.1f} s, {jobs / caught_s:,.0f} jobs and {log / caught_s / 1e6:.1f} MB a second"
     )
@@ -231,6 +270,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--jobs", default=",".join(map(str, JOBS)))
+    parser.add_argument(
+        "--reserved", action="store_true", help="all jobs, when the server is killed"
+    )
     parser.add_argument("--only", default="speed,takeover")
     parser.add_argument("--folder", help="on the disk that is measured")
     chosen = parser.parse_args()
@@ -244,7 +286,7 @@ def main() -> None:
             speed(program, cluster, Path(name), chosen.rounds, chosen.seconds)
         if "takeover" in chosen.only:
             for jobs in map(int, chosen.jobs.split(",")):
-                takeover(program, cluster, Path(name), jobs)
+                takeover(program, cluster, Path(name), jobs, chosen.reserved)
     print(f"load {os.getloadavg()[0]:.1f} after")
 
 

@@ -265,16 +265,20 @@ class Joining:
         Whether a server had begun this segment that was fenced by then: a later term begins before
         it, not further away than such a server has messages under way.
         """
-        lowest = max(self._ends.first, beginning.position - MAX_IN_FLIGHT)
-        for at in range(beginning.position - 1, lowest - 1, -1):
-            found = decode((await self._read(at)).payload)
+        at = max(self._reader.ends.first, beginning.position - MAX_IN_FLIGHT)
+        is_stale = False
+        while at < beginning.position:
+            message = await self._reader.first_from(at)
+            if message is None or message.position >= beginning.position:
+                break
+            found, at = decode(message.payload), message.position + 1
             if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
-                return False
-            if isinstance(found, Part) and found.write.begins and not found.continues:
+                is_stale = False
+            elif isinstance(found, Part) and found.write.begins and not found.continues:
                 term = term_of(found.write)
-                if term is not None and term.incarnation > beginning.header.incarnation:
-                    return True
-        return False
+                is_later = term is not None and term.incarnation > beginning.header.incarnation
+                is_stale = is_stale or is_later
+        return is_stale
 
     async def _refuse_loss(
         self, found: "_Local", first: _Beginning, common: int | None, positions: dict[int, int],

@@ -134,6 +134,7 @@ class Publisher:
         self._who = who
         self._first_positions = dict(first_positions)
         self._is_over = False
+        self._said_ns = 0
         self._timers: dict[Callable[[], None], IDelayedCall] = {}
         self._purge_below = self._purging = 0
         self._handing_over: Deferred[None] | None = None
@@ -240,25 +241,31 @@ class Publisher:
     def _beat(self) -> None:
         """
         Send one, if nothing was sent for long; not behind others that are not answered, which say
-        as much when they are.
+        as much when they are.  One a lease is sent in any case: a standby that came later learns
+        from it how long the lease is.
         """
         now_ns = self._times.monotonic_ns()
         if self._handing_over is not None:
             return
-        if self._lease.heartbeat_due_ns(self.appender.sent_ns) <= now_ns:
-            if self.appender.oldest_ns() is None:
-                self._say_alive()
+        oldest_ns = self.appender.oldest_ns()
+        lease_ns = self._lease.seconds * NS
+        is_due = self._lease.heartbeat_due_ns(self.appender.sent_ns) <= now_ns
+        is_wanted = now_ns - self._said_ns >= lease_ns and now_ns - (oldest_ns or now_ns) < lease_ns
+        if is_wanted or (is_due and oldest_ns is None):
+            self._say_alive()
+        if is_due:
             due_ns = self._lease.heartbeat_due_ns(now_ns)
         else:
             due_ns = self._lease.heartbeat_due_ns(self.appender.sent_ns)
         self._set_timer(self._beat, (due_ns - now_ns) / NS)
 
     def _say_alive(self) -> None:
+        self._said_ns = self._times.monotonic_ns()
         said = self._note(Kind.HEARTBEAT, expires=True)
         said.addCallback(self._acknowledge, 0).addErrback(self._fell)
 
     def _note(self, kind: Kind, to: str = "", expires: bool = False) -> "Deferred[int]":
-        text = note_text(self._who, to)
+        text = note_text(self._who, to, self._lease.seconds)
         payload = encode_note(kind, self._published_lsn, self._times.log_ns(), text)
         return self._append(payload, expires)
 

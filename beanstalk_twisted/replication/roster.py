@@ -31,6 +31,9 @@ How far behind a standby may be to be handed over to: it reads so many messages 
 what it has told may be a second old.
 """
 
+MAX_LEASE_S: Final = 300
+"""Of a note; more than ``--lease-seconds`` can be is not from a server of ours."""
+
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
 
@@ -52,11 +55,14 @@ class NoteText(NamedTuple):
     What a note says of its sender; empty where it does not.
 
     :ivar to: of a HANDED_OVER, the name of the standby that is to be active.
+    :ivar lease_s: of a HEARTBEAT, for how long the sender may speak at most when nothing that it
+        appends is accepted, seconds.
     """
 
     name: str = ""
     id: str = ""
     to: str = ""
+    lease_s: float = 0.0
 
     def is_for(self, who: Identity) -> bool:
         """
@@ -66,12 +72,13 @@ class NoteText(NamedTuple):
         return self.id != who.id and self.to in ("", who.name)
 
 
-def note_text(who: Identity, to: str = "") -> bytes:
+def note_text(who: Identity, to: str = "", lease_s: float = 0.0) -> bytes:
     """
     :param to: the name of the standby that is to be active next, if one was named.
+    :param lease_s: of the sender; 0 to say nothing of it.
     """
-    said = {"name": who.name, "id": who.id}
-    return json.dumps({**said, "to": to} if to else said).encode()
+    said = {"name": who.name, "id": who.id, "to": to, "lease_s": lease_s}
+    return json.dumps({key: value for key, value in said.items() if value}).encode()
 
 
 def read_note(text: bytes) -> NoteText:
@@ -79,7 +86,8 @@ def read_note(text: bytes) -> NoteText:
     Never raises: what cannot be read says nothing.
     """
     said = _object(text)
-    return NoteText(*(_text(said.get(name)) for name in NoteText._fields))
+    name, process, to = (_text(said.get(each)) for each in ("name", "id", "to"))
+    return NoteText(name, process, to, _lease_s(said.get("lease_s")))
 
 
 class Presence(NamedTuple):
@@ -233,6 +241,11 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _text(said: object) -> str:
     return said if isinstance(said, str) else ""
+
+
+def _lease_s(said: object) -> float:
+    is_one = isinstance(said, int | float) and 0 < said <= MAX_LEASE_S
+    return float(said) if is_one else 0.0  # type: ignore[arg-type]
 
 
 def _is_number(said: object) -> bool:

@@ -74,6 +74,10 @@ SLICE_BYTES: Final = 1 << 20
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
 
+FOLLOWS: Final = "follows the active server"
+HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
+"""What a standby does, in words; the second one until the next message comes."""
+
 MAX_STRAYS: Final = 100
 """
 Writes in a row that do not go on, after which this log is taken for the wrong one and joined anew:
@@ -248,6 +252,8 @@ class Standby:
             try:
                 return await self._wait(answer)
             except Unreachable:
+                if self._doing == FOLLOWS:
+                    self._doing = HEARS_NOTHING
                 await self._sleep(RETRY_S)
                 # Nobody can be heard meanwhile.
                 self._silence.heard(self._now_ns())
@@ -359,7 +365,7 @@ class Standby:
         self._silence.heard(self._now_ns())
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
-        self._doing = "follows the active server"
+        self._doing = FOLLOWS
         self._follow()
         self._wake()
 
@@ -382,6 +388,8 @@ class Standby:
 
     def _receive(self, messages: Sequence[Message]) -> None:
         self._silence.heard(self._now_ns())
+        if self._doing == HEARS_NOTHING:
+            self._doing = FOLLOWS
         for message in messages:
             if message.position <= self._newest:
                 continue
@@ -516,6 +524,8 @@ class Standby:
         elif note.last_lsn > self._log.last_lsn:
             self._gaps.strayed()
         self._mark.note(note)
+        if said.lease_s:
+            self._silence.lasts(said.lease_s)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._newest
         if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
@@ -590,7 +600,10 @@ class Standby:
         received nothing before it can be on its way, whoever of NATS has answered here.
         """
         found = await self._ask(partial(self._stream.read, self._position + 1))
-        if found is not None or not self._is_silent:
+        if not self._is_silent:
+            return
+        if found is not None:
+            self._follow_what_was_not_heard()
             return
         self._doing = "looks for the end of the stream"
         note = encode_note(
@@ -606,7 +619,15 @@ class Standby:
             # If it was appended it is received; else another one was first.
             return
         finally:
-            self._doing = "follows the active server"
+            self._doing = FOLLOWS
+
+    def _follow_what_was_not_heard(self) -> None:
+        """
+        There are messages, and for the time of a lease none has come: ask for them anew.
+        """
+        self._leave()
+        self._follow()
+        self._silence.heard(self._now_ns())
 
     @property
     def _is_silent(self) -> bool:
@@ -639,7 +660,7 @@ class Standby:
         self._appender = None
         self._queue.stop_keeping()
         self._silence.heard(self._now_ns())
-        self._doing = "follows the active server"
+        self._doing = FOLLOWS
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
         """

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -159,17 +159,18 @@ def test_the_command_line_takes_whoever_answers(pair: Pair, number: int) -> None
 
 
 @contextmanager
-def proxied(pair: Pair, folder: Path) -> Iterator[int]:
+def proxied(places: Sequence[tuple[int, int]], folder: Path) -> Iterator[int]:
     """
     Run HAProxy as ``deploy/`` shows it; what is given is its port.
+
+    :param places: the ports of both servers, for clients and for HTTP.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     config = HAPROXY.read_text().replace("bind :11300", f"bind 127.0.0.1:{port}")
     config = config.replace("inter 1s", "inter 100ms").replace("check port 9300 ", "")
-    for name, server in (("one", pair.first), ("two", pair.second)):
-        http = server.port_of("HTTP, read-only")
-        at = f"127.0.0.1:{server.port()} check port {http}"
+    for name, (port_of_server, http) in zip(("one", "two"), places, strict=True):
+        at = f"127.0.0.1:{port_of_server} check port {http}"
         config = re.sub(rf"server {name} {name}:11300", f"server {name} {at}", config)
     path = folder / "haproxy.cfg"
     path.write_text(config)
@@ -195,7 +196,8 @@ def put_until_taken(port: int, body: str) -> int:
 def test_to_a_stock_client_behind_haproxy_an_outage_is_a_reconnect(
     pair: Pair, tmp_path: Path, number: int
 ) -> None:
-    with proxied(pair, tmp_path) as port:
+    places = [(each.port(), each.port_of("HTTP, read-only")) for each in (pair.first, pair.second)]
+    with proxied(places, tmp_path) as port:
         with greenstalk.Client(("127.0.0.1", port)) as queue:
             queue.put("on the first")
             queue.reserve()

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import greenstalk
 import pytest
 from click.testing import CliRunner
 
 from binlog_tools.queue.cli.commands import cli
+from tests.end_to_end.test_hosts import proxied, put_until_taken
 from tests.replication.cluster import Cluster, free_ports, running
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
@@ -34,7 +36,7 @@ class Replicated:
         self._folder = folder
         ports = free_ports(2 * len(names))
         self.ports = dict(zip(names, ports[::2], strict=True))
-        self._http = dict(zip(names, ports[1::2], strict=True))
+        self.http = dict(zip(names, ports[1::2], strict=True))
         self.servers: dict[str, ServerProcess] = {}
 
     def start(self, name: str, *options: object) -> ServerProcess:
@@ -44,7 +46,7 @@ class Replicated:
         server = self.servers[name] = ServerProcess(
             ours_at_once(
                 "--binlog", self._folder / name, "--port", self.ports[name], "--http",
-                self._http[name], "--http-write", "--replicate", self._url,
+                self.http[name], "--http-write", "--replicate", self._url,
                 "--lease-seconds", LEASE_S, *options,
             ), self._folder,
         )  # fmt: skip
@@ -54,7 +56,7 @@ class Replicated:
         """
         Ask a server over HTTP.
         """
-        url = f"http://127.0.0.1:{self._http[name]}{path}"
+        url = f"http://127.0.0.1:{self.http[name]}{path}"
         try:
             with urllib.request.urlopen(url, timeout=LIMIT_S) as reply:
                 return reply.status, reply.read().decode()
@@ -180,6 +182,27 @@ def test_a_killed_server_is_followed_by_one_that_has_all_that_was_acknowledged(
         servers.start("a")
         servers.follows("a", "b")
         assert put(other, 1) == [61]
+
+
+@pytest.mark.exhaustive
+def test_to_a_stock_client_behind_haproxy_a_take_over_is_a_reconnect(tmp_path: Path) -> None:
+    with replicated(tmp_path) as servers:
+        servers.start("a")
+        servers.active("a").close()
+        servers.start("b")
+        servers.follows("b", "a")
+        places = [(servers.ports[each], servers.http[each]) for each in "ab"]
+        with proxied(places, tmp_path) as port:
+            first = put_until_taken(port, "before")
+            with greenstalk.Client(("127.0.0.1", port)) as queue:
+                assert queue.reserve(timeout=0).id == first
+                servers.servers["a"].kill()
+                with pytest.raises((OSError, greenstalk.Error)):
+                    queue.stats_job(first)
+            assert put_until_taken(port, "behind") > first
+            with greenstalk.Client(("127.0.0.1", port)) as queue:
+                found = [queue.reserve(timeout=0) for _ in range(2)]
+            assert [job.body for job in found] == ["before", "behind"]
 
 
 @pytest.mark.exhaustive

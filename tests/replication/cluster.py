@@ -98,17 +98,17 @@ class Server:
 
     def pause(self) -> None:
         """
-        Let it stand still.
+        Let it stand still, if it runs.
         """
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """
-        Let it go on.
+        Let it go on, if it runs.
         """
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def asked(self, path: str) -> dict[str, Any]:
         """

@@ -165,7 +165,7 @@ def seen(queue: WorkQueue) -> dict[str, Any]:
     jobs = {job_id: state.jobs.look(job_id) for job_id in state.jobs}
     return {
         "jobs": {
-            job_id: {name: getattr(job, name) for name in job.__slots__}
+            job_id: _attributes(job)
             for job_id, job in jobs.items() if job is not None
         },
         "count": (len(state.jobs), dict(+state.counts), state.urgent, state.tagged, state.ruled),
@@ -183,6 +183,14 @@ def seen(queue: WorkQueue) -> dict[str, Any]:
         "dead": {name: keys(jobs) for name, jobs in state.dead_letters._by_tube.items()},
         "next": state.next_job_id,
     }  # fmt: skip
+
+
+def _attributes(job: object) -> dict[str, Any]:
+    """
+    Compiled or not: a compiled class has no ``__slots__``.
+    """
+    found = {name: getattr(job, name) for name in dir(job) if not name.startswith("_")}
+    return {name: value for name, value in found.items() if not callable(value)}
 
 
 def _of_tube(tube: Tube) -> dict[str, Any]:

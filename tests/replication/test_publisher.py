@@ -145,18 +145,28 @@ def test_heartbeats_keep_the_lease_while_nothing_is_written() -> None:
     beats = [each for each in active.said() if isinstance(each, Note)]
     assert {each.kind for each in beats} == {Kind.HEARTBEAT}
     assert {read_note(each.text).id for each in beats} == {WHO.id}
+    assert {read_note(each.text).lease_s for each in beats} == {LEASE_S}
     assert 39 <= len(beats) <= 42
 
 
-def test_no_heartbeats_are_sent_beside_what_is_written() -> None:
+def test_one_heartbeat_a_lease_is_sent_while_much_is_written() -> None:
     active = ActiveLog()
     active.publisher.start()
-    for _ in range(30):
+    for _ in range(100):
         active.put()
         active.write_all()
-        active.reactor.pass_s(1.0)
-    notes = [each for each in active.said() if isinstance(each, Note)]
-    assert len(notes) == 1
+        active.reactor.pass_s(LEASE_S / 10)
+    beats = [each for each in active.said() if isinstance(each, Note)]
+    assert 8 <= len(beats) <= 11
+
+
+def test_without_a_quorum_heartbeats_do_not_pile_up() -> None:
+    active = ActiveLog()
+    active.publisher.start()
+    active.reactor.pass_s(1)
+    active.messages.lose_quorum()
+    active.reactor.pass_s(20 * LEASE_S)
+    assert active.appender.waiting_bytes < 1000
 
 
 def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:

@@ -45,6 +45,15 @@ def test_a_note_names_its_sender_and_whom_it_is_for() -> None:
     assert read_note(note_text(US, "b:11300")).to == "b:11300"
 
 
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [("300", 300), ("300.1", 0), ("0.5", 0.5), ("0", 0), ("-1", 0), ("NaN", 0), ('"3"', 0)],
+)
+def test_a_note_says_how_long_the_lease_is(said: str, heard: float) -> None:
+    assert read_note(b'{"lease_s": %s}' % said.encode()).lease_s == heard
+    assert read_note(note_text(US, lease_s=2.5)).lease_s == 2.5
+
+
 @pytest.mark.parametrize("text", [b"", b"\xff", b"[]", b"7", b"[" * 100_000, b'{"name": 7}'])
 def test_a_note_that_cannot_be_read_says_nothing(text: bytes) -> None:
     assert read_note(text) == NoteText()

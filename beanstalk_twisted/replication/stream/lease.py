@@ -24,10 +24,12 @@ class HeldLease:
     """
     The lease of a server that is, or begins to be, the active one.
 
+    :ivar seconds: how long it is.
     :ivar until_ns: it may speak before this moment of its monotonic clock.
     """
 
     def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self._ns = int(seconds * 1e9)
         self.until_ns = 0
         self._is_over = False
@@ -65,8 +67,14 @@ class Silence:
     """
 
     def __init__(self, seconds: float, now_ns: int) -> None:
-        self._ns = int(seconds * 1e9)
+        self._own_ns = self._ns = int(seconds * 1e9)
         self._since_ns = now_ns
+
+    def lasts(self, seconds: float) -> None:
+        """
+        The active server's lease is so long: it may speak for that time, if that is longer.
+        """
+        self._ns = max(self._own_ns, int(seconds * 1e9))
 
     def heard(self, now_ns: int) -> None:
         """

@@ -2,10 +2,12 @@
 Chaos: a replicated queue under load and faults, and a history that must be one of a queue.
 
     python -m tests.replication.chaos [--seconds N] [--seed N] [--clients N] [--folder DIR]
+        [--only FAULT,FAULT] [--sync-interval S]
 
-Three NATS servers and three of ours run as processes.  As root each is in a network namespace with
-a disk of its own; else all are on 127.0.0.1, without partitions and full disks.  Ends with 1 if the
-queue has done what it must not; the folder is kept then.
+Three NATS servers and three of ours run as processes.  As root each is on a machine of its own:
+network, monotonic clock and disk (`machines`, `disks`); else all are on 127.0.0.1, without
+partitions, full disks and losses of power.  Ends with 1 if the queue has done what it must not; the
+folder is kept then.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
 from tests.replication.chaos.clients import REPLY_S, Client, Journal
-from tests.replication.chaos.faults import Faults
+from tests.replication.chaos.faults import WEIGHTS, Faults
 from tests.replication.chaos.field import LEASE_S, Field, Host, asked
 from tests.replication.chaos.machines import again_inside, has_namespaces
+from tests.replication.chaos.watching import Watcher
 from tests.replication.history import check
 from tests.server_process import LIMIT_S, Connection
 
@@ -47,9 +51,15 @@ class Verdict(NamedTuple):
     figures: list[str]
 
 
-def chaos(folder: Path, seconds: float, seed: int, clients: int) -> Verdict:
+def chaos(
+    folder: Path, seconds: float, seed: int, clients: int, only: Sequence[str] = (),
+    sync_interval: str = "always",
+) -> Verdict:  # fmt: skip
     """
     Run for so long.
+
+    :param only: kinds of faults; all if it is empty.
+    :param sync_interval: of NATS.
     """
     began_s = time.monotonic()
 
@@ -57,19 +67,23 @@ def chaos(folder: Path, seconds: float, seed: int, clients: int) -> Verdict:
         print(f"{time.monotonic() - began_s:7.1f} s  {text}", flush=True)
 
     journal = Journal()
-    field = Field(folder)
+    field = Field(folder, sync_interval)
     try:
         field.wait_for_nats()
         field.start()
         field.wait_until_well()
-        faults = Faults(field, Random(seed), tell)
-        crowd = Crowd(field, journal, seed, clients)
+        faults = Faults(field, Random(seed), tell, only)
+        watcher = Watcher(field, journal)
         try:
-            faults.run(seconds)
+            crowd = Crowd(field, journal, seed, clients)
+            try:
+                faults.run(seconds)
+            finally:
+                crowd.stop()
         finally:
-            crowd.stop()
+            wrong = watcher.stop()
         tell("all faults are over")
-        wrong = compare(field, journal)
+        wrong += compare(field, journal)
         if wrong:
             keep(folder, field, journal)
     except BaseException:
@@ -87,7 +101,7 @@ def keep(folder: Path, field: Field, journal: Journal) -> None:
     Copy what is on disks that end with the run, and write the history beside it.
     """
     for host in field.hosts:
-        shutil.copytree(host.disk, folder / "kept" / host.name)
+        shutil.copytree(host.disk.at, folder / "kept" / host.name)
     with (folder / "kept" / "history.txt").open("w") as file:
         file.writelines(f"{event}\n" for event in journal.events)
 
@@ -244,13 +258,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--folder", help="where the logs are kept")
+    parser.add_argument("--only", help=f"kinds of faults: {', '.join(WEIGHTS)}")
+    parser.add_argument("--sync-interval", default="always", help="of NATS (%(default)s)")
     chosen = parser.parse_args()
     if not has_namespaces():
         again_inside([*again, "--seed", str(chosen.seed)], "tests.replication.chaos")
-        print("not root: no partitions, no full disks")
+        print("not root: no partitions, no full disks, no losses of power")
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=chosen.folder))
     print(f"seed {chosen.seed}, in {folder}", flush=True)
-    verdict = chaos(folder, chosen.seconds, chosen.seed, chosen.clients)
+    only = chosen.only.split(",") if chosen.only else ()
+    verdict = chaos(folder, chosen.seconds, chosen.seed, chosen.clients, only, chosen.sync_interval)
     print("\n".join(verdict.figures))
     print("\n".join(verdict.wrong) or "nothing is wrong")
     return 1 if verdict.wrong else 0

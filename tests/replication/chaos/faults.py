@@ -8,23 +8,27 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final
 
-from tests.replication.chaos.field import LEASE_S, Field, Host, promote
+from tests.replication.chaos.field import LEASE_S, STREAM, Field, Host, promote
 from tests.replication.cluster import Server
 
 WEIGHTS: Final = {
     "kill -9 of ours": 5, "SIGSTOP of ours": 4, "ordered stop": 2, "promote": 3,
     "kill -9 of NATS": 3, "SIGSTOP of NATS": 3, "ours cut from NATS": 6, "NATS cut off": 3,
-    "quorum away": 1, "all of ours killed": 1, "all killed": 1, "full disk": 2, "clock set": 3,
+    "SIGSTOP of NATS's leader": 2, "quorum away": 1, "all of ours killed": 1, "all killed": 1,
+    "all lose power": 1, "full disk": 2, "full disk of NATS": 2, "clock set": 3,
 }  # fmt: skip
 """How often each is drawn, in proportion."""
 
-NEED_NAMESPACES: Final = ("ours cut from NATS", "NATS cut off", "full disk")
+NEED_NAMESPACES: Final = ("ours cut from NATS", "NATS cut off", "full disk", "full disk of NATS")
 
-OF_NATS: Final = ("kill -9 of NATS", "SIGSTOP of NATS", "NATS cut off", "quorum away", "all killed")
+OF_NATS: Final = (
+    "kill -9 of NATS", "SIGSTOP of NATS", "SIGSTOP of NATS's leader", "NATS cut off",
+    "quorum away", "all killed", "full disk of NATS",
+)  # fmt: skip
 """One of these at a time, and only when all NATS servers are well: two of three stay together."""
 
 
@@ -35,7 +39,21 @@ class Faults:
     :ivar injected: how many of each kind.
     """
 
-    def __init__(self, field: Field, random: Random, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, field: Field, random: Random, tell: Callable[[str], None], only: Sequence[str] = ()
+    ) -> None:  # fmt: skip
+        """
+        :param only: kinds to draw; all if it is empty.
+        :raise LookupError: none of them can be here.
+        """
+        self._kinds = [
+            kind for kind in only or WEIGHTS
+            if field.has_partitions or kind not in NEED_NAMESPACES
+            if field.has_clocks or kind != "clock set"
+            if field.has_power or kind != "all lose power"
+        ]  # fmt: skip
+        if not self._kinds:
+            raise LookupError(f"these faults cannot be here: {', '.join(only)}")
         self._field = field
         self._random = random
         self._tell = tell
@@ -75,12 +93,8 @@ class Faults:
                 entry[1]()
 
     def _draw(self) -> None:
-        kinds = [
-            kind for kind in WEIGHTS
-            if self._field.has_partitions or kind not in NEED_NAMESPACES
-            if self._field.has_clocks or kind != "clock set"
-        ]  # fmt: skip
-        kind = self._random.choices(kinds, [WEIGHTS[each] for each in kinds])[0]
+        weights = [WEIGHTS[each] for each in self._kinds]
+        kind = self._random.choices(self._kinds, weights)[0]
         if kind in OF_NATS and not self._may_take_nats():
             return
         if self._inject(kind):
@@ -101,6 +115,8 @@ class Faults:
             return self._inject_in_nats(kind)
         if kind == "all of ours killed":
             return self._kill_ours()
+        if kind == "all lose power":
+            return self._lose_power()
         host = self._draw_host()
         if host is None:
             return False
@@ -145,30 +161,43 @@ class Faults:
             self._later(seconds, host.name, self._field.part(host, direction))
         elif kind == "full disk":
             host.may_end = True
-            host.fill_disk()
+            host.disk.fill()
             self._later(seconds, host.name, lambda: self._give_back(host))
         else:
             host.set_clock(self._random.choice((-86400, -60, -1, 1, 60, 86400)))
             self._later(seconds, host.name, lambda: host.set_clock(0))
 
     def _give_back(self, host: Host) -> None:
-        host.empty_disk()
+        host.disk.empty()
         host.look()
         host.may_end = False
+
+    def _give_back_to_nats(self, number: int) -> None:
+        """
+        NATS switches JetStream off when a disk is full, until it is started again.
+        """
+        self._field.nats_disks[number].empty()
+        self._field.nats.servers[number].kill()
+        self._field.nats.servers[number].start()
 
     def _inject_in_nats(self, kind: str) -> bool:
         servers = self._field.nats.servers
         number = self._random.randrange(len(servers))
+        if kind == "SIGSTOP of NATS's leader":
+            number = servers.index(self._field.nats.leader(STREAM))
         server, seconds = servers[number], self._random.uniform(1, 10)
         self._tell(f"{kind}: {server.name}")
         if kind == "kill -9 of NATS":
             server.kill()
             self._later(seconds, "nats", server.start)
-        elif kind == "SIGSTOP of NATS":
+        elif kind in ("SIGSTOP of NATS", "SIGSTOP of NATS's leader"):
             server.pause()
             self._later(seconds, "nats", server.resume)
         elif kind == "NATS cut off":
             self._later(seconds, "nats", self._field.part_nats(number))
+        elif kind == "full disk of NATS":
+            self._field.nats_disks[number].fill()
+            self._later(seconds, "nats", lambda: self._give_back_to_nats(number))
         elif kind == "quorum away":
             self._pause_two(number)
         else:
@@ -189,6 +218,15 @@ class Faults:
         self._tell("all of ours killed")
         for host in self._field.hosts:
             host.end()
+        return True
+
+    def _lose_power(self) -> bool:
+        """
+        All that is under way ends first.  Our servers are started by `_supervise`.
+        """
+        self._undo(float("inf"))
+        self._tell("all lose power")
+        self._field.lose_power()
         return True
 
     def _kill_all(self) -> None:

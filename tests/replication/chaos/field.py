@@ -17,23 +17,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from tests.replication.chaos.disks import Disk, hold_images
 from tests.replication.chaos.machines import (
     Machine,
     connect_machines,
     cut,
     has_namespaces,
     heal,
-    small_disk,
 )
 from tests.replication.cluster import Cluster, Server
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
-LEASE_S: Final = 2
+LEASES_S: Final = (2, 3, 2)
+"""Of our servers: an operator may have given them different ones."""
+
+LEASE_S: Final = max(LEASES_S)
 
 REPLICATE_TIMEOUT_S: Final = 3
 
 DISK_MB: Final = 96
-"""Of each server of ours, where it has a disk of its own."""
+"""Of each server of ours, where it has a disk of its own; ``NATS_DISK_MB`` of each of NATS."""
+
+NATS_DISK_MB: Final = 192
+
+STILL_S: Final = 0.05
+"""What servers that stand still have asked of their disks is done by then."""
 
 STREAM: Final = "jobs"
 
@@ -52,12 +60,12 @@ class Host:
     :ivar may_end: whether what is done to it may end it.
     """
 
-    def __init__(self, folder: Path, number: int, shim: Path | None) -> None:
+    def __init__(self, folder: Path, number: int, shim: Path | None, disk: Disk) -> None:
         self.machine = Machine(10 + number)
         self.name = f"server{number}"
         self.port, self.http = self.machine.ports(2, 11300 + 10 * number)
-        self.disk = folder / self.name
-        small_disk(self.disk, DISK_MB)
+        self.disk = disk
+        self._lease_s = LEASES_S[number]
         self._folder = folder
         self._environment: dict[str, str] = {}
         self._offset = folder / f"{self.name}.clock"
@@ -73,7 +81,7 @@ class Host:
         """
         The directory of its log.
         """
-        return self.disk / "log"
+        return self.disk.at / "log"
 
     def start(self, url: str) -> None:
         """
@@ -82,7 +90,7 @@ class Host:
         command = ours_at_once(
             "--binlog", self.binlog, "--segment-size", 1 << 20, "--address", self.machine.address,
             "--port", self.port, "--http", f"{self.machine.address}:{self.http}", "--replicate",
-            url, "--lease-seconds", LEASE_S, "--replicate-timeout", REPLICATE_TIMEOUT_S,
+            url, "--lease-seconds", self._lease_s, "--replicate-timeout", REPLICATE_TIMEOUT_S,
         )  # fmt: skip
         self.server = ServerProcess(
             [*self.machine.prefix, *command], self._folder, self._environment
@@ -131,22 +139,6 @@ class Host:
         with self._offset.open("r+b") as file:
             file.write(struct.pack("<q", int(ahead_s * 1e9)))
 
-    def fill_disk(self) -> None:
-        """
-        Leave no byte on its disk.
-        """
-        with (self.disk / "filler").open("wb", buffering=0) as file:
-            for size in (1 << 20, 4096):
-                with contextlib.suppress(OSError):
-                    while file.write(bytes(size)) == size:
-                        pass
-
-    def empty_disk(self) -> None:
-        """
-        Give back what `fill_disk` has taken.
-        """
-        (self.disk / "filler").unlink()
-
     def situation(self) -> dict[str, Any]:
         """
         How replication is, as it says; empty if it does not answer.
@@ -171,17 +163,23 @@ class Field:
     """
     All of them.
 
-    :ivar nats: the cluster; ``hosts`` ours.
+    :ivar nats: the cluster; ``hosts`` ours; ``nats_disks`` what the cluster's servers have.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sync_interval: str = "always") -> None:
+        """
+        :param sync_interval: of NATS; with any other than "always" a loss of power loses jobs.
+        """
         connect_machines()
+        images = folder / "disks"
+        hold_images(images)
         self._folder = folder
         self.has_partitions = has_namespaces()
         shim = _clock_shim(folder)
         self.has_clocks = shim is not None
         self._machines = [Machine(number) for number in range(1, 4)]
         self.nats = Cluster([])
+        self.nats_disks = [Disk(images / f"nats{number}", NATS_DISK_MB) for number in range(3)]
         ports = [machine.ports(3, 4222) for machine in self._machines]
         addresses = [machine.address for machine in self._machines]
         routes = ", ".join(
@@ -189,7 +187,8 @@ class Field:
         )
         for at, (machine, port) in enumerate(zip(self._machines, ports, strict=True)):
             lines = (
-                f'jetstream {{ store_dir: "{folder}/nats{at}", sync_interval: always }}\n'
+                f'jetstream {{ store_dir: "{self.nats_disks[at].at}", max_file_store: 1GB, '
+                f"sync_interval: {sync_interval} }}\n"
                 f'ping_interval: "2s"\ncluster {{ name: c, listen: "{machine.address}:{port[2]}", '
                 f"routes: [{routes}] }}\n"
             )
@@ -197,7 +196,10 @@ class Field:
                 Server(folder, f"n{at}", port[:2], lines, machine.address, machine.prefix)
             )
         self.url = self.nats.url(STREAM)
-        self.hosts = [Host(folder, number, shim) for number in range(3)]
+        self.hosts = [
+            Host(folder, number, shim, Disk(images / f"server{number}", DISK_MB))
+            for number in range(3)
+        ]
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -244,6 +246,36 @@ class Field:
         others = [machine for machine in self._machines if machine is not lonely]
         others += [host.machine for host in self.hosts]
         return _cut_all([pair for other in others for pair in ((lonely, other), (other, lonely))])
+
+    @property
+    def has_power(self) -> bool:
+        """
+        Whether `lose_power` can be.
+        """
+        return all(disk.has_power for disk in self._disks)
+
+    @property
+    def _disks(self) -> list[Disk]:
+        return [*self.nats_disks, *(host.disk for host in self.hosts)]
+
+    def lose_power(self) -> None:
+        """
+        Let all machines lose power in one moment, and NATS start again with what its disks have.
+        """
+        for server in self.nats.servers:
+            server.pause()
+        for host in self.hosts:
+            host.signal(signal.SIGSTOP)
+        time.sleep(STILL_S)
+        for disk in self._disks:
+            disk.lose_power()
+        self.nats.stop()
+        for host in self.hosts:
+            host.end()
+        for disk in self._disks:
+            disk.come_back()
+        for server in self.nats.servers:
+            server.start()
 
     def wait_for_nats(self) -> None:
         """

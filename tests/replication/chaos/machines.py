@@ -1,5 +1,6 @@
 """
-What servers run on: as root, a network namespace each; else this machine's own loopback.
+What servers run on: as root, a network namespace each, with a monotonic clock of its own; else this
+machine's own loopback.
 
 The whole run is in namespaces of its own for network, processes and mounts (`inside`), so nothing
 of it is left when it ends, however it ends.
@@ -20,6 +21,9 @@ from tests.server_process import LIMIT_S
 INSIDE = "CHAOS_NAMESPACES"
 """Set in the environment of a run that is in namespaces of its own."""
 
+DAY_S = 86_400
+"""The monotonic clocks of two machines are at least so far apart: none may be sent to another."""
+
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -31,7 +35,9 @@ def inside() -> Sequence[str]:
     needed = ("unshare", "nsenter", "ip", "iptables")
     if os.geteuid() != 0 or not all(map(shutil.which, needed)):
         return ()
-    tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, timeout=LIMIT_S, check=False)
+    tried = subprocess.run(
+        [*_UNSHARE, "unshare", "--time", "true"], capture_output=True, timeout=LIMIT_S, check=False
+    )
     return _UNSHARE if tried.returncode == 0 else ()
 
 
@@ -66,13 +72,16 @@ class Machine:
 
     def _make(self, number: int) -> None:
         hub, self.address = f"10.99.{number}.1", f"10.99.{number}.2"
+        clocks = ["--time", "--monotonic", str(number * DAY_S), "--boottime", str(number * DAY_S)]
         self._holder = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", "ip link set lo up; echo; exec sleep infinity"],
+            ["unshare", "--net", *clocks, "sh", "-c",
+             "ip link set lo up; echo; exec sleep infinity"],
             stdout=subprocess.PIPE,
-        )
+        )  # fmt: skip
         assert self._holder.stdout is not None and self._holder.stdout.readline()
         pid, link = str(self._holder.pid), f"m{number}"
-        self.prefix = ["nsenter", f"--net=/proc/{pid}/ns/net", "--"]
+        own = f"/proc/{pid}/ns"
+        self.prefix = ["nsenter", f"--net={own}/net", f"--time={own}/time_for_children", "--"]
         run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", pid)
         run("ip", "addr", "add", f"{hub}/30", "dev", link)
         run("ip", "link", "set", link, "up")
@@ -116,15 +125,6 @@ def heal(source: Machine, target: Machine) -> None:
     Let packets pass again.
     """
     run("iptables", "-D", "FORWARD", "-s", source.address, "-d", target.address, "-j", "DROP")
-
-
-def small_disk(at: Path, megabytes: int) -> None:
-    """
-    Mount a small file system in memory, where that can be; it ends with the run.
-    """
-    at.mkdir()
-    if has_namespaces():
-        run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(at))
 
 
 def again_inside(arguments: Sequence[str], module: str) -> None:

@@ -54,6 +54,14 @@ def test_silence_is_over_a_whole_lease_after_what_was_heard_last() -> None:
     assert silence.over_ns() == 9 * SECOND
 
 
+def test_of_two_leases_the_longer_one_counts() -> None:
+    silence = Silence(3, 5 * SECOND)
+    silence.lasts(10)
+    assert silence.over_ns() == 15 * SECOND
+    silence.lasts(2)
+    assert silence.over_ns() == 8 * SECOND
+
+
 def test_after_a_handing_over_nobody_waits_until_something_is_heard_again() -> None:
     silence = Silence(3, 5 * SECOND)
     silence.handed_over()
