@@ -35,7 +35,7 @@ FLAWS: Final = {
     "retry-without-expected-position": (
         Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), "stale"
     ),
-    "purge-too-early": (Parts(with_publisher(PurgesTooEarly)), "nobody becomes active"),
+    "purge-too-early": (Parts(with_publisher(PurgesTooEarly)), "lacks the jobs"),
     "lease-from-answer": (Parts(with_appender(CountsFromAnswer)), "stale"),
     "reserve-not-waited-for": (Parts(queue=ReservesAtOnce), "not in the stream"),
 }  # fmt: skip
