@@ -27,7 +27,10 @@ from tests.replication.schedules import Broken, Schedule
 from tests.replication.servers import Parts
 
 LIMIT: Final = 200
-"""Schedules in which a flaw must be found: several times what the best hidden one takes."""
+"""Schedules in which a flaw must be found."""
+
+LIMIT_OF_HIDDEN: Final = 1000
+"""The same of those that are well hidden: some 300 schedules find one."""
 
 FLAWS: Final = {
     "start-without-expected-position": (Parts(door=NoFencing), "stale"),
@@ -35,7 +38,7 @@ FLAWS: Final = {
     "retry-without-expected-position": (
         Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), "stale"
     ),
-    "purge-too-early": (Parts(with_publisher(PurgesTooEarly)), "nobody becomes active"),
+    "purge-too-early": (Parts(with_publisher(PurgesTooEarly)), "lacks the jobs"),
     "lease-from-answer": (Parts(with_appender(CountsFromAnswer)), "stale"),
     "reserve-not-waited-for": (Parts(queue=ReservesAtOnce), "not in the stream"),
 }  # fmt: skip
@@ -45,7 +48,7 @@ WELL_HIDDEN: Final = {
     "gaps-ignored": (Parts(with_standby(IgnoresGaps)), ""),
     "take-over-while-filling": (Parts(with_standby(TakesOverWhileFilling)), ""),
 }
-"""Those that take some dozens of schedules, and whose jobs are lost in many ways."""
+"""Those that take dozens or hundreds of schedules, and whose jobs are lost in many ways."""
 
 
 @pytest.mark.parametrize("name", FLAWS)
@@ -58,16 +61,16 @@ def test_schedules_find(name: str) -> None:
 @pytest.mark.parametrize("name", WELL_HIDDEN)
 def test_many_schedules_find(name: str) -> None:
     parts, found = WELL_HIDDEN[name]
-    assert found in first_broken(parts)
+    assert found in first_broken(parts, LIMIT_OF_HIDDEN)
 
 
-def first_broken(parts: Parts) -> str:
+def first_broken(parts: Parts, limit: int = LIMIT) -> str:
     """
     Say what is wrong in the first schedule that a flaw breaks.
     """
-    for seed in range(LIMIT):
+    for seed in range(limit):
         try:
             Schedule(seed, parts).run()
         except Broken as broken:
             return str(broken).splitlines()[0]
-    raise AssertionError(f"not found in {LIMIT} schedules")
+    raise AssertionError(f"not found in {limit} schedules")
