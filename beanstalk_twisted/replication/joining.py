@@ -86,14 +86,14 @@ class Joined(NamedTuple):
     :ivar first_positions: of the first message of each segment.
     :ivar mark: whether another server fills the stream.
     :ivar fills: whether this server has to, behind this position.
-    :ivar notes: sentences for the server's log.
+    :ivar last: position of the newest message when joining began.
     """
 
     position: int
     first_positions: dict[int, int]
     mark: FillMark
     fills: bool
-    notes: list[str]
+    last: int
 
 
 def newer_message(url: str, position: int, why: str) -> Incompatible:
@@ -119,6 +119,8 @@ class _Beginning(NamedTuple):
 class Joining:
     """
     Joins one directory to one stream.
+
+    :ivar notes: what it has done, a sentence each, for the server's log.
     """
 
     def __init__(self, directory: Directory, io: Io, ask: Ask, stream: Stream) -> None:
@@ -129,7 +131,7 @@ class Joining:
         self._io = io
         self._ask = ask
         self._stream = stream
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         self._mark = FillMark()
         self._ends = Ends(1, 0)
 
@@ -175,7 +177,7 @@ class Joining:
     def _joined(
         self, position: int, first_positions: dict[int, int] | None = None, fills: bool = False
     ) -> Joined:  # fmt: skip
-        return Joined(position, first_positions or {}, self._mark, fills, self._notes)
+        return Joined(position, first_positions or {}, self._mark, fills, self._ends.last)
 
     def _look(self) -> "_Local":
         """
@@ -198,14 +200,14 @@ class Joining:
         common, positions = await self._newest_common(found, first)
         await self._refuse_loss(found, first, common, positions, queue)
         comparison = Comparison(
-            self._directory, common, self._notes, first_alive=first.header.seq
+            self._directory, common, self.notes, first_alive=first.header.seq
         )  # fmt: skip
         if common is None:
             await self._io.run(comparison.remove_all)
             return self._joined(self._ends.first - 1)
         at, seen = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
-        is_same = not (self._notes or found.survey.problems)
+        is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
             replay = await self._io.run(
@@ -214,7 +216,9 @@ class Joining:
         except Damaged as problem:
             # It ended before it was told which segments are dead, whose jobs it has states of.
             await self._io.run(partial(remove_segments, self._directory))
-            raise Behind(f"the log here cannot be read alone: {problem}") from problem
+            raise Behind(
+                f"the log here could not be read alone and was removed: {problem}"
+            ) from problem
         log.go_on_from(replay)
         return self._joined(at, {**positions, **seen})
 
@@ -626,9 +630,15 @@ class Comparison:
         Nothing here can be gone on with: keep copies of what nobody else may have, and begin anew.
         """
         self._why = NOTHING_COMMON
+        dead = [segment_name(seq) for seq in sorted(self._local) if seq < self._first_alive]
         for seq in sorted(self._local, reverse=True):
             self._remove(seq)
         self._directory.sync()
+        if dead:
+            self._notes.append(
+                f"{dead[0]} to {dead[-1]} were removed: they are older than the stream's first "
+                f"segment, which says that all in them is dead"
+            )
 
     def _cut(self, seq: int, end: int) -> None:
         name = segment_name(seq)

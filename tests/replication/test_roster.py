@@ -8,7 +8,6 @@ import json
 
 import pytest
 
-from beanstalk_twisted.binlog.format import KNOWN_FEATURES, MAJOR
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
     GONE_NS,
@@ -17,14 +16,16 @@ from beanstalk_twisted.replication.roster import (
     NEAR_MESSAGES,
     STANDBY,
     Identity,
+    NoSuccessor,
     NoteText,
     Presence,
     Roster,
+    Situation,
     decode_presence,
-    features_to_write,
     note_text,
     read_note,
 )
+from beanstalk_twisted.wire.yaml import Quoted
 
 US = Identity("a:11300", "01")
 OTHER = Presence("b:11300", "02", STANDBY, 90, 900)
@@ -62,13 +63,12 @@ def test_who_is_handed_over_to_may_begin_and_who_has_handed_over_may_not() -> No
 
 def test_what_is_told_is_heard() -> None:
     assert decode_presence(OTHER.encode()) == OTHER
-    assert OTHER.major == MAJOR and OTHER.features == KNOWN_FEATURES
     assert len(OTHER._replace(position=1 << 64, lsn=1 << 64).encode()) < MAX_TOLD_BYTES
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("name", ""), ("id", 7), ("role", None), ("position", -1), ("lsn", True), ("major", "1"),
+    [("name", ""), ("id", 7), ("role", None), ("position", -1), ("lsn", True), ("addresses", 1),
      ("name", "x" * MAX_TOLD_BYTES)],
 )  # fmt: skip
 def test_what_is_no_telling_is_passed_over(name: str, value: object) -> None:
@@ -90,20 +90,67 @@ def test_no_more_are_remembered_than_anybody_runs() -> None:
     assert 7 in [each.lsn for each in roster.others(1)]
 
 
+def found(roster: Roster, position: int = 90, name: str = "", now_ns: int = 0) -> str:
+    """
+    The name of who is handed over to, or why nobody is.
+    """
+    try:
+        return roster.successor(now_ns, position, name).name
+    except NoSuccessor as why:
+        return str(why)
+
+
 def test_a_standby_that_is_near_enough_can_be_handed_over_to() -> None:
     roster = roster_of(OTHER)
-    assert roster.why_no_successor(0, 90 + NEAR_MESSAGES) == ""
-    assert roster.why_no_successor(0, 90 + NEAR_MESSAGES, "b:11300") == ""
-    why = roster.why_no_successor(0, 91 + NEAR_MESSAGES)
-    assert why.startswith("the nearest standby is 1001 messages behind")
-    assert roster.why_no_successor(0, 90, "c:1") == "no standby c:1 is there, but b:11300"
-    assert roster.why_no_successor(GONE_NS + 1, 90) == "no standby is there"
-    assert roster_of().why_no_successor(0, 90, "c:1") == "no standby c:1 is there, but none"
+    assert found(roster, 90 + NEAR_MESSAGES) == "b:11300"
+    assert found(roster, 90 + NEAR_MESSAGES, "b:11300") == "b:11300"
+    assert found(roster, 91 + NEAR_MESSAGES).startswith("b:11300 is 1001 messages behind")
+    assert found(roster, name="c:1") == "no standby c:1 is there, but b:11300"
+    assert found(roster, now_ns=GONE_NS + 1) == "no standby is there"
+    assert found(roster_of(), name="c:1") == "no standby c:1 is there, but none"
 
 
-def test_what_is_new_is_written_when_all_can_read_it() -> None:
-    newer = OTHER._replace(features=0b11)
-    assert features_to_write([], 0b11) == 0b11
-    assert features_to_write([newer], 0b11) == 0b11
-    assert features_to_write([newer, OTHER._replace(features=0b01)], 0b11) == 0b01
-    assert features_to_write([newer._replace(major=MAJOR + 1)], 0b11) == 0
+def test_whoever_has_the_most_is_handed_over_to() -> None:
+    nearest = Presence("c:11300", "03", STANDBY, 91, 901)
+    roster = roster_of(OTHER, nearest, Presence("d:11300", "04", STANDBY, 89, 899))
+    assert found(roster) == "c:11300"
+    assert found(roster, name="b:11300") == "b:11300"
+
+
+def test_a_standby_is_known_by_any_name_that_no_other_has() -> None:
+    one = OTHER._replace(addresses="10.0.0.2:11300 10.0.0.2:9300")
+    two = Presence("c:11301", "03", STANDBY, 90, 900, "[fd00::3]:11301 10.0.0.2:9301")
+    roster = roster_of(one, two)
+    for name in ("b:11300", "b", ":11300", "10.0.0.2:9300", "10.0.0.2:11300"):
+        assert found(roster, name=name) == "b:11300"
+    for name in ("c:11301", "c", ":11301", "fd00::3", "[fd00::3]:11301"):
+        assert found(roster, name=name) == "c:11301"
+    assert found(roster, name="10.0.0.2") == (
+        "10.0.0.2 is more than one standby of b:11300 (10.0.0.2:11300 10.0.0.2:9300), "
+        "c:11301 ([fd00::3]:11301 10.0.0.2:9301)"
+    )
+    assert found(roster, name="9300").startswith("no standby 9300 is there, but b:11300 (")
+
+
+def test_a_standby_that_was_started_again_is_one() -> None:
+    roster = roster_of(OTHER, OTHER._replace(id="03", position=0))
+    assert found(roster, 90 + NEAR_MESSAGES, "b") == "b:11300"
+
+
+@pytest.mark.parametrize("text", ['"', "a\n", "\\", "\xe9"])
+def test_what_cannot_be_shown_in_a_line_is_not_heard(text: str) -> None:
+    assert decode_presence(OTHER._replace(name=f"b{text}").encode()) is None
+    assert decode_presence(OTHER._replace(addresses=text).encode()) is None
+    assert decode_presence(OTHER._replace(addresses="b:1").encode()) is not None
+
+
+def test_stats_tell_of_replication() -> None:
+    lagging = OTHER._replace(name="c:1", position=80)
+    us = Identity("a:11300", "01")
+    leads = Situation(ACTIVE, "", us, "a:11300", 3, 300, 0.25, (OTHER, lagging), 1, 0, 91)
+    assert dict(leads.pairs()) == {
+        "replication-role": "active", "replication-standbys": Quoted("b:11300 c:1"),
+        "replication-messages-behind": 11, "replication-lag-records": 3,
+        "replication-lag-bytes": 300, "replication-lag-seconds": "0.250",
+    }  # fmt: skip
+    assert dict(leads._replace(standbys=()).pairs())["replication-messages-behind"] == 0
