@@ -482,6 +482,7 @@ class ReplicatedService(Service):
             return Situation(
                 ACTIVE, why, self._who, self._who.name, leading.waiting_records,
                 leading.waiting_bytes, lag_s, *counts, leading.position, leading.lease_ns / 1e9,
+                behind=self._roster.behind(now_ns),
             )  # fmt: skip
         active = self._roster.active(now_ns)
         if self._standby is None:
@@ -509,7 +510,11 @@ class ReplicatedService(Service):
         """
         Called in any thread.
         """
-        self._reactor.callFromThread(lambda: self._roster.hear(told, self._now_ns()))
+        self._reactor.callFromThread(self._hear, told)
+
+    def _hear(self, told: bytes) -> None:
+        position = 0 if self._publisher is None else self._publisher.figures().position
+        self._roster.hear(told, self._now_ns(), position)
 
     def _tell(self) -> None:
         """
@@ -550,7 +555,9 @@ class ReplicatedService(Service):
         if self._standby is None:
             return None
         figures = self._standby.figures()
-        return Presence(name, process, STANDBY, figures.position, figures.lsn, at)
+        return Presence(
+            name, process, STANDBY, figures.position, figures.lsn, at, figures.is_in_sync
+        )
 
     def _tell_of_quorum(self) -> None:
         situation = self.situation()

@@ -91,6 +91,7 @@ class Presence(NamedTuple):
     :ivar position: of the newest message of the stream that it has appended, or applied.
     :ivar lsn: LSN of the last record that it has, written or applied.
     :ivar addresses: `Identity.addresses`, with a space between two.
+    :ivar is_in_sync: whether it is active, or may become so at once.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Presence(NamedTuple):
     position: int
     lsn: int
     addresses: str = ""
+    is_in_sync: bool = True
 
     def encode(self) -> bytes:
         """
@@ -119,9 +121,11 @@ class Presence(NamedTuple):
 
     def shown(self) -> str:
         """
-        Its name, and where else it is found.
+        Its name, where else it is found, and if something keeps it from becoming active.
         """
-        return f"{self.name} ({self.addresses})" if self.addresses else self.name
+        more = [self.addresses, "" if self.is_in_sync else "not in sync"]
+        words = ", ".join(filter(None, more))
+        return f"{self.name} ({words})" if words else self.name
 
 
 TEXTS: Final = ("name", "id", "role")
@@ -140,7 +144,8 @@ def decode_presence(told: bytes) -> Presence | None:
         return None
     if not all(map(_is_plain, (*texts, addresses))):
         return None
-    return Presence(*texts, *numbers, addresses=addresses)  # type: ignore
+    is_in_sync = said.get("is_in_sync", True) is True
+    return Presence(*texts, *numbers, addresses, is_in_sync)  # type: ignore
 
 
 class Situation(NamedTuple):
@@ -158,6 +163,7 @@ class Situation(NamedTuple):
     :ivar position: of the newest message that it has appended, or applied.
     :ivar lease_s: of the active server, seconds for which it may still speak; 0 of a standby.
     :ivar is_in_sync: whether it is active, or may become so at once.
+    :ivar behind: messages that the last standby lacks, as the active server sees it.
     """
 
     role: str
@@ -173,16 +179,16 @@ class Situation(NamedTuple):
     position: int = 0
     lease_s: float = 0.0
     is_in_sync: bool = True
+    behind: int = 0
 
     def pairs(self) -> list[tuple[str, Value]]:
         """
         What `stats` says of it.
         """
-        behind = [self.position - each.position for each in self.standbys]
         return [
             ("replication-role", self.role),
             ("replication-standbys", Quoted(" ".join(each.name for each in self.standbys))),
-            ("replication-messages-behind", max(0, *behind, 0)),
+            ("replication-messages-behind", self.behind),
             ("replication-lag-records", self.lag_records),
             ("replication-lag-bytes", self.lag_bytes),
             ("replication-lag-seconds", f"{self.lag_s:.3f}"),
@@ -202,31 +208,42 @@ class Roster:
 
     def __init__(self, who: Identity) -> None:
         self.who = who
-        self._heard: dict[str, tuple[int, Presence]] = {}
+        self._heard: dict[str, tuple[int, Presence, int]] = {}
 
-    def hear(self, told: bytes, now_ns: int) -> None:
+    def hear(self, told: bytes, now_ns: int, position: int = 0) -> None:
         """
         Somebody, perhaps this server, has told this.
+
+        :param position: of the newest message now.
         """
         presence = decode_presence(told)
         if presence is None or presence.id == self.who.id:
             return
         self._forget_gone(now_ns)
         if presence.id in self._heard or len(self._heard) < MAX_SERVERS:
-            self._heard[presence.id] = now_ns, presence
+            behind = max(0, position - presence.position)
+            self._heard[presence.id] = now_ns, presence, behind
 
     def others(self, now_ns: int) -> list[Presence]:
         """
         Those that are there, by name.
         """
         self._forget_gone(now_ns)
-        return sorted(presence for _, presence in self._heard.values())
+        return sorted(presence for _, presence, _ in self._heard.values())
 
     def standbys(self, now_ns: int) -> list[Presence]:
         """
         Those of them that follow.
         """
         return [each for each in self.others(now_ns) if each.role == STANDBY]
+
+    def behind(self, now_ns: int) -> int:
+        """
+        How many messages the last of the standbys lacked when it told of itself.
+        """
+        self._forget_gone(now_ns)
+        heard = self._heard.values()
+        return max((behind for _, each, behind in heard if each.role == STANDBY), default=0)
 
     def active(self, now_ns: int) -> str:
         """
@@ -235,7 +252,7 @@ class Roster:
         return next((each.name for each in self.others(now_ns) if each.role == ACTIVE), "")
 
     def _forget_gone(self, now_ns: int) -> None:
-        gone = [each for each, (at_ns, _) in self._heard.items() if now_ns - at_ns > GONE_NS]
+        gone = [each for each, (at_ns, *_) in self._heard.items() if now_ns - at_ns > GONE_NS]
         for each in gone:
             del self._heard[each]
 
@@ -257,7 +274,9 @@ class Roster:
             raise NoSuccessor("no standby is there")
         if name and len({each.name for each in wanted}) > 1:
             raise NoSuccessor(f"{name} is more than one standby of {there}")
-        nearest = max(wanted, key=lambda each: each.position)
+        nearest = max(wanted, key=lambda each: (each.is_in_sync, each.position))
+        if not nearest.is_in_sync:
+            raise NoSuccessor(f"{nearest.name} is not in sync yet; its log says what it waits for")
         behind = position - nearest.position
         if behind > NEAR_MESSAGES:
             raise NoSuccessor(

@@ -61,7 +61,7 @@ def replication_document(situation: Situation | None) -> Document:
         "standbys": [
             {
                 "name": each.name, "addresses": each.addresses.split(), "position": each.position,
-                "lsn": each.lsn,
+                "lsn": each.lsn, "is_in_sync": each.is_in_sync,
             }
             for each in situation.standbys
         ],

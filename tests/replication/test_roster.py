@@ -145,12 +145,30 @@ def test_what_cannot_be_shown_in_a_line_is_not_heard(text: str) -> None:
 
 
 def test_stats_tell_of_replication() -> None:
-    lagging = OTHER._replace(name="c:1", position=80)
     us = Identity("a:11300", "01")
-    leads = Situation(ACTIVE, "", us, "a:11300", 3, 300, 0.25, (OTHER, lagging), 1, 0, 91)
+    standbys = OTHER, OTHER._replace(name="c:1")
+    leads = Situation(ACTIVE, "", us, "a:11300", 3, 300, 0.25, standbys, 1, 0, behind=11)
     assert dict(leads.pairs()) == {
         "replication-role": "active", "replication-standbys": Quoted("b:11300 c:1"),
         "replication-messages-behind": 11, "replication-lag-records": 3,
         "replication-lag-bytes": 300, "replication-lag-seconds": "0.250",
     }  # fmt: skip
-    assert dict(leads._replace(standbys=()).pairs())["replication-messages-behind"] == 0
+    assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
+
+
+def test_what_a_standby_lacks_is_counted_when_it_tells_of_itself() -> None:
+    roster = Roster(US)
+    for number, position in enumerate((90, 87, 95)):
+        roster.hear(OTHER._replace(id=str(number), position=position).encode(), 0, 92)
+    assert roster.behind(GONE_NS) == 5
+    roster.hear(OTHER._replace(id="1", role=ACTIVE, position=1).encode(), 0, 92)
+    assert roster.behind(GONE_NS) == 2 and roster.behind(GONE_NS + 1) == 0
+
+
+def test_nobody_is_handed_over_to_who_is_not_in_sync() -> None:
+    joins = OTHER._replace(is_in_sync=False)
+    why = "b:11300 is not in sync yet; its log says what it waits for"
+    assert found(roster_of(joins)) == found(roster_of(joins), name="b") == why
+    other = Presence("c:1", "03", STANDBY, 80, 900)
+    assert found(roster_of(joins, other)) == "c:1"
+    assert found(roster_of(joins, other), name="d").endswith("but b:11300 (not in sync), c:1")
