@@ -33,7 +33,7 @@ from beanstalk_twisted.daemon.listening import (
     OpenPorts,
     Ports,
 )
-from beanstalk_twisted.daemon.replication_options import FENCED, Replication
+from beanstalk_twisted.daemon.replication_options import FENCED, Replication, remove_left
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
 from beanstalk_twisted.replication.joining import Behind
@@ -232,6 +232,7 @@ class ReplicatedService(Service):
         try:
             self.term.listening.introduce()
             self._prepare(self, lambda: self.term.reload())
+            self._remove_left()
             self._stream = self._connect()
             self._begin_term()
             if self._http is not None:
@@ -247,6 +248,17 @@ class ReplicatedService(Service):
         self._manager.start(self._reactor, self._in_words)
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._failed)
+
+    def _remove_left(self) -> None:
+        """
+        Remove what killed processes have left of temporary logs.
+        """
+        if self._replication.is_temporary:
+            for path in remove_left(os.path.dirname(self.term.directory.path)):
+                self.log.info(
+                    "{path} was removed: the temporary log of a process that is not there; all of "
+                    "it is in the stream", event="temporary-removed", path=path,
+                )  # fmt: skip
 
     def _refuse(self, message: str, code: int) -> None:
         self.log.critical(
