@@ -9,7 +9,7 @@ connections, nor what waited.  Only the stream's door, the HTTP ports and the pr
 import gc
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -40,6 +40,7 @@ from beanstalk_twisted.replication.joining import Behind
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
+    ENDED,
     STANDBY,
     TELL_S,
     Identity,
@@ -467,13 +468,13 @@ class ReplicatedService(Service):
                 raise NoSuccessor(
                     "the stream does not answer, so nobody would hear of it; see whether NATS runs"
                 )
-            to = self._roster.successor(self._now_ns(), leading.position, name).name
+            to = self._roster.successor(self._now_ns(), leading.position, name)
         except NoSuccessor as why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=str(why))
             return False
-        publisher.successor = to
+        publisher.successor = to.id
         # Who has asked is answered before.
-        self._reactor.callLater(0, self._end_lead, f"handed over to {to}")
+        self._reactor.callLater(0, self._end_lead, f"handed over to {to.name}")
         return True
 
     # How it is.
@@ -607,6 +608,11 @@ class ReplicatedService(Service):
 
     async def _stop(self) -> None:
         self._collecting.stop()
+        if self._publisher is not None:
+            self._tell_who_goes_on(self._roster.standbys(self._now_ns()))
+        presence = self._presence()
+        if presence is not None:
+            self._stream.tell(presence._replace(role=ENDED).encode())
         if self._standby is not None:
             self._standby.stop()
         if self._is_ending:
@@ -618,6 +624,13 @@ class ReplicatedService(Service):
             await self._http.close()
         await in_reactor(self._stream.close(), self._reactor)
         self._remove_temporary()
+
+    def _tell_who_goes_on(self, standbys: Sequence[Presence]) -> None:
+        there = ", ".join(each.shown() for each in standbys)
+        self.log.info(
+            "hands over: {there}", event="hands-over",
+            there=there or "no standby is there; all jobs are in the log here, and in the stream",
+        )  # fmt: skip
 
     def _remove_temporary(self) -> None:
         if self._replication.is_temporary:

@@ -32,6 +32,8 @@ what it has told may be a second old.
 
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
+ENDED: Final = "ended"
+"""What a server tells at its end, so that nobody hands over to it."""
 
 
 class Identity(NamedTuple):
@@ -53,7 +55,7 @@ class NoteText(NamedTuple):
     """
     What a note says of its sender; empty where it does not.
 
-    :ivar to: of a HANDED_OVER, the name of the standby that is to be active.
+    :ivar to: of a HANDED_OVER, the id of the standby that is to be active, or its name.
     """
 
     name: str = ""
@@ -65,12 +67,12 @@ class NoteText(NamedTuple):
         Whether this server may begin at once, if this is what HANDED_OVER says.  Who has handed
         over itself waits for others first.
         """
-        return self.id != who.id and self.to in ("", who.name)
+        return self.id != who.id and self.to in ("", who.id, who.name)
 
 
 def note_text(who: Identity, to: str = "") -> bytes:
     """
-    :param to: the name of the standby that is to be active next, if one was named.
+    :param to: the id of the standby that is to be active next.
     """
     said = {"name": who.name, "id": who.id}
     return json.dumps({**said, "to": to} if to else said).encode()
@@ -272,7 +274,7 @@ class Roster:
             if name:
                 raise NoSuccessor(f"no standby {name} is there, but {there}")
             raise NoSuccessor("no standby is there")
-        if name and len({each.name for each in wanted}) > 1:
+        if name and len({(each.name, each.addresses) for each in wanted}) > 1:
             raise NoSuccessor(f"{name} is more than one standby of {there}")
         nearest = max(wanted, key=lambda each: (each.is_in_sync, each.position))
         if not nearest.is_in_sync:

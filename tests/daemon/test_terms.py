@@ -248,9 +248,23 @@ def test_terms_in_vain_follow_one_another_more_and_more_slowly() -> None:
 def test_a_stop_hands_over_at_once() -> None:
     with hosts() as (a, b):
         put(a.connect())
-        a.stop()
+        with capturedLogs() as events:
+            a.stop()
+        assert told(events, "hands-over") == ["hands over: b"]
         assert b.role == ACTIVE and b.terms == 1
         assert b.connect().ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_standby_that_ends_is_not_handed_over_to() -> None:
+    with hosts() as (a, b):
+        a.reactor.pass_s(2)
+        assert [each.name for each in a.service.situation().standbys] == ["b"]
+        b.stop()
+        assert a.service.situation().standbys == ()
+        with capturedLogs() as events:
+            a.stop()
+        (last,) = told(events, "hands-over")
+        assert last.startswith("hands over: no standby is there; all jobs are in the log here")
 
 
 def test_a_fenced_server_says_nothing_more_and_follows() -> None:

@@ -56,6 +56,8 @@ def test_who_is_handed_over_to_may_begin_and_who_has_handed_over_may_not() -> No
     other = Identity("b:11300", "02")
     assert read_note(note_text(US)).is_for(other)
     assert read_note(note_text(US, "b:11300")).is_for(other)
+    assert read_note(note_text(US, "02")).is_for(other)
+    assert not read_note(note_text(US, "02")).is_for(Identity("b:11300", "03"))
     assert not read_note(note_text(US, "c:11300")).is_for(other)
     assert not read_note(note_text(US)).is_for(US)
     assert read_note(note_text(US)).is_for(Identity("a:11300", "after a restart"))
@@ -130,6 +132,13 @@ def test_a_standby_is_known_by_any_name_that_no_other_has() -> None:
         "c:11301 ([fd00::3]:11301 10.0.0.2:9301)"
     )
     assert found(roster, name="9300").startswith("no standby 9300 is there, but b:11300 (")
+
+
+def test_of_two_that_have_the_same_name_one_is_meant_by_its_address() -> None:
+    one, two = OTHER._replace(addresses="x:1"), OTHER._replace(id="03", addresses="y:1")
+    roster = roster_of(one, two)
+    assert roster.successor(0, 90, "y").id == "03" and roster.successor(0, 90, "x:1").id == "02"
+    assert found(roster, name="b") == "b is more than one standby of b:11300 (x:1), b:11300 (y:1)"
 
 
 def test_a_standby_that_was_started_again_is_one() -> None:
