@@ -201,11 +201,11 @@ class Screen:
         return escape(
             f"{where}  {server['version']}  up {server['uptime']} s  "
             f"{told(server.number('current-connections'), 'connection')}  "
-            f"{server['current-waiting']} waiting{draining}{_replication(server)}"
+            f"{server['current-waiting']} waiting{draining}{replication_words(server)}"
         )
 
 
-def _replication(server: Stats) -> str:
+def replication_words(server: Stats) -> str:
     """
     Of a replicated queue: its role, its standbys, and what the stream or they lack.
     """
