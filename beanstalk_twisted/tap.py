@@ -49,6 +49,12 @@ from beanstalk_twisted.storage.opening import refuse_beanstalkd
 RESERVED_DESCRIPTORS: Final = 32
 """File descriptors kept for the log, ports, reactor and logger: they need about a dozen."""
 
+MAX_ADDRESSES: Final = 8
+"""Of a server that others hear of: what it tells of itself is short."""
+
+EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104
+"""Of an endpoint: it listens on all addresses."""
+
 HAD_TERMINAL: Final = "had-terminal"
 """Among ``twistd``'s options: whether the process began in a terminal, where that was seen."""
 
@@ -214,7 +220,8 @@ def _replicated(
             parts.service, parts.directory, listening, parts.prepare, parts.reload, parts.site
         )
 
-    who = Identity(_name(options["endpoints"]), os.urandom(8).hex())
+    served = (*options["endpoints"], *options["endpoints_http"])
+    who = Identity(_name(options["endpoints"]), os.urandom(8).hex(), _addresses(served))
     service = ReplicatedService(
         build_term, partial(stream_at, options["replicate"]), options["replication"], who, reactor,
         lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
@@ -237,6 +244,18 @@ def _name(endpoints: Sequence[Any]) -> str:
     numbers = [getattr(each, "_port", 0) for each in endpoints]
     number = next((each for each in numbers if isinstance(each, int) and each), os.getpid())
     return f"{socket.gethostname()}:{number}"
+
+
+def _addresses(endpoints: Sequence[Any]) -> tuple[str, ...]:
+    """
+    Where a server is found, besides by its name; of what listens everywhere nothing is known.
+    """
+    found = [(getattr(each, "_interface", ""), getattr(each, "_port", 0)) for each in endpoints]
+    return tuple(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for host, port in found[:MAX_ADDRESSES]
+        if host not in EVERYWHERE and port
+    )
 
 
 def lease_clock() -> Callable[[], int]:

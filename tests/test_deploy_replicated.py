@@ -213,8 +213,8 @@ def test_haproxy_asks_the_servers_whether_they_are_ready() -> None:
 
 def test_the_drill_names_servers_and_ports_of_the_compose_file() -> None:
     page = (ROOT / "docs" / "replication.md").read_text()
-    drill = page.partition("## Drill\n")[2].partition("\n## ")[0]
+    drill = page.partition("\nIn containers: ")[2].partition("\n\n")[0]
     assert set(re.findall(r"compose\.yaml (?:kill|start) (\w+)`", drill)) == {"one"}
-    assert re.findall(r"promote (\w+)`", drill) == ["NAME"] and "one" in servers()
+    assert re.findall(r"promote (\w+)`", drill) == ["one"] and "one" in servers()
     ports = [port.split(":")[1] for each in servers().values() for port in each["ports"]]
     assert set(re.findall(r"127\.0\.0\.1:(\d+)", drill)) == set(ports) - {HTTP_PORT, "9301"}

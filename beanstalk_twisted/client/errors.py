@@ -83,8 +83,8 @@ class Duplicate(ErrorReply):
 class CannotHandOver(ErrorReply):
     word = b"CANNOT_HAND_OVER"
     meaning = (
-        "no standby of that name is near enough, the stream does not answer, or the server is not "
-        "replicated; its log says why, /api/v1/replication has the names"
+        "no such standby is near enough, the stream does not answer, or the server is not "
+        "replicated; its log says why, `stats` names those that are there"
     )
 
 

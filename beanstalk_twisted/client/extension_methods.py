@@ -325,7 +325,7 @@ class ExtensionCommands(Commands):
         """
         Let the active server of a replicated queue hand over to a standby; it parts a moment later.
 
-        :param standby: its name, ``host:port``; None for whichever is first.
+        :param standby: a name or address of it; None for whichever has the most.
         :raise CannotHandOver: no such one is near enough, or the queue is not replicated.
         """
         return self.send(extended.PROMOTE, (standby,))

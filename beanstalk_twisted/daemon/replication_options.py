@@ -2,12 +2,19 @@
 What ``--replicate`` and its companions say, checked (docs/replication.md, "Options").
 """
 
+import fcntl
 import os
+import re
+import shutil
+import socket
+import stat
 import tempfile
 from importlib.util import find_spec
 from typing import Final, NamedTuple
 
 from twisted.python import usage
+
+from beanstalk_twisted.binlog.directory import LOCKS
 
 DEFAULT_LEASE_S: Final = 3
 """
@@ -37,6 +44,10 @@ FENCED: Final = 75
 Exit code of a server in whose place another one has become active, under ``--on-fenced exit``:
 EX_TEMPFAIL of sysexits.h, so that who started it starts it again.
 """
+
+
+TEMPORARY: Final = re.compile("([1-9][0-9]{0,9})-[0-9a-f]{8}", re.ASCII)
+"""What the name of a temporary log ends with: the process that has made it, and chance."""
 
 
 class Replication(NamedTuple):
@@ -78,4 +89,67 @@ def temporary_log() -> str:
     """
     :return: the path of a directory that is not there yet, for this process alone.
     """
-    return os.path.join(tempfile.gettempdir(), f"beanstalk-{os.getpid()}-{os.urandom(4).hex()}")
+    mine = f"{_of_this_machine()}{os.getpid()}-{os.urandom(4).hex()}"
+    return os.path.join(tempfile.gettempdir(), mine)
+
+
+def remove_left(folder: str) -> list[str]:
+    """
+    Remove the temporary logs in a folder whose processes were killed: all that they had is in the
+    stream.  One is left alone that is another user's, whose process lives, or holds its lock.
+
+    :return: the paths of those that were removed.
+    """
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    return [each for each in paths if _is_left(each) and _remove_unless_locked(each)]
+
+
+def _of_this_machine() -> str:
+    """
+    What names of temporary logs begin with here: numbers of processes are a machine's.
+    """
+    return f"beanstalk-{re.sub('[^A-Za-z0-9.]', '.', socket.gethostname())}-"
+
+
+def _is_left(path: str) -> bool:
+    """
+    Whether a path is that of our user's temporary log whose process is not there.
+    """
+    match = TEMPORARY.fullmatch(os.path.basename(path).removeprefix(_of_this_machine()))
+    try:
+        found = os.lstat(path)
+        return (
+            match is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            and not _is_there(int(match[1]))
+        )  # fmt: skip
+    except OSError:
+        return False
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_unless_locked(path: str) -> bool:
+    """
+    The lock is that of `RealDirectory.lock`: a process that has become a daemon has it, under
+    another number.
+    """
+    try:
+        lock = os.open(os.path.join(path, LOCKS[0]), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return not os.path.exists(path)

@@ -9,7 +9,7 @@ connections, nor what waited.  Only the stream's door, the HTTP ports and the pr
 import gc
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -33,16 +33,18 @@ from beanstalk_twisted.daemon.listening import (
     OpenPorts,
     Ports,
 )
-from beanstalk_twisted.daemon.replication_options import FENCED, Replication
+from beanstalk_twisted.daemon.replication_options import FENCED, Replication, remove_left
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
+    ENDED,
     STANDBY,
     TELL_S,
     Identity,
+    NoSuccessor,
     Presence,
     Roster,
     Situation,
@@ -67,6 +69,18 @@ RETRY_S: Final = 1.0
 
 NEWS_S: Final = 60.0
 """How often a start says that it waits for the stream."""
+
+PROGRESS_S: Final = 10.0
+"""How often a server that joins, reads or fills the stream says how far it is."""
+
+ANEW_S: Final = 1.0
+"""Pause before a third term when two have ended in vain; then twice as long each time."""
+
+MAX_ANEW_S: Final = 60.0
+"""The longest such pause: what is wrong with the stream is mended by somebody, not by trying."""
+
+LONG_TERM_S: Final = 300.0
+"""A term that has lasted so long was not in vain."""
 
 
 class Term(NamedTuple):
@@ -154,7 +168,10 @@ class ReplicatedService(Service):
         self._standby: Standby | None = None
         self._publisher: Publisher | None = None
         self._over: Deferred[str] | None = None
-        self._waits_for_stream = "waits for the stream"
+        self._waits = "waits for the stream"
+        self._in_vain = 0
+        self._doing = ""
+        self._told_s = 0.0
         self._has_quorum = True
         self._takeovers = self._fenced = 0
         self._wrapped_ended = 0
@@ -216,6 +233,7 @@ class ReplicatedService(Service):
         try:
             self.term.listening.introduce()
             self._prepare(self, lambda: self.term.reload())
+            self._remove_left()
             self._stream = self._connect()
             self._begin_term()
             if self._http is not None:
@@ -232,6 +250,17 @@ class ReplicatedService(Service):
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._failed)
 
+    def _remove_left(self) -> None:
+        """
+        Remove what killed processes have left of temporary logs.
+        """
+        if self._replication.is_temporary:
+            for path in remove_left(os.path.dirname(self.term.directory.path)):
+                self.log.info(
+                    "{path} was removed: the temporary log of a process that is not there; all of "
+                    "it is in the stream", event="temporary-removed", path=path,
+                )  # fmt: skip
+
     def _refuse(self, message: str, code: int) -> None:
         self.log.critical(
             "the server does not start: {why}", event="start-refused", why=message, exit_code=code
@@ -246,6 +275,7 @@ class ReplicatedService(Service):
         self._stream.hear(self._heard)
         self._tell()
         while not self._is_stopping:
+            began_s = self._reactor.seconds()
             how = await self._go_through_term()
             self.log.info("{how}", event="term-ended", how=how)
             await self._end_term()
@@ -253,6 +283,20 @@ class ReplicatedService(Service):
                 return
             self.term = self._build()
             self._begin_term()
+            if self._reactor.seconds() - began_s >= LONG_TERM_S:
+                self._in_vain = 0
+            if self._in_vain > 1:
+                await self._wait_before_anew()
+
+    async def _wait_before_anew(self) -> None:
+        """
+        Terms end one after the other in vain: wait longer from one to the next.
+        """
+        pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
+        self._waits = f"{self._in_vain} terms have ended in vain: waits {pause_s:g} s"
+        self.log.warn("{waits}", event="standby-waits", waits=self._waits)
+        await self._sleep(pause_s)
+        self._waits = ""
 
     async def _go_through_term(self) -> str:
         """
@@ -261,7 +305,9 @@ class ReplicatedService(Service):
         following = self._follow()
         succession = await following.addErrback(self._note_behind)
         if isinstance(succession, str):
+            self._in_vain += 1
             return succession
+        self._in_vain = 0
         return f"no longer active: {await self._lead(succession)}"
 
     def _note_behind(self, failure: Failure) -> str:
@@ -276,6 +322,7 @@ class ReplicatedService(Service):
         self.term.prepare()
         self.term.queue.situation = self.situation
         self.term.queue.queue.hand_over = self.promote
+        self.term.queue.queue.replication = lambda: self.situation().pairs()
         if self._site is not None:
             self._site.show(self.term.site)
 
@@ -289,15 +336,15 @@ class ReplicatedService(Service):
                 warnings = await in_reactor(self._stream.open(), self._reactor)
                 break
             except Unreachable as problem:
-                self._waits_for_stream = str(problem)
+                self._waits = str(problem)
             if self._reactor.seconds() - told_s >= NEWS_S:
                 told_s = self._reactor.seconds()
                 self.log.warn(
                     "waiting for the stream: {why}", event="stream-waits",
-                    why=self._waits_for_stream,
+                    why=self._waits,
                 )  # fmt: skip
             await self._sleep(RETRY_S)
-        self._waits_for_stream = ""
+        self._waits = ""
         for warning in warnings:
             self.log.warn("{warning}", event="stream-settings", warning=warning)
 
@@ -313,6 +360,7 @@ class ReplicatedService(Service):
         :return: fires with a `Succession`, when it is this server's turn.
         """
         term, io = self.term, self._io()
+        self._doing = ""
         self.log.info(
             "standby of {stream}, with the log in {path}", event="standby",
             stream=self._stream.url, path=term.directory.path,
@@ -327,9 +375,17 @@ class ReplicatedService(Service):
     def _followed(self, outcome: T, io: WatchableIo) -> T:
         io.stop()
         standby, self._standby = self._standby, None
-        for note in standby.notes if standby is not None else ():
-            self.log.warn("{note}", event="recovery-note", note=note)
+        if standby is not None:
+            self._tell_notes(standby)
         return outcome
+
+    def _tell_notes(self, standby: Standby) -> None:
+        """
+        Say what joining has done.
+        """
+        notes, standby.notes = standby.notes, []
+        for note in notes:
+            self.log.warn("{note}", event="recovery-note", note=note)
 
     async def _lead(self, succession: Succession) -> str:
         """
@@ -350,7 +406,10 @@ class ReplicatedService(Service):
         self._takeovers += 1
         self.term.listening.serve()
         publisher.start()
-        self.log.info("active: {stream} is served", event="active", stream=self._stream.url)
+        self.log.info(
+            "active: {stream} is served, since {why}", event="active", stream=self._stream.url,
+            why=succession.why,
+        )  # fmt: skip
         return await self._over
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
@@ -397,22 +456,25 @@ class ReplicatedService(Service):
         """
         Hand over to a standby, in order.
 
-        :param name: its name; empty for whoever is first.
+        :param name: as `Roster.successor` takes it; empty for whoever has the most.
         :return: whether that has begun; if not, the log says why.
         """
         publisher = self._publisher
         if publisher is None or self._over is None:
             return False
         leading = publisher.figures()
-        why = self._roster.why_no_successor(self._now_ns(), leading.position, name)
-        if not leading.lease_ns:
-            why = "the stream does not answer, so nobody would hear of it; see whether NATS runs"
-        if why:
-            self.log.warn("not handed over: {why}", event="promote-refused", why=why)
+        try:
+            if not leading.lease_ns:
+                raise NoSuccessor(
+                    "the stream does not answer, so nobody would hear of it; see whether NATS runs"
+                )
+            to = self._roster.successor(self._now_ns(), leading.position, name)
+        except NoSuccessor as why:
+            self.log.warn("not handed over: {why}", event="promote-refused", why=str(why))
             return False
-        publisher.successor = name
+        publisher.successor = to.id
         # Who has asked is answered before.
-        self._reactor.callLater(0, self._end_lead, f"handed over to {name or 'a standby'}")
+        self._reactor.callLater(0, self._end_lead, f"handed over to {to.name}")
         return True
 
     # How it is.
@@ -432,16 +494,20 @@ class ReplicatedService(Service):
                 why = f"the stream has not answered for {lag_s:.0f} s: changes are refused"
             return Situation(
                 ACTIVE, why, self._who, self._who.name, leading.waiting_records,
-                leading.waiting_bytes, lag_s, *counts,
+                leading.waiting_bytes, lag_s, *counts, leading.position, leading.lease_ns / 1e9,
+                behind=self._roster.behind(now_ns),
             )  # fmt: skip
         active = self._roster.active(now_ns)
         if self._standby is None:
-            why = self._waits_for_stream or "it begins a term"
-            return Situation(STANDBY, why, self._who, active, 0, 0, 0.0, *counts)
+            why = self._waits or "it begins a term"
+            return Situation(
+                STANDBY, why, self._who, active, 0, 0, 0.0, *counts, is_in_sync=False
+            )  # fmt: skip
         figures = self._standby.figures()
         return Situation(
             STANDBY, f"standby: {figures.doing}", self._who, figures.active or active,
-            figures.lag_records, figures.lag_bytes, figures.lag_s, *counts,
+            figures.lag_records, figures.lag_bytes, figures.lag_s, *counts, figures.position,
+            is_in_sync=figures.is_in_sync,
         )  # fmt: skip
 
     def _in_words(self) -> str:
@@ -457,7 +523,11 @@ class ReplicatedService(Service):
         """
         Called in any thread.
         """
-        self._reactor.callFromThread(lambda: self._roster.hear(told, self._now_ns()))
+        self._reactor.callFromThread(self._hear, told)
+
+    def _hear(self, told: bytes) -> None:
+        position = 0 if self._publisher is None else self._publisher.figures().position
+        self._roster.hear(told, self._now_ns(), position)
 
     def _tell(self) -> None:
         """
@@ -468,16 +538,39 @@ class ReplicatedService(Service):
         if presence is not None:
             self._stream.tell(presence.encode())
             self._tell_of_quorum()
+        if self._standby is not None:
+            self._tell_of_standby(self._standby)
+
+    def _tell_of_standby(self, standby: Standby) -> None:
+        """
+        Say what a standby does, when that is something else, and how far it is.
+        """
+        self._tell_notes(standby)
+        figures, now_s = standby.figures(), self._reactor.seconds()
+        is_same = figures.doing.split(":")[0] == self._doing.split(":")[0]
+        if figures.doing == self._doing or (is_same and now_s - self._told_s < PROGRESS_S):
+            return
+        self._doing, self._told_s = figures.doing, now_s
+        if figures.is_in_sync:
+            self.log.info(
+                "in sync: follows {active}, {jobs} jobs loaded", event="in-sync",
+                active=figures.active or "the stream", jobs=len(self.term.queue.queue.state.jobs),
+            )  # fmt: skip
+        else:
+            self.log.info("standby: {doing}", event="standby-does", doing=figures.doing)
 
     def _presence(self) -> Presence | None:
-        name, process = self._who
+        name, process, addresses = self._who
+        at = " ".join(addresses)
         if self._publisher is not None:
             leading = self._publisher.figures()
-            return Presence(name, process, ACTIVE, leading.position, leading.acknowledged_lsn)
+            return Presence(name, process, ACTIVE, leading.position, leading.acknowledged_lsn, at)
         if self._standby is None:
             return None
         figures = self._standby.figures()
-        return Presence(name, process, STANDBY, figures.position, figures.lsn)
+        return Presence(
+            name, process, STANDBY, figures.position, figures.lsn, at, figures.is_in_sync
+        )
 
     def _tell_of_quorum(self) -> None:
         situation = self.situation()
@@ -515,6 +608,11 @@ class ReplicatedService(Service):
 
     async def _stop(self) -> None:
         self._collecting.stop()
+        if self._publisher is not None:
+            self._tell_who_goes_on(self._roster.standbys(self._now_ns()))
+        presence = self._presence()
+        if presence is not None:
+            self._stream.tell(presence._replace(role=ENDED).encode())
         if self._standby is not None:
             self._standby.stop()
         if self._is_ending:
@@ -526,6 +624,13 @@ class ReplicatedService(Service):
             await self._http.close()
         await in_reactor(self._stream.close(), self._reactor)
         self._remove_temporary()
+
+    def _tell_who_goes_on(self, standbys: Sequence[Presence]) -> None:
+        there = ", ".join(each.shown() for each in standbys)
+        self.log.info(
+            "hands over: {there}", event="hands-over",
+            there=there or "no standby is there; all jobs are in the log here, and in the stream",
+        )  # fmt: skip
 
     def _remove_temporary(self) -> None:
         if self._replication.is_temporary:

@@ -168,9 +168,15 @@ class Comparison:
         Nothing here can be gone on with: keep copies of what nobody else may have, and begin anew.
         """
         self._why = NOTHING_COMMON
+        dead = [segment_name(seq) for seq in sorted(self._local) if seq < self._first_alive]
         for seq in sorted(self._local, reverse=True):
             self._remove(seq)
         self._directory.sync()
+        if dead:
+            self._notes.append(
+                f"{dead[0]} to {dead[-1]} were removed: they are older than the stream's first "
+                f"segment, which says that all in them is dead"
+            )
 
     def _cut(self, seq: int, end: int) -> None:
         name = segment_name(seq)

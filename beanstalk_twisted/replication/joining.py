@@ -62,14 +62,14 @@ class Joined(NamedTuple):
     :ivar first_positions: of the first message of each segment.
     :ivar mark: whether another server fills the stream.
     :ivar fills: whether this server has to, behind this position.
-    :ivar notes: sentences for the server's log.
+    :ivar last: position of the newest message when joining began.
     """
 
     position: int
     first_positions: dict[int, int]
     mark: FillMark
     fills: bool
-    notes: list[str]
+    last: int
 
 
 def newer_message(url: str, position: int, why: str) -> Incompatible:
@@ -95,6 +95,8 @@ class _Beginning(NamedTuple):
 class Joining:
     """
     Joins one directory to one stream.
+
+    :ivar notes: what it has done, a sentence each, for the server's log.
     """
 
     def __init__(self, directory: Directory, io: Io, ask: Ask, stream: Stream) -> None:
@@ -105,7 +107,7 @@ class Joining:
         self._io = io
         self._url = stream.url
         self._reader = StreamReader(stream, ask)
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         self._mark = FillMark()
 
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
@@ -150,7 +152,7 @@ class Joining:
     def _joined(
         self, position: int, first_positions: dict[int, int] | None = None, fills: bool = False
     ) -> Joined:  # fmt: skip
-        return Joined(position, first_positions or {}, self._mark, fills, self._notes)
+        return Joined(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
 
     def _look(self) -> "_Local":
         """
@@ -173,14 +175,14 @@ class Joining:
         common, positions = await self._newest_common(found, first)
         await self._refuse_loss(found, first, common, positions, queue)
         comparison = Comparison(
-            self._directory, common, self._notes, first_alive=first.header.seq
+            self._directory, common, self.notes, first_alive=first.header.seq
         )  # fmt: skip
         if common is None:
             await self._io.run(comparison.remove_all)
             return self._joined(self._reader.ends.first - 1)
         at, seen = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
-        is_same = not (self._notes or found.survey.problems)
+        is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
             replay = await self._io.run(
@@ -189,7 +191,9 @@ class Joining:
         except Damaged as problem:
             # It ended before it was told which segments are dead, whose jobs it has states of.
             await self._io.run(partial(remove_segments, self._directory))
-            raise Behind(f"the log here cannot be read alone: {problem}") from problem
+            raise Behind(
+                f"the log here could not be read alone and was removed: {problem}"
+            ) from problem
         log.go_on_from(replay)
         return self._joined(at, {**positions, **seen})
 

@@ -87,7 +87,9 @@ def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
         f"{path}: from {segment_name(began.seq)} on (incarnation {began.incarnation}) the log was "
         f"written without --replicate: the jobs in it were acknowledged, and {url} lacks them; "
         f"nothing was changed. 'binlog-inspect jobs {path}' shows them. Start without --replicate "
-        f"to serve them; or move the directory away and start again: it is read from the stream."
+        f"to serve them; or move the directory away and start again: it is read from the stream. "
+        f"If the stream has nothing that is wanted, purge it ('nats stream purge'): it is filled "
+        f"from this log then."
     )
 
 

@@ -104,7 +104,7 @@ class Publisher:
     :ivar changed: called when more is acknowledged, or the lease renewed.
     :ivar appender: who appends for it.
     :ivar events: whom else it tells.
-    :ivar successor: the name of the server to hand over to; empty for whoever can.
+    :ivar successor: the id of the server to hand over to; empty for whoever can.
     """
 
     log = Logger()

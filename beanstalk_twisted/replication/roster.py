@@ -2,16 +2,15 @@
 Who the servers of one replicated queue are, as they tell each other.
 
 The active server names itself in the notes that it appends (`messages.encode_note`).  Beside the
-stream each server tells once a second how far it is and what it can read (`Stream.tell`); what is
-lost of that is told anew.  Nothing here decides who is active: it shows people what there is, finds
-somebody to hand over to, and holds a newer format back while somebody cannot read it.
+stream each server tells once a second how far it is and where it listens (`Stream.tell`); what is
+lost of that is told anew.  Nothing here decides who is active: it shows people what there is, and
+finds somebody to hand over to.
 """
 
 import json
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import KNOWN_FEATURES, MAJOR
+from beanstalk_twisted.wire.yaml import Quoted, Value
 
 TELL_S: Final = 1.0
 """Seconds from one telling to the next: some 200 bytes, and as new as a person wants it."""
@@ -36,6 +35,8 @@ MAX_LEASE_S: Final = 300
 
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
+ENDED: Final = "ended"
+"""What a server tells at its end, so that nobody hands over to it."""
 
 
 class Identity(NamedTuple):
@@ -44,17 +45,20 @@ class Identity(NamedTuple):
 
     :ivar name: ``host:port``, as people see it and `promote` takes it.
     :ivar id: of its process: no other has the same, nor has the next on the same machine.
+    :ivar addresses: where it listens, ``address:port`` of clients and HTTP, without those that say
+        no address.
     """
 
     name: str
     id: str
+    addresses: tuple[str, ...] = ()
 
 
 class NoteText(NamedTuple):
     """
     What a note says of its sender; empty where it does not.
 
-    :ivar to: of a HANDED_OVER, the name of the standby that is to be active.
+    :ivar to: of a HANDED_OVER, the id of the standby that is to be active, or its name.
     :ivar lease_s: of a HEARTBEAT, for how long the sender may speak at most when nothing that it
         appends is accepted, seconds.
     """
@@ -69,12 +73,12 @@ class NoteText(NamedTuple):
         Whether this server may begin at once, if this is what HANDED_OVER says.  Who has handed
         over itself waits for others first.
         """
-        return self.id != who.id and self.to in ("", who.name)
+        return self.id != who.id and self.to in ("", who.id, who.name)
 
 
 def note_text(who: Identity, to: str = "", lease_s: float = 0.0) -> bytes:
     """
-    :param to: the name of the standby that is to be active next, if one was named.
+    :param to: the id of the standby that is to be active next, if one was named.
     :param lease_s: of the sender; 0 to say nothing of it.
     """
     said = {"name": who.name, "id": who.id, "to": to, "lease_s": lease_s}
@@ -96,8 +100,8 @@ class Presence(NamedTuple):
 
     :ivar position: of the newest message of the stream that it has appended, or applied.
     :ivar lsn: LSN of the last record that it has, written or applied.
-    :ivar major: of the format of the logs that it can read; ``features`` the bits of what such a
-        log may have besides (docs/binlog-format.md, "Segment").
+    :ivar addresses: `Identity.addresses`, with a space between two.
+    :ivar is_in_sync: whether it is active, or may become so at once.
     """
 
     name: str
@@ -105,8 +109,8 @@ class Presence(NamedTuple):
     role: str
     position: int
     lsn: int
-    major: int = MAJOR
-    features: int = KNOWN_FEATURES
+    addresses: str = ""
+    is_in_sync: bool = True
 
     def encode(self) -> bytes:
         """
@@ -114,9 +118,28 @@ class Presence(NamedTuple):
         """
         return json.dumps(self._asdict()).encode()
 
+    def answers_to(self, name: str) -> bool:
+        """
+        Whether this is one of its names, or the host or the port of one: ``b``, ``:11301``.
+        """
+        names = (self.name, *self.addresses.split())
+        ends = [each.rpartition(":") for each in names]
+        return any(
+            name in (each, host.strip("[]"), f":{port}")
+            for each, (host, _, port) in zip(names, ends, strict=True)
+        )
 
-TEXTS: Final = Presence._fields[:3]
-NUMBERS: Final = Presence._fields[3:]
+    def shown(self) -> str:
+        """
+        Its name, where else it is found, and if something keeps it from becoming active.
+        """
+        more = [self.addresses, "" if self.is_in_sync else "not in sync"]
+        words = ", ".join(filter(None, more))
+        return f"{self.name} ({words})" if words else self.name
+
+
+TEXTS: Final = ("name", "id", "role")
+NUMBERS: Final = ("position", "lsn")
 
 
 def decode_presence(told: bytes) -> Presence | None:
@@ -126,9 +149,13 @@ def decode_presence(told: bytes) -> Presence | None:
     said = _object(told) if len(told) <= MAX_TOLD_BYTES else {}
     texts = [said.get(name) for name in TEXTS]
     numbers = [said.get(name) for name in NUMBERS]
+    addresses = said.get("addresses", "")
     if not (all(map(_text, texts)) and all(map(_is_number, numbers))):
         return None
-    return Presence(*texts, *numbers)  # type: ignore[arg-type]
+    if not all(map(_is_plain, (*texts, addresses))):
+        return None
+    is_in_sync = said.get("is_in_sync", True) is True
+    return Presence(*texts, *numbers, addresses, is_in_sync)  # type: ignore
 
 
 class Situation(NamedTuple):
@@ -143,6 +170,10 @@ class Situation(NamedTuple):
     :ivar standbys: those that are there.
     :ivar takeovers: how often this process has become active; ``fenced`` how often another server
         has taken its place unasked.
+    :ivar position: of the newest message that it has appended, or applied.
+    :ivar lease_s: of the active server, seconds for which it may still speak; 0 of a standby.
+    :ivar is_in_sync: whether it is active, or may become so at once.
+    :ivar behind: messages that the last standby lacks, as the active server sees it.
     """
 
     role: str
@@ -155,6 +186,29 @@ class Situation(NamedTuple):
     standbys: tuple[Presence, ...]
     takeovers: int
     fenced: int
+    position: int = 0
+    lease_s: float = 0.0
+    is_in_sync: bool = True
+    behind: int = 0
+
+    def pairs(self) -> list[tuple[str, Value]]:
+        """
+        What `stats` says of it.
+        """
+        return [
+            ("replication-role", self.role),
+            ("replication-standbys", Quoted(" ".join(each.name for each in self.standbys))),
+            ("replication-messages-behind", self.behind),
+            ("replication-lag-records", self.lag_records),
+            ("replication-lag-bytes", self.lag_bytes),
+            ("replication-lag-seconds", f"{self.lag_s:.3f}"),
+        ]
+
+
+class NoSuccessor(Exception):
+    """
+    Nobody can be handed over to; the text is the rest of a sentence.
+    """
 
 
 class Roster:
@@ -164,31 +218,42 @@ class Roster:
 
     def __init__(self, who: Identity) -> None:
         self.who = who
-        self._heard: dict[str, tuple[int, Presence]] = {}
+        self._heard: dict[str, tuple[int, Presence, int]] = {}
 
-    def hear(self, told: bytes, now_ns: int) -> None:
+    def hear(self, told: bytes, now_ns: int, position: int = 0) -> None:
         """
         Somebody, perhaps this server, has told this.
+
+        :param position: of the newest message now.
         """
         presence = decode_presence(told)
         if presence is None or presence.id == self.who.id:
             return
         self._forget_gone(now_ns)
         if presence.id in self._heard or len(self._heard) < MAX_SERVERS:
-            self._heard[presence.id] = now_ns, presence
+            behind = max(0, position - presence.position)
+            self._heard[presence.id] = now_ns, presence, behind
 
     def others(self, now_ns: int) -> list[Presence]:
         """
         Those that are there, by name.
         """
         self._forget_gone(now_ns)
-        return sorted(presence for _, presence in self._heard.values())
+        return sorted(presence for _, presence, _ in self._heard.values())
 
     def standbys(self, now_ns: int) -> list[Presence]:
         """
         Those of them that follow.
         """
         return [each for each in self.others(now_ns) if each.role == STANDBY]
+
+    def behind(self, now_ns: int) -> int:
+        """
+        How many messages the last of the standbys lacked when it told of itself.
+        """
+        self._forget_gone(now_ns)
+        heard = self._heard.values()
+        return max((behind for _, each, behind in heard if each.role == STANDBY), default=0)
 
     def active(self, now_ns: int) -> str:
         """
@@ -197,38 +262,38 @@ class Roster:
         return next((each.name for each in self.others(now_ns) if each.role == ACTIVE), "")
 
     def _forget_gone(self, now_ns: int) -> None:
-        gone = [each for each, (at_ns, _) in self._heard.items() if now_ns - at_ns > GONE_NS]
+        gone = [each for each, (at_ns, *_) in self._heard.items() if now_ns - at_ns > GONE_NS]
         for each in gone:
             del self._heard[each]
 
-    def why_no_successor(self, now_ns: int, position: int, name: str = "") -> str:
+    def successor(self, now_ns: int, position: int, name: str = "") -> Presence:
         """
-        Why nobody can be handed over to now, as the rest of a sentence; empty if somebody can.
+        Whom to hand over to: of those wanted the one that has the most.
 
         :param position: of the newest message.
-        :param name: of who is wanted; empty for anybody.
+        :param name: a name, an address, or the host or port of one; empty for anybody.
+        :raise NoSuccessor: nobody can be.
         """
         standbys = self.standbys(now_ns)
-        wanted = [each for each in standbys if name in ("", each.name)]
+        there = ", ".join(sorted({each.shown() for each in standbys})) or "none"
+        exact = [each for each in standbys if name in ("", each.name, *each.addresses.split())]
+        wanted = exact or [each for each in standbys if each.answers_to(name)]
         if not wanted:
-            there = ", ".join(each.name for each in standbys) or "none"
-            return f"no standby {name} is there, but {there}" if name else "no standby is there"
-        if any(position - each.position <= NEAR_MESSAGES for each in wanted):
-            return ""
-        nearest = min(position - each.position for each in wanted)
-        return f"the nearest standby is {nearest} messages behind; try again when it is nearer"
-
-
-def features_to_write(standbys: Iterable[Presence], known: int = KNOWN_FEATURES) -> int:
-    """
-    What a segment that begins now may have: bits of features that all can read.  So standbys are
-    upgraded one by one, and the active server last, and what is new is used when all know it.
-
-    :param known: what the active server can write.
-    """
-    for each in standbys:
-        known &= each.features if each.major == MAJOR else 0
-    return known
+            if name:
+                raise NoSuccessor(f"no standby {name} is there, but {there}")
+            raise NoSuccessor("no standby is there")
+        if name and len({(each.name, each.addresses) for each in wanted}) > 1:
+            raise NoSuccessor(f"{name} is more than one standby of {there}")
+        nearest = max(wanted, key=lambda each: (each.is_in_sync, each.position))
+        if not nearest.is_in_sync:
+            raise NoSuccessor(f"{nearest.name} is not in sync yet; its log says what it waits for")
+        behind = position - nearest.position
+        if behind > NEAR_MESSAGES:
+            raise NoSuccessor(
+                f"{nearest.name} is {behind} messages behind, more than {NEAR_MESSAGES}; try again "
+                f"when it is nearer"
+            )
+        return nearest
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -246,6 +311,14 @@ def _text(said: object) -> str:
 def _lease_s(said: object) -> float:
     is_one = isinstance(said, int | float) and 0 < said <= MAX_LEASE_S
     return float(said) if is_one else 0.0  # type: ignore[arg-type]
+
+
+def _is_plain(said: object) -> bool:
+    """
+    Whether it can be shown in a line, and within quotation marks.
+    """
+    is_printable = isinstance(said, str) and said.isascii() and said.isprintable()
+    return is_printable and not {*'"\\'} & {*str(said)}
 
 
 def _is_number(said: object) -> bool:

@@ -76,7 +76,7 @@ RETRY_S: Final = 0.2
 
 FOLLOWS: Final = "follows the active server"
 HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
-"""What a standby does, in words; the second one until the next message comes."""
+"""What a standby does that has caught up, in words; the second one until the next message comes."""
 
 MAX_STRAYS: Final = 100
 """
@@ -93,6 +93,7 @@ class Succession(NamedTuple):
     :ivar appender: of its messages, and ``lease`` the lease that these renew.
     :ivar first_positions: of the first message of each segment, as far as they are known.
     :ivar acknowledged_lsn: records up to here are in the stream.
+    :ivar why: why this server is active, in words.
     """
 
     opened: OpenLog
@@ -100,6 +101,7 @@ class Succession(NamedTuple):
     lease: HeldLease
     first_positions: dict[int, int]
     acknowledged_lsn: int
+    why: str = ""
 
 
 class StandbyFigures(NamedTuple):
@@ -111,6 +113,8 @@ class StandbyFigures(NamedTuple):
     :ivar position: of the newest message that was applied; ``lsn`` of the newest record.
     :ivar lag_records: records that are received and not applied; ``lag_bytes`` bytes of messages
         that are not, or are not on the disk; ``lag_s`` since when there are any, seconds.
+    :ivar is_in_sync: whether it has all that was in the stream when it began, and so may become
+        active.
     """
 
     doing: str
@@ -120,13 +124,15 @@ class StandbyFigures(NamedTuple):
     lag_records: int
     lag_bytes: int
     lag_s: float
+    is_in_sync: bool
 
 
 class Standby:
     """
     Follows one stream with one queue, once.
 
-    :ivar notes: what joining has to say, a sentence each, for the server's log.
+    :ivar notes: what joining has done, a sentence each, for the server's log; whoever has told them
+        may empty it.
     :cvar appender: what appends this server's messages, from its first one on.
     """
 
@@ -173,6 +179,8 @@ class Standby:
         self._behind_since_ns: int | None = None
         self._position = 0
         self._newest = 0
+        self._read_to = 0
+        self._handed_over_by = ""
         self._strays = 0
         self._gaps = Gaps()
         self._slices: Iterator[None] | None = None
@@ -211,10 +219,34 @@ class Standby:
         since_ns = self._behind_since_ns
         lag_s = 0.0 if since_ns is None else (self._now_ns() - since_ns) / 1e9
         return StandbyFigures(
-            self._doing, self._active, self._position, self._log.last_lsn,
+            self._in_words, self._active, self._position, self._log.last_lsn,
             max(0, self._received_lsn - self._log.last_lsn),
             self._received_bytes + self._copy.waiting_bytes, lag_s,
+            self._doing == FOLLOWS and not self._why_not_in_sync,
         )  # fmt: skip
+
+    @property
+    def _in_words(self) -> str:
+        return (self._doing == FOLLOWS and self._why_not_in_sync) or self._doing
+
+    @property
+    def _why_not_in_sync(self) -> str:
+        """
+        What a follower does beside following; empty for nothing.
+        """
+        if self._mark.is_filling:
+            filler = read_note(self._mark.text).name or "another server"
+            if self._now_ns() < self._silence.over_ns():
+                return f"waits until {filler} has filled the stream"
+            return (
+                f"waits for {filler}, which has begun to fill the stream and is silent: start "
+                "it again, nobody else has all of its log"
+            )
+        if self._position < self._read_to:
+            return f"reads the stream: message {self._position} of {self._read_to}"
+        if not self._log.segment:
+            return "waits at an empty stream: a server that has a log goes first"
+        return ""
 
     # The end.
 
@@ -283,8 +315,10 @@ class Standby:
 
     async def _join(self) -> None:
         joining = Joining(self._directory, self._io, self._ask, self._stream)
-        joined = await joining.join(self._queue, self._clock, self._log)
-        self.notes += joined.notes
+        try:
+            joined = await joining.join(self._queue, self._clock, self._log)
+        finally:
+            self.notes += joining.notes
         if joined.fills:
             await self._fill(joined.position)
         else:
@@ -326,7 +360,9 @@ class Standby:
             first = await self._append(appender, beginning)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
-        await self._write(beginning, appender, lease, first)
+        size = sum(before.ends.values()) >> 20
+        why = f"the stream was empty, and is filled with the log that was here, {size} MB"
+        await self._write(beginning, appender, lease, first, why)
 
     def _load(self) -> Replay:
         return load(self._directory, self._queue, self._clock, Unheard())
@@ -360,6 +396,7 @@ class Standby:
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._newest = joined.position
+        self._read_to = joined.last
         self._first_positions = joined.first_positions
         self._mark = joined.mark
         self._silence.heard(self._now_ns())
@@ -505,6 +542,7 @@ class Standby:
         if write.begins:
             self._first_positions[write.segment] = self._begins_at
             self._mark.began()
+            self._handed_over_by = ""
         self._copy.add(piece)
         self._slices = self._log.apply(piece)
 
@@ -528,6 +566,7 @@ class Standby:
             self._silence.lasts(said.lease_s)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._newest
+        self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
         if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
             self._silence.handed_over()
             self._look_at(self._now_ns())
@@ -637,10 +676,12 @@ class Standby:
         """
         :return: None if another message was there first.
         """
+        why = self._why_active
         self._doing = "becomes active"
         for _ in self._queue.following.begin_segment(self._log.time_ns):
             await self._sleep(0)
         if not self._is_caught_up:
+            self._doing = FOLLOWS
             return None
         self._clock.not_before(self._log.time_ns)
         beginning = prepare(self._queue, self._clock, self._segment_bytes, self._log)
@@ -650,8 +691,22 @@ class Standby:
         except WrongPosition:
             self._give_up()
             return None
-        await self._write(beginning, appender, lease, first)
+        await self._write(beginning, appender, lease, first, why)
         return appender
+
+    @property
+    def _why_active(self) -> str:
+        """
+        Why this server's turn has come, in words.
+        """
+        if self._handed_over_by:
+            return f"{self._handed_over_by} has handed over"
+        lease = f"for {self._lease_s:g} s"
+        if not self._log.segment:
+            return f"the stream is empty, and {lease} no server that has a log came"
+        if not self._active:
+            return f"no server was heard {lease}"
+        return f"{self._active} was silent {lease}"
 
     def _give_up(self) -> None:
         """
@@ -670,12 +725,13 @@ class Standby:
         return write_beginning(self._directory, beginning, notes, is_witnessed=True)
 
     async def _write(
-        self, beginning: Beginning, appender: Appender, lease: HeldLease, first: int
+        self, beginning: Beginning, appender: Appender, lease: HeldLease, first: int, why: str
     ) -> None:  # fmt: skip
         """
         This server is active: bring its own disk to where the stream is.
 
         :param first: position of the segment's first message.
+        :param why: it is active, in words.
         """
         self._leave()
         await self._copy.close()
@@ -686,7 +742,8 @@ class Standby:
             seq: position for seq, position in self._first_positions.items() if seq >= oldest
         }
         first_positions[beginning.batch.seq] = first
-        self._end(Succession(opened, appender, lease, first_positions, beginning.batch.last_lsn))
+        acknowledged_lsn = beginning.batch.last_lsn
+        self._end(Succession(opened, appender, lease, first_positions, acknowledged_lsn, why))
 
 
 class _Receiver(Following):

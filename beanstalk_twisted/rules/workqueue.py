@@ -81,6 +81,7 @@ class WorkQueue:
     :ivar following: follows the log of another server.
     :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; False if
         that cannot be.
+    :ivar replication: what `stats` says of replication; nothing without it.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class WorkQueue:
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
         self.hand_over: Callable[[str], bool] = lambda name: False
+        self.replication: Callable[[], statistics.Pairs] = list
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
@@ -367,10 +369,11 @@ class WorkQueue:
         """
         What `stats` says.
         """
-        return statistics.server(
+        pairs = statistics.server(
             self.state, self.tally, self._counters, self._facts(),
             max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
         )  # fmt: skip
+        return pairs + self.replication()
 
     def pause_tube(self, session: Session, now_ns: int, name: bytes, seconds: int) -> Answer:
         """
@@ -400,7 +403,7 @@ class WorkQueue:
         """
         Hand the queue over to a standby, in order.
 
-        :param name: the standby's; empty for whichever is first.
+        :param name: one of the standby's; empty for whichever has the most.
         """
         return HANDING_OVER if self.hand_over(name.decode()) else CANNOT_HAND_OVER, 0
 

@@ -214,6 +214,9 @@ class Metrics:
             _write_access(out, access)
         name, text = "beanstalkd_watches_refused_total", "Tubes that were one too many to watch"
         out.single(name, "counter", text, self._service.queue.tally.watches_refused)
+        name = "beanstalkd_changes_refused_total"
+        text = "Changes refused while the stream of a replicated queue was silent"
+        out.single(name, "counter", text, self._service.changes_refused)
         name = "beanstalkd_connections_stalled_total"
         text = "Connections closed that had begun a command and did not go on"
         out.single(name, "counter", text, self._service.connections_stalled)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.replication.roster import Situation
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.history import Figures
 from beanstalk_twisted.web.tube_figures import NO_JOB, age_ns, oldest_ready_id
@@ -15,6 +16,9 @@ LOOK_TUBES: Final = 1000
 Tubes that one tick asks for their oldest job: some 1 ms if all have ready ones.  With 10,000 tubes
 an age is up to ten seconds old.
 """
+
+SHOWN_LAG_S: Final = 1.0
+"""Seconds: what has waited for the stream for less is an everyday thing."""
 
 MS_NS: Final = 1_000_000
 
@@ -43,6 +47,20 @@ class OldestReady:
         if self._at >= len(tubes):
             self._oldest_ns, self._found_ns, self._at = self._found_ns, 0, 0
         return self._oldest_ns
+
+
+def _badge(situation: Situation | None) -> str:
+    """
+    What the console says of replication, in some words; empty without it.
+    """
+    if situation is None:
+        return ""
+    count, lease = len(situation.standbys), "" if situation.lease_s else ", its lease is over"
+    words = f"{situation.role}{lease}, {count} standby{'' if count == 1 else 's'}"
+    if situation.lag_s < SHOWN_LAG_S:
+        return words
+    records = f"{situation.lag_records} records wait for the stream"
+    return f"{words}, {records} since {situation.lag_s:.0f} s"
 
 
 class Overview:
@@ -92,6 +110,7 @@ class Overview:
         return {
             **self._about, "tubes": len(service.queue.state.tubes),
             "why_not_ready": service.why_not_ready(), "drains": service.queue.puts.is_draining,
+            "replication": _badge(service.situation()),
             "has_access": service.access is not None,
             "wall_offset_ms": service.clock.wall_offset_ns() // MS_NS,
         }  # fmt: skip

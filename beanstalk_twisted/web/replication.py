@@ -37,6 +37,9 @@ def write_replication(out: Writer, situation: Situation) -> None:
     name = "beanstalkd_replication_is_well"
     is_well = not (situation.role == ACTIVE and situation.why)
     out.single(name, "gauge", "0 if this server is active, and the stream silent", int(is_well))
+    name = "beanstalkd_replication_is_in_sync"
+    text = "1 of an active server, and of a standby that may become active at once"
+    out.single(name, "gauge", text, int(situation.is_in_sync))
     name = "beanstalkd_replication_standbys"
     out.single(name, "gauge", "Standbys that are heard", len(situation.standbys))
     for name, kind, text, attribute in SINGLES:
@@ -51,10 +54,15 @@ def replication_document(situation: Situation | None) -> Document:
         return json_document({"role": "alone"})
     return json_document({
         "role": situation.role, "why_not_ready": situation.why, "name": situation.who.name,
-        "active": situation.active, "lag_records": situation.lag_records,
+        "active": situation.active, "is_in_sync": situation.is_in_sync,
+        "position": situation.position, "lease_s": round(situation.lease_s, 3),
+        "lag_records": situation.lag_records,
         "lag_bytes": situation.lag_bytes, "lag_s": round(situation.lag_s, 3),
         "standbys": [
-            {"name": each.name, "position": each.position, "lsn": each.lsn}
+            {
+                "name": each.name, "addresses": each.addresses.split(), "position": each.position,
+                "lsn": each.lsn, "is_in_sync": each.is_in_sync,
+            }
             for each in situation.standbys
         ],
         "takeovers": situation.takeovers, "fenced": situation.fenced,

@@ -284,7 +284,7 @@ class Extensions:
         """
         Let the server hand over to a standby.
 
-        :param standby: its name; empty for whichever is first.
+        :param standby: a name or address of it; empty for whichever has the most.
         """
         self._ask(
             b" ".join(filter(None, [b"promote", standby.encode()])) + b"\r\n", b"HANDING_OVER"

@@ -75,8 +75,8 @@ def _meaning(what: str, reply: Reply) -> str:
         return f": job {reply.number} has, or had, its unique key there"
     if reply.name == b"CANNOT_HAND_OVER":
         return (
-            ": no standby of that name is near enough, the stream does not answer, or it is not "
-            "replicated; its log says why, /api/v1/replication has the names"
+            ": no such standby is near enough, the stream does not answer, or it is not "
+            "replicated; its log says why"
         )
     if reply.name == b"OUT_OF_MEMORY":
         return f": {NO_ROOM}"

@@ -7,15 +7,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.daemon.replication_options import (
     MAX_LEASE_S,
     MAX_TIMEOUT_S,
     MIN_LEASE_S,
     MIN_TIMEOUT_S,
     Replication,
+    remove_left,
+    temporary_log,
 )
 from tests.test_tap import parsed, refused
 
@@ -37,6 +41,37 @@ def test_without_a_directory_the_local_log_is_a_temporary_one() -> None:
     assert options["binlog"] != others["binlog"]
     (warning,) = options["warnings"]
     assert warning.startswith("--replicate without --binlog (-b): the local log is in /")
+
+
+def left(folder: Path, pid: int) -> Path:
+    """
+    A temporary log of a process.
+    """
+    path = folder / os.path.basename(temporary_log()).replace(f"-{os.getpid()}-", f"-{pid}-")
+    path.mkdir()
+    for name in ("LOCK", "00000000000000000001.tql"):
+        (path / name).write_bytes(b"x")
+    return path
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead, lives = left(tmp_path, ended.pid), left(tmp_path, os.getppid())
+    locked, linked = left(tmp_path, ended.pid), left(tmp_path, ended.pid)
+    other = tmp_path / f"beanstalk-elsewhere-{ended.pid}-00000000"
+    linked.rename(other)
+    linked.symlink_to(other)
+    without = left(tmp_path, ended.pid)
+    (without / "LOCK").unlink()
+    directory = RealDirectory(str(locked))
+    directory.lock("us")
+    assert remove_left(str(tmp_path)) == [str(dead)]
+    there = sorted(each.name for each in tmp_path.iterdir())
+    expected = (lives, locked, linked, other, without)
+    assert there == sorted(each.name for each in expected)
+    directory.close()
+    assert remove_left(str(tmp_path)) == [str(locked)]
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ The terms of servers of one queue, on a simulated stream and disk, in simulated 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.logger import capturedLogs, formatEvent
 
@@ -17,8 +18,11 @@ from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.terms import NEWS_S, STREAM_REFUSED, ReplicatedService, Term
-from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity
+from beanstalk_twisted.replication.reading import Behind
+from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
+from beanstalk_twisted.replication.standby import Standby, Succession
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.messages import Kind, encode_note
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
@@ -40,11 +44,13 @@ class Host:
 
     def __init__(
         self, cluster: MemoryLog, reactor: SimulatedReactor, name: str, *,
-        exits_when_fenced: bool = False,
+        exits_when_fenced: bool = False, directory: MemoryDirectory | None = None,
+        standby: type[Standby] = Standby,
     ) -> None:  # fmt: skip
+        self.cluster = cluster
         self.reactor = reactor
         self.stream = MemoryStream(cluster, reactor)
-        self.directory = MemoryDirectory()
+        self.directory = MemoryDirectory() if directory is None else directory
         self.codes: list[int] = []
         self.terms = 0
         replication = Replication(URL, LEASE_S, 5, exits_when_fenced, False)
@@ -53,6 +59,7 @@ class Host:
             reactor, reactor.now_ns, InlineIo, lambda signalled, reload: None, Launcher({}),
             end=self._end,
         )  # fmt: skip
+        self.service.standby = standby
         self.service.startService()
 
     def _build(self) -> Term:
@@ -113,6 +120,14 @@ class Client:
         return answered
 
 
+def left_behind(reactor: SimulatedReactor) -> list[str]:
+    """
+    Give the calls to come that are not the stream's own.
+    """
+    calls = map(str, reactor.getDelayedCalls())
+    return [call for call in calls if "MemoryLog.expire" not in call]
+
+
 @contextmanager
 def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
     """
@@ -127,6 +142,13 @@ def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
     for host in started:
         if host.service.running:
             host.stop()
+
+
+def told(events: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """
+    What was logged under this name.
+    """
+    return [formatEvent(each) for each in events if each.get("event") == name]
 
 
 def put(client: Client) -> bytes:
@@ -144,14 +166,113 @@ def test_the_first_server_is_active_and_others_follow_it() -> None:
         assert len({each.lsn for each in situation.standbys}) == 1
         assert b.service.situation().active == "a"
         assert b.service.situation()[4:7] == (0, 0, 0.0)
+        assert all(each.service.situation().is_in_sync for each in (a, b, c))
+        assert a.service.situation().position == b.service.situation().position
+        assert a.service.situation().lease_s > 0 == b.service.situation().lease_s
+        said = a.connect().ask(b"stats\r\n")
+        assert b'\nreplication-role: active\nreplication-standbys: "b c"\n' in said
+
+
+def test_it_is_told_why_a_server_is_active() -> None:
+    with capturedLogs() as events, hosts() as (a, b):
+        put(a.connect())
+        a.connect().ask(b"promote\r\n")
+        a.reactor.pass_s(1)
+        b.stream.cut()
+        b.reactor.pass_s(2 * LEASE_S)
+        assert (a.role, b.role) == (ACTIVE, ACTIVE)
+        lease = f"for {LEASE_S} s"
+        served = f"active: {a.stream.url} is served, since "
+        assert [each.removeprefix(served) for each in told(events, "active")] == [
+            f"the stream is empty, and {lease} no server that has a log came",
+            "a has handed over",
+            f"b was silent {lease}",
+        ]
+        assert told(events, "in-sync")[:2] == [
+            "in sync: follows a, 0 jobs loaded", "in sync: follows b, 1 jobs loaded"
+        ]  # fmt: skip
+
+
+def test_a_server_that_waits_for_anothers_filling_says_so() -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    note = encode_note(Kind.FILL_BEGINS, 7, T0, note_text(Identity("full", "01")))
+    cluster.append(note, 0)
+    with capturedLogs() as events:
+        host = Host(cluster, reactor, "empty")
+        reactor.pass_s(LEASE_S - 0.5)
+        assert host.why_not_ready == "standby: waits until full has filled the stream"
+        reactor.pass_s(5 * LEASE_S)
+    assert host.role == STANDBY and not host.service.situation().is_in_sync
+    assert told(events, "standby-does") == [
+        "standby: waits until full has filled the stream",
+        "standby: waits for full, which has begun to fill the stream and is silent: start it "
+        "again, nobody else has all of its log",
+    ]
+    host.stop()
+
+
+def test_what_joining_has_done_is_told_while_the_server_is_a_standby() -> None:
+    with hosts() as (a, b):
+        put(a.connect())
+        a.reactor.pass_s(2)
+        b.service.stopService()
+        a.reactor.pass_s(1)
+        name = max(each for each in b.directory.names() if each.endswith(".tql"))
+        file = b.directory.open(name)
+        file.write_at(len(bytes(b.directory.read(name)).rstrip(b"\0")) - 1, [b"\xff"])
+        file.close()
+        with capturedLogs() as events:
+            again = Host(a.cluster, a.reactor, "b", directory=b.directory)
+            a.reactor.pass_s(2)
+            assert again.role == STANDBY and a.role == ACTIVE
+            (note,) = told(events, "recovery-note")
+            assert "are not what the stream has" in note
+        again.stop()
+
+
+class Failing(Standby):
+    """
+    One whose terms end as soon as they have begun.
+    """
+
+    def run(self) -> Deferred[Succession]:
+        return fail(Behind("of a flaw"))
+
+
+def test_terms_in_vain_follow_one_another_more_and_more_slowly() -> None:
+    reactor = SimulatedReactor()
+    with capturedLogs() as events:
+        host = Host(MemoryLog(), reactor, "a", standby=Failing)
+        reactor.pass_s(0.1)
+        assert host.terms == 3
+        assert host.why_not_ready == "2 terms have ended in vain: waits 1 s"
+        reactor.pass_s(200, 0.5)
+    waits = [each["waits"].split(": waits ")[1] for each in events if "waits" in each]
+    assert waits == ["1 s", "2 s", "4 s", "8 s", "16 s", "32 s", "60 s", "60 s", "60 s"]
+    host.stop()
+    assert not left_behind(reactor)
 
 
 def test_a_stop_hands_over_at_once() -> None:
     with hosts() as (a, b):
         put(a.connect())
-        a.stop()
+        with capturedLogs() as events:
+            a.stop()
+        assert told(events, "hands-over") == ["hands over: b"]
         assert b.role == ACTIVE and b.terms == 1
         assert b.connect().ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_standby_that_ends_is_not_handed_over_to() -> None:
+    with hosts() as (a, b):
+        a.reactor.pass_s(2)
+        assert [each.name for each in a.service.situation().standbys] == ["b"]
+        b.stop()
+        assert a.service.situation().standbys == ()
+        with capturedLogs() as events:
+            a.stop()
+        (last,) = told(events, "hands-over")
+        assert last.startswith("hands over: no standby is there; all jobs are in the log here")
 
 
 def test_a_fenced_server_says_nothing_more_and_follows() -> None:
@@ -262,7 +383,7 @@ def test_a_start_waits_for_the_stream_and_says_so_once_a_minute() -> None:
         reactor.pass_s(10)
         assert host.role == ACTIVE
         host.stop()
-    assert not reactor.getDelayedCalls()
+    assert not left_behind(reactor)
 
 
 def test_a_stream_that_cannot_be_used_ends_the_server() -> None:
@@ -279,4 +400,4 @@ def test_nothing_is_left_of_a_server_that_was_stopped(seconds: float) -> None:
     host = Host(cluster, reactor, "a")
     reactor.pass_s(seconds)
     stopped = host.stop()
-    assert stopped.called and not reactor.getDelayedCalls()
+    assert stopped.called and not left_behind(reactor)

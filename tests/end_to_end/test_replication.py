@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import greenstalk
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
 from tests.end_to_end.test_hosts import proxied, put_until_taken
@@ -82,11 +83,16 @@ class Replicated:
 
     def follows(self, name: str, active: str) -> None:
         """
-        Wait until a server follows another, which hears of it.
+        Wait until a server follows another, which hears that it is in sync.
         """
         self.servers[name].wait_for("standby of ")
         port = f":{self.ports[name]}"
-        wait_for(lambda: port in self.get(active, "/api/v1/replication")[1])
+
+        def is_heard() -> bool:
+            standbys = json.loads(self.get(active, "/api/v1/replication")[1])["standbys"]
+            return any(each["name"].endswith(port) and each["is_in_sync"] for each in standbys)
+
+        wait_for(is_heard)
 
     def told(self, name: str) -> str:
         """
@@ -259,18 +265,23 @@ def test_a_server_may_end_when_it_is_fenced(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_promote_lets_a_standby_take_over_and_the_other_follow(tmp_path: Path) -> None:
     def promote(name: str, *words: str) -> int:
+        return asked(name, *words).exit_code
+
+    def asked(name: str, *words: str) -> Result:
         address = ("-s", f"127.0.0.1:{servers.ports[name]}")
-        return CliRunner().invoke(cli, ["promote", *words, *address]).exit_code
+        return CliRunner().invoke(cli, ["promote", *words, *address])
 
     with replicated(tmp_path) as servers:
         servers.start("a", "--lease-seconds", LONG_LEASE_S)
         client = servers.active("a")
-        assert promote("a") == 4
+        assert asked("a").stderr.endswith("its log says why. There is no standby\n")
         servers.start("b", "--lease-seconds", LONG_LEASE_S)
         servers.follows("b", "a")
-        assert promote("a", "nobody:1") == 4
+        refused = asked("a", "nobody:1")
+        assert refused.exit_code == 4
+        assert f"Standbys: {socket.gethostname()}:{servers.ports['b']}\n" in refused.stderr
         put(client, 3)
-        assert promote("a") == 0
+        assert promote("a", f":{servers.ports['b']}") == 0
         other = servers.active("b")
         assert put(other, 1) == [4]
         wait_for(lambda: servers.told("a").count("standby of ") == 2)

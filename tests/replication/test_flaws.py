@@ -5,6 +5,7 @@ fail.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pytest
@@ -32,17 +33,21 @@ LIMIT: Final = 200
 LIMIT_OF_HIDDEN: Final = 1000
 """The same of those that are well hidden: some 300 schedules find one."""
 
+UNFENCED: Final = "stale|two servers have begun terms"
+
 FLAWS: Final = {
-    "start-without-expected-position": (Parts(door=NoFencing), "stale"),
+    "start-without-expected-position": (Parts(door=NoFencing), UNFENCED),
     "reply-before-quorum": (Parts(with_publisher(RepliesBeforeQuorum)), "not in the stream"),
     "retry-without-expected-position": (
-        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), "stale"
+        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), UNFENCED
     ),
-    "purge-too-early": (Parts(with_publisher(PurgesTooEarly)), "lacks the jobs"),
+    "purge-too-early": (
+        Parts(with_publisher(PurgesTooEarly)), "lacks the jobs|nobody becomes active"
+    ),
     "lease-from-answer": (Parts(with_appender(CountsFromAnswer)), "stale"),
     "reserve-not-waited-for": (Parts(queue=ReservesAtOnce), "not in the stream"),
 }  # fmt: skip
-"""And a part of what is said when one is found."""
+"""And a pattern of what is said when one is found."""
 
 WELL_HIDDEN: Final = {
     "gaps-ignored": (Parts(with_standby(IgnoresGaps)), ""),
@@ -54,14 +59,14 @@ WELL_HIDDEN: Final = {
 @pytest.mark.parametrize("name", FLAWS)
 def test_schedules_find(name: str) -> None:
     parts, found = FLAWS[name]
-    assert found in first_broken(parts)
+    assert re.search(found, first_broken(parts))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WELL_HIDDEN)
 def test_many_schedules_find(name: str) -> None:
     parts, found = WELL_HIDDEN[name]
-    assert found in first_broken(parts, LIMIT_OF_HIDDEN)
+    assert re.search(found, first_broken(parts, LIMIT_OF_HIDDEN))
 
 
 def first_broken(parts: Parts, limit: int = LIMIT) -> str:

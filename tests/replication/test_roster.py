@@ -8,7 +8,6 @@ import json
 
 import pytest
 
-from beanstalk_twisted.binlog.format import KNOWN_FEATURES, MAJOR
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
     GONE_NS,
@@ -17,14 +16,16 @@ from beanstalk_twisted.replication.roster import (
     NEAR_MESSAGES,
     STANDBY,
     Identity,
+    NoSuccessor,
     NoteText,
     Presence,
     Roster,
+    Situation,
     decode_presence,
-    features_to_write,
     note_text,
     read_note,
 )
+from beanstalk_twisted.wire.yaml import Quoted
 
 US = Identity("a:11300", "01")
 OTHER = Presence("b:11300", "02", STANDBY, 90, 900)
@@ -64,6 +65,8 @@ def test_who_is_handed_over_to_may_begin_and_who_has_handed_over_may_not() -> No
     other = Identity("b:11300", "02")
     assert read_note(note_text(US)).is_for(other)
     assert read_note(note_text(US, "b:11300")).is_for(other)
+    assert read_note(note_text(US, "02")).is_for(other)
+    assert not read_note(note_text(US, "02")).is_for(Identity("b:11300", "03"))
     assert not read_note(note_text(US, "c:11300")).is_for(other)
     assert not read_note(note_text(US)).is_for(US)
     assert read_note(note_text(US)).is_for(Identity("a:11300", "after a restart"))
@@ -71,13 +74,12 @@ def test_who_is_handed_over_to_may_begin_and_who_has_handed_over_may_not() -> No
 
 def test_what_is_told_is_heard() -> None:
     assert decode_presence(OTHER.encode()) == OTHER
-    assert OTHER.major == MAJOR and OTHER.features == KNOWN_FEATURES
     assert len(OTHER._replace(position=1 << 64, lsn=1 << 64).encode()) < MAX_TOLD_BYTES
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("name", ""), ("id", 7), ("role", None), ("position", -1), ("lsn", True), ("major", "1"),
+    [("name", ""), ("id", 7), ("role", None), ("position", -1), ("lsn", True), ("addresses", 1),
      ("name", "x" * MAX_TOLD_BYTES)],
 )  # fmt: skip
 def test_what_is_no_telling_is_passed_over(name: str, value: object) -> None:
@@ -99,20 +101,92 @@ def test_no_more_are_remembered_than_anybody_runs() -> None:
     assert 7 in [each.lsn for each in roster.others(1)]
 
 
+def found(roster: Roster, position: int = 90, name: str = "", now_ns: int = 0) -> str:
+    """
+    The name of who is handed over to, or why nobody is.
+    """
+    try:
+        return roster.successor(now_ns, position, name).name
+    except NoSuccessor as why:
+        return str(why)
+
+
 def test_a_standby_that_is_near_enough_can_be_handed_over_to() -> None:
     roster = roster_of(OTHER)
-    assert roster.why_no_successor(0, 90 + NEAR_MESSAGES) == ""
-    assert roster.why_no_successor(0, 90 + NEAR_MESSAGES, "b:11300") == ""
-    why = roster.why_no_successor(0, 91 + NEAR_MESSAGES)
-    assert why.startswith("the nearest standby is 1001 messages behind")
-    assert roster.why_no_successor(0, 90, "c:1") == "no standby c:1 is there, but b:11300"
-    assert roster.why_no_successor(GONE_NS + 1, 90) == "no standby is there"
-    assert roster_of().why_no_successor(0, 90, "c:1") == "no standby c:1 is there, but none"
+    assert found(roster, 90 + NEAR_MESSAGES) == "b:11300"
+    assert found(roster, 90 + NEAR_MESSAGES, "b:11300") == "b:11300"
+    assert found(roster, 91 + NEAR_MESSAGES).startswith("b:11300 is 1001 messages behind")
+    assert found(roster, name="c:1") == "no standby c:1 is there, but b:11300"
+    assert found(roster, now_ns=GONE_NS + 1) == "no standby is there"
+    assert found(roster_of(), name="c:1") == "no standby c:1 is there, but none"
 
 
-def test_what_is_new_is_written_when_all_can_read_it() -> None:
-    newer = OTHER._replace(features=0b11)
-    assert features_to_write([], 0b11) == 0b11
-    assert features_to_write([newer], 0b11) == 0b11
-    assert features_to_write([newer, OTHER._replace(features=0b01)], 0b11) == 0b01
-    assert features_to_write([newer._replace(major=MAJOR + 1)], 0b11) == 0
+def test_whoever_has_the_most_is_handed_over_to() -> None:
+    nearest = Presence("c:11300", "03", STANDBY, 91, 901)
+    roster = roster_of(OTHER, nearest, Presence("d:11300", "04", STANDBY, 89, 899))
+    assert found(roster) == "c:11300"
+    assert found(roster, name="b:11300") == "b:11300"
+
+
+def test_a_standby_is_known_by_any_name_that_no_other_has() -> None:
+    one = OTHER._replace(addresses="10.0.0.2:11300 10.0.0.2:9300")
+    two = Presence("c:11301", "03", STANDBY, 90, 900, "[fd00::3]:11301 10.0.0.2:9301")
+    roster = roster_of(one, two)
+    for name in ("b:11300", "b", ":11300", "10.0.0.2:9300", "10.0.0.2:11300"):
+        assert found(roster, name=name) == "b:11300"
+    for name in ("c:11301", "c", ":11301", "fd00::3", "[fd00::3]:11301"):
+        assert found(roster, name=name) == "c:11301"
+    assert found(roster, name="10.0.0.2") == (
+        "10.0.0.2 is more than one standby of b:11300 (10.0.0.2:11300 10.0.0.2:9300), "
+        "c:11301 ([fd00::3]:11301 10.0.0.2:9301)"
+    )
+    assert found(roster, name="9300").startswith("no standby 9300 is there, but b:11300 (")
+
+
+def test_of_two_that_have_the_same_name_one_is_meant_by_its_address() -> None:
+    one, two = OTHER._replace(addresses="x:1"), OTHER._replace(id="03", addresses="y:1")
+    roster = roster_of(one, two)
+    assert roster.successor(0, 90, "y").id == "03" and roster.successor(0, 90, "x:1").id == "02"
+    assert found(roster, name="b") == "b is more than one standby of b:11300 (x:1), b:11300 (y:1)"
+
+
+def test_a_standby_that_was_started_again_is_one() -> None:
+    roster = roster_of(OTHER, OTHER._replace(id="03", position=0))
+    assert found(roster, 90 + NEAR_MESSAGES, "b") == "b:11300"
+
+
+@pytest.mark.parametrize("text", ['"', "a\n", "\\", "\xe9"])
+def test_what_cannot_be_shown_in_a_line_is_not_heard(text: str) -> None:
+    assert decode_presence(OTHER._replace(name=f"b{text}").encode()) is None
+    assert decode_presence(OTHER._replace(addresses=text).encode()) is None
+    assert decode_presence(OTHER._replace(addresses="b:1").encode()) is not None
+
+
+def test_stats_tell_of_replication() -> None:
+    us = Identity("a:11300", "01")
+    standbys = OTHER, OTHER._replace(name="c:1")
+    leads = Situation(ACTIVE, "", us, "a:11300", 3, 300, 0.25, standbys, 1, 0, behind=11)
+    assert dict(leads.pairs()) == {
+        "replication-role": "active", "replication-standbys": Quoted("b:11300 c:1"),
+        "replication-messages-behind": 11, "replication-lag-records": 3,
+        "replication-lag-bytes": 300, "replication-lag-seconds": "0.250",
+    }  # fmt: skip
+    assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
+
+
+def test_what_a_standby_lacks_is_counted_when_it_tells_of_itself() -> None:
+    roster = Roster(US)
+    for number, position in enumerate((90, 87, 95)):
+        roster.hear(OTHER._replace(id=str(number), position=position).encode(), 0, 92)
+    assert roster.behind(GONE_NS) == 5
+    roster.hear(OTHER._replace(id="1", role=ACTIVE, position=1).encode(), 0, 92)
+    assert roster.behind(GONE_NS) == 2 and roster.behind(GONE_NS + 1) == 0
+
+
+def test_nobody_is_handed_over_to_who_is_not_in_sync() -> None:
+    joins = OTHER._replace(is_in_sync=False)
+    why = "b:11300 is not in sync yet; its log says what it waits for"
+    assert found(roster_of(joins)) == found(roster_of(joins), name="b") == why
+    other = Presence("c:1", "03", STANDBY, 80, 900)
+    assert found(roster_of(joins, other)) == "c:1"
+    assert found(roster_of(joins, other), name="d").endswith("but b:11300 (not in sync), c:1")

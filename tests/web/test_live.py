@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.channel import REQUEST_S
 from beanstalk_twisted.web.history import (
@@ -187,6 +189,24 @@ def test_history_ends_with_the_endpoint() -> None:
     opened.site.startFactory()
     opened.tick()
     opened.site.stopFactory()
+
+
+def test_it_is_told_how_replication_is() -> None:
+    opened = Open()
+    browser = opened.watch()
+    assert events(browser)[-1][2]["replication"] == ""
+    standby = Presence("b:1", "02", STANDBY, 9, 9)
+    us = Identity("a:1", "01")
+    leads = Situation(ACTIVE, "", us, "a:1", 3, 300, 0.9, (standby,), 1, 0, lease_s=2.5)
+    for situation, words in (
+        (leads, "active, 1 standby"),
+        (leads._replace(standbys=()), "active, 0 standbys"),
+        (leads._replace(lag_s=1.0, lease_s=0.0),
+         "active, its lease is over, 1 standby, 3 records wait for the stream since 1 s"),
+    ):  # fmt: skip
+        opened.server.service.situation = partial(Situation._make, situation)
+        opened.tick()
+        assert events(browser)[-1][2]["replication"] == words
 
 
 def test_why_the_server_is_not_ready_is_told() -> None:

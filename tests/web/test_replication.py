@@ -15,7 +15,7 @@ from beanstalk_twisted.web.site import HttpSettings
 from tests.web.browsing import Browser, site_of
 
 US = Identity("a:11300", "01")
-OTHER = Presence("b:11300", "02", STANDBY, 90, 900)
+OTHER = Presence("b:11300", "02", STANDBY, 90, 900, "10.0.0.2:11300")
 LEADS = Situation(ACTIVE, "", US, "a:11300", 3, 300, 0.25, (OTHER,), 1, 0)
 FOLLOWS = Situation(STANDBY, "standby: follows", US, "b:11300", 7, 700, 1.5, (), 1, 1)
 
@@ -58,11 +58,28 @@ def test_an_active_server_tells_of_its_standbys() -> None:
     assert browser.ask("GET", "/readyz").status == 200
     said = browser.ask("GET", "/api/v1/replication").json
     assert said["role"] == "active" and said["why_not_ready"] == ""
-    assert said["standbys"] == [{"name": "b:11300", "position": 90, "lsn": 900}]
+    assert said["standbys"] == [
+        {
+            "name": "b:11300",
+            "addresses": ["10.0.0.2:11300"],
+            "position": 90,
+            "lsn": 900,
+            "is_in_sync": True,
+        }
+    ]
     assert (said["lag_records"], said["lag_bytes"], said["lag_s"]) == (3, 300, 0.25)
     text = browser.ask("GET", "/metrics").body.decode()
     assert "beanstalkd_replication_standbys 1\n" in text and "beanstalkd_current_jobs" in text
     assert "beanstalkd_replication_is_well 1\n" in text
+    assert "beanstalkd_replication_is_in_sync 1\n" in text
+    assert "beanstalkd_changes_refused_total 0\n" in text
+
+
+def test_promote_that_is_refused_names_the_standbys() -> None:
+    headers = {"X-Beanstalk-Request": "1"}
+    reply = browse(LEADS).ask("POST", "/api/v1/replication/promote", b"{}", headers)
+    assert reply.status == 409
+    assert reply.json["detail"].endswith("; standbys: b:11300 (10.0.0.2:11300)")
 
 
 def test_an_active_server_without_its_stream_is_not_ready() -> None:

@@ -183,7 +183,9 @@ class TlsEndpoint:
         self.what = described(text, backlog)
         self.words = ", TLS with client certificates" if self.what.ca else ", TLS"
         self._tcp: Any = serverFromString(reactor, self.what.tcp)
-        self._port: int = self._tcp._port  # As Twisted's endpoints: see `options.check_port`.
+        # As Twisted's endpoints: see `options.check_port`.
+        self._port: int = self._tcp._port
+        self._interface: str = self._tcp._interface
         self._handshakes = Handshakes(reactor, 0)
         self._turns = SharedTurns(reactor)
         self._now = now

@@ -105,10 +105,12 @@ class FillMark:
 
     :ivar is_filling: whether it is.
     :ivar last_lsn: LSN of the last record of the log that is filled in: who has less has a part.
+    :ivar text: what the newest such note says of its sender.
     """
 
     def __init__(self) -> None:
         self.is_filling = False
+        self.text = b""
         self.last_lsn = 0
         self._has_ended = False
 
@@ -118,6 +120,7 @@ class FillMark:
         """
         if note.kind is Kind.FILL_BEGINS:
             self.is_filling, self._has_ended, self.last_lsn = True, False, note.last_lsn
+            self.text = note.text
         elif note.kind is Kind.FILL_ENDS:
             self._has_ended = True
 

@@ -29,9 +29,19 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
     (errors.NotFound, 404, "there is no such tube or job, or another connection has it reserved"),
     (errors.Draining, 503, "the server drains: new jobs are refused"),
     (errors.JobTooBig, 413, "the body is larger than --max-job-size"),
-    (errors.OutOfMemory, 507, "the disk or the memory is full; nothing was changed"),
+    (
+        errors.OutOfMemory,
+        507,
+        "the disk or the memory is full, or a replicated queue's stream is "
+        "silent; nothing was changed",
+    ),
     (errors.BadFormat, 400, "a value is wrong; nothing was changed"),
-    (errors.CannotHandOver, 409, "no such standby is near enough; the server's log says why"),
+    (
+        errors.CannotHandOver,
+        409,
+        "no such standby is near enough, the stream does not "
+        "answer, or the server is not replicated; its log says why",
+    ),
     (errors.Duplicate, 409, "a job there has the same unique key"),
     (errors.Unauthorized, 403, "the access file gives no right to this; nothing was changed"),
 )

@@ -69,7 +69,7 @@ live.addEventListener("state", () => {
   if (!isKnown) { isKnown = true; view?.refresh?.(); }
   setText(document.getElementById("host"), live.about.host);
   for (const id of ["reports", "access"]) document.getElementById(id).hidden = !live.about[`has_${id}`];
-  setText(document.getElementById("version"), `beanstalk-twisted ${live.about.version}${live.about.may_write ? "" : " · read-only (no --http-write)"}`);
+  setText(document.getElementById("version"), `beanstalk-twisted ${live.about.version}${live.about.may_write ? "" : " · read-only (no --http-write)"}${live.about.replication ? ` · ${live.about.replication}` : ""}`);
 });
 
 setInterval(() => { if (!document.hidden && !dialog.open && live.state === "live") view?.refresh?.(); }, REFRESH_MS);

@@ -17,6 +17,9 @@ from binlog_tools.queue.server import STATES, Queue, Refused
 HEALTHY_S: Final = 5.0
 """Seconds that a server may take for an answer; a slice of its longest work takes some ms."""
 
+STANDBYS_S: Final = 2.0
+"""Seconds that a server may take to say which standbys there are."""
+
 WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a right to look (access)"
 """Of a server whose access file gives us none, or that does not know our token."""
 
@@ -55,19 +58,38 @@ def undrain(address: Address, is_json: bool) -> None:
 @options.as_json
 def promote(standby: str, address: Address, is_json: bool) -> None:
     """
-    Let the active server of a replicated queue hand over to STANDBY, or to whichever is first.
+    Let the active server of a replicated queue hand over to STANDBY, or to whichever has the most.
 
-    STANDBY is a name, HOSTNAME:PORT as the standby's own machine is called: `/api/v1/replication`
-    of any server has them all, and the log of one that refuses.
+    STANDBY is a name or an address that `beanstalk stats` and /api/v1/replication show, or the host
+    or the :PORT of one. A refusal names those that are there.
     """
     with options.connected(address) as queue:
         extensions = Extensions(queue)
         extensions.need("promote", "an ordered stop of the active server hands over too")
-        extensions.promote(standby)
+        try:
+            extensions.promote(standby)
+        except Refused as refused:
+            if refused.reply == b"CANNOT_HAND_OVER":
+                refused.args = (f"{refused}. {_standbys(address)}",)
+            raise
     if is_json:
         Output(True).document({"handing_over": True})
     else:
         Output().line("the server hands over, and is a standby then")
+
+
+def _standbys(address: Address) -> str:
+    """
+    Which there are, in a sentence; while the stream is silent a server does not say.
+    """
+    try:
+        with connect(address, STANDBYS_S) as line:
+            names = Queue(line).stats().get("replication-standbys")
+    except (OSError, Refused, WrongToken):
+        return "It does not say which there are"
+    if names is None:
+        return "It is not replicated"
+    return f"Standbys: {', '.join(names.split())}" if names else "There is no standby"
 
 
 @click.command("health")

@@ -18,6 +18,7 @@ from binlog_tools.console.wording import BARS, told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.keyboard import Keys, keyboard
 from binlog_tools.queue.rates import Row, Snapshot, rows, take_snapshot, total
+from binlog_tools.queue.server import Stats
 from binlog_tools.queue.watching import (
     HELP,
     SORTS,
@@ -200,8 +201,24 @@ class Screen:
         return escape(
             f"{where}  {server['version']}  up {server['uptime']} s  "
             f"{told(server.number('current-connections'), 'connection')}  "
-            f"{server['current-waiting']} waiting{draining}"
+            f"{server['current-waiting']} waiting{draining}{replication_words(server)}"
         )
+
+
+def replication_words(server: Stats) -> str:
+    """
+    Of a replicated queue: its role, its standbys, and what the stream or they lack.
+    """
+    if "replication-role" not in server:
+        return ""
+    standbys = server["replication-standbys"].split()
+    words = f"  {server['replication-role']}, {told(len(standbys), 'standby', 'standbys')}"
+    if behind := server.number("replication-messages-behind"):
+        words += f", up to {told(behind, 'message')} behind"
+    if records := server.number("replication-lag-records"):
+        since_s = server["replication-lag-seconds"]
+        words += f", {told(records, 'record')} not replicated since {since_s} s"
+    return words
 
 
 def _sleep(seconds: float) -> bool:

@@ -18,6 +18,7 @@ from beanstalk_twisted.replication.stream.door import Message, Refused, StreamEr
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.certificates import Authority
+from tests.pages import ROOT
 from tests.replication.cluster import LIMIT_S, Cluster, free_ports, running, wait_for
 
 
@@ -137,6 +138,47 @@ def test_a_user_who_may_not_use_the_stream_is_told_so(tmp_path: Path) -> None:
         pytest.raises(Refused, match=r"[Pp]ermissions [Vv]iolation"),
     ):
         opened(cluster.url("q"), {"NATS_USER": "u", "NATS_PASSWORD": "p"})
+
+
+def rights_of_the_page() -> str:
+    """
+    Those that docs/replication.md gives to a user of a stream `jobs`.
+    """
+    text = (ROOT / "docs" / "replication.md").read_text()
+    return text[text.index("authorization {") :].split("```")[0]
+
+
+def test_a_user_with_the_rights_of_the_page_can_do_all_that_a_server_does(tmp_path: Path) -> None:
+    lines = (
+        f'jetstream {{ store_dir: "{tmp_path}", sync_interval: always }}\n{rights_of_the_page()}'
+    )
+    known = {"NATS_USER": "queue", "NATS_PASSWORD": "hunter2"}
+    with running(tmp_path, 1, lines) as cluster:
+        stream = JetStream(parse(cluster.url("jobs")), known, LIMIT_S)
+        stream.open().result(LIMIT_S)
+        heard: list[bytes] = []
+        stream.hear(heard.append)
+        seen: list[Message] = []
+        ended: list[StreamError] = []
+        for at in range(3):
+            assert stream.append(b"%d" % at, at).result(LIMIT_S) == at + 1
+        following = stream.follow(1, seen.extend, ended.append)
+        wait_for(lambda: len(seen) == 3)
+        following.stop()
+        stream.purge(2).result(LIMIT_S)
+        assert stream.ends().result(LIMIT_S) == (2, 3)
+        found = stream.read(3).result(LIMIT_S)
+        assert found is not None and found.payload == b"2"
+
+        def is_heard() -> bool:
+            stream.tell(b"here")
+            return b"here" in heard
+
+        wait_for(is_heard)
+        assert ended == []
+        stream.close().result(LIMIT_S)
+        with pytest.raises(Refused, match=r"[Pp]ermissions [Vv]iolation"):
+            opened(cluster.url("others"), known)
 
 
 def test_files_that_are_not_there_are_named_before_anything_is_opened(tmp_path: Path) -> None:

@@ -22,8 +22,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.wire.yaml import mapping
+from binlog_tools.client import Reply
 from binlog_tools.queue.cli.commands import COMMANDS, cli
-from binlog_tools.queue.cli.top import ENTER, LEAVE
+from binlog_tools.queue.cli.top import ENTER, LEAVE, replication_words
+from binlog_tools.queue.server import Stats, parsed
 from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
@@ -710,6 +714,21 @@ def test_top_shows_tubes_and_rates(server: Server) -> None:
     assert (rows[0]["puts_s"], rows[1]["puts_s"]) == (None, 0.0)
     assert server.run("top", "-n", 1).startswith("topmost\t4000\t0\t0\t0\t0\t-\t-\t0\n")
     assert server.run("top", "-n", 1, "--sort", "tube").split("\t")[0] < "topmost"
+
+
+def test_top_says_how_replication_is() -> None:
+    leads = Situation(ACTIVE, "", Identity("a:1", "01"), "a:1", 0, 0, 0.0, (), 1, 0)
+    standbys = tuple(Presence(f"b:{at}", "02", STANDBY, 1, 1) for at in range(2))
+    for situation, words in (
+        (leads, "  active, 0 standbys"),
+        (leads._replace(standbys=standbys[:1], behind=3),
+         "  active, 1 standby, up to 3 messages behind"),
+        (leads._replace(standbys=standbys, lag_records=2, lag_s=1.5),
+         "  active, 2 standbys, 2 records not replicated since 1.500 s"),
+    ):  # fmt: skip
+        shown = mapping(situation.pairs())
+        assert replication_words(parsed(Reply((b"OK",), shown))) == words
+    assert replication_words(Stats()) == ""
 
 
 def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None:

@@ -82,6 +82,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server(running)
 
 
+# promote
+
+
+def test_a_server_that_is_not_replicated_hands_nothing_over(server: Server) -> None:
+    server.run("promote", code=4)
+
+
 # list
 
 
