@@ -44,38 +44,50 @@ class Job:
     """
     A job that has been more than put.
 
+    :ivar body: None while it is in the log only; ``body_bytes`` its length, wherever it is.
     :ivar holder: number of the session that has it reserved, 0 if none has.
     :ivar deadline_ns: see `JobImage.deadline_ns`.
     :ivar lsn: LSN of its newest committing record: what replies about it wait for.
-    :ivar segment: the segment that holds its full record, 0 without a log.
+    :ivar segment: the segment that holds its full record, 0 without a log; ``full_lsn`` that
+        record's LSN, 0 if it is not known.
     :ivar tags: what it carries beside its body, None for nothing.
     """
 
     __slots__ = (
-        "body", "buries", "created_ns", "deadline_ns", "delay_s", "holder", "job_id", "kicks",
-        "lsn", "priority", "releases", "reserves", "segment", "state", "tags", "timeouts", "ttr_s",
-        "tube_id",
+        "body", "body_bytes", "buries", "created_ns", "deadline_ns", "delay_s", "full_lsn",
+        "holder", "job_id", "kicks", "lsn", "priority", "releases", "reserves", "segment", "state",
+        "tags", "timeouts", "ttr_s", "tube_id",
     )  # fmt: skip
 
     def __init__(
-        self, job_id: int, tube_id: int, created_ns: int, body: bytes, tags: Tags | None = None
-    ) -> None:
+        self, job_id: int, tube_id: int, created_ns: int, body: bytes | None,
+        tags: Tags | None = None,
+    ) -> None:  # fmt: skip
         self.job_id = job_id
         self.tube_id = tube_id
         self.created_ns = created_ns
         self.body = body
+        self.body_bytes = 0 if body is None else len(body)
         self.tags = tags
         self.state = GONE
         self.priority = self.deadline_ns = self.delay_s = self.ttr_s = 0
         self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
-        self.holder = self.lsn = self.segment = 0
+        self.holder = self.lsn = self.segment = self.full_lsn = 0
+
+    @property
+    def loaded_body(self) -> bytes:
+        """
+        Its body, which is in memory.
+        """
+        assert self.body is not None
+        return self.body
 
     @property
     def data_bytes(self) -> int:
         """
         What its full record takes beside the record itself.
         """
-        return len(self.body) + (0 if self.tags is None else self.tags.encoded_bytes)
+        return self.body_bytes + (0 if self.tags is None else self.tags.encoded_bytes)
 
     def become(self, image: JobImage) -> None:
         """
@@ -88,12 +100,12 @@ class Job:
 
     def copy(self) -> JobImage:
         """
-        This job as it is, to be stated again.
+        This job as it is, to be stated again.  Its body is in memory.
         """
         return self.image(
             Kind.COPY, self.state, Reason.NONE, self.created_ns, deadline_ns=self.deadline_ns,
             connection=self.holder,
-        )._replace(body=self.body, tags=self.tags)  # fmt: skip
+        )._replace(body=self.loaded_body, tags=self.tags)  # fmt: skip
 
     def image(
         self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,

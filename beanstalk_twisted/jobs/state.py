@@ -434,7 +434,7 @@ class QueueState:
         else:
             self._leave_tagged(job, tube, is_taken=False)
             self._leave_tags(job)
-        tube.count(-1, -len(job.body))
+        tube.count(-1, -job.body_bytes)
         if tube.totals is not None:
             tube.totals.leave(job)
         job.tube_id = image.tube_id
@@ -541,7 +541,7 @@ class QueueState:
         elif state is BURIED:
             tube.buried.discard(job.deadline_ns, job.job_id)
         else:
-            tube.count(1, len(job.body))
+            tube.count(1, job.body_bytes)
             if tube.totals is not None:
                 tube.totals.enter(job)
             return
@@ -558,9 +558,9 @@ class QueueState:
             self.jobs.remove(job)
             if job.segment:
                 self.live.leave(job.segment, job.data_bytes)
-            tube.body_bytes -= len(job.body)
+            tube.body_bytes -= job.body_bytes
             if tube.quotas is not None:
-                tube.count_for_quotas(-1, -len(job.body))
+                tube.count_for_quotas(-1, -job.body_bytes)
             if tube.totals is not None:
                 tube.totals.leave(job)
             if job.tags is not None:

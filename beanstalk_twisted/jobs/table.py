@@ -169,7 +169,7 @@ class JobTable:
         assert entry is not None
         if isinstance(entry, bytes):
             return len(entry) - _COLD.size, False
-        return len(entry.body), entry.tags is not None
+        return entry.body_bytes, entry.tags is not None
 
     def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
         """
@@ -242,15 +242,15 @@ class JobTable:
         page.entries[slot] = job
         page.count += 1
         self._count += 1
-        self.memory_bytes += HOT_JOB_BYTES + data_memory_bytes(job.body, job.tags)
+        self.memory_bytes += HOT_JOB_BYTES + data_memory_bytes(job.body_bytes, job.tags)
 
     def remake(self, job: Job, body: bytes, tags: Tags | None) -> None:
         """
         Give a job that is there another body and other tags.
         """
-        self.memory_bytes -= data_memory_bytes(job.body, job.tags)
-        job.body, job.tags = body, tags
-        self.memory_bytes += data_memory_bytes(body, tags)
+        self.memory_bytes -= data_memory_bytes(job.body_bytes, job.tags)
+        job.body, job.body_bytes, job.tags = body, len(body), tags
+        self.memory_bytes += data_memory_bytes(job.body_bytes, tags)
 
     def rehome(self, job_id: int, segment: int) -> int:
         """
@@ -275,7 +275,7 @@ class JobTable:
         job_id = job.job_id
         page = self._pages[job_id >> _PAGE_BITS]
         page.entries[job_id & _PAGE_MASK] = None
-        self.memory_bytes -= HOT_JOB_BYTES + len(job.body)
+        self.memory_bytes -= HOT_JOB_BYTES + job.body_bytes
         if job.tags is not None:
             self.memory_bytes -= tags_memory_bytes(job.tags)
         page.count -= 1
@@ -291,11 +291,12 @@ def tags_memory_bytes(tags: Tags) -> int:
     return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
 
 
-def data_memory_bytes(body: bytes, tags: Tags | None) -> int:
+def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
     """
+    :param body_bytes: of its body, as far as that is in memory.
     :return: what a job takes of memory beside itself.
     """
-    return len(body) if tags is None else len(body) + tags_memory_bytes(tags)
+    return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
 
 
 def _packed(jobs: ColdJobs) -> Iterator[bytes]:
@@ -315,7 +316,7 @@ def _packed(jobs: ColdJobs) -> Iterator[bytes]:
 
 def _facts(job_id: int, entry: bytes | Job) -> JobFacts:
     if isinstance(entry, Job):
-        return JobFacts(job_id, entry.tube_id, entry.created_ns, len(entry.body), entry)
+        return JobFacts(job_id, entry.tube_id, entry.created_ns, entry.body_bytes, entry)
     created_ns, _, _, _, tube_id, _, _ = _COLD.unpack_from(entry)
     return JobFacts(job_id, tube_id, created_ns, len(entry) - _COLD.size, None)
 

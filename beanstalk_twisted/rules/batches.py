@@ -85,7 +85,7 @@ class DeleteBatch(Batch):
                 return False
             job = self._state.jobs.get(job_id)
             self._next += 1
-            looked_bytes += 0 if job is None else len(job.body)
+            looked_bytes += 0 if job is None else job.body_bytes
         self._delete(now_ns)
         return True
 
@@ -171,7 +171,7 @@ class ReserveBatch(Batch):
         job = None if key is None else self._state.jobs.get(key & ID_MASK)
         if job is None:
             return False
-        if self._taken and self.body_bytes + len(job.body) > MAX_REPLY_BYTES:
+        if self._taken and self.body_bytes + job.body_bytes > MAX_REPLY_BYTES:
             self.session.forgo()
             return False
         self.add(self._reservations.hand_out(self.session, job, now_ns))

@@ -119,7 +119,7 @@ class DeadKicks:
                 if not self._has_room(kicking, job, now_ns):
                     return
                 self._kick_one(kicking, job, now_ns)
-                size += len(job.body)
+                size += job.body_bytes
                 kicked += 1
             kicking.passed = key
         if len(keys) < DEAD_LOOK_JOBS:

@@ -61,7 +61,7 @@ class Edits:
             return job
         # As in `PutBatches`, no function in here.
         take = partial(self._move, session, job_id, name)
-        return self._when_there_is_room(session, now_ns, len(job.body), 0, take)
+        return self._when_there_is_room(session, now_ns, job.body_bytes, 0, take)
 
     def update(
         self, session: Session, now_ns: int, begun_ns: int, job_id: int, priority: int,
@@ -77,8 +77,8 @@ class Edits:
         if job is None:
             return self._changes.not_found()
         take = partial(self._update, session, job_id, priority, delay_s, ttr_s, body)
-        size = len(job.body if body is None else body)
-        growth = max(0, size - len(job.body))
+        size = job.body_bytes if body is None else len(body)
+        growth = max(0, size - job.body_bytes)
         return self._when_there_is_room(session, now_ns, size, growth, take)
 
     def _when_there_is_room(
@@ -132,7 +132,7 @@ class Edits:
         if job is None:
             return self._changes.not_found()
         image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, body)
-        if self._puts.lacks(session, 0, len(image.body) - len(job.body), now_ns):
+        if self._puts.lacks(session, 0, len(image.body) - job.body_bytes, now_ns):
             return NO_ROOM
         if not self._changes.has_room_for(image.data_bytes):
             return NO_ROOM
@@ -163,5 +163,5 @@ def _updated(
         connection=connection,
     )._replace(
         priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags,
-        body=job.body if body is None else body,
+        body=job.loaded_body if body is None else body,
     )  # fmt: skip

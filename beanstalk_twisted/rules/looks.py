@@ -135,7 +135,7 @@ class Looks:
         job = self._state.jobs.look(job_id)
         if job is None:
             return self._changes.not_found()
-        return replies.Found(job_id, job.body, job.priority), job.lsn
+        return replies.Found(job_id, job.loaded_body, job.priority), job.lsn
 
     def _found_first(self, key: int | None) -> Answer:
         return self._changes.not_found() if key is None else self._found(key & ID_MASK)

@@ -110,7 +110,7 @@ class Moves:
         """
         changes, size = self._changes, moved_bytes(job)
         may_borrow = not changes.log.budget.is_short and (
-            len(job.body) <= SMALL_BODY_BYTES or changes.has_room_to_copy(size)
+            job.body_bytes <= SMALL_BODY_BYTES or changes.has_room_to_copy(size)
         )
         has_room = may_borrow or changes.has_room_for(size)
         return has_room and changes.allows_extensions(now_ns, waits=False)
@@ -126,7 +126,7 @@ class Moves:
         source = self._state.tubes.by_id(job.tube_id)
         return job.image(
             MOVE, state, Reason.CLIENT, job.created_ns, deadline_ns=deadline_ns
-        )._replace(tube_id=tube.tube_id, body=job.body, tags=_moved(tags, source, tube))
+        )._replace(tube_id=tube.tube_id, body=job.loaded_body, tags=_moved(tags, source, tube))
 
     def carry_out(self, image: JobImage, now_ns: int) -> int:
         """
@@ -148,7 +148,7 @@ def moved_bytes(job: Job) -> int:
     """
     What a job takes, as the body of a new one, when it is moved; at most.
     """
-    return len(job.body) + MAX_TAGS_BYTES
+    return job.body_bytes + MAX_TAGS_BYTES
 
 
 def _moved(tags: Tags | None, source: Tube, tube: Tube) -> Tags | None:

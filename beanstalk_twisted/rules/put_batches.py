@@ -76,7 +76,7 @@ class NewJob(NamedTuple):
         What it will take of memory.
         """
         tags = None if self.tags is None else Tags(*self.tags)
-        return HOT_JOB_BYTES + data_memory_bytes(self.body, tags)
+        return HOT_JOB_BYTES + data_memory_bytes(len(self.body), tags)
 
 
 class PutBatches:

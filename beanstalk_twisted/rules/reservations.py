@@ -147,6 +147,7 @@ class Reservations:
                 self.times.of(tube).reserves += 1
         if self.has_limiters:
             self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
+        assert job.body is not None
         return replies.Reserved(job.job_id, job.body, job.priority), job.lsn
 
     def _limit(self, tube: Tube, now_ns: int) -> None:

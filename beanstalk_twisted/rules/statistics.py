@@ -196,7 +196,7 @@ def listed(job: Job, now_ns: int) -> Pairs:
         ("id", job.job_id),
         ("pri", job.priority),
         ("state", job.state.name.lower()),
-        ("size", len(job.body)),
+        ("size", job.body_bytes),
         ("age", whole_seconds(now_ns - job.created_ns)),
         ("delay", job.delay_s),
         ("ttr", job.ttr_s),

@@ -60,8 +60,8 @@ def _place(job: Job) -> tuple[int, int, int]:
 def _view(job: Job, state: QueueState, now_ns: int) -> JobView:
     has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns != NEVER_NS
     return JobView(
-        job.job_id, state.tubes.by_id(job.tube_id).name.decode(), job.state.name.lower(), job.body,
-        job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,
+        job.job_id, state.tubes.by_id(job.tube_id).name.decode(), job.state.name.lower(),
+        job.loaded_body, job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,
         (job.deadline_ns - now_ns) / NS if has_time_left else 0.0,
         job.reserves, job.timeouts, job.releases, job.buries, job.kicks, job.holder,
     )  # fmt: skip

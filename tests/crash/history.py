@@ -110,7 +110,7 @@ def picture(queue: WorkQueue, now_ns: int) -> Picture:
         jobs[job_id] = JobSeen(
             names[job.tube_id], job.state, job.priority, job.deadline_ns, job.delay_s, job.ttr_s,
             (job.reserves, job.timeouts, job.releases, job.buries, job.kicks),
-            job.created_ns, job.body, job.tags,
+            job.created_ns, job.loaded_body, job.tags,
         ).restarted(now_ns)  # fmt: skip
         if job.state is State.BURIED:
             graves.setdefault(names[job.tube_id], []).append((job.deadline_ns, job_id))

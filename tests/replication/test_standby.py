@@ -160,7 +160,7 @@ class Host:
         The bodies of all jobs.
         """
         jobs = self.queue.state.jobs
-        return [job.body for each in jobs if (job := jobs.look(each)) is not None]
+        return [job.loaded_body for each in jobs if (job := jobs.look(each)) is not None]
 
 
 class Cluster:

@@ -29,6 +29,14 @@ def server(server: Server) -> Server:
     return server
 
 
+def grow(server: Server, job_id: int, body_bytes: int) -> None:
+    """
+    Give a job a body of that size.
+    """
+    job = the_job(server, job_id)
+    server.queue.state.jobs.remake(job, b"x" * body_bytes, job.tags)
+
+
 def die(server: Server, job_id: int) -> None:
     """
     Make a dead letter of a job.
@@ -201,7 +209,7 @@ def test_a_slice_ends_behind_large_bodies(server: Server, client: Client) -> Non
     for _ in range(3):
         place(server, client)
     for job_id in (1, 2, 3):
-        the_job(server, job_id).body = b"x" * DEAD_SLICE_BYTES
+        grow(server, job_id, DEAD_SLICE_BYTES)
     asker = server.connect()
     assert asker.says("kick-dead work 9") is None
     assert client.asks("stats-tube work")["current-jobs-ready"] == "1"
@@ -232,7 +240,7 @@ def test_a_disk_that_becomes_full_ends_it(server: Server, client: Client) -> Non
     place(server, client)
     server.pass_time(1)
     large = place(server, client)
-    the_job(server, large).body = b"x" * 9999
+    grow(server, large, 9999)
     budget = server.log.budget = Budget()
     budget.is_short, budget.largest = True, 5000
     assert client.says("kick-dead work 9") == "KICKED 1"
@@ -242,7 +250,7 @@ def test_a_disk_that_becomes_full_ends_it(server: Server, client: Client) -> Non
 def test_it_waits_for_room_that_the_disk_may_still_give(server: Server, client: Client) -> None:
     place(server, client)
     server.pass_time(1)
-    the_job(server, place(server, client)).body = b"x" * 9999
+    grow(server, place(server, client), 9999)
     server.pass_time(1)
     place(server, client)
     budget = server.log.budget = Budget()

@@ -818,7 +818,7 @@ def check_totals(queue: WorkQueue) -> None:
             job = queue.state.jobs.look(job_id)
             assert job is not None
             if job.tube_id == tube.tube_id:
-                size += len(job.body)
+                size += job.body_bytes
                 is_dead = job.tags is not None and bool(job.tags.dead_from)
                 if tube.totals is not None and job.state is not State.RESERVED:
                     ages += tube.totals.keeps_dead or not is_dead

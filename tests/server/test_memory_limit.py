@@ -178,7 +178,7 @@ def recounted(server: MemoryServer) -> int:
             if facts.job is None:
                 total += COLD_JOB_BYTES + facts.body_bytes
             else:
-                total += HOT_JOB_BYTES + data_memory_bytes(facts.job.body, facts.job.tags)
+                total += HOT_JOB_BYTES + data_memory_bytes(facts.job.body_bytes, facts.job.tags)
     return total
 
 

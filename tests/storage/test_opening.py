@@ -171,7 +171,7 @@ class Started:
         """
         table = self.queue.state.jobs
         found = [(job_id, table.look(job_id)) for job_id in table]
-        return {job_id: (job.state, job.body) for job_id, job in found if job is not None}
+        return {job_id: (job.state, job.loaded_body) for job_id, job in found if job is not None}
 
     def header(self, name: str) -> SegmentHeader:
         """

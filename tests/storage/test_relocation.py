@@ -59,7 +59,7 @@ def conversation(server: MemoryServer) -> dict[int, bytes]:
 def loaded(server: MemoryServer) -> dict[int, bytes]:
     jobs = server.service.queue.state.jobs
     found = {job_id: jobs.look(job_id) for job_id in jobs}
-    return {job_id: job.body for job_id, job in found.items() if job is not None}
+    return {job_id: job.loaded_body for job_id, job in found.items() if job is not None}
 
 
 def server_that(fault: Fault, fsync: FsyncPolicy = ALWAYS) -> tuple[MemoryServer, MemoryDirectory]:

@@ -43,7 +43,7 @@ NUMBERS: Final[Mapping[str, Callable[[Job, int], int]]] = {
     "id": lambda job, now_ns: job.job_id,
     "priority": lambda job, now_ns: job.priority,
     "age": lambda job, now_ns: (now_ns - job.created_ns) // NS,
-    "size": lambda job, now_ns: len(job.body),
+    "size": lambda job, now_ns: job.body_bytes,
     "delay": lambda job, now_ns: job.delay_s,
     "ttr": lambda job, now_ns: job.ttr_s,
     "reserves": lambda job, now_ns: job.reserves,
@@ -117,7 +117,10 @@ class Criteria(NamedTuple):
             return False
         if not all(condition(job, now_ns) for condition in self.conditions):
             return False
-        return self._has_text(job.body) and self.fingerprint in ("", fingerprint_of(job, self))
+        return self._has_text(job.loaded_body) and self.fingerprint in (
+            "",
+            fingerprint_of(job, self),
+        )
 
     def _has_text(self, body: bytes) -> bool:
         if not self.text:
@@ -148,7 +151,7 @@ def fingerprint_of(job: Job, criteria: Criteria | None = None) -> str:
     """
     A job's; empty if the criteria do not ask for one.
     """
-    return fingerprint(job.body) if criteria is None or criteria.fingerprint else ""
+    return fingerprint(job.loaded_body) if criteria is None or criteria.fingerprint else ""
 
 
 def reason_of(job: Job) -> str | None:

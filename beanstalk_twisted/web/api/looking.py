@@ -216,7 +216,7 @@ class Look:
             assert job is not None
             self.looked += 1
             if self._counts_bytes:
-                self.looked_bytes += min(len(job.body), LOOK_BODY_BYTES)
+                self.looked_bytes += min(job.body_bytes, LOOK_BODY_BYTES)
             if self._criteria.mean(job, now_ns):
                 found.append(job)
             if len(found) == most or self.looked_bytes >= ends:

@@ -131,7 +131,7 @@ class Group:
         """
         age_ns = now_ns - job.created_ns
         self._jobs += 1
-        self._bytes += len(job.body)
+        self._bytes += job.body_bytes
         self._oldest_ns = max(self._oldest_ns, age_ns)
         self._newest_ns = min(self._newest_ns, age_ns)
 
@@ -154,7 +154,7 @@ def key_of(job: Job, state: QueueState, *, by_body: bool) -> GroupKey:
     """
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
     dead_from = job.tags.dead_from.decode("ascii", "replace") if job.tags is not None else ""
-    mark = fingerprint(job.body) if by_body else ""
+    mark = fingerprint(job.loaded_body) if by_body else ""
     return tube, dead_from, reason_of(job) or "", mark
 
 
@@ -173,9 +173,9 @@ def _shown(job: Job, most: int) -> dict[str, Any]:
     """
     The beginning of a body, if it is asked for and not too large to be touched.
     """
-    if not most or len(job.body) > LOOK_BODY_BYTES:
+    if not most or job.body_bytes > LOOK_BODY_BYTES:
         return {}
-    return {"body": fields.shown_body(job.body, most)}
+    return {"body": fields.shown_body(job.loaded_body, most)}
 
 
 def _end(look: Look) -> bytes:

@@ -115,7 +115,7 @@ def check(server: MemoryServer) -> None:
     waited = [each for each in state.tubes.in_order if each.waiters is not None]
     assert state.tubes.with_waiters == len(waited)
     for tube in state.tubes.in_order:
-        bodies = [len(job.body) for job in jobs if job and job.tube_id == tube.tube_id]
+        bodies = [job.body_bytes for job in jobs if job and job.tube_id == tube.tube_id]
         assert (tube.job_count, tube.body_bytes) == (len(bodies), sum(bodies)), tube.name
     for name, quota in quotas(server).items():
         grant = everybody[name].grant
