@@ -37,6 +37,8 @@ def readable(body: bytes, size: int | None = None) -> str:
 def _is_binary(begun: bytes, is_cut: bool) -> bool:
     text = begun.decode("utf-8", "replace")
     text = text[:-1] if is_cut and text.endswith("\ufffd") else text
+    if text.isprintable() and "\ufffd" not in text:
+        return False
     odd = sum(
         each == "\ufffd" or (not each.isprintable() and each not in "\t\r\n") for each in text
     )

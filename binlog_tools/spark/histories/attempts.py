@@ -17,6 +17,7 @@ from binlog_tools.spark.histories.windows import (
     Flags,
     Groups,
     Ints,
+    among,
     at,
     changes,
 )
@@ -87,7 +88,7 @@ def _parts_of(stays: Stays) -> _Parts:
     counts = (len(unseen), len(runs), len(waits), len(later))
     unknown = [np.full(count, NONE) for count in counts]
     wait_ns = np.where(since_known(stays), stays.next_ns - stays.at_ns, NONE)[waits]
-    goes_on = np.isin(stays.ended_by[runs], (TOUCH, UPDATE))
+    goes_on = among(stays.ended_by[runs], (TOUCH, UPDATE))
     run_end = np.where(goes_on, NO_ROW, stays.ended_by[runs])
     none = [np.full(count, NO_ROW, np.int8) for count in counts]
     stay = np.concatenate([unseen, runs, waits, later])

@@ -32,7 +32,7 @@ from binlog_tools.spark.histories.images import (
 )
 from binlog_tools.spark.histories.stays import DUE, NOTHING, Stays, since_known
 from binlog_tools.spark.histories.tables import is_coded, table, texts
-from binlog_tools.spark.histories.windows import NONE, Ints, changes
+from binlog_tools.spark.histories.windows import NONE, Ints, among, changes
 
 MINUTE_NS: Final = 60_000_000_000
 MINUTES_A_DAY: Final = 1440
@@ -161,9 +161,12 @@ def entries_of(stays: Stays, last_ns: Mapping[str, int] | None = None) -> pa.Tab
 def merged(tables: list[pa.Table]) -> pa.Table:
     """
     The entries of several parts of the jobs, added up.
+
+    :param tables: with `SCHEMA`; columns of text may be dictionaries, and then are so in the sum.
     """
-    facts, servers, tubes = _facts_of(pa.concat_tables([SCHEMA.empty_table(), *tables]))
-    return facts.added().named(servers, tubes)
+    given = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    facts, servers, tubes = _facts_of(given)
+    return facts.added().named(servers, tubes, pa.types.is_dictionary(given["kind"].type))
 
 
 def _facts_of(entries: pa.Table) -> tuple[_Facts, Any, Any]:
@@ -213,7 +216,7 @@ def _sums(stays: Stays, place: Ints) -> _Facts:
     How many events there were, and what stays add to the depths of minutes.
     """
     event = stays.images.event
-    told = np.flatnonzero(~np.isin(event, (COPY, TOUCH, UPDATE)))
+    told = np.flatnonzero(~among(event, (COPY, TOUCH, UPDATE)))
     minute = stays.at_ns[told] // MINUTE_NS
     row, state, since, until = _stood(stays)
     seen = np.flatnonzero(since < until)
@@ -285,7 +288,7 @@ def _lengths(stays: Stays, place: Ints) -> Iterator[_Facts]:
     )  # fmt: skip
     runs = np.flatnonzero(
         (images.state == RESERVED) & (stays.run_since_ns != NONE) & (stays.ended_by < DUE)
-        & ~np.isin(stays.ended_by, (NOTHING, TOUCH, UPDATE))
+        & ~among(stays.ended_by, (NOTHING, TOUCH, UPDATE))
     )  # fmt: skip
     yield _counted(RUN, place[runs], stays.run_since_ns[runs], stays.end_ns[runs])
 

@@ -17,6 +17,7 @@ from binlog_tools.spark.histories.windows import (
     Flags,
     Groups,
     Ints,
+    among,
     at,
     changes,
 )
@@ -99,9 +100,9 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     restart_ns, last_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
     return Images(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
-        np.isin(event, FULL),
+        among(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
-        time_ns, np.where(copy | np.isin(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
+        time_ns, np.where(copy | among(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
         numbers(events, "deadline_ns"), incarnation, numbers(events, "reserves"),
         numbers(events, "kicks"), numbers(events, "connection", 0), restart_ns, last_ns,
     )  # fmt: skip
@@ -152,5 +153,5 @@ def codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
     texts = column(table, name).dictionary_encode()
     places = pc.index_in(texts.dictionary, value_set=pa.array(known)).fill_null(NO_ROW)
     rows = texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
-    found: Codes = at(places.to_numpy(zero_copy_only=False), rows, NO_ROW).astype(np.int8)
+    found: Codes = at(places.to_numpy(zero_copy_only=False).astype(np.int8), rows, NO_ROW)
     return found

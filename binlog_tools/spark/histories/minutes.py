@@ -13,9 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.entries import DAY_NS, KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
-from binlog_tools.spark.histories.images import GONE, STATES
+from binlog_tools.spark.histories.images import GONE, STATES, codes
 from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
-from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Groups, Ints, at, changes
+from binlog_tools.spark.histories.windows import (
+    NO_ROW,
+    NONE,
+    Codes,
+    Flags,
+    Groups,
+    Ints,
+    at,
+    changes,
+)
 
 COUNTS: Final = {
     "puts": "put", "reserves": "reserve", "deletes": "delete", "timeouts": "ttr-expired",
@@ -119,6 +128,8 @@ def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
     """
     Depths as entries of the first minute of their days.
     """
+    if not depths.num_rows:
+        return entries
     nought = np.zeros(depths.num_rows, np.int64)
     parts = [
         pa.table({
@@ -145,12 +156,11 @@ class _Facts:
         self.width = max(1, len(self.tubes))
         place = server * self.width + tube
         minute, slot = entries["minute"].to_numpy(), entries["slot"].to_numpy()
-        order = np.lexsort((slot, minute, place))
-        kinds = pc.index_in(entries["kind"].combine_chunks(), value_set=pa.array(KINDS))
+        order = np.lexsort((slot, place * _STRIDE + minute))
         self.place: Ints = place[order]
         self.minute: Ints = minute[order]
         self.slot: Ints = slot[order]
-        self.kind: Ints = kinds.to_numpy(zero_copy_only=False)[order]
+        self.kind: Codes = codes(entries, "kind", KINDS)[order]
         self.value: Ints = entries["value"].to_numpy()[order]
 
     def of(self, kind: str) -> Ints:

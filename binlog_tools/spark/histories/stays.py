@@ -38,7 +38,16 @@ from binlog_tools.spark.histories.images import (
     images_of,
 )
 from binlog_tools.spark.histories.starts import Starts
-from binlog_tools.spark.histories.windows import NO_ROW, NONE, Codes, Flags, Groups, Ints, at
+from binlog_tools.spark.histories.windows import (
+    NO_ROW,
+    NONE,
+    Codes,
+    Flags,
+    Groups,
+    Ints,
+    among,
+    at,
+)
 
 ENDS: Final = (*EVENTS, "due", "restart", "unlogged")
 """How a stay ended: by an event, or as the log does not say.  A code is a place in here."""
@@ -111,7 +120,7 @@ def stays_of(events: pa.Table, starts: Starts) -> Stays:
     is_lost = (images.state == RESERVED) & ~is_same_run
     end_ns, ended_by = _ends(images, at_ns, next_ns, next_event, is_delayed, is_lost)
     carried = jobs.newest(images.is_full)
-    has_unseen = np.isin(images.event, _ENDS_OF_RUNS) & (
+    has_unseen = among(images.event, _ENDS_OF_RUNS) & (
         (before == NO_ROW) | (images.reserves != at(images.reserves, before, NOTHING))
     )
     has_ready = ended_by >= DUE
@@ -149,8 +158,8 @@ def _goes_on(images: Images, behind: Ints, next_event: Codes, next_reserves: Int
     """
     Whether the job is reserved, and its next image goes on with this run, or ends it.
     """
-    by_server = np.isin(next_event, _BY_SERVER)
-    by_worker = np.isin(next_event, _BY_WORKER)
+    by_server = among(next_event, _BY_SERVER)
+    by_worker = among(next_event, _BY_WORKER)
     is_same = (
         (images.state == RESERVED) & (next_reserves == images.reserves)
         & (at(images.incarnation, behind, NOTHING) == images.incarnation)
@@ -162,7 +171,7 @@ def _goes_on(images: Images, behind: Ints, next_event: Codes, next_reserves: Int
 
 
 def _was_still_delayed(images: Images, behind: Ints, next_event: Codes) -> Flags:
-    found: Flags = np.isin(next_event, (KICK, GROUP_ENDED)) | (
+    found: Flags = among(next_event, (KICK, GROUP_ENDED)) | (
         (next_event == MOVE) & (at(images.state, behind, NOTHING) == DELAYED)
     )
     return found

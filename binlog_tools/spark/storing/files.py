@@ -30,6 +30,11 @@ GROUP_ROWS: Final = 131_072
 HELD_BYTES: Final = 64 << 20
 """Bytes of rows that wait for the end of their row groups, in one task: bounds its memory."""
 
+NUMBERS: Final = "DELTA_BINARY_PACKED"
+"""How Parquet holds whole numbers and times: as differences.  Half of the processor time of plain
+ones behind zstd, to write and to read, and files a seventh smaller; of the encodings that are as
+cheap the one that all readers of the last years know."""
+
 OPEN_FILES: Final = 32
 """Files that a task writes at once at most; rows by server and day have few."""
 
@@ -189,6 +194,10 @@ def is_text(kind: pa.DataType) -> bool:
     return kind in (pa.string(), CODED)
 
 
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+
+
 class _Writing:
     """
     The files of one task that are being written, by partition.
@@ -266,6 +275,8 @@ class _Open:
             self._writer = pq.ParquetWriter(
                 self._stream, table.schema, compression="zstd", metadata_collector=self._written,
                 use_dictionary=[field.name for field in table.schema if is_text(field.type)],
+                column_encoding={field.name: NUMBERS for field in table.schema
+                                 if _is_number(field.type)},
                 store_schema=False,
             )  # fmt: skip
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
@@ -314,7 +325,7 @@ def _by_partition(
     batch: pa.RecordBatch, names: tuple[str, ...]
 ) -> Iterator[tuple[Partition, pa.RecordBatch]]:
     """
-    The rows of each partition in their order, without its columns.
+    The rows of each partition in their order, without its columns; a partition may come again.
     """
     if not batch.num_rows:
         return
@@ -323,13 +334,13 @@ def _by_partition(
     for name in names:
         found = batch.column(name).dictionary_encode()
         codes = codes * (len(found.dictionary) + 1) + found.indices.fill_null(-1).to_numpy() + 1
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    if len(starts) > 1:
-        rest = rest.take(pa.array(order))
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True):
-        first = int(order[start])
-        partition = tuple((name, text_of(batch.column(name)[first].as_py())) for name in names)
+    heads = np.flatnonzero(np.diff(codes, prepend=-1))
+    if len(heads) > OPEN_FILES:  # Putting rows in order copies them all.
+        order = np.argsort(codes, kind="stable")
+        batch, rest, codes = (each.take(pa.array(order)) for each in (batch, rest, pa.array(codes)))
+        heads = np.flatnonzero(np.diff(codes.to_numpy(), prepend=-1))
+    for start, end in zip(heads.tolist(), [*heads[1:].tolist(), len(codes)], strict=True):
+        partition = tuple((name, text_of(batch.column(name)[start].as_py())) for name in names)
         yield partition, rest.slice(start, end - start)
 
 

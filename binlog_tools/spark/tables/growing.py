@@ -358,9 +358,9 @@ class _Days:
     def _read(self, files: list[File]) -> pa.Table:
         if not files:
             return added_up.SCHEMA.empty_table()
-        found = dataset_of(self.entries, LAYOUTS["entries"].schema, files)
+        found = dataset_of(self.entries, LAYOUTS["entries"].schema, files, is_coded=True)
         rows = found.to_table(columns=added_up.SCHEMA.names, use_threads=False)
-        return added_up.merged([rows.cast(added_up.SCHEMA)])
+        return added_up.merged([rows.combine_chunks()])
 
 
 def _dated(place: Location, layout: Layout, rows: pa.Table, day: int) -> list[File]:

@@ -19,6 +19,7 @@ from binlog_tools.spark.storing.files import (
     GROUP_ROWS,
     HELD_BYTES,
     NULL,
+    NUMBERS,
     OPEN_FILES,
     STATISTICS_CHARS,
     File,
@@ -65,6 +66,30 @@ def test_a_row_group_has_so_many_rows_at_most(tmp_path: Path, rows: int, groups:
     assert footer.num_row_groups == groups
     assert footer.row_group(0).column(0).compression == "ZSTD"
     assert json.loads(file.statistics)["maxValues"] == {"lsn": rows - 1}
+
+
+def test_whole_numbers_and_times_are_stored_as_differences(tmp_path: Path) -> None:
+    at = pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"lsn": pa.array([7]), "at": at, "share": pa.array([0.5]),
+                             "tube": pa.array(["a"])})  # fmt: skip
+    (file,) = written(tmp_path, [batch])
+    group = pq.read_metadata(tmp_path / file.path).row_group(0)
+    encodings = {group.column(at).path_in_schema: set(group.column(at).encodings)
+                 for at in range(group.num_columns)}  # fmt: skip
+    assert {name for name in encodings if NUMBERS in encodings[name]} == {"lsn", "at"}
+    assert pq.ParquetFile(tmp_path / file.path).read().to_batches() == [batch]
+
+
+@pytest.mark.parametrize("runs", [OPEN_FILES, OPEN_FILES + 1])
+def test_rows_of_a_partition_keep_their_order_in_few_runs_and_in_many(
+    tmp_path: Path, runs: int
+) -> None:
+    servers = [("a", "b")[number % 2] for number in range(runs) for _ in range(2)]
+    batch = pa.record_batch({"server": servers, "lsn": list(range(2 * runs))})
+    for file in written(tmp_path, [batch], "server"):
+        read = pq.ParquetFile(tmp_path / file.path).read()["lsn"].to_pylist()
+        name = dict(file.partition)["server"]
+        assert read == [lsn for lsn, server in enumerate(servers) if server == name]
 
 
 @pytest.mark.exhaustive
