@@ -8,43 +8,22 @@ It is imported when a URL is opened: it takes 50 MB and 0.1 s.
 import contextlib
 import errno
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from beanstalk_twisted.object_storage.opening import one_line, open_files
 from beanstalk_twisted.object_storage.store import (
-    BadUrl,
     Entry,
     Listing,
     OpenObject,
     Store,
     join,
     missing,
-    parse_url,
     shown,
 )
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
     from pyarrow.fs import FileSystem
-
-CONNECT_TIMEOUT_S: Final = 5
-"""Seconds that S3 may take to accept a connection: far more than within one region."""
-
-REQUEST_TIMEOUT_S: Final = 20
-"""Seconds that S3 may be silent in a request: what ends a hanging one; Arrow tries thrice."""
-
-_REFUSED: Final = (
-    "look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN, AWS_PROFILE) in the "
-    "environment, and at what they may do in this bucket"
-)
-
-_HINTS: Final = {
-    "ACCESS_DENIED": _REFUSED,
-    "INVALID_ACCESS_KEY_ID": _REFUSED,
-    "SIGNATURE_DOES_NOT_MATCH": _REFUSED,
-    "HTTP status 403": _REFUSED,
-    "wrong version number": "if the store has no TLS, add the option scheme=http to the URL",
-}
-"""What to do, by what S3's errors have in them."""
 
 
 class ArrowStore(Store):
@@ -75,16 +54,8 @@ class ArrowStore(Store):
             raise FileNotFoundError(errno.ENOENT, f"there is no {container}", self.url)
 
     def listing(self, folder: str = "") -> Listing:
-        from pyarrow.fs import FileSelector
-
         with self._told(folder):
-            found = self._files.get_file_info(
-                FileSelector(self._path(folder), allow_not_found=True)
-            )
-        return Listing(
-            sorted(Entry(each.base_name, each.size) for each in found if each.is_file),
-            sorted(each.base_name for each in found if not each.is_file),
-        )
+            return listed(self._files, self._path(folder))
 
     def open(self, name: str) -> OpenObject:
         """
@@ -170,15 +141,25 @@ class ArrowObject(OpenObject):
 Telling = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-def one_line(problem: BaseException) -> str:
+def listed(files: "FileSystem", path: str) -> Listing:
     """
-    What an error of Arrow says, and what to do, where that is known.
+    What is directly in a folder of a file system; nothing if there is no such folder.
+
+    Of Google's storage Arrow tells only those folders that have an object of their own, so there
+    all that is below is listed.
     """
-    said = problem.args[0] if len(problem.args) == 1 else getattr(problem, "strerror", problem)
-    line = " ".join(str(said).split()) or type(problem).__name__
-    hints = (hint for mark, hint in _HINTS.items() if "AWS Error" in line and mark in line)
-    hint = next(hints, "")
-    return f"{line.rstrip('.')}; {hint}" if hint else line
+    from pyarrow.fs import FileSelector
+
+    is_deep = files.type_name == "gcs"
+    found = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=is_deep))
+    entries, folders = [], set()
+    for each in found:
+        name, slash, _ = each.path[len(path) + 1 :].partition("/")
+        if each.is_file and not slash:
+            entries.append(Entry(name, each.size))
+        elif name:
+            folders.add(name)
+    return Listing(sorted(entries), sorted(folders))
 
 
 def open_store(url: str) -> Store:
@@ -189,43 +170,3 @@ def open_store(url: str) -> Store:
     :raise OSError: pyarrow is not installed, or has no file system for it here.
     """
     return ArrowStore(*open_files(url), shown(url))
-
-
-def open_files(url: str) -> "tuple[FileSystem, str]":
-    """
-    The file system that a URL is in, and its path there, without a slash at its end.
-
-    :raise BadUrl: it names none.
-    :raise OSError: pyarrow is not installed, or has no file system for it here.
-    """
-    split, options = parse_url(url)
-    where = shown(url)
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.fs import FileSystem
-    except ImportError as problem:
-        message = "object storage needs more packages: pip install '.[archive]'"
-        raise OSError(errno.ENOPKG, message, where) from problem
-    if split.scheme == "s3":
-        return _s3(options), (split.netloc + split.path).rstrip("/")
-    try:
-        files, root = FileSystem.from_uri(where)
-    except ArrowException as problem:
-        raise BadUrl(one_line(problem)) from problem
-    except OSError as problem:
-        raise OSError(problem.errno or errno.EIO, one_line(problem), where) from problem
-    return files, root.rstrip("/")
-
-
-def _s3(options: dict[str, str]) -> "FileSystem":
-    """
-    Without background writes an error is met where it happens, and no more than a part is in
-    memory.
-    """
-    from pyarrow.fs import S3FileSystem
-
-    given: dict[str, Any] = options
-    return S3FileSystem(
-        connect_timeout=CONNECT_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S,
-        background_writes=False, **given,
-    )  # fmt: skip

@@ -17,8 +17,17 @@ T = TypeVar("T")
 SCHEMES: Final = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs")
 """What `open_store` can open.  Spark's ``s3a`` means ``s3``."""
 
-S3_OPTIONS: Final = ("region", "endpoint_override", "scheme")
-"""What may follow the ``?`` of an S3 URL; Arrow's names."""
+OPTIONS: Final = {
+    "s3": ("region", "endpoint_override", "scheme"),
+    "gs": ("endpoint_override", "scheme"),
+    "abfs": ("endpoint_override", "scheme"),
+    "abfss": ("endpoint_override", "scheme"),
+    "hdfs": (),
+}
+"""What may follow the ``?`` of a URL, by its scheme; Arrow's names."""
+
+ANONYMOUS: Final = "anonymous"
+"""The user of a ``gs://`` URL that is opened without credentials."""
 
 
 class Entry(NamedTuple):
@@ -166,17 +175,30 @@ def parse_url(url: str) -> tuple[SplitResult, dict[str, str]]:
         raise BadUrl(f"its scheme is none of {', '.join(SCHEMES)}")
     if not split.netloc:
         raise BadUrl(f"a {_CONTAINER.get(scheme, 'container')} follows {scheme}://")
-    if split.password is not None or (scheme == "s3" and split.username is not None):
-        raise BadUrl("it has a secret in it; credentials belong in the environment")
+    _refuse_user(scheme, split)
     if split.fragment:
         raise BadUrl("it has a # in it")
     options = dict(parse_qsl(split.query, keep_blank_values=True))
-    if scheme != "s3" and options:
-        raise BadUrl("only S3 URLs have options")
+    known = OPTIONS[scheme]
     for name in options:
-        if name not in S3_OPTIONS:
-            raise BadUrl(f"{name} is none of the options {', '.join(S3_OPTIONS)}")
+        if not known:
+            raise BadUrl(f"URLs of {scheme}:// have no options")
+        if name not in known:
+            raise BadUrl(f"{name} is none of the options {', '.join(known)}")
     return split._replace(scheme=scheme, query=""), options
+
+
+def _refuse_user(scheme: str, split: SplitResult) -> None:
+    """
+    :raise BadUrl: what stands before the ``@`` does not belong there.
+    """
+    user = split.username
+    if split.password is not None or (user is not None and scheme == "s3"):
+        raise BadUrl("it has a secret in it; credentials belong in the environment")
+    if scheme == "gs" and user not in (None, ANONYMOUS):
+        raise BadUrl(f"before the @ of gs:// there can only be {ANONYMOUS}")
+    if scheme.startswith("abfs") and (not user or "." not in (split.hostname or "")):
+        raise BadUrl(f"it has not the form {scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH")
 
 
 def shown(url: str) -> str:

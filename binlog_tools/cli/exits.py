@@ -14,6 +14,9 @@ USAGE: Final = 2
 DAMAGED: Final = 3
 CANNOT_READ: Final = 4
 
+INCOMPLETE: Final = 1
+"""What was asked for was made, without what only a source that is away has."""
+
 CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
 """The exit code of each verdict on a log."""
 

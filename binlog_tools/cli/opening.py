@@ -32,6 +32,16 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
     return found
 
 
+def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
+    """
+    The same without URLs that do not answer, and why these do not.
+    """
+    found, away = opening.open_reachable(paths)
+    for source in found:
+        _tell_left_out(source)
+    return found, away
+
+
 def open_source(path: str) -> Source:
     """
     The one log that an argument names.

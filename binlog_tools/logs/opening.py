@@ -62,6 +62,28 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
     return sources + [_of_files(files) for files in loose.values()]
 
 
+def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
+    """
+    The same without URLs that do not answer, if another argument names a log.
+
+    :return: the logs, and why each of the others cannot be read.
+    :raise OSError: none can be read; or one that can be asked has no log.
+    """
+    paths = list(paths)
+    found = open_sources(path for path in paths if not is_url(path))
+    away: list[OSError] = []
+    for url in filter(is_url, paths):
+        try:
+            found += open_sources([url])
+        except OSError as problem:
+            if isinstance(problem, NoLog | FileNotFoundError):
+                raise
+            away.append(problem)
+    if away and not found:
+        raise away[0]
+    return found, away
+
+
 def open_source(path: str) -> Source:
     """
     The one log that an argument names.

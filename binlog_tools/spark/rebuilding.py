@@ -67,6 +67,7 @@ class Rebuilt(NamedTuple):
     :ivar flaws: what was missing or could not be read, in words.
     :ivar lost: jobs that were alive, but whose body could not be read.
     :ivar not_missed: segments that are not there, and need not be, in words.
+    :ivar away: URLs that did not answer, in words; what only they have is missing.
     """
 
     written: Written
@@ -75,6 +76,7 @@ class Rebuilt(NamedTuple):
     flaws: tuple[str, ...]
     lost: tuple[int, ...]
     not_missed: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
 
 
 def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) -> Rebuilt:
@@ -97,7 +99,7 @@ def planned(wish: Wish) -> Findings:
 
     :raise SourceError: as `rebuild`.
     """
-    found = _found(wish)
+    found = _found(wish, [])
     try:
         needed = Plan(found.segments, found.broken, wish).needed()
     except OSError as problem:
@@ -106,19 +108,21 @@ def planned(wish: Wish) -> Findings:
     return Findings(needed, found.broken, [gap for gap in found.gaps if gap.after.key in keys])
 
 
-def _found(wish: Wish) -> Findings:
-    return find(wish.paths, as_at_a_start=True, seals_from=sys.maxsize)
+def _found(wish: Wish, away: list[OSError]) -> Findings:
+    return find(wish.paths, as_at_a_start=True, seals_from=sys.maxsize, away=away)
 
 
 def _rebuilt(wish: Wish, gather: Gather, now_ns: int | None) -> Rebuilt:
+    away: list[OSError] = []
     try:
-        found = _found(wish)
+        found = _found(wish, away)
         plan = Plan(found.segments, found.broken, wish)
         live = plan.gathered(gather)
     except OSError as problem:
         raise unreadable(problem) from None
     try:
-        return _write(plan, live, time.time_ns() if now_ns is None else now_ns)
+        made = _write(plan, live, time.time_ns() if now_ns is None else now_ns)
+        return made._replace(away=tuple(str(unreadable(each)) for each in away))
     except OSError as problem:
         where = problem.filename or wish.output
         what = f"{where}: {problem.strerror or problem}; no new log was made"

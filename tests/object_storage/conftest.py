@@ -1,11 +1,13 @@
 """
-One S3 server for all tests of a process.
+One S3 server, and one emulator of another store, for all tests of a process.
 """
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.object_storage import emulators
+from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server, running
 
 
@@ -13,3 +15,15 @@ from tests.object_storage.s3_server import S3Server, running
 def s3() -> Iterator[S3Server]:
     with running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def gs() -> Iterator[Emulator]:
+    with emulators.google() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def abfs() -> Iterator[Emulator]:
+    with emulators.azure() as found:
+        yield found

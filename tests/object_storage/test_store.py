@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.arrow import ArrowStore, one_line, open_store
+from beanstalk_twisted.object_storage.arrow import ArrowStore, open_store
 from beanstalk_twisted.object_storage.memory import MemoryStore
+from beanstalk_twisted.object_storage.opening import azure_secrets, one_line
 from beanstalk_twisted.object_storage.store import BadUrl, Entry, Store, is_url, parse_url
+from tests.object_storage.emulators import AZURITE, Emulator
 from tests.object_storage.s3_server import S3Server
 
-KINDS = ["memory", "directory", pytest.param("s3", marks=pytest.mark.exhaustive)]
+REMOTE = ["s3", "gs", "abfs"] if AZURITE else ["s3", "gs"]
+KINDS = ["memory", "directory", *(pytest.param(kind, marks=pytest.mark.exhaustive)
+                                  for kind in REMOTE)]  # fmt: skip
 
 
 def store_of(kind: str, request: pytest.FixtureRequest, path: Path) -> Store:
@@ -25,8 +29,8 @@ def store_of(kind: str, request: pytest.FixtureRequest, path: Path) -> Store:
     """
     if kind == "memory":
         return MemoryStore()
-    if kind == "s3":
-        server: S3Server = request.getfixturevalue("s3")
+    if kind in REMOTE:
+        server: S3Server | Emulator = request.getfixturevalue(kind)
         return open_store(server.url(f"{os.urandom(8).hex()}/deep"))
     fs = pytest.importorskip("pyarrow.fs")
     return ArrowStore(fs.LocalFileSystem(), str(path), f"file://{path}")
@@ -58,6 +62,8 @@ def test_an_object_is_its_chunks_one_behind_the_other(store: Store) -> None:
 
 
 def test_an_object_of_several_parts_of_an_upload(store: Store) -> None:
+    if store.url.startswith("gs://"):
+        pytest.skip("the emulator does not understand them; Google's storage does")
     parts = [os.urandom(1 << 20) for _ in range(11)]
     store.write("large", parts)
     assert store.size("large") == 11 << 20
@@ -220,7 +226,13 @@ def test_what_a_url_says(url: str, shown: str, options: dict[str, str]) -> None:
         ("s3://key@b/x", "it has a secret in it; credentials belong in the environment"),
         ("s3://b/x#y", "it has a # in it"),
         ("s3://b/x?access_key=y", "access_key is none of the options region, endpoint_override"),
-        ("gs://b/x?project_id=y", "only S3 URLs have options"),
+        ("gs://b/x?project_id=y", "project_id is none of the options endpoint_override, scheme"),
+        ("gs://key@b/x", "before the @ of gs:// there can only be anonymous"),
+        ("hdfs://h/x?user=y", "URLs of hdfs:// have no options"),
+        ("abfs://c/x", "it has not the form abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"),
+        ("abfss://c@account/x", "it has not the form abfss://CONTAINER@ACCOUNT.dfs"),
+        ("abfs://c:key@account.dfs.core.windows.net/x", "it has a secret in it"),
+        ("abfs://c@a.dfs.core.windows.net/x?region=y", "region is none of the options endpoint"),
         ("hdfs://h:port/x", "Port could not be cast to integer value"),
         ("s3://[b/x", "Invalid IPv6 URL"),
     ],
@@ -231,7 +243,18 @@ def test_a_url_that_names_no_store_is_refused_with_its_reason(url: str, why: str
     assert str(caught.value).startswith(why)
 
 
-# What S3's errors say.
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [({}, {}), ({"AZURE_STORAGE_SAS_TOKEN": "t"}, {"sas_token": "t"}),
+     ({"AZURE_STORAGE_KEY": "k", "AZURE_STORAGE_SAS_TOKEN": "t"}, {"account_key": "k"})],
+)  # fmt: skip
+def test_azure_is_opened_by_a_key_or_a_token(
+    environ: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert azure_secrets(environ) == expected
+
+
+# What errors say.
 
 
 @pytest.mark.parametrize(
@@ -247,9 +270,34 @@ def test_credentials_that_are_refused_name_where_they_come_from(what: str) -> No
     assert told.startswith(f"When listing objects: AWS Error {what.rstrip('.')}; look at AWS_ACC")
 
 
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [("Azure Error: [AuthorizationFailure] 403 Server failed", "look at AZURE_STORAGE_KEY"),
+     ("google::cloud::Status(PERMISSION_DENIED: no)", "look at GOOGLE_APPLICATION_CREDENTIALS"),
+     ("google::cloud::Status(UNAVAILABLE: PERMISSION_D)", "")],
+)  # fmt: skip
+def test_other_stores_name_where_theirs_come_from(said: str, advice: str) -> None:
+    told = one_line(OSError(f"When asking:\n{said}"))
+    assert told.startswith(f"When asking: {said}; {advice}" if advice else f"When asking: {said}")
+    assert bool(advice) == ("environment" in told)
+
+
 @pytest.mark.parametrize("what", ["No space left on device", "AWS Error SLOW_DOWN.", "HTTP 403"])
 def test_of_other_errors_nothing_is_advised(what: str) -> None:
     assert one_line(OSError(what)) == what
+
+
+def test_what_pyarrow_looked_for_in_vain_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its wheels have no libhdfs, so this finds Java or not.
+    """
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("HADOOP_HOME", "/nowhere")
+    monkeypatch.delenv("ARROW_LIBHDFS_DIR", raising=False)
+    with pytest.raises(OSError, match="Unable to load lib") as caught:
+        open_store("hdfs://127.0.0.1:1/x")
+    assert "dlopen" not in str(caught.value) and "HADOOP_HOME" in str(caught.value)
+    assert caught.value.filename == "hdfs://127.0.0.1:1/x"
 
 
 # An S3 server.

@@ -57,6 +57,7 @@ from tests.binlog.scribe import (
     put,
     segment_files,
 )
+from tests.object_storage import s3_server
 from tests.spark.histories import NAMES, any_extended_record, any_image, any_record
 from tests.spark.remote import Lent
 from tests.tools.conversation import Conversation, Spoken
@@ -603,6 +604,20 @@ def test_the_command_says_what_it_has_made(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"{tmp_path / 'new'}: 3 jobs, ")
     assert "4 segments, read in one process; 0 places and 0 jobs were left out" in done.output
+
+
+@pytest.mark.exhaustive
+def test_a_url_that_does_not_answer_is_left_out_and_told(tmp_path: Path) -> None:
+    url = "s3://queue-archive/x?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1"
+    log = written(tmp_path / "log", a_log())
+    with s3_server.credentials():
+        done = run(url, log, "-o", tmp_path / "new")
+        assert done.exit_code == 75, done.output
+        (told,) = done.stderr.splitlines()
+        assert told.startswith("left out, and the others read: [BINLOG_UNREADABLE] s3://queue")
+        assert (tmp_path / "new").exists()
+        alone = run(url, "-o", tmp_path / "none")
+        assert (alone.exit_code, (tmp_path / "none").exists()) == (74, False)
 
 
 def test_the_command_says_what_it_has_left_out(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import click
 from beanstalk_twisted.binlog.format import SEGMENT_MAGIC
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import USAGE, fail, warn
+from binlog_tools.cli.exits import INCOMPLETE, USAGE, fail, message_of, warn
 from binlog_tools.cli.making import tell
-from binlog_tools.cli.opening import load, open_sources, past
+from binlog_tools.cli.opening import load, open_reachable, past
 from binlog_tools.cli.rewrite import backup
 from binlog_tools.console.output import Output, progress
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.sources import parse_archived_name
+from binlog_tools.logs.sources import Source, parse_archived_name
 from binlog_tools.logs.uniting import UnitedSource, united
 from binlog_tools.rewrite.backing_up import restore
 from binlog_tools.rewrite.rewriting import rewrite
@@ -38,8 +38,9 @@ def command(
     name archive and directory, since the segment in use is in no archive.  They are only read.  The
     new log has the jobs, pauses, policies and remembered keys that the server had at that moment,
     or has at the end; reserved jobs are ready.  Of a segment that is in several SOURCEs one that is
-    not damaged is read.  It is another store, and no id is given twice: a
-    server that starts on it may use the same archive.
+    not damaged is read; a URL that does not answer is left out, with exit code 1, if the others
+    have a log without gaps.  It is another store, and no id is given twice: a server that starts on
+    it may use the same archive.
 
     A back-up, a file that `backup` has written, becomes the log that it was, checked: the same
     store, which needs another archive, as ids and LSNs are given again.
@@ -63,7 +64,10 @@ def command(
             found = restore(paths[0], output, report)
         backup.tell(shown, output, found, "restored")
         return
-    whole = united(open_sources(paths))
+    found_sources, away = open_reachable(paths)
+    whole = united(found_sources)
+    for problem in away:
+        _tell_away(problem, whole)
     source = past(whole, point or END)
     loaded = load(source)
     if source.is_archive and not loaded.survey.small.is_clean:
@@ -80,6 +84,16 @@ def command(
         shown.line(f"as of LSN {then['as_of_lsn']}, {then['as_of']}")
     elif not is_json:
         shown.row(("as-of", *then.values()))
+    if away:
+        raise SystemExit(INCOMPLETE)
+
+
+def _tell_away(problem: OSError, others: Source) -> None:
+    seqs = others.segment_names()
+    warn(
+        f"{message_of(problem)}; it is left out: segments {min(seqs)} to {max(seqs)} are taken "
+        f"from {others.path}, and what only it has is missing"
+    )
 
 
 def _is_backup(path: str) -> bool:

@@ -75,6 +75,8 @@ def _tell_plan(wish: Wish) -> None:
 
 
 def _tell(made: Rebuilt, how: str) -> None:
+    for url in made.away:
+        aside(f"left out, and the others read: {url}")
     for gap in made.not_missed:
         aside(f"not needed: {gap}")
     for flaw in made.flaws:
@@ -89,3 +91,5 @@ def _tell(made: Rebuilt, how: str) -> None:
         f"{new.last_lsn}; of {made.records} records in {made.segments} segments, read {how}; "
         f"{len(made.flaws)} places and {len(made.lost)} jobs were left out"
     )
+    if made.away:
+        raise SystemExit(os.EX_TEMPFAIL)

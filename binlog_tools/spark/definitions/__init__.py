@@ -1,7 +1,7 @@
 """
 What all parts go by: the columns of the events table (`columns`), the errors with their codes
-(`errors`), paths and URLs (`addresses`), the files that say whether tables are whole (`wholeness`),
-how work is shared out (`packing`), and how bodies are shown (`samples`).
+(`errors`), paths and URLs (`addresses`), how work is shared out (`packing`), and how bodies are
+shown (`samples`).
 
 Imports nothing of the packages beside it, and nothing that knows of Spark.
 """

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, import_command
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
 from binlog_tools.logs.opening import open_sources
-from binlog_tools.logs.sources import parse_archived_name
+from binlog_tools.logs.sources import NoLog, parse_archived_name
 from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
 from binlog_tools.spark.files.listing import expanded
@@ -63,8 +63,9 @@ class Findings(NamedTuple):
 
 
 def find(
-    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False, seals_from: int = 0
-) -> Findings:
+    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False, seals_from: int = 0,
+    away: list[OSError] | None = None,
+) -> Findings:  # fmt: skip
     """
     The segments that these paths name.
 
@@ -73,12 +74,13 @@ def find(
     :param with_live: whether those that are being written are read, as far as they are durable.
     :param as_at_a_start: these are read as far as a server would that starts on them.
     :param seals_from: as of `measured`.
+    :param away: URLs that do not answer are left out, if other paths have segments, and told here.
     :raise SourceError: there are none, two differ that should be the same, one is of a newer
         version.
     """
     paths = list(paths)
     try:
-        found = _candidates([path for each in paths for path in named(each)])
+        found = _candidates(list(_named(paths, away)), away)
         chosen = one_of_each(each for each in found if isinstance(each, Candidate))
         unfinished = _TAILS[as_at_a_start] if with_live else None
         segments = measured(chosen, unfinished, seals_from)
@@ -91,11 +93,39 @@ def find(
     return Findings(segments, broken, list(_gaps(segments, folders)))
 
 
-def _candidates(paths: list[str]) -> list[Candidate | BrokenFile]:
+def _named(paths: list[str], away: list[OSError] | None) -> Iterator[str]:
+    """
+    What the patterns among the paths stand for.
+    """
+    for path in paths:
+        try:
+            yield from named(path)
+        except OSError as problem:
+            _leave_out(path, problem, away)
+
+
+def _leave_out(path: str, problem: OSError, away: list[OSError] | None) -> None:
+    """
+    :raise OSError: the problem, if it is not that a URL does not answer.
+    """
+    is_answer = isinstance(problem, NoLog | FileNotFoundError)
+    if away is None or not is_url(path) or is_answer:
+        raise problem
+    away.append(problem)
+
+
+def _candidates(
+    paths: list[str], away: list[OSError] | None = None
+) -> list[Candidate | BrokenFile]:
     sources = open_sources(path for path in paths if not is_url(path))
     found = [each for source in sources for each in candidates(source)]
     for url in filter(is_url, paths):
-        found += remote_candidates(url)
+        try:
+            found += remote_candidates(url)
+        except OSError as problem:
+            _leave_out(url, problem, away)
+    if away and not found:
+        raise away[0]
     if not found:
         raise _nothing(paths)
     return found

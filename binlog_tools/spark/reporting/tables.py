@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.wholeness import SUCCESS, TEMPORARY, UNFINISHED
-from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.locations import UNFINISHED, Location
 from binlog_tools.spark.storing.opening import form_of, open_stored
-from binlog_tools.spark.storing.stored import dataset
+from binlog_tools.spark.storing.stored import SUCCESS, dataset
 
 
 class Rows:
@@ -75,11 +74,11 @@ def open_table(place: str) -> Rows | None:
     names = shown.files().names()
     if not names:
         return None
-    if form_of(shown) is None or TEMPORARY in names:
+    if form_of(shown) is None:
         raise TableError(
             "TABLE_NOT_FOUND",
-            f"{shown}: it is not whole (no {SUCCESS}, or {TEMPORARY} in it): whoever writes it has "
-            f"not finished, or was killed; wait, or make it again",
+            f"{shown}: it is not whole (no {SUCCESS}): whoever writes it has not finished, or was "
+            f"killed; wait, or make it again",
         )
     try:
         stored = open_stored(place)

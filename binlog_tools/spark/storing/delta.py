@@ -67,7 +67,7 @@ class DeltaStored(Stored):
         """
         options = self.location.storage_options()
         try:
-            return DeltaTable(str(self.location), version, storage_options=options)
+            return DeltaTable(self.location.delta_url, version, storage_options=options)
         except TableNotFoundError:
             return None
         except (OSError, DeltaError) as problem:
@@ -129,7 +129,7 @@ class DeltaStored(Stored):
         with _saying(self.location):
             try:
                 create_table_with_add_actions(
-                    str(self.location), Schema.from_arrow(layout.schema),
+                    self.location.delta_url, Schema.from_arrow(layout.schema),
                     [_added(file) for file in change.added], mode="error",
                     partition_by=list(layout.partition_by), name=layout.name,
                     storage_options=self.location.storage_options(),

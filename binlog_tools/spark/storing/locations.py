@@ -8,15 +8,19 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
+from urllib.parse import SplitResult
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from beanstalk_twisted.object_storage.arrow import open_files
-from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url, shown
+from beanstalk_twisted.object_storage.arrow import listed
+from beanstalk_twisted.object_storage.opening import azure_secrets, open_files
+from beanstalk_twisted.object_storage.store import ANONYMOUS, BadUrl, is_url, parse_url, shown
 from binlog_tools.spark.definitions.addresses import normal
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.wholeness import UNFINISHED
+
+UNFINISHED: Final = "_unfinished"
+"""Beside tables: not all of them have been made, or some are of an earlier run."""
 
 BUFFER_BYTES: Final = 5 << 20
 """Bytes that are collected before object storage is asked to take them: the least of an S3 part."""
@@ -90,10 +94,14 @@ class ArrowFiles(Files):
             _sync(each)
 
     def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
-        chosen = pa_fs.FileSelector(self.path(folder), allow_not_found=True, recursive=is_deep)
-        found = self.system.get_file_info(chosen)
+        if not is_deep:
+            entries, folders = listed(self.system, self.path(folder))
+            return sorted([*folders, *(entry.name for entry in entries)])
+        chosen = pa_fs.FileSelector(self.path(folder), allow_not_found=True, recursive=True)
         start = len(self.path(folder)) + 1
-        return sorted(each.path[start:] for each in found if each.is_file or not is_deep)
+        return sorted(
+            each.path[start:] for each in self.system.get_file_info(chosen) if each.is_file
+        )
 
     def remove(self, name: str) -> None:
         self.system.delete_file(self.path(name))
@@ -169,7 +177,7 @@ class Location(NamedTuple):
 
     def __str__(self) -> str:
         """
-        The place without the options of its URL: as messages show it, and deltalake takes it.
+        The place without the options of its URL: as messages show it.
         """
         return self.path if self.is_local else shown(self.path)
 
@@ -189,13 +197,21 @@ class Location(NamedTuple):
         """
         if self.is_local:
             return {}
-        options = parse_url(self.path)[1]
+        split, options = parse_url(self.path)
+        if split.scheme.startswith("abfs"):
+            return _azure_options(split, options)
         found = {"AWS_REGION": options["region"]} if "region" in options else {}
-        if "endpoint_override" in options:
-            scheme = options.get("scheme", "https")
-            found["AWS_ENDPOINT_URL"] = f"{scheme}://{options['endpoint_override']}"
-            found["AWS_ALLOW_HTTP"] = str(scheme == "http").lower()
-        return found
+        if split.scheme == "gs" and split.username == ANONYMOUS:
+            found["google_skip_signature"] = "true"
+        name = "google_base_url" if split.scheme == "gs" else "AWS_ENDPOINT_URL"
+        return found | _endpoint(name, options)
+
+    @property
+    def delta_url(self) -> str:
+        """
+        The place as deltalake takes it.
+        """
+        return str(self).replace(f"gs://{ANONYMOUS}@", "gs://", 1)
 
     def refuse_hopeless(self, code: str = "TABLE_UNWRITABLE") -> None:
         """
@@ -228,6 +244,29 @@ class Location(NamedTuple):
             yield
         except (OSError, pa.ArrowException) as problem:
             raise _unwritable(self, problem) from None
+
+
+def _azure_options(split: SplitResult, options: dict[str, str]) -> dict[str, str]:
+    """
+    What deltalake has to know of Azure; it reads other variables than Azure's command line.
+    """
+    secrets = azure_secrets(os.environ)
+    account = (split.hostname or "").partition(".")[0]
+    return {
+        **{f"azure_storage_{name}": secret for name, secret in secrets.items()},
+        **_endpoint("azure_endpoint", options, f"/{account}"),
+    }
+
+
+def _endpoint(name: str, options: dict[str, str], path: str = "") -> dict[str, str]:
+    """
+    :param name: deltalake's, of what says where a store is.
+    """
+    if "endpoint_override" not in options:
+        return {}
+    scheme = options.get("scheme", "https")
+    url = f"{scheme}://{options['endpoint_override']}{path}"
+    return {name: url, "allow_http": str(scheme == "http").lower()}
 
 
 def _unwritable(location: Location, problem: Exception) -> TableError:

@@ -6,11 +6,10 @@ import os
 import sys
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.wholeness import SUCCESS
 from binlog_tools.spark.storing.files import Layout
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.plain import ParquetStored
-from binlog_tools.spark.storing.stored import FORMS, LOG, Stored
+from binlog_tools.spark.storing.stored import FORMS, LOG, SUCCESS, Stored
 
 
 def open_stored(place: str, layout: Layout | None = None, form: str = "auto") -> Stored:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.wholeness import SUCCESS
-from binlog_tools.spark.storing.files import NULL, File, Layout, Partition
+from binlog_tools.spark.storing.files import NULL, File, Layout, Partition, commented_schema
 from binlog_tools.spark.storing.locations import Files, Location
 from binlog_tools.spark.storing.stored import (
     RETENTION_HOURS,
+    SUCCESS,
     Change,
     Optimized,
     Stored,
@@ -40,7 +40,7 @@ class ParquetStored(Stored):
         self._files = files if files is not None else location.files()
         with location.writing():
             names = self._files.names(is_deep=True)
-        self._names = [name for name in names if name.endswith(SUFFIX)]
+        self._names = [name for name in names if name.endswith(SUFFIX) and not _is_hidden(name)]
         self.version = 0 if SUCCESS in names else None
         if layout is None and not self._names and self.version is None:
             raise TableError("TABLE_NOT_FOUND", f"{location}: there is no table")
@@ -54,7 +54,9 @@ class ParquetStored(Stored):
         if not self._names:
             return pa.schema([])
         system = self.location.files()
-        inner: pa.Schema = pq.read_schema(system.path(self._names[0]), filesystem=system.system)
+        inner = commented_schema(
+            pq.read_schema(system.path(self._names[0]), filesystem=system.system)
+        )
         for name in self.partition_by():
             inner = inner.append(pa.field(name, pa.string()))
         return inner
@@ -109,6 +111,13 @@ class ParquetFile(ParquetStored):
         self._files = self.location.files()
         self._names = [name]
         self.version = 0
+
+
+def _is_hidden(name: str) -> bool:
+    """
+    Whether a file does not count, as those in Spark's ``_temporary`` before it commits them.
+    """
+    return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 def _partition(name: str) -> Partition:

@@ -32,6 +32,9 @@ FORMS: Final = ("delta", "parquet")
 LOG: Final = "_delta_log"
 """The folder of Delta's log."""
 
+SUCCESS: Final = "_SUCCESS"
+"""In a table of Parquet files: it is whole, as Spark's own writer says too."""
+
 RETENTION_HOURS: Final = 168
 """Hours that files are kept after a version without them was committed: seven days, Delta's own
 default, for readers that began before, and for writers that have not committed yet."""

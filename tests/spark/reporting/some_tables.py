@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from binlog_tools.spark.definitions.samples import readable
-from binlog_tools.spark.definitions.wholeness import SUCCESS
+from binlog_tools.spark.storing.stored import SUCCESS
 
 START_S = 1_763_942_400  # A Monday.
 SERVER = "a" * 32

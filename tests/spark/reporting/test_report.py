@@ -18,7 +18,6 @@ from click.testing import CliRunner, Result
 from deltalake import write_deltalake
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.spark.definitions.wholeness import SUCCESS
 from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
 from binlog_tools.spark.reporting.page import script_hashes
@@ -26,6 +25,7 @@ from binlog_tools.spark.reporting.readings import ROWS, Wish, read
 from binlog_tools.spark.reporting.series import MAX_TUBES, OTHERS, Period
 from binlog_tools.spark.reporting.steps import MAX_PAGE_BYTES
 from binlog_tools.spark.reporting.texts import seconds_text
+from binlog_tools.spark.storing.stored import SUCCESS
 from tests.spark.reporting.some_tables import (
     COUNTS,
     HOSTILE,
@@ -198,7 +198,7 @@ def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
     assert "tube_minutes, lifetimes, poison" in content["notes"][0]
 
 
-@pytest.mark.parametrize("sign", ["_unfinished", "tube_minutes/_SUCCESS", "workers/_temporary"])
+@pytest.mark.parametrize("sign", ["_unfinished", "tube_minutes/_SUCCESS"])
 def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path, sign: str) -> None:
     write_minutes(tmp_path, [minute(0)])
     write(tmp_path / "workers", pa.table({"jobs": [1]}))

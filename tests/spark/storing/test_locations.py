@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.wholeness import UNFINISHED
-from binlog_tools.spark.storing.locations import Location, unfinished
+from binlog_tools.spark.storing.locations import UNFINISHED, Location, unfinished
 from tests.object_storage.s3_server import BUCKET, S3Server
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from binlog_tools.cli.exits import CANNOT_READ
 from binlog_tools.spark.definitions.errors import CODES, TableError
-from binlog_tools.spark.definitions.wholeness import UNFINISHED
+from binlog_tools.spark.storing.locations import UNFINISHED
 from binlog_tools.spark.storing.stored import Change, dataset
 from tests.binlog.scribe import flipped, segment_files
 from tests.spark.histories import any_log

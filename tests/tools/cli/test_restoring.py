@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,6 +88,30 @@ def test_archive_and_directory_make_the_log_as_it_is(place: Place, tmp_path: Pat
     assert result.exit_code == 0, result.stderr
     assert jobs_in(tmp_path / "new") == [60]
     assert stats(place.log.parent) == before, "they are only read"
+
+
+AWAY = "s3://queue-archive/x?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1"
+
+
+@pytest.mark.exhaustive
+def test_an_archive_that_is_away_is_left_out_if_the_others_have_all(
+    place: Place, tmp_path: Path
+) -> None:
+    with s3_server.credentials():
+        result = run("restore", AWAY, place.archive, place.log, "-o", tmp_path / "new")
+        assert result.exit_code == 1, result.stderr
+        assert jobs_in(tmp_path / "new") == [60]
+        (told,) = (line for line in result.stderr.splitlines() if "s3://" in line)
+        assert "NETWORK_CONNECTION" in told and f"are taken from {place.archive}" in told
+        # Alone, or with what lacks segments, it is an error.
+        result = run("restore", AWAY, "-o", tmp_path / "none")
+        assert (result.exit_code, result.stderr.count("\n")) == (4, 1)
+        some = tmp_path / "archive" / next(place.archive.iterdir()).name
+        shutil.copytree(next(place.archive.iterdir()), some)
+        min(some.glob("*.tql")).unlink()
+        halfway = str(place.halfway)
+        missing = run("restore", AWAY, some, "-o", tmp_path / "none", "--as-of", halfway)
+        assert (missing.exit_code, (tmp_path / "none").exists()) == (4, False), missing.stderr
 
 
 def test_a_log_as_of_an_lsn_and_a_time_has_what_was_deleted_later(
