@@ -173,7 +173,8 @@ ON_THE_WAY = ("wire", "binlog", "jobs", "rules", "storage", "server", "daemon")
 BEFORE_ANYBODY_IS_SERVED = {
     ("archive.py", "refuse_unusable"), ("command_line.py", "_endpoint"), ("directory.py", "_lock"),
     ("directory.py", "make"), ("listening.py", "startService"), ("opening.py", "_begin"),
-    ("terms.py", "startService"), ("unix_sockets.py", "_make_way"),
+    ("replication_options.py", "_remove_unless_locked"), ("terms.py", "startService"),
+    ("unix_sockets.py", "_make_way"),
 }  # fmt: skip
 
 SMALL_INTEGERS = 256

@@ -288,7 +288,11 @@ def test_a_header_that_is_damaged_since_the_manifest_is_told(
     [
         ("s3:///x", "BINLOG_OPTION", "option path: s3:///x: a bucket follows s3://"),
         ("s3://key:secret@b/x", "BINLOG_OPTION", "credentials belong in the environment"),
-        ("gs://b/x?region=eu", "BINLOG_OPTION", "only S3 URLs have options"),
+        (
+            "gs://b/x?region=eu",
+            "BINLOG_OPTION",
+            "region is none of the options",
+        ),
     ],
 )
 def test_a_url_that_names_nothing_is_refused(path: str, code: str, said: str) -> None:
