@@ -182,7 +182,8 @@ class Joining:
             return self._joined(self._reader.ends.first - 1)
         at, seen = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
-        is_same = not (self.notes or found.survey.problems)
+        # Zeros that were cut leave no note, but another size: that of a sealed segment, perhaps.
+        is_same = not (self.notes or found.survey.problems or comparison.has_cut)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
             replay = await self._io.run(

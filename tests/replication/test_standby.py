@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, WriteFailed
+from beanstalk_twisted.binlog.format import TRAILER_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.replication.reading import Behind
@@ -503,6 +504,21 @@ def test_a_standby_that_starts_again_reads_on(is_killed: bool) -> None:
     assert not directory.quarantined
     active.put(b"behind")
     cluster.go(0.5, active)
+    check_same(active, again)
+
+
+def test_zeros_as_long_as_a_trailer_do_not_end_a_segment() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    directory = standby.directory.after_kill()
+    name, content = sorted(segment_files(active.directory).items())[-1]
+    size = -(-len(content.rstrip(b"\0")) // 8) * 8
+    directory.cut(name, size)
+    file = directory.open(name)
+    file.write_at(size, [bytes(TRAILER_BYTES)])
+    file.close()
+    active.put(b"meanwhile")
+    again = restarted(cluster, standby, directory, active)
     check_same(active, again)
 
 
