@@ -46,7 +46,7 @@ EX_TEMPFAIL of sysexits.h, so that who started it starts it again.
 """
 
 
-TEMPORARY: Final = re.compile("([1-9][0-9]{0,9})-[0-9a-f]{8}", re.ASCII)
+TEMPORARY: Final = "([1-9][0-9]{0,9})-[0-9a-f]{8}"
 """What the name of a temporary log ends with: the process that has made it, and chance."""
 
 
@@ -100,8 +100,10 @@ def remove_left(folder: str) -> list[str]:
 
     :return: the paths of those that were removed.
     """
-    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-    return [each for each in paths if _is_left(each) and _remove_unless_locked(each)]
+    left = re.compile(re.escape(_of_this_machine()) + TEMPORARY)
+    found = [(name, left.fullmatch(name)) for name in sorted(os.listdir(folder))]
+    paths = [(os.path.join(folder, name), int(match[1])) for name, match in found if match]
+    return [path for path, pid in paths if _is_left(path, pid) and _remove_unless_locked(path)]
 
 
 def _of_this_machine() -> str:
@@ -111,19 +113,16 @@ def _of_this_machine() -> str:
     return f"beanstalk-{re.sub('[^A-Za-z0-9.]', '.', socket.gethostname())}-"
 
 
-def _is_left(path: str) -> bool:
+def _is_left(path: str, pid: int) -> bool:
     """
-    Whether a path is that of our user's temporary log whose process is not there.
+    Whether a temporary log is our user's, and the process that has made it is not there.
     """
-    match = TEMPORARY.fullmatch(os.path.basename(path).removeprefix(_of_this_machine()))
     try:
         found = os.lstat(path)
-        return (
-            match is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-            and not _is_there(int(match[1]))
-        )  # fmt: skip
     except OSError:
         return False
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return is_ours and not _is_there(pid)
 
 
 def _is_there(pid: int) -> bool:

@@ -53,7 +53,6 @@ class Comparison:
         self._sealed: set[int] = set()
         self._sizes: dict[int, int] | None = None
         self._why = NOT_IN_STREAM
-        self.has_cut = False
 
     @property
     def _local(self) -> dict[int, int]:
@@ -189,7 +188,6 @@ class Comparison:
             kept = bytes(rest[: content_end(rest, 0)])
             self._tell(name, end, kept)
         self._directory.cut(name, end)
-        self.has_cut = True
 
     def _remove(self, seq: int) -> None:
         name = segment_name(seq)

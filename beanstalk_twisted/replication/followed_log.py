@@ -117,7 +117,7 @@ class FollowedLog:
         self.last_lsn = newest.ending.next_lsn - 1
         self.time_ns, self.trim_seq = small.time_ns, small.trim_seq
         self._is_clean = small.is_clean
-        self._is_sealed = newest.size == self.end + TRAILER_BYTES
+        self._is_sealed = newest.has_trailer
 
     @property
     def store_uuid(self) -> bytes | None:

@@ -182,8 +182,7 @@ class Joining:
             return self._joined(self._reader.ends.first - 1)
         at, seen = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
-        # Zeros that were cut leave no note, but another size: that of a sealed segment, perhaps.
-        is_same = not (self.notes or found.survey.problems or comparison.has_cut)
+        is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
             replay = await self._io.run(
@@ -336,7 +335,7 @@ class Joining:
         self._mark = mark
         return is_ours
 
-    async def _compare(self, comparison: "Comparison", position: int) -> tuple[int, dict[int, int]]:
+    async def _compare(self, comparison: Comparison, position: int) -> tuple[int, dict[int, int]]:
         """
         :return: the position of the last message that the local log has, and those at which
             segments begin.

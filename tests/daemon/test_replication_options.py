@@ -62,13 +62,15 @@ def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
     other = tmp_path / f"beanstalk-elsewhere-{ended.pid}-00000000"
     linked.rename(other)
     linked.symlink_to(other)
+    nameless = left(tmp_path, ended.pid)
+    nameless = nameless.rename(tmp_path / f"{ended.pid}-0a1b2c3d")
     without = left(tmp_path, ended.pid)
     (without / "LOCK").unlink()
     directory = RealDirectory(str(locked))
     directory.lock("us")
     assert remove_left(str(tmp_path)) == [str(dead)]
     there = sorted(each.name for each in tmp_path.iterdir())
-    expected = (lives, locked, linked, other, without)
+    expected = (lives, locked, linked, other, nameless, without)
     assert there == sorted(each.name for each in expected)
     directory.close()
     assert remove_left(str(tmp_path)) == [str(locked)]

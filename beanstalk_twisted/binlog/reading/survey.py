@@ -24,7 +24,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, walk
+from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
 from beanstalk_twisted.binlog.reading.small_state import SmallState
 from beanstalk_twisted.binlog.records import NotUnderstood
 
@@ -44,6 +44,7 @@ class Segment(NamedTuple):
 
     :ivar size: of the file, bytes.
     :ivar frame_offsets: where its good frames start, in order.
+    :ivar has_trailer: whether it was sealed, and a trailer, and nothing else, follows its frames.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Segment(NamedTuple):
     size: int
     frame_offsets: "array[int]"
     ending: Ending
+    has_trailer: bool
 
     def frame(self, buffer: Buffer, offset: int) -> Frame:
         """
@@ -281,7 +283,8 @@ class Survey:
         assert isinstance(found, Ending)
         self._read_done += len(buffer)
         self._progress(self._read_done, self._read_total)
-        self.segments.append(Segment(name, header, len(buffer), offsets, found))
+        has_trailer = is_trailer(buffer, found.offset, len(buffer))
+        self.segments.append(Segment(name, header, len(buffer), offsets, found, has_trailer))
         if header.seq != newest_seq:
             self._check_join(name, header.seq, found, successor)
 
