@@ -10,12 +10,11 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, execute
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory
 from twisted.logger import ILogObserver, Logger
@@ -49,14 +48,16 @@ from beanstalk_twisted.replication.roster import (
     Roster,
     Situation,
 )
-from beanstalk_twisted.replication.standby import Standby, Succession
+from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.door import Stream, Unreachable
+from beanstalk_twisted.replication.succeeding import Succession
+from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, end_process
-from beanstalk_twisted.storage.io_thread import Reactor, WatchableIo
+from beanstalk_twisted.storage.io_thread import WatchableIo
 from beanstalk_twisted.storage.watchdog import close_sockets
 
 T = TypeVar("T")
@@ -666,17 +667,3 @@ class ReplicatedService(Service):
         if self.settings.pidfile and os.path.exists(self.settings.pidfile):
             os.unlink(self.settings.pidfile)
         close_sockets()
-
-
-def in_reactor(asked: "Future[T]", reactor: Reactor) -> "Deferred[T]":
-    """
-    :return: fires in the reactor's thread with what a future is completed with.
-    """
-    answer: Deferred[T] = Deferred()
-
-    def tell() -> None:
-        if not answer.called:
-            execute(asked.result).chainDeferred(answer)
-
-    asked.add_done_callback(lambda _: reactor.callFromThread(tell))
-    return answer

@@ -39,6 +39,7 @@ from beanstalk_twisted.replication.stream.door import (
 )
 from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import NO_TERM, decode, is_stale
+from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
@@ -281,7 +282,7 @@ class Appender:
         :raise WrongPosition: another server has appended.
         """
         known = self.position
-        ends = await self._ask(self._stream.ends())
+        ends = await in_reactor(self._stream.ends(), self._reactor)
         if ends.last < known:
             raise self._short(f"it ends at {ends.last}, and had acknowledged {known}")
         if ends.first > known + 1:
@@ -312,7 +313,7 @@ class Appender:
         Look whether the message at a position is the next one that is missing, or is to be stepped
         over.
         """
-        found = await self._ask(self._stream.read(at))
+        found = await in_reactor(self._stream.read(at), self._reactor)
         if found is None:
             raise self._short(f"it has nothing at {at}")
         if missing and found == (at, missing[0].payload):
@@ -361,14 +362,6 @@ class Appender:
     def _another(self, what: str) -> WrongPosition:
         return WrongPosition(f"{self._stream.url}: {what}: another server has become active.")
 
-    def _ask(self, asked: "Future[T]") -> "Deferred[T]":
-        """
-        :return: fires in the reactor's thread.
-        """
-        answer: Deferred[T] = Deferred()
-        asked.add_done_callback(partial(self._reactor.callFromThread, _tell, answer))
-        return answer
-
     def _end(self, error: BaseException) -> None:
         if self._ended is not None:
             return
@@ -381,13 +374,3 @@ class Appender:
         self.waiting_bytes = self._window_bytes = 0
         for append in unanswered:
             append.done.errback(Failure(error))
-
-
-def _tell(answer: "Deferred[T]", asked: "Future[T]") -> None:
-    """
-    Hand an answer on.
-    """
-    try:
-        answer.callback(asked.result())
-    except BaseException:
-        answer.errback(Failure())

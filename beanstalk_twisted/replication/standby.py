@@ -14,11 +14,9 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.replication.appender import Appender
-from beanstalk_twisted.replication.filling import fill
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
-from beanstalk_twisted.replication.joining import Joined, Joining, Unheard, newer_message
+from beanstalk_twisted.replication.joining import Joined, Joining, newer_message
 from beanstalk_twisted.replication.lineage import not_whole
 from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.reading import Behind
@@ -32,9 +30,8 @@ from beanstalk_twisted.replication.stream.door import (
     Unreachable,
     WrongPosition,
 )
-from beanstalk_twisted.replication.stream.lease import HeldLease, Silence
+from beanstalk_twisted.replication.stream.lease import Silence
 from beanstalk_twisted.replication.stream.messages import (
-    NO_TERM,
     Assembler,
     FillMark,
     Gaps,
@@ -44,21 +41,12 @@ from beanstalk_twisted.replication.stream.messages import (
     Part,
     decode,
     encode_note,
-    encode_write,
-    term_of,
-    write_of,
 )
+from beanstalk_twisted.replication.succeeding import Begun, Succeeding, Succession
+from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io, Reactor
-from beanstalk_twisted.storage.opening import (
-    Beginning,
-    OpenLog,
-    load,
-    prepare,
-    tidied,
-    write_beginning,
-)
 
 T = TypeVar("T")
 
@@ -83,25 +71,6 @@ MAX_STRAYS: Final = 100
 Writes in a row that do not go on, after which this log is taken for the wrong one and joined anew:
 a server that was fenced leaves one.
 """
-
-
-class Succession(NamedTuple):
-    """
-    What the active server goes on with.
-
-    :ivar opened: its log, whose first batch is in the stream and on the local disk.
-    :ivar appender: of its messages, and ``lease`` the lease that these renew.
-    :ivar first_positions: of the first message of each segment, as far as they are known.
-    :ivar acknowledged_lsn: records up to here are in the stream.
-    :ivar why: why this server is active, in words.
-    """
-
-    opened: OpenLog
-    appender: Appender
-    lease: HeldLease
-    first_positions: dict[int, int]
-    acknowledged_lsn: int
-    why: str = ""
 
 
 class StandbyFigures(NamedTuple):
@@ -158,7 +127,6 @@ class Standby:
         self._reactor = reactor
         self._io = io
         self._lease_s = lease_s
-        self._segment_bytes = segment_bytes
         self._now_ns = now_ns
         self._who = who
         self.notes: list[str] = []
@@ -188,8 +156,11 @@ class Standby:
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
         self._is_trying = self._is_over = False
-        self._appender: Appender | None = None
-        self._waits: set[Deferred[object]] = set()
+        self._waits = Waits(reactor)
+        self._succeeding = Succeeding(
+            stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
+            now_ns, who, self.appender,
+        )  # fmt: skip
         self._done: Deferred[Succession] = Deferred(lambda _: self.stop())
 
     def run(self) -> "Deferred[Succession]":
@@ -265,11 +236,10 @@ class Standby:
         for call in (self._turn, self._waking):
             if call is not None and call.active():
                 call.cancel()
+        self._waits.leave()
         if isinstance(outcome, Failure):
-            if self._appender is not None:
-                self._appender.stop()
-            for wait in list(self._waits):
-                wait.cancel()
+            self._succeeding.stop()
+            self._waits.end()
             self._copy.stop()
         if not self._done.called:
             self._done.callback(outcome)
@@ -279,37 +249,14 @@ class Standby:
         Ask the stream until it answers, and note if it did not at once.
         """
         while True:
-            answer: Deferred[T] = Deferred()
-            ask().add_done_callback(partial(self._reactor.callFromThread, _tell, answer))
             try:
-                return await self._wait(answer)
+                return await self._waits.wait(in_reactor(ask(), self._reactor))
             except Unreachable:
                 if self._doing == FOLLOWS:
                     self._doing = HEARS_NOTHING
-                await self._sleep(RETRY_S)
+                await self._waits.sleep(RETRY_S)
                 # Nobody can be heard meanwhile.
                 self._silence.heard(self._now_ns())
-
-    async def _wait(self, waited: "Deferred[T]") -> T:
-        """
-        Wait for what ends with this standby.
-        """
-        self._waits.add(waited)  # type: ignore[arg-type]
-        try:
-            return await waited
-        finally:
-            self._waits.discard(waited)
-            if self._is_over:
-                raise CancelledError
-
-    async def _sleep(self, seconds: float) -> None:
-        pause: Deferred[None] = Deferred()
-        call = self._reactor.callLater(seconds, _fire, pause)
-        try:
-            await self._wait(pause)
-        finally:
-            if call.active():
-                call.cancel()
 
     # Joining.
 
@@ -331,68 +278,16 @@ class Standby:
         :raise Behind: another server was first.
         """
         self._doing = "fills the stream"
-        found = await self._wait(self._io.run(self._load))
-        beginning = await self._wait(self._io.run(
-            lambda: prepare(self._queue, self._clock, self._segment_bytes, found)
-        ))  # fmt: skip
-        appender, lease = self._new_appender(position)
-        is_purged: list[Future[None]] = []
+        size = 0
 
         def progress(done: int, total: int) -> None:
-            self._doing = f"fills the stream: {done >> 20} of {total >> 20} MB"
-            if not is_purged:
-                # What was filled before is fenced off now.
-                is_purged.append(self._stream.purge(position + 1))
+            nonlocal size
+            size = total >> 20
+            self._doing = f"fills the stream: {done >> 20} of {size} MB"
 
-        before = found.position(bytes(16))
-        log_ns = self._clock.now_ns
-        try:
-            self._first_positions = await fill(
-                appender,
-                self._directory,
-                self._io,
-                before.ends,
-                before.next_lsn - 1,
-                self._who,
-                log_ns,
-                progress,
-            )
-            first = await self._append(appender, beginning)
-        except WrongPosition as problem:
-            raise Behind(f"another server has appended to it: {problem}") from problem
-        size = sum(before.ends.values()) >> 20
+        begun, first_positions = await self._succeeding.fill(position, progress)
         why = f"the stream was empty, and is filled with the log that was here, {size} MB"
-        await self._write(beginning, appender, lease, first, why)
-
-    def _load(self) -> Replay:
-        return load(self._directory, self._queue, self._clock, Unheard())
-
-    def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
-        lease = HeldLease(self._lease_s)
-        appender = self.appender(self._stream, self._reactor, self._now_ns, lease, position)
-        self._appender = appender
-        return appender, lease
-
-    async def _append(self, appender: Appender, beginning: Beginning) -> int:
-        """
-        Append the first batch of a segment.
-
-        :return: the position of its first message.
-        :raise WrongPosition: another server was first.
-        """
-        write = write_of(beginning.batch, self._clock.now_ns())
-        appender.term = term_of(write) or NO_TERM
-        first, *others = encode_write(write)
-        # Nothing of a server that is not the first one may come in behind that one.
-        position = await self._wait(appender.append(first))
-        appended = [appender.append(payload) for payload in others]
-        try:
-            for each in appended:
-                await self._wait(each)
-        finally:
-            for each in appended:
-                each.addErrback(_ignore)
-        return position
+        await self._write(begun, first_positions, why)
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._newest = joined.position
@@ -412,7 +307,7 @@ class Standby:
         """
         Ask for what is behind the newest message that was received.
         """
-        following = _Receiver(self._reactor, self._receive, self._ended, self._fail)
+        following = Receiver(self._reactor, self._receive, self._ended, self._fail)
         following.following = self._stream.follow(
             self._newest + 1, following.receive, following.ended
         )
@@ -447,7 +342,7 @@ class Standby:
         self._spawn(self._follow_again())
 
     async def _follow_again(self) -> None:
-        await self._sleep(RETRY_S)
+        await self._waits.sleep(RETRY_S)
         self._silence.heard(self._now_ns())
         if self._following is None:
             self._follow()
@@ -603,7 +498,7 @@ class Standby:
         The active server is silent: begin a segment, if nothing else is in the stream.
         """
         self._is_trying = True
-        appender = None
+        is_active = False
         try:
             ends = await self._ask(self._stream.ends)
             if self._is_silent:
@@ -614,10 +509,10 @@ class Standby:
                 if not self._log.is_whole:
                     oldest = min(self._log.segments)
                     raise not_whole(self._stream.url, oldest, self._log.trim_seq)
-                appender = await self._append_beginning()
+                is_active = await self._begin_segment()
         finally:
             self._is_trying = False
-        if appender is None:
+        if not is_active:
             self._go_on()
             self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
 
@@ -648,12 +543,9 @@ class Standby:
         note = encode_note(
             Kind.HEARTBEAT, self._log.last_lsn, self._clock.now_ns(), note_text(self._who)
         )  # fmt: skip
-        appended: Deferred[int] = Deferred()
-        self._stream.append(note, ends.last).add_done_callback(
-            partial(self._reactor.callFromThread, _tell, appended)
-        )
+        appended = in_reactor(self._stream.append(note, ends.last), self._reactor)
         try:
-            await self._wait(appended)
+            await self._waits.wait(appended)
         except (Unreachable, WrongPosition):
             # If it was appended it is received; else another one was first.
             return
@@ -672,27 +564,27 @@ class Standby:
     def _is_silent(self) -> bool:
         return self._is_caught_up and self._now_ns() >= self._silence.over_ns()
 
-    async def _append_beginning(self) -> Appender | None:
+    async def _begin_segment(self) -> bool:
         """
-        :return: None if another message was there first.
+        :return: whether this server is active now; else another message was there first.
         """
         why = self._why_active
         self._doing = "becomes active"
         for _ in self._queue.following.begin_segment(self._log.time_ns):
-            await self._sleep(0)
+            await self._waits.sleep(0)
         if not self._is_caught_up:
             self._doing = FOLLOWS
-            return None
-        self._clock.not_before(self._log.time_ns)
-        beginning = prepare(self._queue, self._clock, self._segment_bytes, self._log)
-        appender, lease = self._new_appender(self._position)
+            return False
         try:
-            first = await self._append(appender, beginning)
+            begun = await self._succeeding.begin_segment(self._log, self._position)
         except WrongPosition:
-            self._give_up()
-            return None
-        await self._write(beginning, appender, lease, first, why)
-        return appender
+            self._silence.heard(self._now_ns())
+            self._doing = FOLLOWS
+            return False
+        oldest = min(self._log.segments, default=0)
+        alive = {seq: at for seq, at in self._first_positions.items() if seq >= oldest}
+        await self._write(begun, alive, why)
+        return True
 
     @property
     def _why_active(self) -> str:
@@ -708,111 +600,14 @@ class Standby:
             return f"no server was heard {lease}"
         return f"{self._active} was silent {lease}"
 
-    def _give_up(self) -> None:
+    async def _write(self, begun: Begun, first_positions: dict[int, int], why: str) -> None:
         """
-        Another server was first.
-        """
-        self._appender = None
-        self._queue.stop_keeping()
-        self._silence.heard(self._now_ns())
-        self._doing = FOLLOWS
-
-    def _write_all(self, beginning: Beginning) -> OpenLog:
-        """
-        In the I/O thread.
-        """
-        notes = tidied(self._directory, beginning.found)
-        return write_beginning(self._directory, beginning, notes, is_witnessed=True)
-
-    async def _write(
-        self, beginning: Beginning, appender: Appender, lease: HeldLease, first: int, why: str
-    ) -> None:  # fmt: skip
-        """
-        This server is active: bring its own disk to where the stream is.
-
-        :param first: position of the segment's first message.
-        :param why: it is active, in words.
+        This server is active: go on here as in the stream.
         """
         self._leave()
         await self._copy.close()
-        opened = await self._wait(self._io.run(partial(self._write_all, beginning)))
-        self._queue.finish_following(self._clock.now_ns())
-        oldest = min(self._log.segments, default=0)
-        first_positions = {
-            seq: position for seq, position in self._first_positions.items() if seq >= oldest
-        }
-        first_positions[beginning.batch.seq] = first
-        acknowledged_lsn = beginning.batch.last_lsn
-        self._end(Succession(opened, appender, lease, first_positions, acknowledged_lsn, why))
-
-
-class _Receiver(Following):
-    """
-    Hands what comes in any thread to the reactor's, until it is stopped.
-    """
-
-    def __init__(
-        self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
-        ended: Callable[[StreamError], None], failed: Callable[[Failure], None],
-    ) -> None:  # fmt: skip
-        """
-        :param failed: told what one of the others has raised: else nothing would be heard for ever.
-        """
-        self.following: Following | None = None
-        self._reactor = reactor
-        self._receive = receive
-        self._ended = ended
-        self._failed = failed
-        self._is_over = False
-
-    def receive(self, messages: Sequence[Message]) -> None:
-        """
-        Messages have come, in any thread.
-        """
-        self._reactor.callFromThread(self._hand_on, self._receive, messages)
-
-    def ended(self, error: StreamError) -> None:
-        """
-        Nothing more comes, as is learned in any thread.
-        """
-        self._reactor.callFromThread(self._hand_on, self._ended, error)
-
-    def _hand_on(self, hear: Callable[[T], None], heard: T) -> None:
-        if self._is_over:
-            return
-        try:
-            hear(heard)
-        except BaseException:
-            self._failed(Failure())
-
-    def stop(self) -> None:
-        """
-        Hear nothing more.
-        """
-        self._is_over = True
-        if self.following is not None:
-            self.following.stop()
-
-
-def _ignore(failure: Failure) -> None:
-    """
-    Somebody else was told.
-    """
+        self._end(await self._succeeding.write(begun, first_positions, why))
 
 
 async def _of(work: "Awaitable[None]") -> None:
     await work
-
-
-def _fire(pause: "Deferred[None]") -> None:
-    if not pause.called:
-        pause.callback(None)
-
-
-def _tell(answer: "Deferred[T]", asked: "Future[T]") -> None:
-    if answer.called:
-        return
-    try:
-        answer.callback(asked.result())
-    except BaseException:
-        answer.errback(Failure())

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import gc
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,10 +24,7 @@ from beanstalk_twisted.replication.standby import (
     HEARS_NOTHING,
     MAX_AHEAD_BYTES,
     Standby,
-    Succession,
-    _Receiver,
 )
-from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.memory import TIMEOUT_S, Fate, MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
@@ -38,6 +34,7 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_write,
     write_of,
 )
+from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED
@@ -530,10 +527,10 @@ def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> Non
     again.stream.fate = lambda kind: Fate(back=0.001)
     # One request is waited for, until all messages behind a segment's beginning are read.
     for _ in range(1000):
-        if len(again.standby._waits) > 1:
+        if again.standby._waits.count > 1:
             break
         cluster.reactor.advance(0.001)
-    assert len(again.standby._waits) > 1
+    assert again.standby._waits.count > 1
     again.standby.stop()
     assert again.outcome.check(CancelledError)
     cluster.reactor.pass_s(0.05)
@@ -1052,20 +1049,3 @@ def test_a_stopped_standby_says_so() -> None:
     assert isinstance(standby.outcome, Failure)
     assert standby.outcome.check(CancelledError)
     cluster.go(LEASE_S + 1)
-
-
-def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
-    def has_no_room(messages: Sequence[Message]) -> None:
-        raise MemoryError
-
-    reactor, failures = SimulatedReactor(), list[Failure]()
-    receiver = _Receiver(
-        reactor, has_no_room, lambda error: pytest.fail(str(error)), failures.append
-    )
-    receiver.receive([Message(1, b"")])
-    reactor.settle()
-    assert [failure.type for failure in failures] == [MemoryError]
-    receiver.stop()
-    receiver.receive([Message(2, b"")])
-    reactor.settle()
-    assert len(failures) == 1

@@ -1,0 +1,145 @@
+"""
+Waiting, in the reactor's thread, for what is said in others.
+
+The futures of a stream are completed, and its messages come, in whatever thread talks to NATS; the
+log and the queue are the reactor's.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, execute
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.replication.stream.door import Following, Message, StreamError
+from beanstalk_twisted.storage.io_thread import Reactor
+
+T = TypeVar("T")
+
+
+def in_reactor(asked: "Future[T]", reactor: Reactor) -> "Deferred[T]":
+    """
+    :return: fires in the reactor's thread with what a future is completed with; it may be
+        cancelled, and then the outcome is dropped.
+    """
+    answer: Deferred[T] = Deferred()
+
+    def tell() -> None:
+        if not answer.called:
+            execute(asked.result).chainDeferred(answer)
+
+    asked.add_done_callback(lambda _: reactor.callFromThread(tell))
+    return answer
+
+
+class Waits:
+    """
+    All that one piece of work waits for, which ends together.
+    """
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._waited: set[Deferred[object]] = set()
+        self._is_over = False
+
+    @property
+    def count(self) -> int:
+        """
+        How much is waited for now.
+        """
+        return len(self._waited)
+
+    async def wait(self, waited: "Deferred[T]") -> T:
+        """
+        :return: what it fires with.
+        :raise CancelledError: `end` or `leave` was called meanwhile.
+        """
+        self._waited.add(waited)  # type: ignore[arg-type]
+        try:
+            return await waited
+        finally:
+            self._waited.discard(waited)
+            if self._is_over:
+                raise CancelledError
+
+    async def sleep(self, seconds: float) -> None:
+        """
+        Wait for so long.
+        """
+        pause: Deferred[None] = Deferred()
+        call = self._reactor.callLater(seconds, _fire, pause)
+        try:
+            await self.wait(pause)
+        finally:
+            if call.active():
+                call.cancel()
+
+    def leave(self) -> None:
+        """
+        Whoever waits ends when the answer comes.
+        """
+        self._is_over = True
+
+    def end(self) -> None:
+        """
+        Whoever waits ends now.
+        """
+        self._is_over = True
+        for waited in list(self._waited):
+            waited.cancel()
+
+
+class Receiver(Following):
+    """
+    Hands what comes in any thread to the reactor's, until it is stopped.
+
+    :ivar following: what is told; set by whoever has begun it.
+    """
+
+    def __init__(
+        self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
+        ended: Callable[[StreamError], None], failed: Callable[[Failure], None],
+    ) -> None:  # fmt: skip
+        """
+        :param failed: told what one of the others has raised: else nothing would be heard for ever.
+        """
+        self.following: Following | None = None
+        self._reactor = reactor
+        self._receive = receive
+        self._ended = ended
+        self._failed = failed
+        self._is_over = False
+
+    def receive(self, messages: Sequence[Message]) -> None:
+        """
+        Messages have come, in any thread.
+        """
+        self._reactor.callFromThread(self._hand_on, self._receive, messages)
+
+    def ended(self, error: StreamError) -> None:
+        """
+        Nothing more comes, as is learned in any thread.
+        """
+        self._reactor.callFromThread(self._hand_on, self._ended, error)
+
+    def _hand_on(self, hear: Callable[[T], None], heard: T) -> None:
+        if self._is_over:
+            return
+        try:
+            hear(heard)
+        except BaseException:
+            self._failed(Failure())
+
+    def stop(self) -> None:
+        """
+        Hear nothing more.
+        """
+        self._is_over = True
+        if self.following is not None:
+            self.following.stop()
+
+
+def _fire(pause: "Deferred[None]") -> None:
+    if not pause.called:
+        pause.callback(None)

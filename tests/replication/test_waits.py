@@ -1,0 +1,88 @@
+"""
+What is said in other threads, waited for in the reactor's.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.replication.stream.door import Message, Unreachable
+from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
+from tests.replication.simulated import SimulatedReactor
+
+
+def test_an_answer_is_told_in_the_reactors_turn() -> None:
+    reactor, asked, answers = SimulatedReactor(), Future[int](), list[int]()
+    in_reactor(asked, reactor).addCallback(answers.append)
+    asked.set_result(7)
+    assert not answers
+    reactor.settle()
+    assert answers == [7]
+
+
+def test_what_an_answer_raises_is_its_failure() -> None:
+    reactor, asked, failures = SimulatedReactor(), Future[int](), list[Failure]()
+    in_reactor(asked, reactor).addErrback(failures.append)
+    asked.set_exception(Unreachable("nobody answers"))
+    reactor.settle()
+    assert [failure.type for failure in failures] == [Unreachable]
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_dropped() -> None:
+    reactor, asked, failures = SimulatedReactor(), Future[int](), list[Failure]()
+    answer = in_reactor(asked, reactor)
+    answer.addErrback(failures.append)
+    answer.cancel()
+    asked.set_result(7)
+    reactor.settle()
+    assert [failure.type for failure in failures] == [CancelledError]
+
+
+def test_all_that_is_waited_for_ends_at_once() -> None:
+    reactor = SimulatedReactor()
+    waits, waited, failures = Waits(reactor), Deferred[None](), list[Failure]()
+    for work in (waits.wait(waited), waits.sleep(60)):
+        Deferred.fromCoroutine(work).addErrback(failures.append)
+    assert waits.count == 2
+    waits.end()
+    assert [failure.type for failure in failures] == [CancelledError] * 2
+    assert not waits.count
+    assert not reactor.getDelayedCalls()
+
+
+def test_who_waits_for_what_is_left_ends_when_the_answer_comes() -> None:
+    waits, waited, failures = Waits(SimulatedReactor()), Deferred[None](), list[Failure]()
+    Deferred.fromCoroutine(waits.wait(waited)).addErrback(failures.append)
+    waits.leave()
+    assert not failures
+    waited.callback(None)
+    assert [failure.type for failure in failures] == [CancelledError]
+
+
+def test_a_sleep_ends_after_its_time() -> None:
+    reactor, done = SimulatedReactor(), list[None]()
+    Deferred.fromCoroutine(Waits(reactor).sleep(2)).addCallback(done.append)
+    reactor.pass_s(1.9)
+    assert not done
+    reactor.pass_s(0.2)
+    assert done == [None]
+
+
+def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
+    def has_no_room(messages: Sequence[Message]) -> None:
+        raise MemoryError
+
+    reactor, failures = SimulatedReactor(), list[Failure]()
+    receiver = Receiver(
+        reactor, has_no_room, lambda error: pytest.fail(str(error)), failures.append
+    )
+    receiver.receive([Message(1, b"")])
+    reactor.settle()
+    assert [failure.type for failure in failures] == [MemoryError]
+    receiver.stop()
+    receiver.receive([Message(2, b"")])
+    reactor.settle()
+    assert len(failures) == 1
