@@ -11,6 +11,7 @@ PORT ?= 11300
 BINLOG ?= ./binlog
 ARGS ?=
 SECONDS ?= 3600
+COUNT ?= 10000
 
 # What runs on the modules that are compiled: their own tests, and the executor against its oracle.
 COMPILED_TESTS := tests/binlog tests/jobs tests/rules tests/wire tests/stateful tests/conformance \
@@ -27,7 +28,7 @@ PYTEST := -m pytest --numprocesses=auto --dist=load
 # Without bytecode each process that the tests start compiles all that it imports of ours.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-all test-compiled test-installs test-spark-versions browser lint chaos soak \
+.PHONY: help serve test test-all test-compiled test-installs test-spark-versions browser lint schedules chaos soak \
     bench bench-quick spark-demo spark-kills wheels audit sbom needed compiler deb man modules clean
 
 help: ## show this list
@@ -92,6 +93,9 @@ needed: .venv/serve.stamp # an environment of what the server and its extras nee
 	    '.[cli,tls,recurring]'
 	$(BIN)/python -m pip --disable-pip-version-check --python build/needed/bin/python freeze \
 	    --exclude beanstalk-twisted > build/needed.txt
+
+schedules: .venv/dev.stamp ## simulate a replicated queue by 10,000 schedules, some minutes; make schedules COUNT=100000
+	$(BIN)/python -m tests.replication.exploring --count '$(COUNT)' $(ARGS)
 
 chaos: .venv/dev.stamp ## kill, stop and part servers of a replicated queue for an hour; make chaos SECONDS=60
 	$(BIN)/python -m tests.replication.chaos --seconds '$(SECONDS)' $(ARGS)

@@ -1,0 +1,54 @@
+"""
+The command that goes through very many schedules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.replication.exploring import BATCH, batches, command, explored, go_through, summary
+from tests.replication.flaws import NoFencing
+from tests.replication.servers import Parts
+
+
+def test_each_seed_is_in_one_batch() -> None:
+    found = list(batches(7, 2 * BATCH + 1))
+    assert [seed for batch in found for seed in batch] == list(range(7, 8 + 2 * BATCH))
+    assert [len(batch) for batch in found] == [BATCH, BATCH, 1]
+
+
+def test_what_sound_servers_have_seen_is_counted() -> None:
+    seen = explored(range(3))
+    assert seen.last == 2
+    assert seen.counts["schedules"] == 3
+    assert seen.counts["terms"] >= 3
+    assert seen.counts["commands"] > 30
+    assert not seen.broken
+
+
+def test_a_flaw_is_told_with_its_seed() -> None:
+    seen = explored(range(21, 26), Parts(door=NoFencing))
+    assert seen.broken
+    for seed, what in seen.broken.items():
+        assert what.startswith(f"seed {seed}: ")
+
+
+def test_the_summary_begins_with_the_most_frequent() -> None:
+    assert summary(Counter(terms=2, commands=1200), 3.2) == "1,200 commands, 2 terms; 3 s"
+
+
+@pytest.mark.exhaustive
+def test_processes_go_through_all() -> None:
+    told: list[str] = []
+    done: list[int] = []
+    assert go_through(5, 2, 1, told.append, done.append)
+    assert done == [2]
+    [line] = told
+    assert line.startswith("seeds 5 to 6: ")
+    assert "2 schedules" in line
+
+
+def test_the_command_of_one_schedule() -> None:
+    assert command(7) == "python -m tests.replication.exploring --first 7 --count 1"
