@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
@@ -41,8 +41,6 @@ from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import NO_TERM, decode, is_stale
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
-
-T = TypeVar("T")
 
 MAX_IN_FLIGHT: Final = 32
 """
