@@ -449,7 +449,9 @@ class Standby:
 
     def _note(self, note: Note) -> None:
         said = read_note(note.text)
-        self._active = said.name or self._active
+        if said.lease_s or note.kind is not Kind.HEARTBEAT:
+            # The others are of standbys that look for the end of the stream.
+            self._active = said.name or self._active
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
             raise Behind("it is filled anew")
         if note.kind is Kind.FILL_BEGINS:

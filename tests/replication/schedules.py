@@ -42,6 +42,12 @@ OLD_JOBS: Final = 30
 HEALED_S: Final = 120.0
 """Until then some server must have become active when nothing is in the way any more."""
 
+TERMS_HEALED: Final = 3
+"""
+Terms that may begin when nothing is in the way any more: a server whose lease has run out listens
+until it hears that another one has begun.
+"""
+
 COLLECTED_AT: Final = 200_000
 """Objects after which Python's collector looks for cycles, several schedules together."""
 
@@ -229,8 +235,13 @@ class Schedule(Mishaps):
             host.mend()
         self._await_active()
         self.go(1.0)
-        self._await_active()
-        self._settle()
+        for _ in range(TERMS_HEALED):
+            self._await_active()
+            active = self._active()
+            self._settle()
+            if self._active() is active:
+                return
+        self._broken(f"servers become active in turn: {[self._how(h) for h in self.hosts]}")
 
     def _settle(self) -> None:
         """

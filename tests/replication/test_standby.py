@@ -148,7 +148,7 @@ class Host:
         """
         Send a note.
         """
-        text = note_text(Identity(self.name, f"id-{self.name}"), to)
+        text = note_text(Identity(self.name, f"id-{self.name}"), to, LEASE_S)
         lsn, now_ns = self.outcome.opened.log.last_lsn, self.clock.now_ns()
         note = encode_note(kind, lsn, now_ns, text)
         self.outcome.appender.append(note, expires=expires).addErrback(lambda _: None)
@@ -852,6 +852,7 @@ def test_when_the_end_of_the_stream_has_expired_a_server_becomes_active_behind_i
     # One message that does not expire, and no more.
     assert cluster.log.last == last + 1 == cluster.log.newest
     assert (again.outcome, other.outcome) == (None, None)
+    assert {each.standby.figures().active for each in (again, other)} == {""}
     cluster.go(LEASE_S)
     [new] = [each for each in (again, other) if each.is_active]
     assert sorted(new.bodies()) == sorted(jobs)
