@@ -394,8 +394,8 @@ class _Going:
             self._assembler.fill_begins()
             self._gaps.went_on()
             self._last_lsn = 0
-        elif note.last_lsn > self._last_lsn:
-            self._gaps.strayed()
+        else:
+            self._gaps.told_of(note.last_lsn, self._last_lsn)
 
     def goes_on(self, write: Write, is_here: bool | None) -> bool:
         """
@@ -403,7 +403,7 @@ class _Going:
         :return: whether more is to be compared.
         """
         if is_here is None:
-            self._gaps.strayed()
+            self._gaps.told_of(write.last_lsn, self._last_lsn)
         elif is_here:
             self._gaps.went_on()
             self._last_lsn = max(self._last_lsn, write.last_lsn)

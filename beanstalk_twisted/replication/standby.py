@@ -217,6 +217,8 @@ class Standby:
             return f"reads the stream: message {self._position} of {self._read_to}"
         if not self._log.segment:
             return "waits at an empty stream: a server that has a log goes first"
+        if self._gaps.is_torn:
+            return f"misses what was behind message {self._gaps.since}"
         return ""
 
     # The end.
@@ -408,7 +410,7 @@ class Standby:
             case Malformed():
                 if found.is_newer:
                     raise newer_message(self._stream.url, message.position, found.why)
-                self._stray(Stray(found.why))
+                self._stray(Stray(found.why), self._log.last_lsn + 1)
 
     async def _look_for_purge(self) -> None:
         """
@@ -430,7 +432,7 @@ class Standby:
             return
         piece = self._log.take(write)
         if isinstance(piece, Stray):
-            self._stray(piece)
+            self._stray(piece, write.last_lsn)
             return
         self._strays = 0
         self._gaps.went_on()
@@ -441,9 +443,9 @@ class Standby:
         self._copy.add(piece)
         self._slices = self._log.apply(piece)
 
-    def _stray(self, stray: Stray) -> None:
+    def _stray(self, stray: Stray, last_lsn: int) -> None:
         self._strays += 1
-        self._gaps.strayed()
+        self._gaps.told_of(last_lsn, self._log.last_lsn)
         if self._strays > MAX_STRAYS:
             raise Behind(stray.why)
 
@@ -456,8 +458,8 @@ class Standby:
             raise Behind("it is filled anew")
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
-        elif note.last_lsn > self._log.last_lsn:
-            self._gaps.strayed()
+        else:
+            self._gaps.told_of(note.last_lsn, self._log.last_lsn)
         self._mark.note(note)
         if said.lease_s:
             self._silence.lasts(said.lease_s)

@@ -98,8 +98,8 @@ class Assembly:
                 os.remove(os.path.join(self.path, name))
         elif found.kind == Kind.FILL_ENDS:
             self._is_filling = False
-        elif found.last_lsn > self._last_lsn and not self._parts.passes_over(found):
-            self._gaps.strayed()
+        elif not self._parts.passes_over(found):
+            self._gaps.told_of(found.last_lsn, self._last_lsn)
 
     def end(self) -> None:
         """
@@ -142,7 +142,7 @@ class Assembly:
             self._gaps.went_on()
             self._end, self._last_lsn = (write.segment, write.end), write.last_lsn
         else:
-            self._gaps.strayed()
+            self._gaps.told_of(write.last_lsn, self._last_lsn)
         self._write(write)
 
     def _goes_on(self, write: Write, header: SegmentHeader | None) -> bool:

@@ -105,11 +105,14 @@ def test_what_was_purged_meanwhile_is_not_taken_for_expired() -> None:
 
 def test_a_gap_is_open_until_a_write_goes_on() -> None:
     gaps = Gaps()
-    gaps.strayed()
+    gaps.told_of(9, 8)
     assert (gaps.step(3, 4), gaps.since, gaps.is_torn) == (False, None, False)
     assert (gaps.step(4, 7), gaps.since, gaps.is_torn) == (True, 4, False)
     assert (gaps.step(7, 9), gaps.since) == (False, 4)
-    gaps.strayed()
+    gaps.told_of(8, 8)
+    assert not gaps.is_torn
+    gaps.told_of(9, 8)
+    gaps.told_of(8, 8)
     assert gaps.is_torn
     gaps.went_on()
     assert (gaps.since, gaps.is_torn) == (None, False)

@@ -859,6 +859,24 @@ def test_when_the_end_of_the_stream_has_expired_a_server_becomes_active_behind_i
     assert new.put() == len(jobs) + 1
 
 
+@pytest.mark.parametrize("keeps_log", [True, False])
+def test_what_was_sent_again_behind_an_expired_heartbeat_tells_of_no_loss(keeps_log: bool) -> None:
+    cluster = Cluster()
+    active, standby = idle_and_busy(cluster)
+    jobs = active.bodies()
+    writes = [payload for payload in cluster.log.messages.values()
+              if isinstance(part := decode(payload), Part) and not part.write.begins]  # fmt: skip
+    end(standby)
+    directory = end(active)
+    for payload in writes[-2:]:
+        cluster.log.append(payload, cluster.log.last)
+    cluster.go(2 * EXPIRE_S)
+    again = cluster.start("again", directory if keeps_log else None)
+    cluster.go(LEASE_S + 0.5)
+    assert again.is_active, again.outcome
+    assert sorted(again.bodies()) == sorted(jobs)
+
+
 def is_late(stream: MemoryStream, kind: str) -> Fate:
     """
     Deliveries take long, and reads are answered by who does not know the newest messages.
@@ -897,7 +915,11 @@ def test_who_reads_that_more_than_heartbeats_is_missing_does_not_go_on(keeps_log
     cluster.log.expire(writes[-2])
     last = cluster.log.last
     again = cluster.start("again", directory if keeps_log else None)
-    cluster.go(LEASE_S + 1)
+    cluster.go(LEASE_S - 0.5)
+    if not keeps_log:
+        assert again.standby.figures().doing.startswith("misses what was behind message ")
+        assert not again.standby.figures().is_in_sync
+    cluster.go(1.5)
     if not keeps_log:
         assert again.outcome.check(Behind)
         assert "are missing" in again.outcome.getErrorMessage()

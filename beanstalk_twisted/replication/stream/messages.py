@@ -270,8 +270,8 @@ class Gaps:
 
     :ivar since: position of the message behind which some are missing, while no write has gone on
         behind them; None if there is no such gap.
-    :ivar is_torn: whether something behind that gap does not go on: unless a later write does, the
-        gap has swallowed more than heartbeats.
+    :ivar is_torn: whether something behind that gap tells of records that did not come: unless a
+        later write goes on, the gap has swallowed more than heartbeats.
     """
 
     def __init__(self) -> None:
@@ -295,11 +295,16 @@ class Gaps:
         """
         self.since, self.is_torn = None, False
 
-    def strayed(self) -> None:
+    def told_of(self, last_lsn: int, known_lsn: int) -> None:
         """
-        A write does not go on, or a note tells of records that did not come.
+        A note, or a write that does not go on.  Of records that have come it tells nothing: an
+        active server sends some again (`Appender`).
+
+        :param last_lsn: records up to here were written.
+        :param known_lsn: records up to here have come.
         """
-        self.is_torn = self.since is not None
+        if last_lsn > known_lsn and self.since is not None:
+            self.is_torn = True
 
 
 class Assembler:

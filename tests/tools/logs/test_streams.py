@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     parse_segment_name,
 )
+from beanstalk_twisted.binlog.frames import in_order
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
@@ -48,22 +49,30 @@ def spoken() -> Spoken:
 
 def messages_of(files: Files, seed: int = 1) -> Iterator[bytes]:
     """
-    The messages of a log, written in pieces of any length.
+    The messages of a log, written in pieces of any number of frames.
     """
     chance = random.Random(seed)
     segments = sorted((parse_segment_name(name) or 0, content) for name, content in files.items())
     for number, content in segments:
         if not number:
             continue
-        cuts = sorted({0, len(content), 4096, *(chance.randrange(len(content)) for _ in range(5))})
-        for start, end in itertools.pairwise(
-            at for at in cuts if at in (0, len(content)) or at > 4095
-        ):
-            part = content[start:end]
-            yield from encode_write(
-                Write(number, start, part, 0, 0, start == 0, end == len(content))
+        header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+        assert isinstance(header, SegmentHeader)
+        last_lsns = {0: header.first_lsn - 1} | {
+            frame.end: frame.next_lsn - 1
+            for frame in in_order(
+                content, SEGMENT_HEADER_BYTES, len(content), header.salt, header.first_lsn
             )
-            yield encode_note(Kind.HEARTBEAT, 0, 0, b"{}")
+        }
+        cuts = {0, *chance.sample(sorted(last_lsns), min(6, len(last_lsns))), len(content)}
+        last_lsn = last_lsns[max(last_lsns)]
+        for start, end in itertools.pairwise(sorted(cuts)):
+            lsn = last_lsns.get(end, last_lsn)
+            write = Write(
+                number, start, content[start:end], lsn, 0, start == 0, end == len(content)
+            )  # fmt: skip
+            yield from encode_write(write)
+            yield encode_note(Kind.HEARTBEAT, lsn, 0, b"{}")
 
 
 def source_of(*payloads: bytes, gone: Iterable[int] = ()) -> StreamSource:
