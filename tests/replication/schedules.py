@@ -12,8 +12,13 @@ from collections import Counter
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, parse_segment_name
+from beanstalk_twisted.binlog.format import (
+    MIN_SEGMENT_BYTES,
+    TRAILER_BYTES,
+    parse_segment_name,
+)
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading.segment import is_trailer
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.replication.followed import loaded
@@ -35,6 +40,8 @@ EXPIRE_S: Final = 3600.0, 8.0, 1.0
 After how long heartbeats expire, one of these.  The last is less than a lease: nothing that is
 promised rests on how long they stay.
 """
+
+LONGEST_LEASE_S: Final = 6
 
 OLD_JOBS: Final = 30
 """Jobs of a log that was never replicated."""
@@ -122,7 +129,11 @@ class Schedule(Mishaps):
         self.memory.has_rules = draw.randrange(3) == 0
         if draw.randrange(12) == 0:
             self.memory.leases_differ = True
-            for host, lease_s in zip(self.hosts, draw.sample((1, 3, 6), 3), strict=False):
+            # Who starts reads how long the lease of the active server is, if that is the longer one.
+            log.expire_s = max(log.expire_s, 2 * LONGEST_LEASE_S)
+            for host, lease_s in zip(
+                self.hosts, draw.sample((1, 3, LONGEST_LEASE_S), 3), strict=False
+            ):
                 host.lease_s = lease_s
 
     def _host(self, name: str) -> Host:
@@ -355,9 +366,18 @@ def jobs_of(queue: Any) -> dict[int, Left]:
 
 def contents(directory: MemoryDirectory) -> dict[int, bytes]:
     """
-    The segments of a log, without what is allocated ahead.
+    The segments of a log, without what is allocated ahead, and without trailers: who was killed
+    while it sealed a segment cuts the trailer off.
     """
     return {
-        seq: bytes(directory.read(name)).rstrip(b"\0")
+        seq: without_trailer(bytes(directory.read(name))).rstrip(b"\0")
         for name in directory.names() if (seq := parse_segment_name(name)) is not None
     }  # fmt: skip
+
+
+def without_trailer(content: bytes) -> bytes:
+    """
+    The bytes of a segment, up to its trailer.
+    """
+    is_sealed = is_trailer(content, len(content) - TRAILER_BYTES, len(content))
+    return content[:-TRAILER_BYTES] if is_sealed else content

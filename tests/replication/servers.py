@@ -228,10 +228,18 @@ class Host:
         """
         standby = self.service._standby
         if standby is None:
-            return self.listens and not any(line.is_busy for line in self.connections)
+            is_busy = any(line.is_busy for line in self.connections)
+            return self.listens and not is_busy and self._has_written_all
         figures = standby.figures()
         follows = figures.doing == "follows the active server" and not figures.lag_s
         return follows and figures.position == self._log.last and not figures.lag_bytes
+
+    @property
+    def _has_written_all(self) -> bool:
+        """
+        Whether all that is in memory is in the stream and on the disk.
+        """
+        return not self.service.situation().lag_bytes and all(disk.is_free for disk in self._disks)
 
     @property
     def queue(self) -> Any:
@@ -252,6 +260,7 @@ class Host:
         Begin a process.
         """
         self._starts += 1
+        self._disks: list[SlowIo] = []
         self.process = process = Process(self._world, self.rate)
         process.stalls = lambda: self.stalls()
         self.directory.fault = lambda operation, name: self.stalls()
@@ -262,7 +271,7 @@ class Host:
             lambda: self._build(process), lambda: self.door,
             Replication("", self.lease_s, TIMEOUT_S, False, False),
             Identity(self.name, f"{self.name}{self._starts}"), process, process.monotonic_ns,
-            lambda: SlowIo(process, self._draw), lambda signalled, reload: None, Launcher({}),
+            lambda: self._disk(process), lambda signalled, reload: None, Launcher({}),
             end=self._ended, collector=Uncollected(),
         )  # fmt: skip
         self.service.startService()
@@ -270,12 +279,17 @@ class Host:
     def _build(self, process: Process) -> Term:
         clock = LogClock(process.wall_ns, process.monotonic_ns)
         queue = self._parts.queue(
-            SETTINGS, process, clock, self.directory, lambda: SlowIo(process, self._draw)
+            SETTINGS, process, clock, self.directory, lambda: self._disk(process)
         )
         queue.failed = lambda failure: self._failed(failure)
         endpoints: Sequence[Any] = [self.port]
         listening = ListeningService(queue, endpoints, process)  # type: ignore[arg-type]
         return Term(queue, self.directory, listening, lambda: None, lambda: None, None)
+
+    def _disk(self, process: Process) -> SlowIo:
+        disk = SlowIo(process, self._draw)
+        self._disks.append(disk)
+        return disk
 
     def _failed(self, failure: Any) -> None:
         self.notes.append(f"{self.name} fails: {failure.getErrorMessage()}")
