@@ -5,11 +5,12 @@ Each message has its position from the beginning, and expects the one before it;
 has taken any other message refuses it.  Where an answer is missing, or says that the position is
 wrong, the stream is asked what it has: what is there, byte for byte, is in; what is missing is sent
 again with the same expected position, so that one of the two is refused should the first come late.
-Another server's message there means that it has become active: this one is *fenced*, and sends
-nothing any more.  But a message of a server that was active before this one, and was fenced by it,
-may come in late; it is stepped over: what was to be there, and all behind it, is sent again behind
-the last message.  So some of it may be in the stream twice; the first copy, not in its place, means
-nothing to those who follow.
+The beginning of another server's term there means that it has become active: this one is *fenced*,
+and sends nothing any more.  But a message of a server that was active before this one, and was
+fenced by it, may come in late, and so may one of a standby that looks for the end of the stream; it
+is stepped over: what was to be there, and all behind it, is sent again behind the last message.  So
+some of it may be in the stream twice; the first copy, not in its place, means nothing to those who
+follow.
 
 Where a message has expired there was no beginning of a term, since that never does; so it is
 stepped over in the same way, if who answers has something behind it.  Whether it was one of ours is
@@ -38,15 +39,15 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.lease import HeldLease
-from beanstalk_twisted.replication.stream.messages import NO_TERM, decode, is_stale
+from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
+    NO_TERM,
+    decode,
+    is_stale,
+    may_fence,
+)
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
-
-MAX_IN_FLIGHT: Final = 32
-"""
-Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so that
-a round of 30 ms keeps none waiting behind a disk of 1 ms.
-"""
 
 MAX_IN_FLIGHT_BYTES: Final = 4 << 20
 """
@@ -330,7 +331,8 @@ class Appender:
             return True
         # What is missing before one of ours is sent before it again.
         is_ours = any(append.payload == found.payload for append in missing)
-        return is_ours or is_stale(decode(found.payload), self.term)
+        there = decode(found.payload)
+        return is_ours or not may_fence(there) or is_stale(there, self.term)
 
     def _move(self, missing: "deque[_Append]", last: int) -> None:
         """

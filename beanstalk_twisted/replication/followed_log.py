@@ -111,7 +111,7 @@ class FollowedLog:
         self._header, self.segment = newest.header, newest.header.seq
         incarnation = newest.header.incarnation
         first = next(each.header for each in segments if each.header.incarnation == incarnation)
-        self.term = Term(incarnation, first.seq, first.first_lsn)
+        self.term = Term(incarnation, first.seq, first.first_lsn, first.salt)
         self._ends = {each.header.seq: each.ending.offset for each in segments}
         self.end = newest.ending.offset
         self.last_lsn = newest.ending.next_lsn - 1

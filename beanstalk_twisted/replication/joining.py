@@ -21,7 +21,6 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
-from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT
 from beanstalk_twisted.replication.comparison import Comparison
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
 from beanstalk_twisted.replication.lineage import (
@@ -34,6 +33,7 @@ from beanstalk_twisted.replication.lineage import (
 from beanstalk_twisted.replication.reading import Ask, Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
     Assembler,
     FillMark,
     Gaps,
@@ -380,11 +380,13 @@ class _Going:
         """
         self._gaps.step(self._at, message.position)
         self._at, found = message.position, decode(message.payload)
-        if isinstance(found, Part):
+        if self._assembler.passes_over(found):
+            self._gaps.passed_over()
+        elif isinstance(found, Part):
             if not (found.continues or self._assembler.is_midway):
                 self._begins_at = message.position
             return self._assembler.add(found)
-        if isinstance(found, Note) and not self._assembler.passes_over(found):
+        elif isinstance(found, Note):
             self._note(found)
         return None
 

@@ -400,6 +400,7 @@ class Standby:
         self._position = message.position
         found = decode(message.payload)
         if self._assembler.passes_over(found):
+            self._gaps.passed_over()
             return
         match found:
             case Part():

@@ -84,6 +84,8 @@ class Assembly:
         self._position, found = message.position, decode(message.payload)
         if isinstance(found, Malformed):
             self._note_damage(message.position, found)
+        elif self._parts.passes_over(found):
+            self._gaps.passed_over()
         elif isinstance(found, Part):
             write = self._parts.add(found)
             if write is not None:
@@ -98,7 +100,7 @@ class Assembly:
                 os.remove(os.path.join(self.path, name))
         elif found.kind == Kind.FILL_ENDS:
             self._is_filling = False
-        elif not self._parts.passes_over(found):
+        else:
             self._gaps.told_of(found.last_lsn, self._last_lsn)
 
     def end(self) -> None:

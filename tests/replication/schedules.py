@@ -55,6 +55,12 @@ Terms that may begin when nothing is in the way any more: a server whose lease h
 until it hears that another one has begun.
 """
 
+SETTLED_S: Final = 30.0
+"""
+Until then, and two leases, all is answered: an active server whose last messages have expired looks
+for them for some 25 s (`replication.appender.MAX_SHORT_LOOKS`).
+"""
+
 COLLECTED_AT: Final = 200_000
 """Objects after which Python's collector looks for cycles, several schedules together."""
 
@@ -129,7 +135,7 @@ class Schedule(Mishaps):
         self.memory.has_rules = draw.randrange(3) == 0
         if draw.randrange(12) == 0:
             self.memory.leases_differ = True
-            # Who starts reads how long the lease of the active server is, if that is the longer one.
+            # Who starts reads how long the lease of the active server is.
             log.expire_s = max(log.expire_s, 2 * LONGEST_LEASE_S)
             for host, lease_s in zip(
                 self.hosts, draw.sample((1, 3, LONGEST_LEASE_S), 3), strict=False
@@ -256,9 +262,9 @@ class Schedule(Mishaps):
 
     def _settle(self) -> None:
         """
-        Pass time until all replies have left and all standbys have all, at most two leases.
+        Pass time until all replies have left and all standbys have all.
         """
-        end_s = self.world.now_s + max(host.lease_s for host in self.hosts) * 2 + 1.0
+        end_s = self.world.now_s + SETTLED_S + 2 * max(host.lease_s for host in self.hosts)
         while self.world.now_s < end_s:
             self.world.go(0.1)
             if all(host.is_settled for host in self.hosts):

@@ -89,8 +89,9 @@ class ReplicatedLog(MemoryLog):
         term = term_of(part.write) if begins else None
         if term is None:
             return
-        if term.incarnation > self.term.incarnation:
-            self.term, self._begun_by = term, sender
+        before, self.term = self.term, self.term.after(term)
+        if term.incarnation > before.incarnation:
+            self._begun_by = sender
         elif self._begun_by is not sender:
             self.blame(f"two servers have begun terms of the incarnation {term.incarnation}")
         if self.active is not sender:

@@ -14,7 +14,6 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.appender import (
-    MAX_IN_FLIGHT,
     MAX_IN_FLIGHT_BYTES,
     MAX_SHORT_LOOKS,
     MAX_STEPPED,
@@ -28,6 +27,7 @@ from beanstalk_twisted.replication.stream.door import (
 from beanstalk_twisted.replication.stream.lease import MARGIN_PARTS, HeldLease
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
     Kind,
     Term,
     Write,
@@ -353,13 +353,16 @@ def test_what_came_in_behind_a_stale_message_is_sent_again() -> None:
     [
         (STALE[0], True),
         (encode_note(Kind.HEARTBEAT, 40, 0), True),
-        (encode_note(Kind.HEARTBEAT, 42, 0), False),
+        (encode_note(Kind.HEARTBEAT, 42, 0), True),
+        (next(encode_write(Write(8, 4096, b"late", 44, 0, False, False))), True),
         (encode_note(Kind.FILL_BEGINS, 40, 0), False),
         (next(encode_write(Write(8, 0, b"", 41, 0, True, False))), False),
         (RIVAL, False),
     ],
 )
-def test_only_what_is_stale_is_stepped_over(late: bytes, is_stepped_over: bool) -> None:
+def test_what_cannot_begin_the_term_of_another_server_is_stepped_over(
+    late: bytes, is_stepped_over: bool
+) -> None:
     bench = Bench()
     bench.appender.term = TERM
     bench.append(b"the beginning")

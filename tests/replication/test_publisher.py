@@ -11,7 +11,6 @@ from contextlib import suppress
 import pytest
 
 from beanstalk_twisted.binlog.format import segment_name
-from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT
 from beanstalk_twisted.replication.publisher import (
     HAND_OVER_S,
     PURGE_RETRY_S,
@@ -22,7 +21,7 @@ from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import Ends, Message, WrongPosition
 from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
-from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note
+from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, PART_BYTES, Kind, Note
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES, NEVER
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 

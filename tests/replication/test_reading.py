@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.replication.reading import READ_AHEAD, Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
-from beanstalk_twisted.replication.stream.messages import Gaps
+from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from tests.replication.simulated import SimulatedReactor
 
 T = TypeVar("T")
@@ -111,6 +111,11 @@ def test_a_gap_is_open_until_a_write_goes_on() -> None:
     assert (gaps.step(7, 9), gaps.since) == (False, 4)
     gaps.told_of(8, 8)
     assert not gaps.is_torn
+    gaps.passed_over()
+    assert (gaps.step(9, 9 + MAX_IN_FLIGHT), gaps.since) == (False, 4)
+    gaps.told_of(9, 8)
+    assert not gaps.is_torn
+    gaps.step(9 + MAX_IN_FLIGHT, 10 + MAX_IN_FLIGHT)
     gaps.told_of(9, 8)
     gaps.told_of(8, 8)
     assert gaps.is_torn

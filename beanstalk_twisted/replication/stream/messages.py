@@ -38,6 +38,13 @@ PART_BYTES: Final = MAX_MESSAGE_BYTES - HEADER.size
 """Bytes of a segment that one message holds at most."""
 
 
+MAX_IN_FLIGHT: Final = 32
+"""
+Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so that
+a round of 30 ms keeps none waiting behind a disk of 1 ms.
+"""
+
+
 class Kind(IntEnum):
     """
     What a message is.
@@ -212,13 +219,23 @@ class Term(NamedTuple):
     """
     The time of one active server, as the first segment that it has begun says.
 
-    :ivar incarnation: grows from term to term; ``segment`` is the number of that segment, and
-        ``first_lsn`` the LSN of its first record.
+    :ivar incarnation: grows from term to term; ``segment`` is the number of that segment,
+        ``first_lsn`` the LSN of its first record, and ``salt`` that of its frames.
     """
 
     incarnation: int
     segment: int
     first_lsn: int
+    salt: int = 0
+
+    def after(self, begun: "Term") -> "Term":
+        """
+        The newest one when a segment has begun.  One that takes the place of the first segment,
+        which failed, has its number and another salt.
+        """
+        if begun.incarnation > self.incarnation:
+            return begun
+        return self._replace(salt=begun.salt) if begun[:2] == self[:2] else self
 
 
 NO_TERM: Final = Term(0, 0, 0)
@@ -233,7 +250,18 @@ def term_of(write: Write) -> Term | None:
     header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
     if not isinstance(header, SegmentHeader):
         return None
-    return Term(header.incarnation, header.seq, header.first_lsn)
+    return Term(header.incarnation, header.seq, header.first_lsn, header.salt)
+
+
+def may_fence(found: "Part | Note | Malformed") -> bool:
+    """
+    Whether a message that is not of the active server may be the first one of another's term, or of
+    a filling.  Whatever else another server sends comes behind that one; or it is stale, or of a
+    standby that looks for the end of the stream.
+    """
+    if isinstance(found, Part):
+        return found.write.begins and not found.continues
+    return isinstance(found, Malformed) or found.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS)
 
 
 def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
@@ -249,10 +277,15 @@ def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
         return is_told and found.last_lsn + 1 < term.first_lsn
     if isinstance(found, Malformed):
         return False
-    if found.write.segment < term.segment:
+    write = found.write
+    if write.segment < term.segment:
         return True
-    begins = term_of(found.write) if found.write.begins and not found.continues else None
-    return begins is not None and begins.incarnation < term.incarnation
+    if write.begins and not found.continues:
+        begins = term_of(write)
+        return begins is not None and begins.incarnation < term.incarnation
+    # Who was fenced may have begun a segment of the same number.
+    is_first = write.segment == term.segment and not (write.begins or found.continues)
+    return is_first and frames.is_of_another(write.content, 0, len(write.content), term.salt)
 
 
 def is_of(write: Write, header: SegmentHeader) -> bool:
@@ -272,11 +305,16 @@ class Gaps:
         behind them; None if there is no such gap.
     :ivar is_torn: whether something behind that gap tells of records that did not come: unless a
         later write goes on, the gap has swallowed more than heartbeats.
+
+    A stale message may have taken the place of one whose server had others under way, and has ended
+    before it could send all of them again.  These were never acknowledged: what they tell of is no
+    sign of a loss.
     """
 
     def __init__(self) -> None:
         self.since: int | None = None
         self.is_torn = False
+        self._at = self._displaced_to = 0
 
     def step(self, before: int, position: int) -> bool:
         """
@@ -285,6 +323,7 @@ class Gaps:
         :param before: the position of the one before it.
         :return: whether some are missing between them, and none were before.
         """
+        self._at = position
         is_first = self.since is None and position > before + 1
         self.since = before if is_first else self.since
         return is_first
@@ -294,6 +333,13 @@ class Gaps:
         A write goes on behind all that came before.
         """
         self.since, self.is_torn = None, False
+        self._displaced_to = 0
+
+    def passed_over(self) -> None:
+        """
+        The message is stale.
+        """
+        self._displaced_to = self._at + MAX_IN_FLIGHT
 
     def told_of(self, last_lsn: int, known_lsn: int) -> None:
         """
@@ -303,7 +349,8 @@ class Gaps:
         :param last_lsn: records up to here were written.
         :param known_lsn: records up to here have come.
         """
-        if last_lsn > known_lsn and self.since is not None:
+        is_told = last_lsn > known_lsn and self._at > self._displaced_to
+        if is_told and self.since is not None:
             self.is_torn = True
 
 
@@ -363,11 +410,11 @@ class Assembler:
     def _begins_term(self, write: Write) -> bool:
         if not write.begins:
             return False
-        term = term_of(write)
-        if term is not None and term.incarnation <= self.term.incarnation:
-            return False
-        self.term = self.term if term is None else term
-        return True
+        before, begun = self.term, term_of(write)
+        if begun is None:
+            return True
+        self.term = before.after(begun)
+        return begun.incarnation > before.incarnation
 
     def _go_on(self, part: Part) -> Write | None:
         if not self._parts or not _goes_on(self._parts[-1], part.write):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.format import SegmentHeader
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
@@ -34,6 +35,7 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_note,
     encode_write,
     is_stale,
+    may_fence,
     write_of,
 )
 
@@ -201,14 +203,21 @@ def test_a_part_of_another_write_does_not_go_on(other: Write) -> None:
     assert assembler.add(LAST) == a_write(bytes(PART_BYTES + 1)), "it is passed over"
 
 
-TERM = Term(3, 7, 42)
+TERM = Term(3, 7, 42, 1)
 
 
-def a_beginning(incarnation: int, segment: int = 7, size: int = 8) -> Write:
+def a_frame(salt: int) -> bytes:
+    """
+    A frame of a segment with this salt.
+    """
+    return frames.encode([], base_lsn=43, durable_lsn=42, time_ns=T0, salt=salt)
+
+
+def a_beginning(incarnation: int, segment: int = 7, size: int = 8, salt: int = 1) -> Write:
     """
     A write that begins a segment.
     """
-    header = SegmentHeader(segment, 42, T0, 0, 0, 1, bytes(16), 1, 0, incarnation, "test")
+    header = SegmentHeader(segment, 42, T0, 0, 0, 1, bytes(16), salt, 0, incarnation, "test")
     return Write(segment, 0, header.encode() + bytes(size), 42, T0, True, False)
 
 
@@ -225,6 +234,10 @@ def a_part(write: Write) -> Part:
         (a_part(a_write(b"x", segment=6)), True),
         (Part(a_write(b"x", segment=6), continues=True, has_more=True), True),
         (a_part(a_write(b"x", segment=7)), False),
+        (a_part(a_write(a_frame(1), segment=7)), False),
+        (a_part(a_write(a_frame(2), segment=7)), True),
+        (a_part(a_write(a_frame(2), segment=8)), False),
+        (Part(a_write(a_frame(2), segment=7), continues=True, has_more=False), False),
         (a_part(a_write(b"x", segment=8)), False),
         (a_part(a_beginning(2)), True),
         (a_part(a_beginning(2, segment=8)), True),
@@ -241,6 +254,37 @@ def test_what_is_of_an_earlier_term_is_stale(found: Part | Note | Malformed, sta
     assert is_stale(found, TERM) is stale
     assert Assembler(TERM).passes_over(found) is stale
     assert not Assembler().passes_over(found)
+
+
+def test_a_segment_that_takes_the_place_of_the_first_one_of_a_term_has_another_salt() -> None:
+    assembler = Assembler()
+    assembler.add(a_part(a_beginning(3)))
+    assembler.add(a_part(a_beginning(3, salt=2)))
+    assert assembler.term == TERM._replace(salt=2)
+    assert assembler.add(a_part(a_write(a_frame(2)))) is not None
+    assert assembler.add(a_part(a_write(a_frame(1)))) is None
+    assembler.add(a_part(a_beginning(3, segment=8, salt=3)))
+    assembler.add(a_part(a_beginning(2, salt=4)))
+    assert assembler.term == TERM._replace(salt=2)
+
+
+@pytest.mark.parametrize(
+    ("found", "fences"),
+    [
+        (a_part(a_beginning(4, segment=8)), True),
+        (Part(a_beginning(4, segment=8), continues=True, has_more=False), False),
+        (a_part(a_write(b"x", segment=8)), False),
+        (Note(Kind.FILL_BEGINS, 0, 0, b""), True),
+        (Note(Kind.FILL_ENDS, 0, 0, b""), True),
+        (Note(Kind.HEARTBEAT, 99, 0, b""), False),
+        (Note(Kind.HANDED_OVER, 99, 0, b""), False),
+        (Malformed("of somebody else"), True),
+    ],
+)
+def test_what_may_be_the_first_message_of_another_server(
+    found: Part | Note | Malformed, fences: bool
+) -> None:
+    assert may_fence(found) is fences
 
 
 def test_stale_parts_are_passed_over_from_the_first_message_of_a_term_on() -> None:
