@@ -166,6 +166,8 @@ class Schedule(Mishaps):
             # A log sets it for the thread of its own that a real process has.
             sys.setswitchinterval(interval_s)
             gc.set_threshold(*thresholds)
+            # A start freezes what a process has for good; here it is garbage with the schedule.
+            gc.unfreeze()
 
     def _look(self) -> None:
         if self.memory.faults:

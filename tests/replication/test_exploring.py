@@ -4,6 +4,7 @@ The command that goes through very many schedules.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.replication.exploring import BATCH, batches, command, explored, go_through, summary
 from tests.replication.flaws import NoFencing
 from tests.replication.servers import Parts
+from tests.replication.world import World
 
 
 def test_each_seed_is_in_one_batch() -> None:
@@ -52,3 +54,8 @@ def test_processes_go_through_all() -> None:
 
 def test_the_command_of_one_schedule() -> None:
     assert command(7) == "python -m tests.replication.exploring --first 7 --count 1"
+
+
+def test_nothing_is_left_of_schedules_that_are_over() -> None:
+    explored(range(2))
+    assert not [found for found in gc.get_objects() if isinstance(found, World)]
