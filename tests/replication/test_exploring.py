@@ -58,4 +58,5 @@ def test_the_command_of_one_schedule() -> None:
 
 def test_nothing_is_left_of_schedules_that_are_over() -> None:
     explored(range(2))
+    gc.collect()
     assert not [found for found in gc.get_objects() if isinstance(found, World)]
