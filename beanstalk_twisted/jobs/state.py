@@ -224,21 +224,22 @@ class QueueState:
                 self._enter_cold(image, segment)
                 return
             if kind is Kind.COPY and self._is_as(image):
-                self.move_home(image.job_id, segment)
+                self.move_home(image.job_id, segment, lsn)
                 return
         if job is None:
             job = self.jobs.get(image.job_id)
         if job is None:
             job = Job(image.job_id, image.tube_id, image.ts_ns, image.body, image.tags)
-            job.segment = segment
+            job.segment, job.full_lsn = segment, lsn
             self.jobs.add(job)
             self.live.enter(segment, job.data_bytes)
             if job.tags is not None:
                 self._enter_tags(job)
         elif kind in REMAKES:
             self._remake(job, image, segment)
+            job.full_lsn = lsn
         elif is_full:
-            self.move_home(image.job_id, segment)
+            self.move_home(image.job_id, segment, lsn)
         if kind in WAITED_FOR:
             job.lsn = lsn
         sources, targets = LEGAL_MOVES[kind]
@@ -385,15 +386,17 @@ class QueueState:
             self._enter_tagged(job, tube)
         return tube
 
-    def move_home(self, job_id: int, segment: int) -> None:
+    def move_home(self, job_id: int, segment: int, lsn: int = 0) -> None:
         """
         A job's newest full record is now in another log segment, or the key that it has left.
+
+        :param lsn: the record's, if it is another one; 0 for the same one.
         """
         job = self.jobs.look(job_id)
         if job is None:
             self.unique.move_home(job_id, segment)
         else:
-            self.live.leave(self.jobs.rehome(job_id, segment), job.data_bytes)
+            self.live.leave(self.jobs.rehome(job_id, segment, lsn), job.data_bytes)
             self.live.enter(segment, job.data_bytes)
 
     def default(self) -> Tube:
