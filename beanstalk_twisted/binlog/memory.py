@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.archive import PART, Archive
+from beanstalk_twisted.binlog.bodies import BodyReader
 from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
+from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.records import BodyPlace
 
 
 class _Change(NamedTuple):
@@ -219,6 +222,9 @@ class MemoryDirectory(Directory):
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         return bytes(memoryview(self._inode(name).written)[start:end])
+
+    def copy_part(self, name: str, start: int, end: int) -> bytes:
+        return bytes(self.read_part(name, start, end))
 
     def forget_cached(self, name: str) -> None:
         self._inode(name).forget_cached()
@@ -426,3 +432,26 @@ class MemoryArchive(Archive):
 
     def sync(self) -> None:
         self.files.sync()
+
+
+class MemoryBodyReader(BodyReader):
+    """
+    A simulated `bodies.BodyReader`.
+
+    :ivar bodies: by place and job.
+    :ivar fault: called before each read with its place; what it raises, the read raises.
+    :ivar reads: the places that were read, in order.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: dict[tuple[BodyPlace, int], bytes] = {}
+        self.fault: Callable[[BodyPlace], None] = lambda place: None
+        self.reads: list[BodyPlace] = []
+
+    def read(self, place: BodyPlace, job_id: int) -> bytes:
+        self.reads.append(place)
+        self.fault(place)
+        body = self.bodies.get((place, job_id))
+        if body is None:
+            raise BodyLost(f"{place}: no full record of job {job_id} stands there.")
+        return body

@@ -16,7 +16,7 @@ from operator import add
 from typing import Final, NamedTuple, cast
 
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.records import READY, RESERVED, JobImage
+from beanstalk_twisted.binlog.records import READY, RESERVED, BodyPlace, JobImage
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
@@ -82,17 +82,6 @@ class JobFacts(NamedTuple):
     created_ns: int
     body_bytes: int
     job: Job | None
-
-
-class BodyPlace(NamedTuple):
-    """
-    Where a job's full record is in the log.
-
-    :ivar segment: 0 without a log; ``lsn`` 0 if it is not known.
-    """
-
-    segment: int
-    lsn: int
 
 
 class _Page:

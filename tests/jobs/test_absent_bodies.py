@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records import BodyPlace, State
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.table import BodyPlace, JobTable
+from beanstalk_twisted.jobs.table import JobTable
 from tests.jobs.test_table import put_image, table_of
 
 KINDS = pytest.mark.parametrize("is_cold", [True, False], ids=["cold", "changed"])
