@@ -97,12 +97,13 @@ class JobTable:
     All jobs by id.
 
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
-        counted, not measured; ``loaded_bytes`` of the bodies that are in memory.
+        counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
+        of those that are in the log only.
     :ivar keeps_places: whether a cold job that is stated again knows where.
     """
 
     def __init__(self) -> None:
-        self.memory_bytes = self.loaded_bytes = 0
+        self.memory_bytes = self.loaded_bytes = self.absent_bytes = 0
         self.keeps_places = False
         self._pages: dict[int, _Page] = {}
         self._count = 0
@@ -270,6 +271,7 @@ class JobTable:
         Give a job that is there another body and other tags.
         """
         before = 0 if job.body is None else job.body_bytes
+        self.absent_bytes -= job.body_bytes - before
         self.memory_bytes -= data_memory_bytes(before, job.tags)
         job.body, job.body_bytes, job.tags = body, len(body), tags
         self.memory_bytes += data_memory_bytes(job.body_bytes, tags)
@@ -312,6 +314,12 @@ class JobTable:
             return None
         return BodyPlace(entry.segment, entry.full_lsn)
 
+    def has_body(self, job_id: int) -> bool:
+        """
+        Whether a job is there, and its body is in memory.
+        """
+        return self._entry(job_id) is not None and self.place(job_id) is None
+
     def drop_body(self, job_id: int, durable_lsn: int) -> bool:
         """
         Leave a job's body to the log, unless a session holds the job, or its full record is not
@@ -340,6 +348,7 @@ class JobTable:
             entry.body = None
         self.memory_bytes -= size
         self.loaded_bytes -= size
+        self.absent_bytes += size
         return True
 
     def load_body(self, job_id: int, body: bytes) -> None:
@@ -358,6 +367,7 @@ class JobTable:
             entry.body = body
         self.memory_bytes += len(body)
         self.loaded_bytes += len(body)
+        self.absent_bytes -= len(body)
 
     def remove(self, job: Job) -> None:
         """
@@ -369,6 +379,7 @@ class JobTable:
         size = 0 if job.body is None else job.body_bytes
         self.memory_bytes -= HOT_JOB_BYTES + size
         self.loaded_bytes -= size
+        self.absent_bytes -= job.body_bytes - size
         if job.tags is not None:
             self.memory_bytes -= tags_memory_bytes(job.tags)
         page.count -= 1
