@@ -36,6 +36,7 @@ from beanstalk_twisted.binlog.records import (
     TYPE,
     BodyPlace,
     NotUnderstood,
+    Raw,
     decode_job,
 )
 
@@ -104,6 +105,19 @@ class LogBodyReader(BodyReader):
         return list(self._indexes)
 
     def read(self, place: BodyPlace, job_id: int) -> bytes:
+        raw, data, name, at = self._record(place, job_id)
+        return self._body(raw, data, name, at)
+
+    def _body(self, raw: Raw, data: bytes, name: str, at: int) -> bytes:
+        try:
+            return decode_job(raw, data).body
+        except NotUnderstood as problem:
+            self._lost(name, at, str(problem))
+
+    def _record(self, place: BodyPlace, job_id: int) -> tuple[Raw, bytes, str, int]:
+        """
+        The fields of a full record and its data, and where it is.
+        """
         name = segment_name(place.segment)
         index = self._index(place.segment, name)
         frame = self._find(index, name, place.lsn)
@@ -120,10 +134,7 @@ class LogBodyReader(BodyReader):
         data = self._directory.copy_part(name, start, start + raw[DATA_LEN])
         if len(data) < raw[DATA_LEN] or (data and zlib.crc32(data) != raw[DATA_CRC]):
             self._lost(name, start, f"the checksum of the body of job {job_id} is wrong")
-        try:
-            return decode_job(raw, data).body
-        except NotUnderstood as problem:
-            self._lost(name, at, str(problem))
+        return raw, data, name, at
 
     def _index(self, seq: int, name: str) -> _Index:
         """

@@ -168,6 +168,7 @@ class MemoryDirectory(Directory):
 
     :ivar before: called with the name of each changing operation and of its file just before it
         happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
+    :ivar read_fault: called with the name of a file before a part of it is copied; it may raise.
     :ivar operations: how many changing operations have been asked for.
     :ivar space: bytes that all files together may have; None for no limit.
     :ivar is_away: whether something else is at its path, so that only open files lead here.
@@ -179,6 +180,7 @@ class MemoryDirectory(Directory):
         self.space: int | None = None
         self.is_away = False
         self.fault: Callable[[str, str], None] = lambda operation, name: None
+        self.read_fault: Callable[[str], None] = lambda name: None
         self._names = {name: _Inode(content) for name, content in (files or {}).items()}
         self._synced_names = dict(self._names)
         self._pending_names: list[tuple[str, _Inode | None, str | None]] = []
@@ -224,6 +226,7 @@ class MemoryDirectory(Directory):
         return bytes(memoryview(self._inode(name).written)[start:end])
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
+        self.read_fault(name)
         return bytes(self.read_part(name, start, end))
 
     def forget_cached(self, name: str) -> None:
@@ -314,6 +317,7 @@ class MemoryDirectory(Directory):
         """
         left = copy.copy(self)
         left.fault = lambda operation, name: None
+        left.read_fault = lambda name: None
         left.operations = 0
         left.is_away = False
         return copy.deepcopy(left)

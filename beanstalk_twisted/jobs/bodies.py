@@ -22,6 +22,9 @@ NS: Final = 1_000_000_000
 DROP_JOBS: Final = 1000
 """Bodies that one slice looks at: a millisecond."""
 
+FEW_JOBS: Final = 50
+"""The same when the last slice found none that could leave: sessions hold them all, perhaps."""
+
 AHEAD_JOBS: Final = 16
 """
 Jobs of a tube that are read before a worker asks for them: a disk has them in the time that as many
@@ -71,6 +74,7 @@ class Bodies:
         self.tell_lost: Callable[[int, int], None] = _nothing
         self._jobs = jobs
         self._ask: Ask | None = None
+        self._look_jobs = DROP_JOBS
         self._fresh: deque[tuple[int, int]] = deque()
         self._settled: deque[int] = deque()
         self._reading: dict[int, BodyPlace] = {}
@@ -110,10 +114,11 @@ class Bodies:
         """
         settled = self._settle(durable_lsn)
         before = self.dropped
-        for _ in range(min(DROP_JOBS, len(self._settled))):
+        for _ in range(min(self._look_jobs, len(self._settled))):
             if not self._is_over:
                 break
             self._drop(self._settled.pop(), durable_lsn, now_ns)
+        self._look_jobs = DROP_JOBS if self.dropped > before else FEW_JOBS
         if len(self._settled) > MOST_STALE * len(self._jobs) + SPARE_NOTES:
             self._forget_gone()
         return settled == DROP_JOBS or (self._is_over and self.dropped > before)
@@ -146,14 +151,14 @@ class Bodies:
         self._kept.pop(job_id, None)
         if self._jobs.drop_body(job_id, durable_lsn):
             self.dropped += 1
-        elif self._jobs.has_body(job_id):
-            # A session holds it.
+        elif self._jobs.may_leave(job_id):
+            # A session holds it, or it has changed, and that is not durable.
             self._settled.appendleft(job_id)
 
     def _forget_gone(self) -> None:
         for _ in range(min(DROP_JOBS, len(self._settled))):
             job_id = self._settled.pop()
-            if self._jobs.has_body(job_id):
+            if self._jobs.may_leave(job_id):
                 self._settled.appendleft(job_id)
 
     # Back into memory.

@@ -320,6 +320,19 @@ class JobTable:
         """
         return self._entry(job_id) is not None and self.place(job_id) is None
 
+    def may_leave(self, job_id: int) -> bool:
+        """
+        Whether the body of a job could be in the log only, now or later: it is in memory, and its
+        place is known.
+        """
+        entry = self._entry(job_id)
+        if isinstance(entry, bytes):
+            full_lsn, absent, at = _place(entry)
+            return bool(full_lsn and _segment(entry)) and not absent and len(entry) > at
+        if entry is None or entry.body is None:
+            return False
+        return bool(entry.full_lsn and entry.segment and entry.body_bytes)
+
     def drop_body(self, job_id: int, durable_lsn: int) -> bool:
         """
         Leave a job's body to the log, unless a session holds the job, or its full record is not
