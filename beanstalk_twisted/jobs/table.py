@@ -40,6 +40,7 @@ _PLACED_BIT: Final = 0x80
 _PLACED_BYTES: Final = _COLD.size + _PLACE.size
 
 _COLD_WORDS: Final = _COLD.size // 4
+_LSN_WORD: Final = 6
 _WHOLE: Final = struct.Struct(f"{_COLD.size}s")
 _PAGE_BITS: Final = PAGE_BITS
 _PAGE_SIZE: Final = 1 << _PAGE_BITS
@@ -214,7 +215,8 @@ class JobTable:
 
     def add_all_cold(self, jobs: ColdJobs) -> None:
         """
-        The same as `add_cold` for each of these jobs, with LSN 0; none of them is there yet.
+        The same as `add_cold` for each of these jobs, with their LSNs if those are known, else 0;
+        none of them is there yet.
         """
         entries = list(map(add, _packed(jobs), jobs.bodies))
         job_ids, count = jobs.job_ids, len(jobs.job_ids)
@@ -426,6 +428,10 @@ def _packed(jobs: ColdJobs) -> Iterator[bytes]:
         jobs.created_low, jobs.created_high, jobs.priority, jobs.delay_s, jobs.ttr_s, jobs.tube_id,
     )):  # fmt: skip
         words[at::_COLD_WORDS] = column
+    if jobs.lsns:
+        halves = memoryview(array("Q", jobs.lsns)).cast("B").cast("I")
+        words[_LSN_WORD::_COLD_WORDS] = halves[::2]
+        words[_LSN_WORD + 1 :: _COLD_WORDS] = halves[1::2]
     segments = array("I", [jobs.segment]) * len(jobs.job_ids)
     words[_COLD_WORDS - 1 :: _COLD_WORDS] = memoryview(segments)
     return chain.from_iterable(_WHOLE.iter_unpack(packed))

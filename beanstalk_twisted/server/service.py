@@ -199,7 +199,10 @@ class BeanstalkService(Service):
         if self._directory is not None and self._opened is None:
             progress = StartProgress(self.log, reports)
             begun_ns = self.clock.uptime_ns()
-            self._found = load(self._directory, self.queue, self.clock, progress)
+            self._found = load(
+                self._directory, self.queue, self.clock, progress,
+                keeps_places=self.settings.body_cache is not None,
+            )  # fmt: skip
             took_ns = self.clock.uptime_ns() - begun_ns
             self.loading = len(self.queue.state.jobs), took_ns / NS
             self._headroom.largest = self._found.largest_part
