@@ -72,6 +72,7 @@ class BodyReads:
         self._ended = ended
         self._told: set[int] = set()
         self._is_stopped = False
+        self._asking = 0
         self._next_drop: IDelayedCall | None = None
 
     def start(self, most_bytes: int) -> None:
@@ -114,10 +115,12 @@ class BodyReads:
         if self._is_stopped:
             return
         asked_ns = self._clock.uptime_ns()
+        self._asking += 1
         reading = self._io.run(partial(self._reader.read, place, job_id))
         reading.addCallbacks(
             partial(self._was_read, job_id, asked_ns), partial(self._failed, place, job_id)
         )
+        self._asking -= 1
 
     @fail_stop
     def _was_read(self, job_id: int, asked_ns: int, body: bytes) -> None:
@@ -141,6 +144,9 @@ class BodyReads:
 
     def _arrived(self, job_id: int, body: bytes | None) -> None:
         self._bodies.arrived(job_id, body, self._clock.now_ns())
+        if self._asking:
+            # Read at once: a command or a timer is under way, and what it leaves is seen to behind.
+            return
         self._ended()
         self.drop()
 
