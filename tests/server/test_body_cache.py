@@ -6,6 +6,9 @@ The log is simulated; where reads are held, each ends when the test lets it.
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -404,3 +407,84 @@ def test_after_a_restart_bodies_are_where_the_log_says(body_cache: int, is_synce
         client = server.connect()
         assert {at: client.ask(b"peek %d\r\n" % at) for at in range(1, 61)} == expected
     assert state.bodies.lost == 0
+
+
+def test_a_full_disk_refuses_puts_and_gives_all_bodies_back() -> None:
+    directory = MemoryDirectory()
+    server = MemoryServer(directory=directory, segment_bytes=1 << 16, body_cache=0)
+    directory.space = 8 << 16
+    client, count = server.connect(), 0
+    body = b"%06d" * 500
+    while client.ask(b"put 0 0 60 3000\r\n%b\r\n" % (body % ((count,) * 500)))[:8] == b"INSERTED":
+        count += 1
+    assert count > 20
+    for at in range(count):
+        expected = b"RESERVED %d 3000\r\n%b\r\n" % (at + 1, body % ((at,) * 500))
+        assert client.ask(b"reserve-with-timeout 0\r\n") == expected
+        assert client.ask(b"delete %d\r\n" % (at + 1)) == b"DELETED\r\n"
+    server.advance(5)
+    assert client.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
+    assert (server.failures, server.service.queue.state.bodies.lost) == ([], 0)
+
+
+class FailsOnce:
+    """
+    A fault of one read.
+
+    :ivar is_over: whether it came.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.is_over = False
+        self._left = at
+
+    def __call__(self, name: str) -> None:
+        self._left -= 1
+        if not self._left:
+            self.is_over = True
+            raise OSError(errno.EIO, "Input/output error", name)
+
+
+def test_a_fault_at_any_read_costs_at_most_the_job_that_was_read() -> None:
+    """
+    Each call of the reader fails once; whatever a worker then hears, all jobs are there afterwards,
+    and so are their bodies.
+    """
+    at, fault = 0, FailsOnce(1)
+    while at == 0 or fault.is_over:
+        at += 1
+        fault, directory = FailsOnce(at), MemoryDirectory()
+        server = MemoryServer(directory=directory, segment_bytes=1 << 16, body_cache=0)
+        client, worker = server.connect(), server.connect()
+        for body in (b"one", b"two", b"three", b"four"):
+            client.ask(b"put 0 0 600 %d\r\n%b\r\n" % (len(body), body))
+        directory.read_fault = fault
+        for command in (b"peek 2", b"reserve-batch 2", b"move-job 4 there", b"reserve"):
+            assert worker.ask(command + b"\r\n") or command == b"reserve"
+        worker.hang_up()
+        directory.read_fault = lambda name: None
+        server.advance()
+        assert server.service.queue.state.bodies.lost == fault.is_over
+        client.ask(b"watch there\r\nkick 10\r\nuse there\r\nkick 10\r\n")
+        got = client.ask(b"reserve-batch 10\r\n").split(b"\r\n")
+        assert sorted(got[2::2]) == [b"four", b"one", b"three", b"two"]
+        assert server.failures == []
+    assert at > 12
+
+
+def test_the_damage_is_found_by_a_check_of_the_log(tmp_path: Path) -> None:
+    directory = MemoryDirectory()
+    server = MemoryServer(directory=directory, segment_bytes=1 << 16, body_cache=0)
+    client = server.connect()
+    client.ask(b"put 0 0 60 7\r\ndamaged\r\n")
+    damage(directory, b"damaged")
+    assert client.ask(b"peek 1\r\n") == b"INTERNAL_ERROR\r\n"
+    server.kill()
+    for name in directory.names():
+        (tmp_path / name).write_bytes(bytes(directory.read(name)))
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("binlog-inspect"), "check", tmp_path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode != 0
+    assert "checksum" in checked.stdout + checked.stderr
