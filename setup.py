@@ -30,6 +30,7 @@ COMPILED = (
     "beanstalk_twisted.binlog.reading.small_state",
     "beanstalk_twisted.binlog.reading.survey",
     "beanstalk_twisted.binlog.space_budget",
+    "beanstalk_twisted.jobs.bodies",
     "beanstalk_twisted.jobs.concurrency",
     "beanstalk_twisted.jobs.due",
     "beanstalk_twisted.jobs.groups",

@@ -77,6 +77,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
         limits=options["limits"]._replace(memory_bytes=options["max_memory"].of(machine_bytes())),
+        body_cache=options["body_cache_bytes"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]

@@ -38,7 +38,7 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
-from beanstalk_twisted.daemon.command_line import BACKLOG, Options
+from beanstalk_twisted.daemon.command_line import BACKLOG, MAX_BODY_CACHE, Options
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.machine_memory import MemoryShare
 from beanstalk_twisted.daemon.options import (
@@ -100,6 +100,8 @@ def test_without_options_these_hold() -> None:
         "address": None,
         "archive_age_s": 300,
         "binlog": None,
+        "body-cache": None,
+        "body_cache_bytes": None,
         "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
         "compaction-factor": "2.0",
         "compaction-pace": "5",
@@ -743,7 +745,7 @@ def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
     words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
     words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
-    words += ["--max-log-bytes=99999", "--binlog=/nowhere"]
+    words += ["--max-log-bytes=99999", "--binlog=/nowhere", "--body-cache=17"]
     options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
@@ -753,8 +755,35 @@ def test_the_settings_reach_the_service() -> None:
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
     assert settings.limits == Limits(12_345, 8, 2, 9, 99_999)
+    assert settings.body_cache == settings.log.body_cache == 17
+    assert "bodies in memory up to 17 bytes" in settings.in_words("/nowhere", has_hub=True)
     assert service.queue.memory.most_bytes == 12_345
     assert settings.max_keys == service.queue.queue.state.unique.most == 6
+
+
+@pytest.mark.parametrize("size", [0, MAX_BODY_CACHE])
+def test_a_body_cache_may_have_any_size_that_a_memory_has(size: int) -> None:
+    assert parsed("--binlog=/nowhere", f"--body-cache={size}")["body_cache_bytes"] == size
+
+
+@pytest.mark.parametrize("text", ["-1", "80%", ""])
+def test_other_sizes_of_a_body_cache_are_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="5"):
+        parsed("--binlog=/nowhere", f"--body-cache={text}")
+    assert "--body-cache" in capsys.readouterr().err
+
+
+def test_a_larger_body_cache_than_a_memory_has_is_limited() -> None:
+    options = parsed("--binlog=/nowhere", f"--body-cache={MAX_BODY_CACHE + 1}")
+    assert options["body_cache_bytes"] == MAX_BODY_CACHE
+    assert any("--body-cache" in each for each in options["warnings"])
+
+
+def test_without_a_log_there_is_nothing_to_leave_bodies_to() -> None:
+    (warning,) = parsed("--body-cache=0")["warnings"]
+    assert warning.endswith("this has no effect: --body-cache")
 
 
 def test_a_limit_of_0_is_none() -> None:

@@ -49,6 +49,7 @@ class ColdJobs(NamedTuple):
     :ivar created_low: of the times in nanoseconds at which they were put, the lower 32 bits.
     :ivar created_high: the upper ones.
     :ivar segment: the log segment that holds their full records, or is about to.
+    :ivar lsns: of these records; empty if nobody has asked for them.
     """
 
     job_ids: list[int]
@@ -60,6 +61,7 @@ class ColdJobs(NamedTuple):
     ttr_s: Column
     tube_id: Column
     segment: int
+    lsns: Sequence[int] = ()
 
 
 class Records:
@@ -76,15 +78,19 @@ class Records:
         self._counts: list[int] = []
         self._bases: list[int] = []
         self._heap_bytes = 0
+        self._lsns: list[int] = []
 
     def add(
-        self, job_ids: Sequence[int], arrays: Sequence[memoryview], heap: memoryview
+        self, job_ids: Sequence[int], arrays: Sequence[memoryview], heap: memoryview,
+        lsns: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """
         Records of a frame.
 
         :param arrays: one behind the other they are the records of these jobs.
+        :param lsns: of these records, if they are asked for, then of all that are added.
         """
+        self._lsns += lsns
         self._arrays += arrays
         self._heaps.append(heap)
         self._counts.append(len(job_ids))
@@ -103,15 +109,17 @@ class Records:
         bases = chain.from_iterable(map(repeat, self._bases, self._counts))
         starts = list(map(add, words[_DATA_OFF::_WORDS].tolist(), bases))
         ends = list(map(add, starts, words[_DATA_LEN::_WORDS].tolist()))
-        job_ids, others = self.job_ids, list[int]()
+        job_ids, lsns, others = self.job_ids, self._lsns, list[int]()
         if not (_are_plain(records, tubes) and self._are_inside(ends)):
             keep = self._which(records, ends, tubes)
             others = [at for at, is_cold in enumerate(keep) if not is_cold]
             records = b"".join(compress(chain.from_iterable(_RECORDS.iter_unpack(records)), keep))
             job_ids = list(compress(job_ids, keep))
             starts, ends = list(compress(starts, keep)), list(compress(ends, keep))
+            lsns = list(compress(lsns, keep))
         bodies = self._cut(list(map(slice, starts, ends)))
-        return _cold_jobs(job_ids, bodies, memoryview(records).cast("I"), segment), others
+        jobs = _cold_jobs(job_ids, bodies, memoryview(records).cast("I"), segment)
+        return jobs._replace(lsns=lsns), others
 
     def _cut(self, places: list[slice]) -> Bodies:
         """

@@ -148,6 +148,6 @@ def _part(directory: Directory, name: str, at: int, end: int, salt: int) -> Buff
 def _damaged(directory: Directory, name: str, offset: int, why: str) -> Damaged:
     return Damaged(
         f"{directory.path}/{name}: offset {offset}: {why}. The segment is kept, and the log is "
-        f"not compacted any more; its jobs are in memory and go on being served. "
+        f"not compacted any more; jobs with bodies in memory are served on. "
         f"Run 'binlog-inspect check {directory.path}'."
     )

@@ -82,6 +82,12 @@ class CannotArchive(BinlogError):
     """
 
 
+class BodyLost(BinlogError):
+    """
+    The body of a job that was left to the log cannot be read there.  It is that job's error alone.
+    """
+
+
 class Incompatible(BinlogError):
     """
     A format this server does not know, or files of another kind or another store.

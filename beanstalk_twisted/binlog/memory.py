@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.archive import PART, Archive
+from beanstalk_twisted.binlog.bodies import BodyReader
 from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
+from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.records import BodyPlace
 
 
 class _Change(NamedTuple):
@@ -165,6 +168,7 @@ class MemoryDirectory(Directory):
 
     :ivar before: called with the name of each changing operation and of its file just before it
         happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
+    :ivar read_fault: called with the name of a file before a part of it is copied; it may raise.
     :ivar operations: how many changing operations have been asked for.
     :ivar space: bytes that all files together may have; None for no limit.
     :ivar is_away: whether something else is at its path, so that only open files lead here.
@@ -176,6 +180,7 @@ class MemoryDirectory(Directory):
         self.space: int | None = None
         self.is_away = False
         self.fault: Callable[[str, str], None] = lambda operation, name: None
+        self.read_fault: Callable[[str], None] = lambda name: None
         self._names = {name: _Inode(content) for name, content in (files or {}).items()}
         self._synced_names = dict(self._names)
         self._pending_names: list[tuple[str, _Inode | None, str | None]] = []
@@ -219,6 +224,10 @@ class MemoryDirectory(Directory):
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         return bytes(memoryview(self._inode(name).written)[start:end])
+
+    def copy_part(self, name: str, start: int, end: int) -> bytes:
+        self.read_fault(name)
+        return bytes(self.read_part(name, start, end))
 
     def forget_cached(self, name: str) -> None:
         self._inode(name).forget_cached()
@@ -308,6 +317,7 @@ class MemoryDirectory(Directory):
         """
         left = copy.copy(self)
         left.fault = lambda operation, name: None
+        left.read_fault = lambda name: None
         left.operations = 0
         left.is_away = False
         return copy.deepcopy(left)
@@ -426,3 +436,26 @@ class MemoryArchive(Archive):
 
     def sync(self) -> None:
         self.files.sync()
+
+
+class MemoryBodyReader(BodyReader):
+    """
+    A simulated `bodies.BodyReader`.
+
+    :ivar bodies: by place and job.
+    :ivar fault: called before each read with its place; what it raises, the read raises.
+    :ivar reads: the places that were read, in order.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: dict[tuple[BodyPlace, int], bytes] = {}
+        self.fault: Callable[[BodyPlace], None] = lambda place: None
+        self.reads: list[BodyPlace] = []
+
+    def read(self, place: BodyPlace, job_id: int) -> bytes:
+        self.reads.append(place)
+        self.fault(place)
+        body = self.bodies.get((place, job_id))
+        if body is None:
+            raise BodyLost(f"{place}: no full record of job {job_id} stands there.")
+        return body

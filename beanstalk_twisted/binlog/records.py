@@ -67,6 +67,17 @@ class Reason(IntEnum):
     MAX_RESERVES = 10
 
 
+class BodyPlace(NamedTuple):
+    """
+    Where a job's full record is in the log.
+
+    :ivar segment: 0 without a log; ``lsn`` 0 if it is not known.
+    """
+
+    segment: int
+    lsn: int
+
+
 class Flag(IntEnum):
     """
     Bits of a record's flags.

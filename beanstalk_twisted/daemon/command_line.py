@@ -92,8 +92,8 @@ LOG_NUMBERS: Final = (
 
 GIVEN: Final = {
     **dict.fromkeys((
-        "access", "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "tubes",
-        "user", "http-report", "replicate",
+        "access", "binlog", "binlog-archive", "binlog-archive-age", "body-cache", "address", "port",
+        "tubes", "user", "http-report", "replicate",
     )),
     **{
         name: OPTIONS[name].default
@@ -108,6 +108,9 @@ GIVEN: Final = {
 
 LOG_DEFAULTS: Final = ("text", "info")
 """Format and level of the log."""
+
+MAX_BODY_CACHE: Final = 1 << 62
+"""More bytes than any memory has."""
 
 MAX_MAX_KEYS: Final = (1 << 32) - 1
 """More than any memory holds."""
@@ -273,6 +276,9 @@ class Options(usage.Options):
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
         self["max_memory"] = memory_share("--max-memory", self["max-memory"])
+        self["body_cache_bytes"] = None
+        if self["body-cache"] is not None:
+            self["body_cache_bytes"] = self._limited("body-cache", 0, MAX_BODY_CACHE)
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         self["limits"] = self._limits()
         self["compaction"] = self._policy()
@@ -379,7 +385,8 @@ class Options(usage.Options):
         """
         Warn of options about the log without a log.
         """
-        idle = [f"--{name}" for name in LOG_NUMBERS if self[name] != self.defaults[name]]
+        names = (*LOG_NUMBERS, "body-cache")
+        idle = [f"--{name}" for name in names if self[name] != self.defaults[name]]
         if words := ", ".join(dict.fromkeys([*self._given, *idle])):
             self["warnings"].append(
                 f"without --binlog (-b) nothing is kept on disk, and this has no effect: {words}"

@@ -26,6 +26,7 @@ from beanstalk_twisted.binlog.records import (
     as_loaded,
 )
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
+from beanstalk_twisted.jobs.bodies import Bodies
 from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
 from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
@@ -108,7 +109,7 @@ class QueueState:
 
     :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.
     :ivar next_job_id: the next id to give out.
-    :ivar live: where in the log the living jobs are.
+    :ivar live: where in the log the living jobs are; ``bodies`` which of theirs are in memory.
     :ivar last_buried_ns: the time of the newest burial; the next one is later.
     :ivar unique: the unique keys that are taken.
     :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
@@ -123,6 +124,7 @@ class QueueState:
 
     def __init__(self) -> None:
         self.jobs = JobTable()
+        self.bodies = Bodies(self.jobs)
         self.tubes = TubeList()
         self.sessions: dict[int, Session] = {}
         self.counts: Counter[State] = Counter()
@@ -222,23 +224,30 @@ class QueueState:
             is_cold = image.state is READY and image[10:15] == NEVER_CHANGED and image.tags is None
             if is_cold and self.jobs.add_cold(image, lsn, segment):
                 self._enter_cold(image, segment)
+                if self.bodies.is_on:
+                    self.bodies.note(image.job_id, lsn)
                 return
             if kind is Kind.COPY and self._is_as(image):
-                self.move_home(image.job_id, segment)
+                self.move_home(image.job_id, segment, lsn)
+                if self.bodies.is_on:
+                    self.bodies.note(image.job_id, lsn)
                 return
         if job is None:
             job = self.jobs.get(image.job_id)
         if job is None:
             job = Job(image.job_id, image.tube_id, image.ts_ns, image.body, image.tags)
-            job.segment = segment
+            job.segment, job.full_lsn = segment, lsn
             self.jobs.add(job)
             self.live.enter(segment, job.data_bytes)
             if job.tags is not None:
                 self._enter_tags(job)
         elif kind in REMAKES:
             self._remake(job, image, segment)
+            job.full_lsn = lsn
         elif is_full:
-            self.move_home(image.job_id, segment)
+            self.move_home(image.job_id, segment, lsn)
+        if is_full and self.bodies.is_on:
+            self.bodies.note(image.job_id, lsn)
         if kind in WAITED_FOR:
             job.lsn = lsn
         sources, targets = LEGAL_MOVES[kind]
@@ -385,15 +394,17 @@ class QueueState:
             self._enter_tagged(job, tube)
         return tube
 
-    def move_home(self, job_id: int, segment: int) -> None:
+    def move_home(self, job_id: int, segment: int, lsn: int = 0) -> None:
         """
         A job's newest full record is now in another log segment, or the key that it has left.
+
+        :param lsn: the record's, if it is another one; 0 for the same one.
         """
         job = self.jobs.look(job_id)
         if job is None:
             self.unique.move_home(job_id, segment)
         else:
-            self.live.leave(self.jobs.rehome(job_id, segment), job.data_bytes)
+            self.live.leave(self.jobs.rehome(job_id, segment, lsn), job.data_bytes)
             self.live.enter(segment, job.data_bytes)
 
     def default(self) -> Tube:

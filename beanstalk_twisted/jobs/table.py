@@ -16,7 +16,7 @@ from operator import add
 from typing import Final, NamedTuple, cast
 
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.records import READY, JobImage
+from beanstalk_twisted.binlog.records import READY, RESERVED, BodyPlace, JobImage
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
@@ -25,7 +25,22 @@ from beanstalk_twisted.jobs.policy import PAGE_BITS
 _COLD: Final = struct.Struct("<qIIIIQI")
 """created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment."""
 
+_PLACE: Final = struct.Struct("<QI")
+"""
+full_lsn, and the bytes of the body if that is in the log only, else 0: what stands behind the
+fields of a cold job whose LSN has the bit `_PLACED`.  The LSN of others is that of their full
+record, and their body follows.
+"""
+
+_PLACED: Final = 1 << 63
+"""No log has so many records; a job of one that says so all the same is never cold."""
+
+_PLACED_AT: Final = _COLD.size - 5
+_PLACED_BIT: Final = 0x80
+_PLACED_BYTES: Final = _COLD.size + _PLACE.size
+
 _COLD_WORDS: Final = _COLD.size // 4
+_LSN_WORD: Final = 6
 _WHOLE: Final = struct.Struct(f"{_COLD.size}s")
 _PAGE_BITS: Final = PAGE_BITS
 _PAGE_SIZE: Final = 1 << _PAGE_BITS
@@ -83,11 +98,14 @@ class JobTable:
     All jobs by id.
 
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
-        counted, not measured.
+        counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
+        of those that are in the log only.
+    :ivar keeps_places: whether a cold job that is stated again knows where.
     """
 
     def __init__(self) -> None:
-        self.memory_bytes = 0
+        self.memory_bytes = self.loaded_bytes = self.absent_bytes = 0
+        self.keeps_places = False
         self._pages: dict[int, _Page] = {}
         self._count = 0
 
@@ -168,14 +186,14 @@ class JobTable:
         entry = self._entry(job_id)
         assert entry is not None
         if isinstance(entry, bytes):
-            return len(entry) - _COLD.size, False
+            return _body_bytes(entry), False
         return entry.body_bytes, entry.tags is not None
 
     def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
         """
         A ready job with nothing but what it was put with.
 
-        :return: whether it was not there yet; otherwise nothing has changed.
+        :return: whether it was not there yet, and can be cold; otherwise nothing has changed.
         """
         (_, _, _, priority, job_id, ts_ns, _, delay_s, ttr_s, tube_id,
          _, _, _, _, _, _, body, _) = image  # fmt: skip
@@ -183,19 +201,22 @@ class JobTable:
         if page is None:
             page = self._pages[job_id >> _PAGE_BITS] = _Page()
         slot = job_id & _PAGE_MASK
-        if page.entries[slot] is not None:
+        if page.entries[slot] is not None or lsn >= _PLACED:
             return False
         page.entries[slot] = (
             _COLD.pack(ts_ns, priority, delay_s, ttr_s, tube_id, lsn, segment) + body
         )
         page.count += 1
         self._count += 1
-        self.memory_bytes += COLD_JOB_BYTES + len(body)
+        size = len(body)
+        self.memory_bytes += COLD_JOB_BYTES + size
+        self.loaded_bytes += size
         return True
 
     def add_all_cold(self, jobs: ColdJobs) -> None:
         """
-        The same as `add_cold` for each of these jobs, with LSN 0; none of them is there yet.
+        The same as `add_cold` for each of these jobs, with their LSNs if those are known, else 0;
+        none of them is there yet.
         """
         entries = list(map(add, _packed(jobs), jobs.bodies))
         job_ids, count = jobs.job_ids, len(jobs.job_ids)
@@ -209,7 +230,9 @@ class JobTable:
                 page.entries[slot] = entry
                 page.count += 1
         self._count += count
-        self.memory_bytes += COLD_JOB_BYTES * count + sum(map(len, jobs.bodies))
+        size = sum(map(len, jobs.bodies))
+        self.memory_bytes += COLD_JOB_BYTES * count + size
+        self.loaded_bytes += size
 
     def _fill(self, first: int, entries: list[bytes]) -> None:
         """
@@ -243,30 +266,123 @@ class JobTable:
         page.count += 1
         self._count += 1
         self.memory_bytes += HOT_JOB_BYTES + data_memory_bytes(job.body_bytes, job.tags)
+        self.loaded_bytes += job.body_bytes
 
     def remake(self, job: Job, body: bytes, tags: Tags | None) -> None:
         """
         Give a job that is there another body and other tags.
         """
-        self.memory_bytes -= data_memory_bytes(job.body_bytes, job.tags)
+        before = 0 if job.body is None else job.body_bytes
+        self.absent_bytes -= job.body_bytes - before
+        self.memory_bytes -= data_memory_bytes(before, job.tags)
         job.body, job.body_bytes, job.tags = body, len(body), tags
         self.memory_bytes += data_memory_bytes(job.body_bytes, tags)
+        self.loaded_bytes += job.body_bytes - before
 
-    def rehome(self, job_id: int, segment: int) -> int:
+    def rehome(self, job_id: int, segment: int, lsn: int = 0) -> int:
         """
         A job's full record is now in another segment.
 
+        :param lsn: the record's, if it is another one; 0 for the same one.
         :return: where it was.
         """
         page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, bytes):
-            *fields, old = _COLD.unpack_from(entry)
-            page.entries[slot] = _COLD.pack(*fields, segment) + entry[_COLD.size :]
+            *fields, cold_lsn, old = _COLD.unpack_from(entry)
+            full_lsn, absent, at = _place(entry)
+            if at == _COLD.size and not (lsn and self.keeps_places):
+                page.entries[slot] = _COLD.pack(*fields, cold_lsn, segment) + entry[at:]
+            else:
+                packed = _COLD.pack(*fields, cold_lsn | _PLACED, segment)
+                page.entries[slot] = packed + _PLACE.pack(lsn or full_lsn, absent) + entry[at:]
             return int(old)
         assert entry is not None
         old, entry.segment = entry.segment, segment
+        entry.full_lsn = lsn or entry.full_lsn
         return int(old)
+
+    # Bodies that are in the log only.
+
+    def place(self, job_id: int) -> BodyPlace | None:
+        """
+        Where the full record of a job is whose body is in the log only; None of any other.
+        """
+        entry = self._entry(job_id)
+        if isinstance(entry, bytes):
+            full_lsn, absent, _ = _place(entry)
+            return BodyPlace(_segment(entry), full_lsn) if absent else None
+        if entry is None or entry.body is not None:
+            return None
+        return BodyPlace(entry.segment, entry.full_lsn)
+
+    def has_body(self, job_id: int) -> bool:
+        """
+        Whether a job is there, and its body is in memory.
+        """
+        return self._entry(job_id) is not None and self.place(job_id) is None
+
+    def may_leave(self, job_id: int) -> bool:
+        """
+        Whether the body of a job could be in the log only, now or later: it is in memory, and its
+        place is known.
+        """
+        entry = self._entry(job_id)
+        if isinstance(entry, bytes):
+            full_lsn, absent, at = _place(entry)
+            return bool(full_lsn and _segment(entry)) and not absent and len(entry) > at
+        if entry is None or entry.body is None:
+            return False
+        return bool(entry.full_lsn and entry.segment and entry.body_bytes)
+
+    def drop_body(self, job_id: int, durable_lsn: int) -> bool:
+        """
+        Leave a job's body to the log, unless a session holds the job, or its full record is not
+        known durable.
+
+        :return: whether that was done.
+        """
+        page = self._pages.get(job_id >> _PAGE_BITS)
+        entry = None if page is None else page.entries[job_id & _PAGE_MASK]
+        if page is None or entry is None:
+            return False
+        if isinstance(entry, bytes):
+            full_lsn, absent, at = _place(entry)
+            size, segment = len(entry) - at, _segment(entry)
+            may_go = not absent
+        else:
+            size, full_lsn, segment = entry.body_bytes, entry.full_lsn, entry.segment
+            may_go = entry.body is not None and entry.state is not RESERVED
+        if not (may_go and size and segment and 0 < full_lsn <= durable_lsn):
+            return False
+        if isinstance(entry, bytes):
+            *fields, lsn, _ = _COLD.unpack_from(entry)
+            packed = _COLD.pack(*fields, lsn | _PLACED, segment)
+            page.entries[job_id & _PAGE_MASK] = packed + _PLACE.pack(full_lsn, size)
+        else:
+            entry.body = None
+        self.memory_bytes -= size
+        self.loaded_bytes -= size
+        self.absent_bytes += size
+        return True
+
+    def load_body(self, job_id: int, body: bytes) -> None:
+        """
+        A job's body, which was in the log only, is in memory again.
+        """
+        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        entry = page.entries[slot]
+        if isinstance(entry, bytes):
+            fields = entry[: _COLD.size]
+            full_lsn, absent, _ = _place(entry)
+            assert absent == len(body)
+            page.entries[slot] = fields + _PLACE.pack(full_lsn, 0) + body
+        else:
+            assert entry is not None and entry.body is None and entry.body_bytes == len(body)
+            entry.body = body
+        self.memory_bytes += len(body)
+        self.loaded_bytes += len(body)
+        self.absent_bytes -= len(body)
 
     def remove(self, job: Job) -> None:
         """
@@ -275,7 +391,10 @@ class JobTable:
         job_id = job.job_id
         page = self._pages[job_id >> _PAGE_BITS]
         page.entries[job_id & _PAGE_MASK] = None
-        self.memory_bytes -= HOT_JOB_BYTES + job.body_bytes
+        size = 0 if job.body is None else job.body_bytes
+        self.memory_bytes -= HOT_JOB_BYTES + size
+        self.loaded_bytes -= size
+        self.absent_bytes -= job.body_bytes - size
         if job.tags is not None:
             self.memory_bytes -= tags_memory_bytes(job.tags)
         page.count -= 1
@@ -309,6 +428,10 @@ def _packed(jobs: ColdJobs) -> Iterator[bytes]:
         jobs.created_low, jobs.created_high, jobs.priority, jobs.delay_s, jobs.ttr_s, jobs.tube_id,
     )):  # fmt: skip
         words[at::_COLD_WORDS] = column
+    if jobs.lsns:
+        halves = memoryview(array("Q", jobs.lsns)).cast("B").cast("I")
+        words[_LSN_WORD::_COLD_WORDS] = halves[::2]
+        words[_LSN_WORD + 1 :: _COLD_WORDS] = halves[1::2]
     segments = array("I", [jobs.segment]) * len(jobs.job_ids)
     words[_COLD_WORDS - 1 :: _COLD_WORDS] = memoryview(segments)
     return chain.from_iterable(_WHOLE.iter_unpack(packed))
@@ -318,12 +441,42 @@ def _facts(job_id: int, entry: bytes | Job) -> JobFacts:
     if isinstance(entry, Job):
         return JobFacts(job_id, entry.tube_id, entry.created_ns, entry.body_bytes, entry)
     created_ns, _, _, _, tube_id, _, _ = _COLD.unpack_from(entry)
-    return JobFacts(job_id, tube_id, created_ns, len(entry) - _COLD.size, None)
+    return JobFacts(job_id, tube_id, created_ns, _body_bytes(entry), None)
+
+
+def _place(cold: bytes) -> tuple[int, int, int]:
+    """
+    :return: the LSN of a cold job's full record; the size of its body if that is in the log only,
+        else 0; and where the body begins if it is not.
+    """
+    if cold[_PLACED_AT] & _PLACED_BIT:
+        full_lsn, absent = _PLACE.unpack_from(cold, _COLD.size)
+        return full_lsn, absent, _PLACED_BYTES
+    return _COLD.unpack_from(cold)[5], 0, _COLD.size
+
+
+def _segment(cold: bytes) -> int:
+    return int(_COLD.unpack_from(cold)[6])
+
+
+def _body_bytes(cold: bytes) -> int:
+    if cold[_PLACED_AT] & _PLACED_BIT:
+        absent = _PLACE.unpack_from(cold, _COLD.size)[1]
+        return int(absent) or len(cold) - _PLACED_BYTES
+    return len(cold) - _COLD.size
 
 
 def _materialise(job_id: int, cold: bytes) -> Job:
     created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment = _COLD.unpack_from(cold)
-    job = Job(job_id, tube_id, created_ns, cold[_COLD.size :])
+    if lsn & _PLACED:
+        full_lsn, absent, at = _place(cold)
+        job = Job(job_id, tube_id, created_ns, None if absent else cold[at:])
+        job.body_bytes = job.body_bytes or absent
+        job.full_lsn = full_lsn
+        lsn ^= _PLACED
+    else:
+        job = Job(job_id, tube_id, created_ns, cold[_COLD.size :])
+        job.full_lsn = lsn
     job.state = READY
     job.priority, job.delay_s, job.ttr_s = priority, delay_s, ttr_s
     job.lsn, job.segment = lsn, segment

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import Reason
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
-from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
 from beanstalk_twisted.wire.extensions import DeletedBatch, ReservedBatch
 from beanstalk_twisted.wire.replies import Reserved
 
@@ -134,18 +135,23 @@ class ReserveBatch(Batch):
         self._most = most
         self._state = state
         self._reservations = reservations
-        self._taken: dict[int, Reserved] = {}
+        self._taken: list[int] = []
         self._lsn = 0
 
-    def add(self, answer: Answer) -> None:
+    def add(self, job: Job) -> None:
         """
         Add a job that the session was given.
         """
-        reply, lsn = answer
-        assert isinstance(reply, Reserved)
-        self._taken[reply.job_id] = reply
-        self.body_bytes += len(reply.body)
-        self._lsn = max(self._lsn, lsn)
+        self._taken.append(job.job_id)
+        self.body_bytes += job.body_bytes
+        self._lsn = max(self._lsn, job.lsn)
+
+    def absent(self) -> list[int]:
+        """
+        The jobs whose bodies have to be read first.
+        """
+        jobs, held = self._state.jobs, self.session.reserved
+        return [each for each in self._taken if each in held and jobs.place(each) is not None]
 
     def is_done_after_slice(self, now_ns: int) -> bool:
         if self.session.has_ended:
@@ -174,13 +180,19 @@ class ReserveBatch(Batch):
         if self._taken and self.body_bytes + job.body_bytes > MAX_REPLY_BYTES:
             self.session.forgo()
             return False
-        self.add(self._reservations.hand_out(self.session, job, now_ns))
+        self._reservations.hand_out(self.session, job, now_ns)
+        self.add(job)
         return True
 
     def answer(self) -> Answer:
         held = self.session.reserved
-        # A TTR may have ended between two slices.
-        jobs = [reply for job_id, reply in self._taken.items() if job_id in held]
+        # A TTR may have ended between two slices, or a body may be lost.
+        found = [self._state.jobs.get(each) for each in self._taken if each in held]
+        jobs = [
+            Reserved(job.job_id, job.body, job.priority)
+            for job in found
+            if job is not None and job.body is not None
+        ]
         return ReservedBatch(jobs), self._lsn
 
 
@@ -238,21 +250,23 @@ class Batches:
             # The first job, which others might take meanwhile, decides whether there is a batch.
             is_done = not batch.takes_one(now_ns)
         if not is_done:
-            self._carry_on(batch)
+            self._carry_on_reserving(batch)
+        elif batch.absent():
+            self._finish(batch)
         elif batch.body_bytes > AT_ONCE_BYTES:
             leave(reservations.outbox, session, batch.answer())
         else:
             return batch.answer()
         return None
 
-    def _take_rest(self, session: Session, count: int, first: Answer) -> None:
+    def _take_rest(self, session: Session, count: int, first: Job) -> None:
         """
         A session that waited for its first job has it.  What else becomes ready in this turn is
         part of its batch, which therefore goes on in the next tick.
         """
         batch = ReserveBatch(session, count, self._state, self._reservations)
         batch.add(first)
-        self._carry_on(batch)
+        self._carry_on_reserving(batch)
 
     def _may_begin(self, jobs: int) -> bool:
         """
@@ -262,6 +276,37 @@ class Batches:
 
     def _carry_on(self, batch: Batch) -> None:
         self._timekeeping.answer_later(batch.session, _slices(batch))
+
+    def _carry_on_reserving(self, batch: ReserveBatch) -> None:
+        batch.session.is_busy = True
+        self._timekeeping.work_in_slices(self._reserve_rest(batch))
+
+    def _reserve_rest(self, batch: ReserveBatch) -> Slices:
+        is_done = False
+        while not is_done:
+            now_ns = yield None
+            is_done = batch.is_done_after_slice(now_ns)
+        self._finish(batch)
+
+    def _finish(self, batch: ReserveBatch) -> None:
+        """
+        Answer when all bodies are in memory.
+        """
+        absent, bodies = batch.absent(), self._state.bodies
+        answer = self._reservations.busy_until(batch.session, lambda now_ns: batch.answer())
+        if not absent:
+            answer(0)
+            return
+        left = len(absent)
+
+        def one_more(now_ns: int) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                answer(now_ns)
+
+        for job_id in absent:
+            bodies.when_loaded(job_id, one_more)
 
 
 def _slices(batch: Batch) -> Work:

@@ -118,6 +118,9 @@ class DeadKicks:
             if self._may_go(kicking, job, now_ns):
                 if not self._has_room(kicking, job, now_ns):
                     return
+                if not self._state.bodies.want(job.job_id, now_ns):
+                    kicking.waits_for_room = True
+                    return
                 self._kick_one(kicking, job, now_ns)
                 size += job.body_bytes
                 kicked += 1

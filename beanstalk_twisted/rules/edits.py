@@ -29,6 +29,7 @@ from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.rules.timekeeping import Timekeeping
 from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Duplicate
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR
 
 NS: Final = 1_000_000_000
 
@@ -59,9 +60,28 @@ class Edits:
         job = self._movable(session, now_ns, job_id, name)
         if not isinstance(job, Job):
             return job
+        if job.body is None:
+            again = partial(self._move_read, session, job_id, name)
+            self._reservations.answer_with_body(session, job_id, again)
+            return None
         # As in `PutBatches`, no function in here.
         take = partial(self._move, session, job_id, name)
         return self._when_there_is_room(session, now_ns, job.body_bytes, 0, take)
+
+    def _move_read(
+        self, session: Session, job_id: int, name: bytes, now_ns: int
+    ) -> Answer | None:  # fmt: skip
+        """
+        The body was read, or cannot be.
+        """
+        return self._lost_body(job_id) or self.move(session, now_ns, job_id, name)
+
+    def _lost_body(self, job_id: int) -> Answer | None:
+        """
+        :return: what to answer if a job is there, and its body was asked for and is not.
+        """
+        is_absent = self._state.jobs.place(job_id) is not None
+        return (INTERNAL_ERROR, 0) if is_absent else None
 
     def update(
         self, session: Session, now_ns: int, begun_ns: int, job_id: int, priority: int,
@@ -76,10 +96,25 @@ class Edits:
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
+        if body is None and job.body is None:
+            again = partial(self._update_read, session, begun_ns, job_id, priority, delay_s, ttr_s)
+            self._reservations.answer_with_body(session, job_id, again)
+            return None
         take = partial(self._update, session, job_id, priority, delay_s, ttr_s, body)
         size = job.body_bytes if body is None else len(body)
         growth = max(0, size - job.body_bytes)
         return self._when_there_is_room(session, now_ns, size, growth, take)
+
+    def _update_read(
+        self, session: Session, begun_ns: int, job_id: int, priority: int, delay_s: int,
+        ttr_s: int, now_ns: int,
+    ) -> Answer | None:  # fmt: skip
+        """
+        As `_move_read`.
+        """
+        return self._lost_body(job_id) or self.update(
+            session, now_ns, begun_ns, job_id, priority, delay_s, ttr_s, None
+        )
 
     def _when_there_is_room(
         self, session: Session, now_ns: int, body_bytes: int, growth: int,
@@ -113,7 +148,8 @@ class Edits:
         job = self._movable(session, now_ns, job_id, name)
         if not isinstance(job, Job):
             return job
-        if not self._moves.has_room(job, now_ns):
+        # A body that was read may be gone again when there is room.
+        if job.body is None or not self._moves.has_room(job, now_ns):
             return NO_ROOM
         tube = self._state.tubes.get_or_make(name)
         lsn = self._moves.move(job, tube, now_ns, session.number)
@@ -131,6 +167,8 @@ class Edits:
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
+        if body is None and job.body is None:
+            return NO_ROOM
         image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, body)
         if self._puts.lacks(session, 0, len(image.body) - job.body_bytes, now_ns):
             return NO_ROOM

@@ -3,6 +3,7 @@ Commands that only look: at a job, at statistics, at the names of tubes.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from beanstalk_twisted.jobs.ordered import ID_MASK
@@ -10,7 +11,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.reservations import Answer, Reservations
 from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
 from beanstalk_twisted.wire import replies, yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES
@@ -27,35 +28,39 @@ class Looks:
     Shows what there is, and changes nothing.
     """
 
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
+    def __init__(
+        self, state: QueueState, changes: Changes, timekeeping: Timekeeping,
+        reservations: Reservations,
+    ) -> None:  # fmt: skip
         self._state = state
         self._changes = changes
         self._timekeeping = timekeeping
+        self._reservations = reservations
 
-    def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
+    def peek(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
         """
         Look at any job.
         """
-        return self._found(job_id)
+        return self._found(session, job_id)
 
-    def peek_ready(self, session: Session, now_ns: int) -> Answer:
+    def peek_ready(self, session: Session, now_ns: int) -> Answer | None:
         """
         Look at the first ready job of the used tube that may be handed out; if there is none, at
         the first.
         """
-        return self._found_first(session.using.first_ready())
+        return self._found_first(session, session.using.first_ready())
 
-    def peek_delayed(self, session: Session, now_ns: int) -> Answer:
+    def peek_delayed(self, session: Session, now_ns: int) -> Answer | None:
         """
         Look at the delayed job of the used tube that is due first.
         """
-        return self._found_first(session.using.delayed.first())
+        return self._found_first(session, session.using.delayed.first())
 
-    def peek_buried(self, session: Session, now_ns: int) -> Answer:
+    def peek_buried(self, session: Session, now_ns: int) -> Answer | None:
         """
         Look at the job of the used tube that was buried first.
         """
-        return self._found_first(session.using.buried.first())
+        return self._found_first(session, session.using.buried.first())
 
     def stats_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -131,11 +136,23 @@ class Looks:
         """
         return replies.names(map(yaml.item, CAPABILITIES)), 0
 
-    def _found(self, job_id: int) -> Answer:
+    def _found(self, session: Session, job_id: int) -> Answer | None:
         job = self._state.jobs.look(job_id)
         if job is None:
             return self._changes.not_found()
-        return replies.Found(job_id, job.loaded_body, job.priority), job.lsn
+        if job.body is None:
+            read = partial(self._found_in_log, job_id)
+            self._reservations.answer_with_body(session, job_id, read)
+            return None
+        return replies.Found(job_id, job.body, job.priority), job.lsn
 
-    def _found_first(self, key: int | None) -> Answer:
-        return self._changes.not_found() if key is None else self._found(key & ID_MASK)
+    def _found_in_log(self, job_id: int, now_ns: int) -> Answer:
+        job = self._state.jobs.look(job_id)
+        if job is None:
+            return self._changes.not_found()
+        if job.body is None:
+            return replies.INTERNAL_ERROR, 0
+        return replies.Found(job_id, job.body, job.priority), job.lsn
+
+    def _found_first(self, session: Session, key: int | None) -> Answer | None:
+        return self._changes.not_found() if key is None else self._found(session, key & ID_MASK)

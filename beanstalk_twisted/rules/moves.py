@@ -67,9 +67,12 @@ class Moves:
 
         :param reason: the policy that says so.
         :param how: how it came back, which is said as its reason; None if it did not.
-        :return: whether it was done: on a disk that is full the job stays as it is.
+        :return: whether it was done: on a disk that is full, and until a body that is in the log
+            only is read, the job stays as it is.
         """
         if not self._takes_dead_letter(job, now_ns):
+            return False
+        if not self._state.bodies.want(job.job_id, now_ns):
             return False
         source = self._state.tubes.by_id(job.tube_id)
         name = self.dead_letter_tube(source)

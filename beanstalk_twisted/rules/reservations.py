@@ -6,6 +6,7 @@ deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
@@ -71,7 +72,7 @@ class Reservations:
         self._state = state
         self._changes = changes
         self._tally = tally
-        self.begin_batch: Callable[[Session, int, Answer], None] = _no_batches
+        self.begin_batch: Callable[[Session, int, Job], None] = _no_batches
         self.deadlines: DueTimes[Session] = DueTimes()
         self.has_limiters = False
         self.times: JobTimes | None = None
@@ -93,7 +94,12 @@ class Reservations:
         best = session.best_key()
         job = None if best is None else self._state.jobs.get(best & ID_MASK)
         if job is not None:
-            return self.hand_out(session, job, now_ns)
+            self.hand_out(session, job, now_ns)
+            if job.body is not None:
+                return replies.Reserved(job.job_id, job.body, job.priority), job.lsn
+            ends_ns = None if timeout_ns is None else now_ns + timeout_ns
+            self._read_back(session, job.job_id, ends_ns)
+            return None
         if _is_deadline_soon(session, now_ns):
             return replies.DEADLINE_SOON, 0
         if timeout_ns == 0 or session.is_half_closed:
@@ -118,7 +124,7 @@ class Reservations:
         quota.refuses(session, "reserved")
         return True
 
-    def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer:
+    def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer | None:
         """
         Reserve this job, which no session holds.
         """
@@ -126,9 +132,13 @@ class Reservations:
             self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
             return REFUSED
-        return self.hand_out(session, job, now_ns)
+        self.hand_out(session, job, now_ns)
+        if job.body is not None:
+            return replies.Reserved(job.job_id, job.body, job.priority), job.lsn
+        self.answer_with_body(session, job.job_id, partial(self._reserved, session, job.job_id))
+        return None
 
-    def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
+    def hand_out(self, session: Session, job: Job, now_ns: int) -> None:
         """
         Reserve the job for the session until its TTR ends.
         """
@@ -147,8 +157,68 @@ class Reservations:
                 self.times.of(tube).reserves += 1
         if self.has_limiters:
             self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
-        assert job.body is not None
-        return replies.Reserved(job.job_id, job.body, job.priority), job.lsn
+        if self._state.bodies.is_on:
+            self._state.bodies.read_ahead(self._state.tubes.by_id(job.tube_id))
+
+    # Bodies that are in the log only.
+
+    def answer_with_body(
+        self, session: Session, job_id: int, answer: Callable[[int], Answer | None]
+    ) -> None:
+        """
+        Leave a session's answer when the body of a job was read, or cannot be; until then its next
+        command waits.
+
+        :param answer: called with the time then; gives None if what the session waits for is
+            something else by now.
+        """
+        self._state.bodies.when_loaded(job_id, self.busy_until(session, answer))
+
+    def busy_until(
+        self, session: Session, answer: Callable[[int], Answer | None]
+    ) -> Callable[[int], None]:
+        """
+        :return: what has to be called, with the time, for the session to be answered.
+        """
+        session.is_busy = True
+
+        def go_on(now_ns: int) -> None:
+            session.is_busy = False
+            if not session.has_ended:
+                given = answer(now_ns)
+                if given is not None:
+                    leave(self.outbox, session, given)
+
+        return go_on
+
+    def _read_back(self, session: Session, job_id: int, ends_ns: int | None) -> None:
+        """
+        The session has been given a job whose body is in the log only.
+
+        :param ends_ns: when its `reserve` ends if that cannot be read.
+        """
+        again = partial(self._reserved_or_next, session, job_id, ends_ns)
+        self.answer_with_body(session, job_id, again)
+
+    def _reserved(self, session: Session, job_id: int, now_ns: int) -> Answer:
+        """
+        The session has asked for this very job, and has been given it; it may have lost it since.
+        """
+        job = self._state.jobs.get(job_id) if job_id in session.reserved else None
+        if job is None or job.body is None:
+            return self._changes.not_found()
+        return replies.Reserved(job_id, job.body, job.priority), job.lsn
+
+    def _reserved_or_next(
+        self, session: Session, job_id: int, ends_ns: int | None, now_ns: int
+    ) -> Answer | None:
+        """
+        As `_reserved`, for a session that takes the next job as well.
+        """
+        job = self._state.jobs.get(job_id) if job_id in session.reserved else None
+        if job is not None and job.body is not None:
+            return replies.Reserved(job_id, job.body, job.priority), job.lsn
+        return self.reserve(session, now_ns, None if ends_ns is None else max(0, ends_ns - now_ns))
 
     def _limit(self, tube: Tube, now_ns: int) -> None:
         """
@@ -176,11 +246,14 @@ class Reservations:
                 continue
             wanted = session.wanted
             self.stop_waiting(session)
-            answer = self.hand_out(session, job, now_ns)
+            self.hand_out(session, job, now_ns)
             if wanted:
-                self.begin_batch(session, wanted, answer)
+                self.begin_batch(session, wanted, job)
+            elif job.body is not None:
+                reserved = replies.Reserved(job.job_id, job.body, job.priority)
+                leave(self.outbox, session, (reserved, job.lsn))
             else:
-                leave(self.outbox, session, answer)
+                self._read_back(session, job.job_id, session.timeout_ns)
 
     def stop_waiting(self, session: Session) -> None:
         """
@@ -264,7 +337,7 @@ class Reservations:
         self.arm(session)
 
 
-def _no_batches(session: Session, count: int, answer: Answer) -> None:
+def _no_batches(session: Session, count: int, job: Job) -> None:
     raise NotImplementedError
 
 

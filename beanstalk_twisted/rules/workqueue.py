@@ -109,7 +109,7 @@ class WorkQueue:
         self.batches = Batches(self.state, self._changes, self.reservations, self._timekeeping)
         self.flushes = Flushes(self.state, self._changes, self._timekeeping)
         self.listing = Listing(self.state, self._changes)
-        self.looks = Looks(self.state, self._changes, self._timekeeping)
+        self.looks = Looks(self.state, self._changes, self._timekeeping, self.reservations)
         self.watching = Watching(self.state, self.tally, self._timekeeping)
         self.moves = Moves(self.state, self._changes, self._timekeeping)
         self.connections = Connections(self.state, self._changes, self._timekeeping)
@@ -131,6 +131,7 @@ class WorkQueue:
         self.dead_kicks = DeadKicks(
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
+        self.state.bodies.tell_lost = self._bury_lost
         self.hand_over: Callable[[str], bool] = lambda name: False
         self.replication: Callable[[], statistics.Pairs] = list
         self.state.default()
@@ -255,7 +256,7 @@ class WorkQueue:
 
     # Commands.
 
-    def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
+    def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
         """
         This very job, whatever tube it is in, unless it is reserved, or as many with its
         concurrency key are as may be.
@@ -464,12 +465,12 @@ class WorkQueue:
         for tube in self.state.tubes.in_order:
             tube.defined_in = 0
 
-    def copy(self, job_ids: Sequence[int], segment: int) -> int:
+    def copy(self, job_ids: Sequence[int], segment: int, now_ns: int) -> int:
         """
         Log those of these jobs again whose full record, or remembered key, is in that log segment.
 
         :return: how many of them, from the first on, need no more; the next waits for room, for
-            which `demand` asks.
+            which `demand` asks, or for its body.
         """
         self._copy_waits = None
         for at, job_id in enumerate(job_ids):
@@ -481,12 +482,37 @@ class WorkQueue:
             if not self._changes.has_room_to_copy(size):
                 self._copy_waits = size
                 return at
+            if job is not None and job.body is None:
+                self._want_all(job_ids[at:], segment, now_ns)
+                job = self.state.jobs.look(job_id)
+                if job is None or job.body is None:
+                    return at
             self.tally.copies += 1
             if job is not None:
                 self._changes.make(job.copy())
             elif key is not None:
                 self._changes.copy_key(key)
         return len(job_ids)
+
+    def _want_all(self, job_ids: Sequence[int], segment: int, now_ns: int) -> None:
+        for job_id in job_ids:
+            place = self.state.jobs.place(job_id)
+            if place is not None and place.segment == segment:
+                self.state.bodies.want(job_id, now_ns)
+
+    def _bury_lost(self, job_id: int, now_ns: int) -> None:
+        """
+        The body of a job cannot be read: a session that was given it is not to have it.
+        """
+        job = self.state.jobs.get(job_id)
+        if job is None or job.state is not State.RESERVED or not self._changes.has_room:
+            return
+        buried_ns = max(now_ns, self.state.last_buried_ns + 1)
+        image = job.image(
+            Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, deadline_ns=buried_ns,
+            connection=job.holder,
+        )._replace(buries=job.buries + 1)  # fmt: skip
+        self._timekeeping.change(image, now_ns)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
         """

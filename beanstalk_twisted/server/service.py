@@ -47,6 +47,7 @@ from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.server.stalled import LEAST_RATE, StalledInput
 from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
+from beanstalk_twisted.storage.body_reads import BodyReads
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.environment import Environment, Replica, StoreEvents
@@ -198,7 +199,10 @@ class BeanstalkService(Service):
         if self._directory is not None and self._opened is None:
             progress = StartProgress(self.log, reports)
             begun_ns = self.clock.uptime_ns()
-            self._found = load(self._directory, self.queue, self.clock, progress)
+            self._found = load(
+                self._directory, self.queue, self.clock, progress,
+                keeps_places=self.settings.body_cache is not None,
+            )  # fmt: skip
             took_ns = self.clock.uptime_ns() - begun_ns
             self.loading = len(self.queue.state.jobs), took_ns / NS
             self._headroom.largest = self._found.largest_part
@@ -274,7 +278,7 @@ class BeanstalkService(Service):
         events = StoreEvents(self._advance, self.turns.after_change, self.turns.count_waiting)
         self._store = LogStore(
             opened, self.queue, environment, self.settings.log, events, self.compactor,
-            self._make_archiver, self._replica,
+            self._make_archiver, self._replica, self._io,
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True
@@ -331,6 +335,8 @@ class BeanstalkService(Service):
             self._store.stop()
         if was_running:
             await self._end_log()
+        if self._store is not None:
+            self._store.close()
         for protocol in list(self._protocols.values()):
             protocol.part()
         if was_running and self._store is not None and not self._is_fenced:
@@ -390,6 +396,13 @@ class BeanstalkService(Service):
         The log as monitoring shows it; None without one.
         """
         return None if self._store is None else self._store.figures()
+
+    @property
+    def body_reads(self) -> BodyReads | None:
+        """
+        What reads bodies that are in the log only; None where all are in memory.
+        """
+        return None if self._store is None else self._store.reads
 
     async def log_segments(self, after: int, most: int) -> list[SegmentFacts]:
         """

@@ -89,6 +89,7 @@ class Settings(NamedTuple):
         `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
     :ivar max_keys: how many unique keys there may be.
     :ivar limits: of what clients may take together.
+    :ivar body_cache: bytes of bodies that are kept in memory, with a log; None for all.
     """
 
     max_job_bytes: int
@@ -106,6 +107,7 @@ class Settings(NamedTuple):
     max_keys: int = MAX_KEYS
     slow_ms: int = DEFAULT_SLOW_MS
     limits: Limits = Limits()
+    body_cache: int | None = None
 
     @property
     def slow_ns(self) -> int:
@@ -120,7 +122,12 @@ class Settings(NamedTuple):
         What of them is about the log.
         """
         return LogOptions(
-            self.fsync, self.compaction, self.fsync_inline_us, self.may_rehome, self.slow_ns
+            self.fsync,
+            self.compaction,
+            self.fsync_inline_us,
+            self.may_rehome,
+            self.slow_ns,
+            self.body_cache,
         )
 
     @property
@@ -142,6 +149,8 @@ class Settings(NamedTuple):
             limit_s = self.fsync_timeout_s
             timeout = f"fsync timeout {limit_s} s" if limit_s else "no fsync timeout"
             kept = f"binlog {path}, {self._fsync_in_words}, {timeout}"
+            if self.body_cache is not None:
+                kept += f", bodies in memory up to {self.body_cache} bytes"
         hub = "on" if has_hub else "off"
         memory = self.limits.memory_bytes
         jobs = f"memory of jobs up to {memory} bytes" if memory else "memory of jobs not limited"

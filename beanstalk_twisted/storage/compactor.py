@@ -184,7 +184,7 @@ class Compactor:
 
     def _copy_some(self) -> None:
         some = self._ids[:COPIES]
-        done = self._queue.copy(some, self._log.oldest)
+        done = self._queue.copy(some, self._log.oldest, self._now_ns())
         self._ids = self._ids[done:]
         self._committer.schedule()
         if done:

@@ -129,13 +129,14 @@ class OpenLog(NamedTuple):
 
 def load(
     directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
-    read: Callable[[Directory, Progress], replay.Replay] = replay.read,
+    read: Callable[[Directory, Progress], replay.Replay] = replay.read, keeps_places: bool = False,
 ) -> replay.Replay:  # fmt: skip
     """
     Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
     :param read: see `replay.read`.
+    :param keeps_places: whether each job is to know where its full record is.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
@@ -145,7 +146,7 @@ def load(
             _distrust_cache(directory)
             found = read(directory, report.read)
             clock.not_before(found.small.time_ns)
-            _load(queue, found, clock.now_ns(), report)
+            _load(queue, found, clock.now_ns(), report, keeps_places)
         return found
     except (OSError, MemoryError) as problem:
         raise _cannot_use(directory, problem) from problem
@@ -279,15 +280,18 @@ class _without_garbage_collection:
             gc.freeze()
 
 
-def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
+def _load(
+    queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report, keeps_places: bool
+) -> None:  # fmt: skip
     small = found.small
     queue.state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
     told = 0
-    for each in found.survivors_in_bulk(now_ns):
+    for each in found.survivors_in_bulk(now_ns, with_lsns=keeps_places):
         if isinstance(each, ColdJobs):
             queue.state.apply_cold(each)
         else:
-            queue.state.apply(each.image, segment=each.segment_seq)
+            lsn = each.lsn if keeps_places else 0
+            queue.state.apply(each.image, lsn, each.segment_seq)
         del each  # It may keep a part of the log mapped, and the next one is about to be.
         if len(queue.state.jobs) >= told + REPORT_JOBS:
             told = len(queue.state.jobs)

@@ -11,11 +11,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Rehoming
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
+from beanstalk_twisted.storage.body_reads import BodyReads
 from beanstalk_twisted.storage.commit_figures import CommitFigures
 from beanstalk_twisted.storage.compactor import Compactor, Kept
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
@@ -28,6 +30,7 @@ from beanstalk_twisted.storage.environment import (
 )
 from beanstalk_twisted.storage.group_commit import FsyncPolicy, GroupCommit
 from beanstalk_twisted.storage.inline_sync import InlineSyncPolicy
+from beanstalk_twisted.storage.io_thread import WatchableIo
 from beanstalk_twisted.storage.opening import OpenLog, Report
 from beanstalk_twisted.storage.repeats import Repeats, times
 from beanstalk_twisted.storage.segment_list import SegmentFacts, SegmentList
@@ -40,6 +43,7 @@ class LogOptions(NamedTuple):
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar slow_ns: replies that waited longer for the disk are told of.
+    :ivar body_cache: bytes of bodies that are kept in memory; None for all.
     """
 
     fsync: FsyncPolicy
@@ -47,6 +51,7 @@ class LogOptions(NamedTuple):
     fsync_inline_us: int
     may_rehome: bool
     slow_ns: int
+    body_cache: int | None = None
 
 
 SPACE_NEWS_S: Final = 2.0
@@ -113,6 +118,7 @@ class LogStore:
     Owns an open log: group commit, compaction and archiving for one queue.  Logs their states.
 
     :ivar committer: takes to disk what was appended.
+    :ivar reads: reads bodies that are in the log only; None where all are in memory.
     """
 
     log = Logger()
@@ -121,8 +127,10 @@ class LogStore:
         self, opened: OpenLog, queue: WorkQueue, environment: Environment, options: LogOptions,
         events: StoreEvents, compactor: type[Compactor] = Compactor,
         make_archiver: MakeArchiver | None = None, replica: Replica | None = None,
+        read_io: Callable[[], WatchableIo] | None = None,
     ) -> None:  # fmt: skip
         """
+        :param read_io: makes what reads bodies; needed with a `body_cache`.
         :param replica: where the log goes beside the disk; jobs leave only when it has their
             reservations.
         """
@@ -153,6 +161,13 @@ class LogStore:
             opened.log, queue.state.live, environment.directory, environment.unwatched,
             self._is_archived,
         )  # fmt: skip
+        self.reads: BodyReads | None = None
+        self._body_cache = options.body_cache
+        if options.body_cache is not None and read_io is not None:
+            self.reads = BodyReads(
+                LogBodyReader(environment.directory), read_io(), opened.log, queue,
+                environment.reactor, environment.clock, environment.failed, self._body_read,
+            )  # fmt: skip
         self._archiver: Archiver | None = None
         if make_archiver is not None:
             self._archiver = make_archiver(
@@ -229,6 +244,8 @@ class LogStore:
         :raise CannotUse: there is an archive, and nothing can be put into it.
         """
         self._check.start()
+        if self.reads is not None and self._body_cache is not None:
+            self.reads.start(self._body_cache)
         if self._archiver is not None:
             self._archiver.start()
         self.committer.schedule()
@@ -241,6 +258,8 @@ class LogStore:
         self._slow.stop()
         self._check.stop()
         self._compactor.stop()
+        if self.reads is not None:
+            self.reads.stop()
         if self._archiver is not None:
             self._archiver.stop()
 
@@ -268,13 +287,28 @@ class LogStore:
         if self._archiver is not None:
             await self._archiver.finish()
 
+    def close(self) -> None:
+        """
+        Nothing is read any more: end the thread that did so.
+        """
+        if self.reads is not None:
+            self.reads.close()
+
+    def _body_read(self) -> None:
+        self._changed()
+        self._compactor.consider()
+
     def _advanced(self) -> None:
+        if self.reads is not None:
+            self.reads.drop()
         if self._archiver is None:
             self._compactor.consider()
         else:
             self._archiver.advanced()
 
     def _may_free(self, seq: int) -> bool:
+        if self._queue.state.bodies.is_reading(seq):
+            return False
         return self._archiver is None or self._archiver.has(seq)
 
     def _note_rehoming(self, moved: Rehoming, error: WriteFailed) -> None:

@@ -256,7 +256,7 @@ class MemoryServer:
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
         is_started: bool = True,
         archive: Archive | None = None, archive_age_s: int = 0,
-        chance: Callable[[int], bytes] = os.urandom,
+        chance: Callable[[int], bytes] = os.urandom, body_cache: int | None = None,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.directory = directory
@@ -265,7 +265,7 @@ class MemoryServer:
         self.failures: list[Failure] = []
         self.io = io
         self.chance = chance
-        self.settings = Settings(max_job_bytes, segment_bytes, fsync)
+        self.settings = Settings(max_job_bytes, segment_bytes, fsync, body_cache=body_cache)
         self._clients: list[Client] = []
         if is_started:
             self.start()

@@ -47,6 +47,8 @@ def look(state: QueueState, now_ns: int) -> list[JobView]:
     Give all jobs, by tube and state, and in each as they come up: ready ones in the order in which
     they are reserved, delayed and reserved ones by the time left, buried ones as they are kicked.
     """
+    for number in state.jobs:
+        state.bodies.want(number, now_ns)
     jobs = [job for number in state.jobs if (job := state.jobs.look(number)) is not None]
     jobs.sort(key=lambda job: (state.tubes.by_id(job.tube_id).place, *_place(job)))
     return [_view(job, state, now_ns) for job in jobs]
@@ -61,7 +63,7 @@ def _view(job: Job, state: QueueState, now_ns: int) -> JobView:
     has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns != NEVER_NS
     return JobView(
         job.job_id, state.tubes.by_id(job.tube_id).name.decode(), job.state.name.lower(),
-        job.loaded_body, job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,
+        job.body or b"", job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,
         (job.deadline_ns - now_ns) / NS if has_time_left else 0.0,
         job.reserves, job.timeouts, job.releases, job.buries, job.kicks, job.holder,
     )  # fmt: skip

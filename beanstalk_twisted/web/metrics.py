@@ -19,6 +19,7 @@ from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.handshakes import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.body_reads import READ_BOUNDS_NS
 from beanstalk_twisted.storage.commit_figures import SYNC_BOUNDS_NS
 from beanstalk_twisted.storage.store import LogFigures
 from beanstalk_twisted.version import VERSION
@@ -196,12 +197,32 @@ class Metrics:
         out.end()
         yield out.take()
 
+    def _write_bodies(self, out: Writer) -> None:
+        state, reads = self._service.queue.state, self._service.body_reads
+        name, text = "beanstalkd_bodies_memory_bytes", "Bodies that are in memory"
+        out.single(name, "gauge", text, state.jobs.loaded_bytes)
+        name, text = "beanstalkd_bodies_log_bytes", "Bodies that are in the log only"
+        out.single(name, "gauge", text, state.jobs.absent_bytes)
+        if reads is None:
+            return
+        bodies = state.bodies
+        for what, count, text in (
+            ("dropped", bodies.dropped, "Bodies that were left to the log"),
+            ("read", bodies.read, "Bodies that were read back"),
+            ("lost", bodies.lost, "Bodies that could not be read back"),
+        ):
+            out.single(f"beanstalkd_bodies_{what}_total", "counter", text, count)
+        name = "beanstalkd_body_read_seconds"
+        out.head(name, "histogram", "How long a body took to come back")
+        out.histogram(name, "", reads.times, seconds(READ_BOUNDS_NS))
+
     def _write_others(self, out: Writer) -> None:
         memory = self._service.memory
         name = "beanstalkd_jobs_memory_bytes"
         out.single(name, "gauge", "Memory that jobs take, as it is counted", memory.used_bytes)
         name = "beanstalkd_jobs_memory_limit_bytes"
         out.single(name, "gauge", "Memory that jobs may take", memory.most_bytes)
+        self._write_bodies(out)
         out.head("beanstalkd_reactor_lag_seconds", "histogram", "How late timers are called")
         out.histogram("beanstalkd_reactor_lag_seconds", "", self._lags, seconds(LAG_BOUNDS_NS))
         times = self._service.queue.state.times

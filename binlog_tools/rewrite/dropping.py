@@ -109,7 +109,7 @@ def _keep(
     left = tagged = 0
     origin = Origin("filter", [OriginSource.of(found.survey)])
     with NewLog(kept_at, origin, floors=Floors.of(found.survey)) as log:
-        for image, _ in found.survivors(now_ns):
+        for image, _, _ in found.survivors(now_ns):
             job = StoredJob.of(image, tubes[image.tube_id])
             if choice.keeps(job, now_ns):
                 left += 1

@@ -137,9 +137,14 @@ class OursInMemory:
     Our server, without a process.
     """
 
+    body_cache: int | None = None
+
     def __init__(self, talk: Conversation, folder: Path) -> None:
-        directory = MemoryDirectory() if talk.is_logged else None
-        self._server = MemoryServer(directory=directory, max_job_bytes=talk.max_job_bytes)
+        is_logged = talk.is_logged or self.body_cache is not None
+        self._server = MemoryServer(
+            directory=MemoryDirectory() if is_logged else None, max_job_bytes=talk.max_job_bytes,
+            body_cache=self.body_cache,
+        )  # fmt: skip
 
     def connect(self) -> MemoryPeer:
         """
@@ -164,6 +169,30 @@ class OursInMemory:
         See `Server.end`.
         """
         self._server.kill()
+
+
+class OursWithoutBodies(OursInMemory):
+    """
+    The same; bodies that may be are in the log only.
+    """
+
+    body_cache = 0
+
+
+class OursWithAByte(OursInMemory):
+    """
+    The same with the smallest cache that there is.
+    """
+
+    body_cache = 1
+
+
+class OursWithFewBodies(OursInMemory):
+    """
+    The same with a cache that few jobs fill.
+    """
+
+    body_cache = 64 << 10
 
 
 class OnASocket:

@@ -18,6 +18,9 @@ from tests.conformance.servers import (
     OnASocket,
     OursInMemory,
     OursOnASocket,
+    OursWithAByte,
+    OursWithFewBodies,
+    OursWithoutBodies,
     TheirsOnASocket,
     hold,
 )
@@ -53,6 +56,16 @@ def assert_equal(one: list[Heard], other: list[Heard]) -> None:
 @EACH
 def test_ours_in_memory_answers_as_expected(talk: Conversation, tmp_path: Path) -> None:
     assert_as_expected(hold(talk, OursInMemory, tmp_path))
+
+
+@EACH
+@pytest.mark.parametrize("kind", [OursWithoutBodies, OursWithAByte, OursWithFewBodies])
+def test_it_says_the_same_wherever_bodies_are(
+    talk: Conversation, kind: type[OursInMemory], tmp_path: Path
+) -> None:
+    heard = hold(talk, kind, tmp_path)
+    assert_as_expected(heard)
+    assert_equal(heard, hold(talk, OursInMemory, tmp_path))
 
 
 @pytest.mark.parametrize("talk", one_in(4 * SHARE, UNTIMED), ids=lambda talk: talk.title)

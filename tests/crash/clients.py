@@ -294,7 +294,8 @@ class Clients:
     def _look(self, talker: Talker) -> None:
         command = self._draw.choice([b"peek %d\r\n", b"stats-job %d\r\n"])
         self._say(talker, command, self._in(*State))
-        talker.say(b"list-tubes\r\n")
+        if not talker.session.is_blocked:
+            talker.say(b"list-tubes\r\n")
 
     def _wait_job(self, talker: Talker) -> None:
         self._say(talker, b"wait-job %%d %d\r\n" % self._draw.choice([0, 1, 5]), self._in(*State))

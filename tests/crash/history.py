@@ -11,8 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import FULL, JobImage, Kind, Pause, State, TubePolicy
+from beanstalk_twisted.binlog.bodies import BodyReader
+from beanstalk_twisted.binlog.records import (
+    FULL,
+    BodyPlace,
+    JobImage,
+    Kind,
+    Pause,
+    State,
+    TubePolicy,
+)
 from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -96,9 +106,21 @@ def tube_seen(tube: Tube) -> TubeSeen:
     return DEFAULT_SEEN if tube.name == DEFAULT else (tube.tube_id, tube.name)
 
 
-def picture(queue: WorkQueue, now_ns: int) -> Picture:
+def body_of(job: Job, reader: BodyReader | None) -> bytes:
+    """
+    A job's body, wherever it is.
+    """
+    if job.body is not None:
+        return job.body
+    assert reader is not None
+    return reader.read(BodyPlace(job.segment, job.full_lsn), job.job_id)
+
+
+def picture(queue: WorkQueue, now_ns: int, reader: BodyReader | None = None) -> Picture:
     """
     Look at all of a queue, as if it had been restarted now.
+
+    :param reader: of bodies that are in the log only.
     """
     state = queue.state
     jobs: dict[int, JobSeen] = {}
@@ -110,7 +132,7 @@ def picture(queue: WorkQueue, now_ns: int) -> Picture:
         jobs[job_id] = JobSeen(
             names[job.tube_id], job.state, job.priority, job.deadline_ns, job.delay_s, job.ttr_s,
             (job.reserves, job.timeouts, job.releases, job.buries, job.kicks),
-            job.created_ns, job.loaded_body, job.tags,
+            job.created_ns, body_of(job, reader), job.tags,
         ).restarted(now_ns)  # fmt: skip
         if job.state is State.BURIED:
             graves.setdefault(names[job.tube_id], []).append((job.deadline_ns, job_id))

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
+from beanstalk_twisted.binlog.bodies import BodyReader
 from beanstalk_twisted.binlog.records import (
     JobImage,
     Kind,
@@ -66,6 +67,7 @@ class Promises:
         self._ends: dict[int, list[int]] = defaultdict(list)
         self._edits: dict[int, list[int]] = defaultdict(list)
         self._reserved: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+        self.reader: BodyReader | None = None
         self.committed_lsn = 0
         self.wholes: list[tuple[int, int]] = []
 
@@ -240,7 +242,7 @@ class Promises:
         if self.broken is not None:
             raise self.broken
         if self._queue is not None:
-            seen = picture(self._queue, now_ns)
+            seen = picture(self._queue, now_ns, self.reader)
             expected = self.history.expected(self.history.last_lsn, now_ns)
             ours, theirs = (
                 (each.jobs, each.pauses, each.dead, each.policies) for each in (seen, expected)
@@ -256,7 +258,10 @@ class Promises:
         :param least: where it must not end before.
         :raise Broken: it is not what was promised.
         """
-        found, expected = picture(queue, now_ns), self.history.expected(last_lsn, now_ns)
+        found, expected = (
+            picture(queue, now_ns, self.reader),
+            self.history.expected(last_lsn, now_ns),
+        )
         if last_lsn < least:
             raise Broken(f"the log ends with LSN {last_lsn}, and {least} was promised")
         for first, last in self.wholes:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
@@ -146,25 +147,38 @@ class Server(MemoryServer):
     A server, and the ones after it on the same disk.
 
     :ivar directory: the disk.
-    :ivar thread: the I/O of the process that runs.
+    :ivar thread: the I/O of the process that runs; ``reads`` that of bodies.
     """
 
     directory: MemoryDirectory
 
-    def __init__(self, promises: Promises, parts: Parts, draw: random.Random) -> None:
+    def __init__(
+        self, promises: Promises, parts: Parts, draw: random.Random, body_cache: int | None = None
+    ) -> None:
         """
         :param draw: what chance is; logs are the same each time, byte for byte.
         """
         self.promises = promises
         self._parts = parts
+        self._ios = 0
+        self.reads = SteppedIo()
         super().__init__(
             directory=MemoryDirectory(), io=self._make_io, fsync=parts.fsync or promises.policy,
             segment_bytes=SEGMENT_BYTES, is_started=False, chance=draw.randbytes,
+            body_cache=body_cache,
         )  # fmt: skip
 
     def _make_io(self) -> SteppedIo:
-        self.thread = SteppedIo()
-        return self.thread
+        """
+        The log's, then the one that reads bodies.
+        """
+        self._ios += 1
+        io = SteppedIo()
+        if self._ios == 1:
+            self.thread = io
+        else:
+            self.reads = io
+        return io
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
         """
@@ -187,6 +201,8 @@ class Server(MemoryServer):
         See `MemoryServer.start`.
         """
         self.failures.clear()
+        self.reads, self._ios = SteppedIo(), 0
+        self.promises.reader = LogBodyReader(self.directory)
         super().start()
 
     def now_s(self) -> float:
@@ -200,4 +216,4 @@ class Server(MemoryServer):
         """
         Whether the disk has nothing to do.
         """
-        return not (self.thread.has_work or self.thread.has_news)
+        return not any(io.has_work or io.has_news for io in (self.thread, self.reads))

@@ -44,7 +44,7 @@ class Store:
 
     def __init__(
         self, explorer: Explorer, policy: FsyncPolicy, seed: int, parts: Parts = SOUND,
-        failing: str = "",
+        failing: str = "", body_cache: int | None = None,
     ) -> None:  # fmt: skip
         """
         :param failing: an operation that fails once in each life; without it, chance says which
@@ -54,7 +54,7 @@ class Store:
         self.counts: Counter[str] = Counter()
         self._explorer = explorer
         self._draw = random.Random(seed)
-        self._server = Server(self.promises, parts, self._draw)
+        self._server = Server(self.promises, parts, self._draw, body_cache)
         self._clients: Clients | None = None
         self._failing = failing
         self._faults: list[int] = []
@@ -117,6 +117,8 @@ class Store:
         self.promises.will("end")
         self._explorer.crash(self.directory, self.promises, self.now_ns)
         self.counts["done at once"] += self._server.thread.heres
+        self.counts["bodies read"] += self._server.service.queue.state.bodies.read
+        self.counts["bodies lost"] += self._server.service.queue.state.bodies.lost
         self.counts["copies"] += self._server.service.queue.tally.copies
         disk = self.directory
         self._server.kill()
@@ -153,7 +155,9 @@ class Store:
         """
         The I/O thread does something, or the reactor hears of it.
         """
-        thread = self._server.thread
+        thread, reads = self._server.thread, self._server.reads
+        if (reads.has_work or reads.has_news) and self._draw.random() < 0.5:
+            thread = reads
         if thread.has_news and (not thread.has_work or self._draw.random() < 0.7):
             thread.tell()
             self._hear()

@@ -36,6 +36,9 @@ STATES_OF_A_CASE: Final = 8_000 if "CRASH_STATES" in os.environ else share(8_000
 CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 """Seeds for each policy."""
 
+BODY_STATES: Final = share(2_000, 4)
+"""The same of each case with a cache."""
+
 TUBE_DEF: Final = 32
 TRIM: Final = 48
 
@@ -87,6 +90,30 @@ def test_no_crash_breaks_a_promise(policy: str, seed: int) -> None:
             check_segments(store.directory)
             counts += store.counts + heard_of(store)
     check_what_happened(explorer, counts, policy)
+
+
+@pytest.mark.parametrize("body_cache", [0, 1, 64 << 10])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_crash_breaks_a_promise_wherever_bodies_are(policy: str, body_cache: int) -> None:
+    """
+    As above, where almost every body is read back; each that is in the log only is looked at there
+    after each step.
+    """
+    explorer = Explorer(body_cache, BODY_STATES)
+    counts: Counter[str] = Counter()
+    with without_garbage_collection():
+        while not explorer.is_done:
+            store = Store(
+                explorer, POLICIES[policy], seed=explorer.states + body_cache,
+                body_cache=body_cache,
+            )  # fmt: skip
+            for _ in range(LIVES):
+                store.live()
+            check_segments(store.directory)
+            counts += store.counts
+    assert counts["bodies lost"] == 0, counts
+    if body_cache <= 1:
+        assert counts["bodies read"] > BODY_STATES // 1000, counts
 
 
 def test_a_seed_is_a_history() -> None:

@@ -129,7 +129,7 @@ def jobs_in(folder: Path) -> set[bytes]:
     The bodies of the jobs that a server would find.
     """
     found = replay.read(RealDirectory(str(folder)), lambda done, total: None)
-    return {bytes(image.body) for image, _ in found.survivors(0)}
+    return {bytes(image.body) for image, _, _ in found.survivors(0)}
 
 
 def check(setting: Setting) -> None:

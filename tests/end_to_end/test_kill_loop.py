@@ -33,11 +33,17 @@ BEHIND = 1 << 20
 POLICIES = ("always", "20", "never")
 
 
-def serve(tmp_path: Path, fsync: str) -> ServerProcess:
+WITHOUT_BODIES = ("--body-cache", 0)
+"""Every second server leaves to the log all bodies that it may."""
+
+
+def serve(tmp_path: Path, fsync: str, options: tuple[object, ...] = ()) -> ServerProcess:
     """
     Start our server.
     """
-    command = ours_at_once("-p0", "-b", tmp_path / "log", "-s", SEGMENT_BYTES, "--fsync", fsync)
+    command = ours_at_once(
+        "-p0", "-b", tmp_path / "log", "-s", SEGMENT_BYTES, "--fsync", fsync, *options
+    )
     return ServerProcess(command, tmp_path)
 
 
@@ -70,7 +76,7 @@ def test_a_server_that_is_killed_again_and_again_has_all_that_clients_have_writt
         fsync = POLICIES[kill % len(POLICIES)]
         if kill % 4 == 3:
             kill_while_it_starts(tmp_path, fsync, chance.uniform(0, 0.1))
-        with serve(tmp_path, fsync) as server:
+        with serve(tmp_path, fsync, () if kill % 2 else WITHOUT_BODIES) as server:
             crowd.check_after_restart(server)
             oldest = oldest_segment(server)
             crowd.work(server)

@@ -60,7 +60,7 @@ def read_log(folder: Path) -> tuple[bool, set[bytes]]:
     :return: whether it ended in order, and the bodies of its jobs.
     """
     found = replay.read(RealDirectory(str(folder)), lambda done, total: None)
-    return found.small.is_clean, {bytes(image.body) for image, _ in found.survivors(0)}
+    return found.small.is_clean, {bytes(image.body) for image, _, _ in found.survivors(0)}
 
 
 def refused(tmp_path: Path, *options: object) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from beanstalk_twisted.jobs.table import JobTable
 from tests.rules.memory import growth_bytes
 
 MAX_U32, MAX_U64 = (1 << 32) - 1, (1 << 64) - 1
+MAX_LSN = (1 << 63) - 1
 
 
 def put_image(job_id: int, body: bytes = b"hello") -> JobImage:
@@ -85,11 +86,17 @@ def test_the_largest_values_fit_a_job_that_was_only_put() -> None:
     image = put_image(1, b"")._replace(
         priority=MAX_U32, ttr_s=MAX_U32, tube_id=MAX_U32, delay_s=MAX_U32, ts_ns=(1 << 63) - 1
     )
-    table.add_cold(image, lsn=MAX_U64, segment=MAX_U32)
+    table.add_cold(image, lsn=MAX_LSN, segment=MAX_U32)
     job = table.look(1)
     assert job is not None
     assert (job.priority, job.ttr_s, job.tube_id, job.delay_s) == (MAX_U32,) * 4
-    assert (job.created_ns, job.lsn, job.segment) == ((1 << 63) - 1, MAX_U64, MAX_U32)
+    assert (job.created_ns, job.lsn, job.segment) == ((1 << 63) - 1, MAX_LSN, MAX_U32)
+
+
+def test_a_job_whose_lsn_no_log_can_have_is_not_kept_cold() -> None:
+    table = JobTable()
+    assert not table.add_cold(put_image(1), lsn=MAX_LSN + 1, segment=1)
+    assert 1 not in table and not len(table)
 
 
 @pytest.mark.parametrize("created_ns", [-(1 << 63), -1])

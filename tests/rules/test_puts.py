@@ -362,11 +362,11 @@ def test_copies_stop_before_the_first_that_has_no_room_and_go_on_there() -> None
     place.server.log.begin_segment([])
     place.budget.largest_copy = 29
     queue = place.server.queue
-    assert queue.copy(ids, 1) == 2
-    assert queue.copy(ids[2:], 1) == 0
+    assert queue.copy(ids, 1, 0) == 2
+    assert queue.copy(ids[2:], 1, 0) == 0
     assert queue.tally.copies == 2
     place.budget.largest_copy = 30
-    assert queue.copy(ids[2:], 1) == 2
+    assert queue.copy(ids[2:], 1, 0) == 2
     copies = [image for image in place.server.log.images() if image.kind is Kind.COPY]
     assert [image.job_id for image in copies] == ids
 
@@ -377,5 +377,5 @@ def test_what_is_no_longer_in_a_segment_needs_no_room_to_be_copied() -> None:
     ids = [client.put() for _ in range(3)]
     place.budget.largest_copy = None
     client.says(f"delete {ids[0]}")
-    assert place.server.queue.copy(ids, 1) == 1
-    assert place.server.queue.copy(ids, 7) == 3
+    assert place.server.queue.copy(ids, 1, 0) == 1
+    assert place.server.queue.copy(ids, 7, 0) == 3

@@ -200,7 +200,7 @@ def jobs_in(directory: MemoryDirectory) -> set[int]:
     """
     Give the ids of the jobs in a log.
     """
-    return {image.job_id for image, _ in read(directory).survivors(0)}
+    return {image.job_id for image, _, _ in read(directory).survivors(0)}
 
 
 # What goes together.

@@ -63,26 +63,27 @@ def tubes_of(found: Replay) -> QueueState:
     return state
 
 
-def one_by_one(found: Replay) -> QueueState:
+def one_by_one(found: Replay, with_lsns: bool = False) -> QueueState:
     """
     What the rule says: an image is applied, then the next.
     """
     state = tubes_of(found)
     for survivor in found.survivors(NOW):
-        state.apply(survivor.image, segment=survivor.segment_seq)
+        lsn = survivor.lsn if with_lsns else 0
+        state.apply(survivor.image, lsn, survivor.segment_seq)
     return state
 
 
-def in_bulk(found: Replay) -> QueueState:
+def in_bulk(found: Replay, with_lsns: bool = False) -> QueueState:
     """
     What a start does.
     """
     state = tubes_of(found)
-    for each in found.survivors_in_bulk(NOW):
+    for each in found.survivors_in_bulk(NOW, with_lsns):
         if isinstance(each, ColdJobs):
             state.apply_cold(each)
         else:
-            state.apply(each.image, segment=each.segment_seq)
+            state.apply(each.image, each.lsn if with_lsns else 0, each.segment_seq)
     return state
 
 
@@ -222,10 +223,12 @@ def logs(draw: st.DrawFn, delay_s: int = 0) -> Files:
 
 
 @settings(max_examples=share(60), deadline=None)
-@given(logs())
-def test_jobs_loaded_many_at_once_are_the_same_as_those_applied_one_by_one(files: Files) -> None:
+@given(logs(), st.booleans())
+def test_jobs_loaded_many_at_once_are_the_same_as_those_applied_one_by_one(
+    files: Files, with_lsns: bool
+) -> None:
     found = read_or_reject(files)
-    assert all_of(in_bulk(found)) == all_of(one_by_one(found))
+    assert all_of(in_bulk(found, with_lsns)) == all_of(one_by_one(found, with_lsns))
 
 
 @settings(max_examples=share(20), deadline=None)

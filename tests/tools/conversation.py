@@ -159,7 +159,7 @@ class Conversation:
             return
         self._spoken.archive.update(segment_files(self.directory))
         for ids in full_records(self.directory, oldest, log.ends[oldest]):
-            queue.copy(ids, oldest)
+            queue.copy(ids, oldest, 0)
         log.append(Trim(oldest + 1, self._server.clock.now_ns()))
         self._note()
         log.trimmed(oldest)

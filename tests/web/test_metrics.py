@@ -81,13 +81,27 @@ def busy() -> Scraper:
     """
     A server on which something of each kind has happened.
     """
-    scraper = with_log(archive=MemoryArchive())
+    scraper = with_log(archive=MemoryArchive(), body_cache=0)
     scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\nput 2000 0 60 1\r\nb\r\nput 1 99 60 1\r\nc\r\n")
     scraper.server.advance(2)
     scraper.ask(b"watch mail\r\nreserve\r\n")
     scraper.server.advance(10)
     scraper.ask(b"delete 1\r\nreserve\r\nbury 2 0\r\n")
     return scraper
+
+
+def test_bodies_are_counted_where_they_are() -> None:
+    scraper = with_log(body_cache=0)
+    scraper.ask(b"put 0 0 60 5\r\nhello\r\nput 1 0 60 3\r\nabc\r\n")
+    scraper.server.advance()
+    scraper.ask(b"reserve\r\n")
+    text = scraper.text()
+    for line in (
+        "beanstalkd_bodies_memory_bytes 5", "beanstalkd_bodies_log_bytes 3",
+        "beanstalkd_bodies_dropped_total 2", "beanstalkd_bodies_read_total 1",
+        "beanstalkd_bodies_lost_total 0", "beanstalkd_body_read_seconds_count 1",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in text
 
 
 def test_both_formats_are_read_by_prometheus_and_say_the_same() -> None:

@@ -49,12 +49,16 @@ class Survivor(NamedTuple):
     """
     A job of the log that was not deleted.
 
-    :ivar segment_seq: where its full record is, or is about to be.
+    :ivar segment_seq: where its full record is, or is about to be; ``lsn`` that record's LSN.
     """
 
     image: JobImage
     segment_seq: int
+    lsn: int = 0
 
+
+MAX_LSN: Final = (1 << 63) - 1
+"""More records than a log can have."""
 
 PART_BYTES: Final = 1 << 20
 """
@@ -302,22 +306,26 @@ class Replay:
         for job in found:
             yield self._survivor(job, buffers.of(job[2]), now_ns)
 
-    def survivors_in_bulk(self, now_ns: int) -> Iterator[ColdJobs | Survivor]:
+    def survivors_in_bulk(
+        self, now_ns: int, with_lsns: bool = False
+    ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
         """
         The same jobs in another order, those that can be had many at once together.  Each is gone
         through where it stands in the log, newest first: nothing is kept of it, and no more of the
         log is mapped than a part.
+
+        :param with_lsns: whether the LSNs of those had together are wanted.
         """
         if not frames.CAN_CUT_COLUMNS:
             yield from self.survivors(now_ns)
             return
         selection = Selection()
         for part in self._parts():
-            yield from self._of_part(selection, part, now_ns)
+            yield from self._of_part(selection, part, now_ns, with_lsns)
         self._refuse_without_bodies(selection)
 
     def _of_part(
-        self, selection: Selection, part: Part, now_ns: int
+        self, selection: Selection, part: Part, now_ns: int, with_lsns: bool
     ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
         """
         What a part has beside what is newer, and lets go of it.
@@ -325,7 +333,7 @@ class Replay:
         found: list[Found] = []
         buffer = self._read(part)
         for run in _runs(self._picks(selection, part, buffer)):
-            yield from self._cold(run, found)
+            yield from self._cold(run, found, with_lsns)
         found += selection.changed
         selection.changed.clear()
         found.sort(key=itemgetter(0))
@@ -353,14 +361,17 @@ class Replay:
             if indexes:
                 yield Pick(buffer, place, indexes, job_ids)
 
-    def _cold(self, run: list[Pick], found: list[Found]) -> Iterator[ColdJobs]:
+    def _cold(
+        self, run: list[Pick], found: list[Found], with_lsns: bool
+    ) -> Iterator[ColdJobs]:  # fmt: skip
         """
         :param found: gets what has to be had one by one.
         """
         records = cold.Records()
         for buffer, place, indexes, job_ids in run:
             arrays = frames.record_arrays(buffer, place.frame, indexes)
-            records.add(job_ids, arrays, frames.heap(buffer, place.frame))
+            lsns = _lsns(place.frame, indexes) if with_lsns else ()
+            records.add(job_ids, arrays, frames.heap(buffer, place.frame), lsns)
         jobs, others = records.take(self.small.tubes, run[0].place.home)
         if others:
             each = [found_one for pick in run for found_one in pick.found()]
@@ -384,7 +395,7 @@ class Replay:
                 f"job {image.job_id} is in tube number {image.tube_id}, "
                 "whose name is not in the log"
             )
-        return Survivor(image, place.home)
+        return Survivor(image, place.home, place.frame.base_lsn + at)
 
     def _refuse_without_bodies(self, selection: Selection) -> None:
         newest = selection.without_body
@@ -439,6 +450,15 @@ class Replay:
                 if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
                     return part.start + frame.end
         return SEGMENT_HEADER_BYTES
+
+
+def _lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
+    """
+    The LSNs of some records of a frame; 0 for each if no log can have them.
+    """
+    if frame.next_lsn > MAX_LSN:
+        return [0] * len(indexes)
+    return [frame.base_lsn + at for at in indexes]
 
 
 def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:

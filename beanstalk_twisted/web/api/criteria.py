@@ -117,14 +117,14 @@ class Criteria(NamedTuple):
             return False
         if not all(condition(job, now_ns) for condition in self.conditions):
             return False
-        return self._has_text(job.loaded_body) and self.fingerprint in (
+        return self._has_text(job.body) and self.fingerprint in (
             "",
             fingerprint_of(job, self),
         )
 
-    def _has_text(self, body: bytes) -> bool:
-        if not self.text:
-            return True
+    def _has_text(self, body: bytes | None) -> bool:
+        if not self.text or body is None:
+            return not self.text
         part = body[:LOOK_BODY_BYTES]
         return self.text in (part.lower() if self.any_case else part)
 
@@ -149,9 +149,10 @@ def criteria_of(given: Mapping[str, str]) -> Criteria:
 
 def fingerprint_of(job: Job, criteria: Criteria | None = None) -> str:
     """
-    A job's; empty if the criteria do not ask for one.
+    A job's; empty if the criteria do not ask for one, and of a body that is in the log only.
     """
-    return fingerprint(job.loaded_body) if criteria is None or criteria.fingerprint else ""
+    is_asked = criteria is None or criteria.fingerprint
+    return fingerprint(job.body) if is_asked and job.body is not None else ""
 
 
 def reason_of(job: Job) -> str | None:

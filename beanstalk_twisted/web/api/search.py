@@ -154,7 +154,7 @@ def key_of(job: Job, state: QueueState, *, by_body: bool) -> GroupKey:
     """
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
     dead_from = job.tags.dead_from.decode("ascii", "replace") if job.tags is not None else ""
-    mark = fingerprint(job.loaded_body) if by_body else ""
+    mark = fingerprint(job.body) if by_body and job.body is not None else ""
     return tube, dead_from, reason_of(job) or "", mark
 
 
@@ -171,11 +171,11 @@ def described(job: Job, state: QueueState, now_ns: int, most: int) -> dict[str, 
 
 def _shown(job: Job, most: int) -> dict[str, Any]:
     """
-    The beginning of a body, if it is asked for and not too large to be touched.
+    The beginning of a body, if it is asked for, in memory, and not too large to be touched.
     """
-    if not most or job.body_bytes > LOOK_BODY_BYTES:
+    if not most or job.body is None or job.body_bytes > LOOK_BODY_BYTES:
         return {}
-    return {"body": fields.shown_body(job.loaded_body, most)}
+    return {"body": fields.shown_body(job.body, most)}
 
 
 def _end(look: Look) -> bytes:

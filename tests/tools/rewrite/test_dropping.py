@@ -164,7 +164,7 @@ def crashed(files: Files, at: int) -> MemoryDirectory | None:
 
     directory.fault = fault
     found = read(directory, quiet)
-    images = [image._replace(body=b"") for image, _ in found.survivors(LATER)]
+    images = [image._replace(body=b"") for image, _, _ in found.survivors(LATER)]
     going = [image for image in images if image.job_id % 2]
     try:
         append_deletions(directory, found, going, LATER)

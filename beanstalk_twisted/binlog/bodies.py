@@ -1,0 +1,189 @@
+"""
+Bodies that are in the log only: where each is, and reading them back one by one.
+
+A place is a segment and an LSN, which no change of the files makes wrong: a segment is cut only at
+its end, behind what is durable.  Where in the segment that is, a reader finds out by going once
+through the headers of its frames, of which it then remembers one for each 64 KiB.
+
+Nothing is mapped here: a page that the disk cannot read would end the process.
+"""
+
+import zlib
+from array import array
+from bisect import bisect_right
+from typing import Final, NoReturn, Protocol
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BodyLost
+from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER_BYTES,
+    INDEX_STRIDE_BYTES,
+    RECORD,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    segment_name,
+)
+from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FULL,
+    JOB_ID,
+    TYPE,
+    BodyPlace,
+    NotUnderstood,
+    Raw,
+    decode_job,
+)
+
+READ_BYTES: Final = 64 << 10
+"""Bytes that are read at once to find the next headers: some 60 jobs of 1 KB, or one header."""
+
+MAX_INDEXES: Final = 256
+"""
+Segments whose frames are remembered, the ones read last: 16 GiB of log in 4 MB of memory.
+"""
+
+
+class BodyReader(Protocol):
+    """
+    Reads bodies back from a log; a fake is `memory.MemoryBodyReader`.
+    """
+
+    def read(self, place: BodyPlace, job_id: int) -> bytes:
+        """
+        The body of a job whose full record is there, and durable.
+
+        :raise BodyLost: no such record, or it is damaged.
+        :raise OSError: the disk cannot read it.
+        """
+
+
+class _Index:
+    """
+    Some frames of a segment by their first LSNs, and how far it was gone through.
+    """
+
+    def __init__(self, header: SegmentHeader) -> None:
+        self.salt = header.salt
+        self.lsns = array("Q", [header.first_lsn])
+        self.offsets = array("Q", [SEGMENT_HEADER_BYTES])
+
+    def before(self, lsn: int) -> int:
+        """
+        :return: where to begin to look for the frame of this LSN.
+        """
+        return self.offsets[max(0, bisect_right(self.lsns, lsn) - 1)]
+
+    def note(self, frame: Frame) -> None:
+        """
+        A frame stands there; it is remembered if it is far enough behind the last one that is.
+        """
+        if frame.offset >= self.offsets[-1] + INDEX_STRIDE_BYTES:
+            self.lsns.append(frame.base_lsn)
+            self.offsets.append(frame.offset)
+
+
+class LogBodyReader(BodyReader):
+    """
+    Reads bodies from the segments of a directory.  Used by one thread at a time.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._indexes: dict[int, _Index] = {}
+
+    @property
+    def indexed(self) -> list[int]:
+        """
+        The segments whose frames are remembered, the one that was read last at the end.
+        """
+        return list(self._indexes)
+
+    def read(self, place: BodyPlace, job_id: int) -> bytes:
+        raw, data, name, at = self._record(place, job_id)
+        return self._body(raw, data, name, at)
+
+    def _body(self, raw: Raw, data: bytes, name: str, at: int) -> bytes:
+        try:
+            return decode_job(raw, data).body
+        except NotUnderstood as problem:
+            self._lost(name, at, str(problem))
+
+    def _record(self, place: BodyPlace, job_id: int) -> tuple[Raw, bytes, str, int]:
+        """
+        The fields of a full record and its data, and where it is.
+        """
+        name = segment_name(place.segment)
+        index = self._index(place.segment, name)
+        frame = self._find(index, name, place.lsn)
+        at = frame.records_at + (place.lsn - frame.base_lsn) * frame.rec_size
+        record = self._directory.copy_part(name, at, at + RECORD_BYTES)
+        if len(record) < RECORD_BYTES:
+            self._lost(name, at, "the file ends inside the record")
+        raw = RECORD.unpack(record)
+        if raw[TYPE] not in FULL or raw[JOB_ID] != job_id:
+            self._lost(name, at, f"this is no full record of job {job_id}")
+        start = frame.heap_at + raw[DATA_OFF]
+        if raw[DATA_OFF] + raw[DATA_LEN] > frame.heap_len:
+            self._lost(name, at, "the record's data lie outside its frame")
+        data = self._directory.copy_part(name, start, start + raw[DATA_LEN])
+        if len(data) < raw[DATA_LEN] or (data and zlib.crc32(data) != raw[DATA_CRC]):
+            self._lost(name, start, f"the checksum of the body of job {job_id} is wrong")
+        return raw, data, name, at
+
+    def _index(self, seq: int, name: str) -> _Index:
+        """
+        What is remembered of a segment, which is then the newest that was read.
+        """
+        index = self._indexes.pop(seq, None)
+        if index is None:
+            header = decode_segment_header(self._directory.copy_part(name, 0, SEGMENT_HEADER_BYTES))
+            if not isinstance(header, SegmentHeader):
+                self._lost(name, 0, header.why)
+            if len(self._indexes) >= MAX_INDEXES:
+                del self._indexes[next(iter(self._indexes))]
+            index = _Index(header)
+        self._indexes[seq] = index
+        return index
+
+    def _find(self, index: _Index, name: str, lsn: int) -> Frame:
+        """
+        The frame that has the record with this LSN.
+        """
+        at = index.before(lsn)
+        start, part = at, b""
+        while True:
+            if at + FRAME_HEADER_BYTES > start + len(part):
+                start, part = at, self._directory.copy_part(name, at, at + READ_BYTES)
+            found = frames.decode_header(part, at - start, len(part), index.salt)
+            if not isinstance(found, Frame):
+                why = found.why if isinstance(found, frames.Damage) else "the segment ends here"
+                self._lost(name, at, why)
+            frame = _moved(found, start)
+            index.note(frame)
+            if lsn < frame.next_lsn:
+                if lsn < frame.base_lsn:
+                    self._lost(name, at, f"LSN {lsn} stands in no frame before this one")
+                return frame
+            at = frame.end
+
+    def _lost(self, name: str, offset: int, why: str) -> NoReturn:
+        raise BodyLost(
+            f"{self._directory.path}/{name}: offset {offset}: {why}. "
+            f"Run 'binlog-inspect check {self._directory.path}'."
+        )
+
+
+def _moved(frame: Frame, by: int) -> Frame:
+    """
+    :return: a frame of a part of a segment as it stands in the segment.
+    """
+    return frame._replace(
+        offset=frame.offset + by, end=frame.end + by, records_at=frame.records_at + by,
+        heap_at=frame.heap_at + by,
+    )  # fmt: skip

@@ -1,0 +1,247 @@
+"""
+Which bodies are in memory: those that a session holds, those that are not durable yet, and of the
+others as many as fit (`--body-cache`).  The rest is in the log only, and read back when it is asked
+for.
+
+Once half of what may be is taken, each body that comes into memory is noted, and those that were
+put last go first: workers take the oldest jobs of a tube, so that these are the last to be wanted.
+What was read back is behind all others.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.table import JobTable
+from beanstalk_twisted.jobs.tube import Tube
+
+NS: Final = 1_000_000_000
+
+DROP_JOBS: Final = 1000
+"""Bodies that one slice looks at: a millisecond."""
+
+FEW_JOBS: Final = 50
+"""The same when the last slice found none that could leave: sessions hold them all, perhaps."""
+
+AHEAD_JOBS: Final = 16
+"""
+Jobs of a tube that are read before a worker asks for them: a disk has them in the time that as many
+commands take.
+"""
+
+AHEAD_SHARE: Final = 4
+"""Of what may be in memory, one part in so many for the jobs read ahead of one tube."""
+
+KEEP_NS: Final = 2 * NS
+"""
+For so long a body stays that was read for whoever comes again: those who look for it do so each
+second at least.
+"""
+
+MOST_STALE: Final = 2
+SPARE_NOTES: Final = 1024
+"""Bodies that may be noted: twice as many as there are jobs, and so many more."""
+
+Ask = Callable[[BodyPlace, int], None]
+"""Begins to read a body: its place, and its job."""
+
+Call = Callable[[int], None]
+"""Called with the time when a body was read, or cannot be, or its job is gone."""
+
+
+def _nothing(job_id: int, now_ns: int) -> None:
+    """
+    Nobody wants to know of a body that is lost.
+    """
+
+
+class Bodies:
+    """
+    Leaves bodies to the log, and has them read back.
+
+    :ivar is_on: whether bodies leave memory at all.
+    :ivar most_bytes: of bodies that are to be in memory.
+    :ivar dropped: how many bodies have left memory; ``read`` how many came back, and ``lost`` how
+        many could not.
+    :ivar tell_lost: called with a job whose body cannot be read, and the time.
+    """
+
+    def __init__(self, jobs: JobTable) -> None:
+        self.is_on = False
+        self.most_bytes = self.dropped = self.read = self.lost = 0
+        self.tell_lost: Callable[[int, int], None] = _nothing
+        self._jobs = jobs
+        self._ask: Ask | None = None
+        self._look_jobs = DROP_JOBS
+        self._fresh: deque[tuple[int, int]] = deque()
+        self._settled: deque[int] = deque()
+        self._reading: dict[int, BodyPlace] = {}
+        self._calls: dict[int, list[Call]] = {}
+        self._kept: dict[int, int] = {}
+        self._arrived: deque[tuple[int, bytes | None, int]] = deque()
+        self._is_telling = False
+
+    def begin(self, most_bytes: int, ask: Ask) -> None:
+        """
+        From now on no more of bodies than this is kept in memory, as far as they may leave it.
+
+        :param ask: tells what it has read to `arrived`, perhaps before it returns.
+        """
+        self.is_on, self.most_bytes, self._ask = True, most_bytes, ask
+        self._jobs.keeps_places = True
+        left = most_bytes // 2
+        for job_id in self._jobs:
+            left -= self._jobs.weigh(job_id)[0]
+            if left < 0:
+                self._settled.append(job_id)
+
+    # Out of memory.
+
+    def note(self, job_id: int, lsn: int) -> None:
+        """
+        A body has come into memory with the full record of this LSN.
+        """
+        if 2 * self._jobs.loaded_bytes > self.most_bytes:
+            self._fresh.append((lsn, job_id))
+
+    def drop_slice(self, durable_lsn: int, now_ns: int) -> bool:
+        """
+        Leave some bodies to the log, if there are too many in memory.
+
+        :return: whether there is more to do at once.
+        """
+        settled = self._settle(durable_lsn)
+        before = self.dropped
+        for _ in range(min(self._look_jobs, len(self._settled))):
+            if not self._is_over:
+                break
+            self._drop(self._settled.pop(), durable_lsn, now_ns)
+        self._look_jobs = DROP_JOBS if self.dropped > before else FEW_JOBS
+        if len(self._settled) > MOST_STALE * len(self._jobs) + SPARE_NOTES:
+            self._forget_gone()
+        return settled == DROP_JOBS or (self._is_over and self.dropped > before)
+
+    @property
+    def noted(self) -> int:
+        """
+        How many bodies are noted.
+        """
+        return len(self._fresh) + len(self._settled)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._jobs.loaded_bytes > self.most_bytes
+
+    def _settle(self, durable_lsn: int) -> int:
+        """
+        :return: how many were looked at whose records are durable by now.
+        """
+        fresh, count = self._fresh, 0
+        while count < DROP_JOBS and fresh and fresh[0][0] <= durable_lsn:
+            self._settled.append(fresh.popleft()[1])
+            count += 1
+        return count
+
+    def _drop(self, job_id: int, durable_lsn: int, now_ns: int) -> None:
+        if self._kept and self._kept.get(job_id, 0) > now_ns:
+            self._settled.appendleft(job_id)
+            return
+        self._kept.pop(job_id, None)
+        if self._jobs.drop_body(job_id, durable_lsn):
+            self.dropped += 1
+        elif self._jobs.may_leave(job_id):
+            # A session holds it, or it has changed, and that is not durable.
+            self._settled.appendleft(job_id)
+
+    def _forget_gone(self) -> None:
+        for _ in range(min(DROP_JOBS, len(self._settled))):
+            job_id = self._settled.pop()
+            if self._jobs.may_leave(job_id):
+                self._settled.appendleft(job_id)
+
+    # Back into memory.
+
+    def when_loaded(self, job_id: int, call: Call) -> None:
+        """
+        Read a body back, and call when it is there, which may be now; it may go again after that.
+        """
+        self._calls.setdefault(job_id, []).append(call)
+        self._begin(job_id)
+
+    def want(self, job_id: int, now_ns: int) -> bool:
+        """
+        Somebody needs a body, and comes again if it is not there.
+
+        :return: whether it is.
+        """
+        if self._jobs.place(job_id) is None:
+            return True
+        self._kept[job_id] = now_ns + KEEP_NS
+        self._begin(job_id)
+        return self._jobs.place(job_id) is None
+
+    def read_ahead(self, tube: Tube) -> None:
+        """
+        A worker takes jobs from a tube: read those that come next.
+        """
+        if not self._jobs.absent_bytes:
+            return
+        left = self.most_bytes // AHEAD_SHARE
+        for key in tube.ready.firsts(AHEAD_JOBS):
+            job_id = key & ID_MASK
+            if self._jobs.place(job_id) is not None:
+                left -= self._jobs.weigh(job_id)[0]
+                if left < 0:
+                    return
+                self._begin(job_id)
+
+    def is_reading(self, segment: int) -> bool:
+        """
+        Whether a body is being read from a segment.
+        """
+        return any(place.segment == segment for place in self._reading.values())
+
+    def arrived(self, job_id: int, body: bytes | None, now_ns: int) -> None:
+        """
+        A read has ended.
+
+        :param body: None if it cannot be read.
+        """
+        self._arrived.append((job_id, body, now_ns))
+        if self._is_telling:
+            # Where reads end at once: one that began because another one has ended.
+            return
+        self._is_telling = True
+        try:
+            while self._arrived:
+                self._take_up(*self._arrived.popleft())
+        finally:
+            self._is_telling = False
+
+    def _take_up(self, job_id: int, body: bytes | None, now_ns: int) -> None:
+        asked, place = self._reading.pop(job_id), self._jobs.place(job_id)
+        if place is not None and place != asked:
+            # It was stated again elsewhere meanwhile.
+            self._begin(job_id)
+            return
+        if place is not None and body is None:
+            self.lost += 1
+            self.tell_lost(job_id, now_ns)
+        elif place is not None and body is not None:
+            self.read += 1
+            self._jobs.load_body(job_id, body)
+            self._settled.appendleft(job_id)
+        for call in self._calls.pop(job_id, ()):
+            call(now_ns)
+
+    def _begin(self, job_id: int) -> None:
+        """
+        Read a body, unless that is under way.
+        """
+        place = self._jobs.place(job_id)
+        if place is not None and job_id not in self._reading:
+            assert self._ask is not None
+            self._reading[job_id] = place
+            self._ask(place, job_id)

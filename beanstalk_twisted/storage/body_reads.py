@@ -1,0 +1,167 @@
+"""
+Bodies at work between memory and the log: a thread of its own reads them back, so that neither
+commands nor the log's writes wait for a read, and what is durable leaves memory slice by slice.
+
+A body that cannot be read is its job's error alone: docs/operations.md, "Bodies in the log".
+"""
+
+import errno
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.bodies import BodyReader
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.jobs.histogram import Histogram
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
+
+RETRY_S: Final = 1.0
+"""Seconds until a read is tried again that had no memory or no file descriptor."""
+
+SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN})
+"""What says nothing of the body."""
+
+MAX_TOLD: Final = 10_000
+"""Lost bodies that are told once each; then all are told anew."""
+
+US: Final = 1000
+MS: Final = 1000 * US
+
+READ_BOUNDS_NS: Final = (
+    50 * US, 100 * US, 200 * US, 500 * US, 1 * MS, 2 * MS, 5 * MS, 10 * MS, 20 * MS, 50 * MS,
+    100 * MS, 500 * MS, 1000 * MS,
+)  # fmt: skip
+"""From the page cache to a disk that hangs."""
+
+
+class BodyReads:
+    """
+    Reads bodies back for a queue, and has them leave memory.
+
+    :ivar times: how long reads took, from when they were asked for, nanoseconds.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reader: BodyReader, io: WatchableIo, log: Log, queue: WorkQueue, reactor: Clock,
+        clock: LogClock, failed: FailStop, ended: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        :param io: runs the reads, and nothing else.
+        :param log: where the bodies are.
+        :param ended: called when a read has ended, and its job was seen to.
+        """
+        self.times = Histogram(READ_BOUNDS_NS)
+        self._reader = reader
+        self._io = io
+        self._binlog = log
+        self._queue = queue
+        self._bodies = queue.state.bodies
+        self._reactor = reactor
+        self._clock = clock
+        self._fail_stop = failed
+        self._ended = ended
+        self._told: set[int] = set()
+        self._is_stopped = False
+        self._asking = 0
+        self._next_drop: IDelayedCall | None = None
+
+    def start(self, most_bytes: int) -> None:
+        """
+        Keep no more of bodies in memory than this, from now on.
+        """
+        self._bodies.begin(most_bytes, self._ask)
+        self.drop()
+
+    def stop(self) -> None:
+        """
+        Read nothing more; whoever waits for a body is told nothing.
+        """
+        self._is_stopped = True
+        if self._next_drop is not None:
+            self._next_drop.cancel()
+            self._next_drop = None
+
+    def close(self) -> None:
+        """
+        End the thread.
+        """
+        self._io.stop()
+
+    def drop(self) -> None:
+        """
+        More is durable, or more is in memory: leave a slice of bodies to the log, and go on later
+        if there is more to do.
+        """
+        if self._next_drop is None and not self._is_stopped:
+            self._drop_slice()
+
+    @fail_stop
+    def _drop_slice(self) -> None:
+        self._next_drop = None
+        if self._bodies.drop_slice(self._binlog.durable_lsn, self._clock.now_ns()):
+            self._next_drop = self._reactor.callLater(0, self._drop_slice)
+
+    def _ask(self, place: BodyPlace, job_id: int) -> None:
+        if self._is_stopped:
+            return
+        asked_ns = self._clock.uptime_ns()
+        self._asking += 1
+        reading = self._io.run(partial(self._reader.read, place, job_id))
+        reading.addCallbacks(
+            partial(self._was_read, job_id, asked_ns), partial(self._failed, place, job_id)
+        )
+        self._asking -= 1
+
+    @fail_stop
+    def _was_read(self, job_id: int, asked_ns: int, body: bytes) -> None:
+        if not self._is_stopped:
+            self.times.note(self._clock.uptime_ns() - asked_ns)
+            self._arrived(job_id, body)
+
+    @fail_stop
+    def _failed(self, place: BodyPlace, job_id: int, failure: Failure) -> None:
+        if self._is_stopped:
+            return
+        error = failure.value
+        assert error is not None
+        is_short = isinstance(error, OSError) and error.errno in SHORT
+        if is_short or isinstance(error, MemoryError):
+            self._reactor.callLater(RETRY_S, self._ask, place, job_id)
+            return
+        if self._queue.state.jobs.place(job_id) == place:
+            self._tell(job_id, error)
+        self._arrived(job_id, None)
+
+    def _arrived(self, job_id: int, body: bytes | None) -> None:
+        self._bodies.arrived(job_id, body, self._clock.now_ns())
+        if self._asking:
+            # Read at once: a command or a timer is under way, and what it leaves is seen to behind.
+            return
+        self._ended()
+        self.drop()
+
+    def _tell(self, job_id: int, error: BaseException) -> None:
+        if job_id in self._told:
+            return
+        if len(self._told) >= MAX_TOLD:
+            self._told.clear()
+        self._told.add(job_id)
+        self.log.critical(
+            "job {job}: its body cannot be read: {error} It is buried when a worker reserves it; "
+            "all other jobs are served.", event="body-lost", job=job_id, error=_in_words(error),
+        )  # fmt: skip
+
+
+def _in_words(error: BaseException) -> str:
+    said = str(error)
+    return said if said.endswith(".") else f"{said}."

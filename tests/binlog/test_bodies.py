@@ -1,0 +1,196 @@
+"""
+Reading bodies back from the log: the same of the reader of a log, on a real and on a simulated
+directory, and of the fake; then what only a log can show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.bodies import (
+    MAX_INDEXES,
+    READ_BYTES,
+    BodyReader,
+    LogBodyReader,
+)
+from beanstalk_twisted.binlog.directory import Directory, RealDirectory
+from beanstalk_twisted.binlog.errors import BodyLost
+from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.memory import MemoryBodyReader, MemoryDirectory
+from beanstalk_twisted.binlog.records import BodyPlace, Kind
+from beanstalk_twisted.binlog.tags import NO_TAGS
+from tests.binlog.scribe import DEFAULT_TUBE, Scribe, delete, image, put
+
+Bodies = Mapping[int, bytes]
+Make = Callable[[Bodies], tuple[BodyReader, dict[int, BodyPlace]]]
+
+
+def in_log(directory: Directory, bodies: Bodies) -> dict[int, BodyPlace]:
+    """
+    Put these jobs, each in a frame of its own.
+    """
+    scribe = Scribe(directory, segment_bytes=1 << 20)
+    scribe.write(DEFAULT_TUBE)
+    return {
+        job_id: BodyPlace(scribe.log.segment, scribe.write(put(job_id, body)))
+        for job_id, body in bodies.items()
+    }
+
+
+@pytest.fixture(params=["real", "simulated", "fake"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """
+    Makes a reader of jobs with these bodies, and says where they are.
+    """
+
+    def of_log(bodies: Bodies) -> tuple[BodyReader, dict[int, BodyPlace]]:
+        real = request.param == "real"
+        directory = RealDirectory(str(tmp_path)) if real else MemoryDirectory()
+        return LogBodyReader(directory), in_log(directory, bodies)
+
+    def of_fake(bodies: Bodies) -> tuple[BodyReader, dict[int, BodyPlace]]:
+        reader = MemoryBodyReader()
+        places = {job_id: BodyPlace(1, 10 + job_id) for job_id in bodies}
+        reader.bodies = {(places[job_id], job_id): body for job_id, body in bodies.items()}
+        return reader, places
+
+    return of_fake if request.param == "fake" else of_log
+
+
+# The contract.
+
+
+def test_a_body_is_read_where_its_record_is(make: Make) -> None:
+    reader, places = make({1: b"one", 2: b"", 3: b"x" * 5000})
+    assert reader.read(places[3], 3) == b"x" * 5000
+    assert reader.read(places[1], 1) == b"one"
+    assert reader.read(places[2], 2) == b""
+    assert reader.read(places[1], 1) == b"one"
+
+
+def test_the_body_of_another_job_is_never_given(make: Make) -> None:
+    reader, places = make({1: b"one", 2: b"two"})
+    with pytest.raises(BodyLost):
+        reader.read(places[1], 2)
+    assert reader.read(places[2], 2) == b"two"
+
+
+@pytest.mark.parametrize("lsn", [0, 1_000_000])
+def test_a_record_that_is_not_there_is_lost(make: Make, lsn: int) -> None:
+    reader, places = make({1: b"one"})
+    with pytest.raises(BodyLost):
+        reader.read(places[1]._replace(lsn=lsn), 1)
+
+
+# The fake.
+
+
+def test_a_fault_of_the_fake_is_raised_before_the_read() -> None:
+    reader = MemoryBodyReader()
+    place = BodyPlace(1, 7)
+    reader.bodies[place, 1] = b"one"
+
+    def fail(place: BodyPlace) -> None:
+        raise OSError(5, f"segment {place.segment}")
+
+    reader.fault = fail
+    with pytest.raises(OSError, match="segment 1"):
+        reader.read(place, 1)
+    reader.fault = lambda place: None
+    assert reader.read(place, 1) == b"one"
+    assert reader.reads == [place, place]
+
+
+# Logs.
+
+
+def test_each_of_many_frames_and_of_many_records_of_one_is_found() -> None:
+    scribe = Scribe(segment_bytes=1 << 20)
+    scribe.write(DEFAULT_TUBE)
+    reader, places = LogBodyReader(scribe.directory), dict[int, BodyPlace]()
+    for first in range(1, 1001, 10):
+        jobs = [put(job_id, b"%d" % job_id * 50) for job_id in range(first, first + 10)]
+        last = scribe.write(*jobs)
+        places |= {first + at: BodyPlace(scribe.log.segment, last - 9 + at) for at in range(10)}
+    assert len(scribe.directory.read(segment_name(1))) > 2 * READ_BYTES
+    for job_id in [*range(1, 1001), *range(1000, 0, -7)]:
+        assert reader.read(places[job_id], job_id) == b"%d" % job_id * 50
+
+
+def test_what_is_appended_later_is_found_too() -> None:
+    scribe = Scribe(segment_bytes=1 << 20)
+    scribe.write(DEFAULT_TUBE)
+    reader = LogBodyReader(scribe.directory)
+    for job_id in range(1, 200):
+        place = BodyPlace(1, scribe.write(put(job_id, b"%d" % job_id * 300)))
+        assert reader.read(place, job_id) == b"%d" % job_id * 300
+
+
+def test_a_body_behind_tags_is_read_without_them() -> None:
+    scribe = Scribe(segment_bytes=1 << 20, has_extensions=True)
+    scribe.write(DEFAULT_TUBE)
+    lsn = scribe.write(put(1, b"body", tags=NO_TAGS._replace(unique_key=b"key")))
+    assert LogBodyReader(scribe.directory).read(BodyPlace(1, lsn), 1) == b"body"
+
+
+def test_only_full_records_have_bodies() -> None:
+    scribe = Scribe()
+    scribe.write(DEFAULT_TUBE, put(1))
+    lsn = scribe.write(image(Kind.TOUCH, 1), delete(1))
+    for each in (lsn, lsn - 1):
+        with pytest.raises(BodyLost, match="this is no full record of job 1"):
+            LogBodyReader(scribe.directory).read(BodyPlace(1, each), 1)
+
+
+def test_no_more_indexes_are_kept_than_may_be() -> None:
+    scribe = Scribe()
+    scribe.write(DEFAULT_TUBE)
+    places = {}
+    for job_id in range(1, MAX_INDEXES + 2):
+        places[job_id] = BodyPlace(scribe.log.segment, scribe.write(put(job_id, b"%d" % job_id)))
+        scribe.end_segment()
+    reader = LogBodyReader(scribe.directory)
+    for job_id, place in [*places.items(), (1, places[1])]:
+        assert reader.read(place, job_id) == b"%d" % job_id
+    assert len(reader.indexed) == MAX_INDEXES
+    assert places[2].segment not in reader.indexed
+
+
+def test_every_damaged_byte_of_a_body_is_found_and_costs_nobody_else_his() -> None:
+    """
+    Whatever byte of its record or body is another: its own error, and the others are read.
+    """
+    directory = MemoryDirectory()
+    places = in_log(directory, {1: b"one", 2: b"damaged", 3: b"three"})
+    name = segment_name(1)
+    sound = bytes(directory.read(name))
+    start = sound.index(b"damaged")
+    for at in range(start, start + 7):
+        broken = bytearray(sound)
+        broken[at] ^= 0x40
+        directory.replace(name, bytes(broken))
+        reader = LogBodyReader(directory)
+        with pytest.raises(
+            BodyLost, match=r"offset \d+: the checksum of the body of job 2 is wrong"
+        ):
+            reader.read(places[2], 2)
+        assert (reader.read(places[1], 1), reader.read(places[3], 3)) == (b"one", b"three")
+
+
+@pytest.mark.parametrize("left", [0, 100, 4096, 4200])
+def test_a_segment_that_was_cut_is_an_error_and_never_ends_the_process(
+    tmp_path: Path, left: int
+) -> None:
+    directory = RealDirectory(str(tmp_path))
+    places = in_log(directory, {1: b"one" * 500})
+    directory.cut(segment_name(1), left)
+    with pytest.raises(BodyLost, match="Run 'binlog-inspect check"):
+        LogBodyReader(directory).read(places[1], 1)
+
+
+def test_a_segment_that_is_gone_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        LogBodyReader(RealDirectory(str(tmp_path))).read(BodyPlace(1, 1), 1)

@@ -1,0 +1,353 @@
+"""
+Which bodies are in memory, and which are left to the log: the reader is the fake, and reads end
+when the test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from beanstalk_twisted.binlog.errors import BodyLost
+from beanstalk_twisted.binlog.memory import MemoryBodyReader
+from beanstalk_twisted.binlog.records import BodyPlace, JobImage, Kind, Reason, State
+from beanstalk_twisted.jobs.bodies import (
+    AHEAD_JOBS,
+    AHEAD_SHARE,
+    DROP_JOBS,
+    KEEP_NS,
+    MOST_STALE,
+    SPARE_NOTES,
+)
+from beanstalk_twisted.jobs.state import QueueState
+
+BODY = b"x" * 100
+SEGMENT = 1
+
+
+class World:
+    """
+    Jobs of one tube in a log whose records are durable when the test says so.
+
+    :ivar asked: the reads that have begun, and not ended.
+    :ivar told: the jobs whose bodies were lost.
+    """
+
+    def __init__(self, most_bytes: int, jobs: int = 0) -> None:
+        self.state = QueueState()
+        self.tube = self.state.default()
+        self.reader = MemoryBodyReader()
+        self.asked: list[tuple[BodyPlace, int]] = []
+        self.told: list[int] = []
+        self.durable_lsn = self.last_lsn = self.now_ns = 0
+        self.bodies = self.state.bodies
+        self.bodies.tell_lost = lambda job_id, now_ns: self.told.append(job_id)
+        self.bodies.begin(most_bytes, lambda place, job_id: self.asked.append((place, job_id)))
+        for job_id in range(1, jobs + 1):
+            self.put(job_id)
+
+    def put(self, job_id: int, body: bytes = BODY) -> None:
+        """
+        A job is put, and is durable.
+        """
+        self.log(JobImage(
+            Kind.PUT, State.READY, Reason.CLIENT, priority=0, job_id=job_id, ts_ns=0,
+            deadline_ns=0, delay_s=0, ttr_s=60, tube_id=self.tube.tube_id, body=body,
+        ))  # fmt: skip
+        self.durable_lsn = self.last_lsn
+
+    def log(self, image: JobImage) -> None:
+        """
+        Apply an image as the next record, which is not durable yet.
+        """
+        self.last_lsn += 1
+        self.reader.bodies[BodyPlace(SEGMENT, self.last_lsn), image.job_id] = image.body
+        self.state.apply(image, self.last_lsn, SEGMENT)
+
+    def drop(self) -> int:
+        """
+        Leave to the log what may be left.
+
+        :return: in how many slices.
+        """
+        slices = 1
+        while self.bodies.drop_slice(self.durable_lsn, self.now_ns):
+            slices += 1
+        return slices
+
+    def end_reads(self) -> None:
+        """
+        End all reads, those too that begin meanwhile.
+        """
+        while self.asked:
+            place, job_id = self.asked.pop(0)
+            body: bytes | None = None
+            try:
+                body = self.reader.read(place, job_id)
+            except (BodyLost, OSError):
+                body = None
+            self.bodies.arrived(job_id, body, self.now_ns)
+
+    @property
+    def loaded(self) -> list[int]:
+        """
+        The jobs whose bodies are in memory.
+        """
+        return [job_id for job_id in self.state.jobs if self.state.jobs.has_body(job_id)]
+
+
+def test_nothing_leaves_memory_unless_that_was_begun() -> None:
+    state = QueueState()
+    assert not state.bodies.is_on
+    world = World(0)
+    assert world.bodies.is_on and world.state.jobs.keeps_places
+
+
+@pytest.mark.parametrize(("most", "left"), [(0, 0), (1, 0), (100, 1), (499, 4), (500, 5), (501, 5)])
+def test_no_more_bodies_stay_than_may_be(most: int, left: int) -> None:
+    world = World(most, jobs=5)
+    world.drop()
+    assert len(world.loaded) == left
+    assert world.state.jobs.loaded_bytes == 100 * left
+    assert world.state.jobs.absent_bytes == 500 - 100 * left
+    assert world.bodies.dropped == 5 - left
+
+
+def test_the_bodies_put_last_go_first() -> None:
+    world = World(300, jobs=6)
+    world.drop()
+    assert world.loaded == [1, 2, 3]
+
+
+def test_a_body_that_is_not_durable_stays_however_many_there_are() -> None:
+    world = World(0, jobs=3)
+    world.durable_lsn = 1
+    world.drop()
+    assert world.loaded == [2, 3]
+    world.durable_lsn = 3
+    world.drop()
+    assert world.loaded == []
+
+
+def test_a_body_that_a_session_holds_stays_and_goes_when_it_lets_go() -> None:
+    world = World(0, jobs=1)
+    job = world.state.jobs.get(1)
+    assert job is not None
+    job.state = State.RESERVED
+    world.drop()
+    assert world.loaded == [1]
+    job.state = State.READY
+    world.drop()
+    assert world.loaded == []
+
+
+@pytest.mark.parametrize(("jobs", "slices"), [(DROP_JOBS - 1, 1), (2 * DROP_JOBS, 3)])
+def test_bodies_leave_in_bounded_slices(jobs: int, slices: int) -> None:
+    world = World(0, jobs)
+    assert world.drop() in (slices, slices + 1)
+    assert world.loaded == []
+
+
+def test_bodies_are_noted_above_half_of_what_may_be() -> None:
+    world = World(1000, jobs=5)
+    world.bodies.most_bytes = 0
+    world.drop()
+    assert len(world.loaded) == 5, "none was noted"
+    world = World(1000, jobs=6)
+    world.bodies.most_bytes = 0
+    world.drop()
+    assert world.loaded == [1, 2, 3, 4, 5]
+
+
+def test_jobs_that_are_there_when_it_begins_leave_too() -> None:
+    world = World(1 << 30, jobs=6)
+    world.bodies.begin(200, lambda place, job_id: None)
+    world.drop()
+    assert world.loaded == [1, 2]
+
+
+def test_what_is_noted_of_jobs_that_are_gone_is_forgotten() -> None:
+    """
+    A queue between half of the cache and all of it, whose jobs come and go.
+    """
+    world = World(100 * 12)
+    for job_id in range(1, 20 * (SPARE_NOTES + 20)):
+        world.put(job_id)
+        gone = world.state.jobs.get(job_id - 10)
+        if gone is not None:
+            world.state.apply(
+                gone.image(Kind.DELETE, State.GONE, Reason.CLIENT, 0), world.last_lsn, SEGMENT
+            )
+        if not job_id % 100:
+            world.drop()
+        most = MOST_STALE * len(world.state.jobs) + SPARE_NOTES + 200
+        assert world.bodies.noted <= most
+
+
+# Back.
+
+
+def test_a_body_is_read_back_and_told_of() -> None:
+    world = World(0, jobs=2)
+    world.drop()
+    calls: list[int] = []
+    world.now_ns = 7
+    world.bodies.when_loaded(1, calls.append)
+    world.bodies.when_loaded(1, calls.append)
+    assert (len(world.asked), calls) == (1, [])
+    world.end_reads()
+    assert (calls, world.loaded, world.bodies.read) == ([7, 7], [1], 1)
+    job = world.state.jobs.look(1)
+    assert job is not None and job.body == BODY
+
+
+def test_what_was_read_back_leaves_again_but_after_all_others() -> None:
+    world = World(0, jobs=3)
+    world.drop()
+    world.bodies.when_loaded(2, lambda now_ns: None)
+    world.end_reads()
+    world.put(4)
+    world.bodies.most_bytes = 100
+    world.drop()
+    assert world.loaded == [2]
+    world.bodies.most_bytes = 0
+    world.drop()
+    assert world.loaded == []
+
+
+def end(world: World) -> None:
+    """
+    Job 1 is deleted.
+    """
+    job = world.state.jobs.get(1)
+    assert job is not None
+    world.state.apply(job.image(Kind.DELETE, State.GONE, Reason.CLIENT, 0), 9, SEGMENT)
+
+
+def update(world: World) -> None:
+    """
+    Job 1 has another body.
+    """
+    job = world.state.jobs.get(1)
+    assert job is not None
+    image = job.image(Kind.UPDATE, State.READY, Reason.CLIENT, 0)
+    world.log(image._replace(body=b"another"))
+    world.durable_lsn = world.last_lsn
+
+
+@pytest.mark.parametrize(("change", "left"), [(end, None), (update, b"another")])
+def test_what_changed_while_a_body_was_read_holds(
+    change: Callable[[World], None], left: bytes | None
+) -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    calls: list[int] = []
+    world.bodies.when_loaded(1, calls.append)
+    change(world)
+    world.end_reads()
+    job = world.state.jobs.look(1)
+    assert (calls, world.told) == ([0], [])
+    assert (None if job is None else job.body) == left
+
+
+def test_a_place_that_changed_while_a_body_was_read_is_read_anew() -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    calls: list[int] = []
+    world.bodies.when_loaded(1, calls.append)
+    update(world)
+    world.drop()
+    world.end_reads()
+    job = world.state.jobs.look(1)
+    assert job is not None and (job.body, calls) == (b"another", [0])
+    assert [place.lsn for place in world.reader.reads] == [1, 2]
+
+
+@pytest.mark.parametrize("error", [BodyLost("damaged"), OSError(5, "Input/output error")])
+def test_a_body_that_cannot_be_read_is_told_and_costs_nobody_else_his(error: Exception) -> None:
+    world = World(0, jobs=3)
+    world.drop()
+
+    def fail(place: BodyPlace) -> None:
+        if place.lsn == 2:
+            raise error
+
+    world.reader.fault = fail
+    calls: list[int] = []
+    for job_id in (1, 2, 3):
+        world.bodies.when_loaded(job_id, calls.append)
+    world.end_reads()
+    assert (world.told, world.loaded, calls) == ([2], [1, 3], [0, 0, 0])
+    assert (world.bodies.lost, world.bodies.read) == (1, 2)
+
+
+def test_a_segment_is_in_use_while_a_body_is_read_from_it() -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    assert not world.bodies.is_reading(SEGMENT)
+    world.bodies.when_loaded(1, lambda now_ns: None)
+    assert world.bodies.is_reading(SEGMENT) and not world.bodies.is_reading(SEGMENT + 1)
+    world.end_reads()
+    assert not world.bodies.is_reading(SEGMENT)
+
+
+def test_a_body_for_whoever_comes_again_stays_for_a_while() -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    assert not world.bodies.want(1, world.now_ns)
+    world.end_reads()
+    assert world.bodies.want(1, world.now_ns)
+    world.now_ns = KEEP_NS - 1
+    world.drop()
+    assert world.loaded == [1]
+    world.now_ns = KEEP_NS
+    world.drop()
+    assert world.loaded == []
+
+
+def test_reads_that_end_at_once_and_begin_others_are_no_recursion() -> None:
+    """
+    Each body that is lost has the next one read, as a reserve does.
+    """
+    world = World(0, jobs=5000)
+    world.drop()
+    world.bodies.begin(0, lambda place, job_id: world.bodies.arrived(job_id, None, 0))
+    seen: list[int] = []
+
+    def go_on(now_ns: int) -> None:
+        seen.append(len(seen) + 1)
+        if len(seen) < 5000:
+            world.bodies.when_loaded(len(seen) + 1, go_on)
+
+    world.bodies.when_loaded(1, go_on)
+    assert world.told == list(range(1, 5001))
+
+
+# Ahead.
+
+
+def test_the_next_jobs_of_a_tube_are_read_ahead() -> None:
+    world = World(0, jobs=2 * AHEAD_JOBS)
+    world.drop()
+    world.bodies.most_bytes = 100 * AHEAD_SHARE * 2 * AHEAD_JOBS
+    world.bodies.read_ahead(world.tube)
+    world.bodies.read_ahead(world.tube)
+    assert [job_id for _, job_id in world.asked] == list(range(1, AHEAD_JOBS + 1))
+
+
+@pytest.mark.parametrize(("bytes_each", "count"), [(99, 2), (100, 2), (101, 1)])
+def test_no_more_is_read_ahead_than_its_share(bytes_each: int, count: int) -> None:
+    world = World(0)
+    for job_id in (1, 2, 3):
+        world.put(job_id, b"x" * bytes_each)
+    world.drop()
+    world.bodies.most_bytes = 200 * AHEAD_SHARE
+    world.bodies.read_ahead(world.tube)
+    assert len(world.asked) == count
+
+
+def test_nothing_is_read_ahead_where_all_is_in_memory() -> None:
+    world = World(1 << 20, jobs=3)
+    world.bodies.read_ahead(world.tube)
+    assert world.asked == []

@@ -1,0 +1,490 @@
+"""
+`--body-cache`: who asks for a job whose body is in the log only waits for it, and nobody else does.
+The log is simulated; where reads are held, each ends when the test lets it.
+"""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.format import (
+    RECORD,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    segment_name,
+)
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.records import JOB_ID, REASON, TYPE, Kind, Reason, State
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.held_io import HeldIo
+
+
+def damage(directory: MemoryDirectory, body: bytes) -> None:
+    """
+    Another byte stands in a body on the disk.
+    """
+    name = segment_name(1)
+    sound = bytes(directory.read(name))
+    assert sound.count(body) == 1
+    directory.open(name).write_at(sound.index(body), [b"~"])
+
+
+class Kept:
+    """
+    A server that keeps so many bytes of bodies in memory, and reads when the test says so.
+    """
+
+    def __init__(self, body_cache: int | None = 0, segment_bytes: int = 1 << 20) -> None:
+        self.reads = HeldIo()
+        ios: list[WatchableIo] = [InlineIo(), self.reads]
+        self.directory = MemoryDirectory()
+        self.server = MemoryServer(
+            directory=self.directory, io=lambda: ios.pop(0), segment_bytes=segment_bytes,
+            body_cache=body_cache,
+        )  # fmt: skip
+        self.client = self.server.connect()
+        self.other = self.server.connect()
+
+    def put(self, *bodies: bytes) -> None:
+        """
+        Put jobs; then what may leave memory has done so.
+        """
+        for body in bodies:
+            reply = self.client.ask(b"put 0 0 60 %d\r\n%b\r\n" % (len(body), body))
+            assert reply.startswith(b"INSERTED ")
+        self.server.advance()
+
+    def step(self) -> None:
+        """
+        One read ends.
+        """
+        self.reads.step()
+        self.server.advance()
+
+    def job(self, job_id: int) -> Job:
+        """
+        A job as it is.
+        """
+        job = self.server.service.queue.state.jobs.look(job_id)
+        assert job is not None
+        return job
+
+    def damage(self, body: bytes) -> None:
+        """
+        Another byte stands in a body on the disk.
+        """
+        damage(self.directory, body)
+
+
+def test_without_the_option_all_bodies_stay_and_nothing_is_read() -> None:
+    kept = Kept(None)
+    kept.put(b"hello")
+    assert kept.job(1).body == b"hello"
+    assert kept.client.ask(b"reserve\r\n") == b"RESERVED 1 5\r\nhello\r\n"
+    assert kept.server.service.body_reads is None
+
+
+def test_a_durable_body_leaves_memory_and_comes_back_for_who_asks() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    assert (kept.job(1).body, kept.job(1).body_bytes) == (None, 5)
+    assert kept.client.ask(b"reserve\r\n") == b""
+    assert len(kept.reads) == 1
+    kept.step()
+    assert kept.client.take() == b"RESERVED 1 5\r\nhello\r\n"
+    assert kept.client.ask(b"delete 1\r\n") == b"DELETED\r\n"
+
+
+def test_replies_keep_their_order_and_others_are_served_meanwhile() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    assert kept.client.ask(b"use a\r\npeek 1\r\nuse b\r\n") == b"USING a\r\n"
+    assert kept.other.ask(b"put 0 0 60 1\r\nx\r\nstats-job 1\r\nuse c\r\n").endswith(b"USING c\r\n")
+    kept.step()
+    assert kept.client.take() == b"FOUND 1 5\r\nhello\r\nUSING b\r\n"
+
+
+def test_a_session_that_waits_is_given_a_job_whose_body_is_read_first() -> None:
+    kept = Kept()
+    kept.client.ask(b"use slow\r\n")
+    kept.put(b"hello")
+    kept.client.ask(b"pause-tube slow 10\r\n")
+    assert kept.other.ask(b"watch slow\r\nreserve-with-timeout 60\r\n") == b"WATCHING 2\r\n"
+    kept.server.advance(10)
+    assert kept.other.take() == b""
+    kept.step()
+    assert kept.other.take() == b"RESERVED 1 5\r\nhello\r\n"
+
+
+@pytest.mark.parametrize(
+    "command", [b"peek 1", b"peek-ready", b"reserve-job 1", b"reserve-with-timeout 0"]
+)
+def test_each_command_that_shows_a_job_reads_it_back(command: bytes) -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    assert kept.client.ask(command + b"\r\n") == b""
+    kept.step()
+    word = b"FOUND" if command.startswith(b"peek") else b"RESERVED"
+    assert kept.client.take() == word + b" 1 5\r\nhello\r\n"
+
+
+def test_what_is_buried_or_delayed_is_read_back_too() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    kept.client.send(b"reserve\r\n")
+    kept.step()
+    kept.client.ask(b"bury 1 0\r\nput 0 100 60 4\r\nlate\r\n")
+    kept.server.advance()
+    assert (kept.job(1).body, kept.job(2).body) == (None, None)
+    assert kept.client.ask(b"peek-buried\r\npeek-delayed\r\n") == b""
+    kept.step()
+    kept.step()
+    heard = kept.client.take()
+    assert heard == b"FOUND 1 5\r\nhello\r\nFOUND 2 4\r\nlate\r\n"
+
+
+def test_a_batch_is_answered_when_all_its_bodies_are_read() -> None:
+    kept = Kept()
+    kept.put(b"one", b"two", b"three")
+    assert kept.client.ask(b"reserve-batch 5\r\nuse a\r\n") == b""
+    for _ in range(3):
+        assert kept.client.take() == b""
+        kept.step()
+    assert kept.client.take() == (
+        b"RESERVED_BATCH 3\r\nRESERVED 1 3\r\none\r\nRESERVED 2 3\r\ntwo\r\n"
+        b"RESERVED 3 5\r\nthree\r\nUSING a\r\n"
+    )
+
+
+def test_a_job_is_moved_and_changed_with_its_body() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    assert kept.client.ask(b"move-job 1 there\r\nupdate-job 1 5 0 60\r\n") == b""
+    while kept.reads:
+        kept.step()
+    assert kept.client.take() == b"MOVED\r\nUPDATED\r\n"
+    kept.server.advance()
+    kept.client.send(b"peek 1\r\n")
+    kept.step()
+    assert kept.client.take() == b"FOUND 1 5\r\nhello\r\n"
+    assert kept.job(1).priority == 5
+
+
+def test_the_body_of_a_reserved_job_stays_until_it_is_given_back() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    kept.client.send(b"reserve\r\n")
+    kept.step()
+    assert kept.client.take() == b"RESERVED 1 5\r\nhello\r\n"
+    kept.put(b"other")
+    assert kept.job(1).body == b"hello"
+    kept.client.ask(b"release 1 0 0\r\n")
+    kept.server.advance()
+    assert kept.job(1).body is None
+
+
+def test_a_session_that_ends_while_its_body_is_read_leaves_the_job_ready() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    kept.client.ask(b"reserve\r\n")
+    kept.client.hang_up()
+    kept.step()
+    assert kept.job(1).state is State.READY
+    kept.other.send(b"reserve\r\n")
+    while kept.reads:
+        kept.step()
+    assert kept.other.take() == b"RESERVED 1 5\r\nhello\r\n"
+
+
+def test_a_job_whose_ttr_ends_while_it_is_read_is_reserved_again_or_goes_to_another() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    kept.client.ask(b"reserve-with-timeout 100\r\n")
+    kept.server.advance(61)
+    assert kept.job(1).timeouts == 1
+    while kept.reads:
+        kept.step()
+    assert kept.client.take() == b"RESERVED 1 5\r\nhello\r\n"
+    assert (kept.job(1).state, kept.job(1).reserves) == (State.RESERVED, 2)
+
+
+def test_a_small_cache_has_the_next_jobs_read_ahead() -> None:
+    kept = Kept()
+    kept.put(*[b"%d" % at * 500 for at in range(1, 10)])
+    kept.server.service.queue.state.bodies.most_bytes = 16_000
+    assert kept.client.ask(b"reserve\r\n") == b""
+    assert len(kept.reads) == 9
+    while kept.reads:
+        kept.step()
+    assert kept.client.take().startswith(b"RESERVED 1 500\r\n")
+    assert kept.client.ask(b"reserve\r\n").startswith(b"RESERVED 2 500\r\n")
+
+
+# Faults.
+
+
+def test_a_damaged_body_buries_its_job_and_the_worker_gets_the_next_one() -> None:
+    kept = Kept()
+    kept.put(b"damaged", b"sound")
+    kept.damage(b"damaged")
+    assert kept.client.ask(b"reserve\r\n") == b""
+    while kept.reads:
+        kept.step()
+    assert kept.client.take() == b"RESERVED 2 5\r\nsound\r\n"
+    assert (kept.job(1).state, kept.job(1).buries) == (State.BURIED, 1)
+    assert b"current-jobs-buried: 1" in kept.client.ask(b"stats\r\n")
+
+
+def test_of_a_thousand_damaged_bodies_each_is_buried_and_all_others_are_delivered() -> None:
+    server = MemoryServer(directory=MemoryDirectory(), segment_bytes=1 << 22, body_cache=0)
+    client, directory = server.connect(), server.directory
+    assert directory is not None
+    client.ask(b"".join([b"put 0 0 60 8\r\n[%06d]\r\n" % at for at in range(2000)]))
+    server.advance()
+    for at in range(0, 2000, 2):
+        damage(directory, b"[%06d]" % at)
+    for at in range(1, 2000, 2):
+        assert client.ask(b"reserve\r\n") == b"RESERVED %d 8\r\n[%06d]\r\n" % (at + 1, at)
+    assert client.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    assert server.service.queue.state.counts[State.BURIED] == 1000
+    assert server.service.queue.state.bodies.lost == 1000
+
+
+def test_the_record_of_a_damaged_job_says_why_it_is_buried() -> None:
+    kept = Kept()
+    kept.put(b"damaged")
+    kept.damage(b"damaged")
+    kept.client.ask(b"reserve-with-timeout 0\r\n")
+    kept.step()
+    assert kept.client.take() == b"TIMED_OUT\r\n"
+    content = bytes(kept.directory.read(segment_name(1)))
+    burials = [
+        raw for at in range(SEGMENT_HEADER_BYTES, len(content) - RECORD_BYTES, 8)
+        if (raw := RECORD.unpack_from(content, at))[TYPE] == Kind.BURY and raw[JOB_ID] == 1
+    ]  # fmt: skip
+    assert [raw[REASON] for raw in burials] == [Reason.DAMAGED]
+
+
+@pytest.mark.parametrize("command", [b"peek 1", b"move-job 1 there", b"update-job 1 5 0 60"])
+def test_who_asks_for_a_damaged_body_itself_is_told_so(command: bytes) -> None:
+    kept = Kept()
+    kept.put(b"damaged")
+    kept.damage(b"damaged")
+    kept.client.send(command + b"\r\nreserve-job 1\r\n")
+    while kept.reads:
+        kept.step()
+    assert kept.client.take() == b"INTERNAL_ERROR\r\nNOT_FOUND\r\n"
+    assert kept.job(1).state is State.BURIED
+
+
+def test_a_batch_has_the_jobs_that_can_be_read() -> None:
+    kept = Kept()
+    kept.put(b"one", b"damaged", b"three")
+    kept.damage(b"damaged")
+    kept.client.ask(b"reserve-batch 5\r\n")
+    while kept.reads:
+        kept.step()
+    assert kept.client.take() == (
+        b"RESERVED_BATCH 2\r\nRESERVED 1 3\r\none\r\nRESERVED 3 5\r\nthree\r\n"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_a_read_that_lacks_descriptors_or_memory_is_tried_again(number: int) -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    faults = [OSError(number, "short")]
+
+    def fail(name: str) -> None:
+        if faults:
+            raise faults.pop()
+
+    kept.directory.read_fault = fail
+    assert kept.client.ask(b"reserve\r\n") == b""
+    kept.step()
+    assert kept.client.take() == b""
+    kept.server.advance(1)
+    kept.step()
+    assert kept.client.take() == b"RESERVED 1 5\r\nhello\r\n"
+    assert kept.server.service.queue.state.bodies.lost == 0
+
+
+def test_a_disk_that_cannot_read_costs_the_job_and_never_the_server() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+
+    def fail(name: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", name)
+
+    kept.directory.read_fault = fail
+    kept.client.ask(b"reserve-with-timeout 0\r\n")
+    kept.step()
+    assert kept.client.take() == b"TIMED_OUT\r\n"
+    kept.directory.read_fault = lambda name: None
+    kept.client.send(b"kick 1\r\nreserve\r\n")
+    kept.step()
+    assert kept.client.take() == b"KICKED 1\r\nRESERVED 1 5\r\nhello\r\n"
+    assert kept.server.failures == []
+
+
+# The log.
+
+
+def test_compaction_reads_back_what_it_writes_again() -> None:
+    kept = Kept(segment_bytes=8192)
+    kept.put(b"x" * 500)
+    body = b"y" * 3000
+    for _ in range(30):
+        assert kept.client.ask(b"use gone\r\nput 0 0 60 3000\r\n%b\r\n" % body)
+        kept.client.ask(b"watch gone\r\nignore default\r\n")
+        while kept.reads:
+            kept.step()
+        kept.client.send(b"reserve\r\n")
+        while kept.reads:
+            kept.step()
+        number = int(kept.client.take().split()[1])
+        kept.client.ask(b"delete %d\r\n" % number)
+        kept.server.advance(1)
+        while kept.reads:
+            kept.step()
+    assert kept.job(1).segment > 1
+    assert segment_name(1) not in kept.directory.names()
+    kept.other.send(b"reserve\r\n")
+    while kept.reads:
+        kept.step()
+    assert kept.other.take() == b"RESERVED 1 500\r\n" + b"x" * 500 + b"\r\n"
+
+
+def test_memory_counts_only_what_is_there() -> None:
+    kept = Kept()
+    before = kept.server.service.memory.used_bytes
+    kept.put(b"x" * 50_000)
+    assert kept.server.service.memory.used_bytes - before < 1000
+
+
+def test_a_server_that_stops_waits_for_no_body() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    kept.client.ask(b"reserve\r\n")
+    done: list[object] = []
+    kept.server.service.stopService().addCallback(done.append)
+    kept.server.advance()
+    assert done == [None]
+    kept.step()
+    assert kept.client.take() == b""
+
+
+@pytest.mark.parametrize("body_cache", [0, 1, 200])
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_after_a_restart_bodies_are_where_the_log_says(body_cache: int, is_synced: bool) -> None:
+    """
+    Jobs in all states, in several segments, some stated again; what was not synced has moved.
+    """
+    server = MemoryServer(
+        directory=MemoryDirectory(), segment_bytes=8192, body_cache=body_cache,
+        fsync=ALWAYS if is_synced else FsyncPolicy(1000.0),
+    )  # fmt: skip
+    client = server.connect()
+    for at in range(60):
+        body = b"%03d" % at * (1 + at % 40)
+        client.ask(b"put %d %d 60 %d\r\n%b\r\n" % (at % 3, 50 * (at % 2), len(body), body))
+    for command in (b"reserve", b"bury 1 0", b"reserve", b"move-job 5 there", b"delete 7"):
+        client.ask(command + b"\r\n")
+    expected = {at: client.ask(b"peek %d\r\n" % at) for at in range(1, 61)}
+    for _ in range(2):
+        server.kill_and_restart()
+        server.advance()
+        state = server.service.queue.state
+        assert state.jobs.loaded_bytes <= body_cache
+        client = server.connect()
+        assert {at: client.ask(b"peek %d\r\n" % at) for at in range(1, 61)} == expected
+    assert state.bodies.lost == 0
+
+
+def test_a_full_disk_refuses_puts_and_gives_all_bodies_back() -> None:
+    directory = MemoryDirectory()
+    server = MemoryServer(directory=directory, segment_bytes=1 << 16, body_cache=0)
+    directory.space = 8 << 16
+    client, count = server.connect(), 0
+    body = b"%06d" * 500
+    while client.ask(b"put 0 0 60 3000\r\n%b\r\n" % (body % ((count,) * 500)))[:8] == b"INSERTED":
+        count += 1
+    assert count > 20
+    for at in range(count):
+        expected = b"RESERVED %d 3000\r\n%b\r\n" % (at + 1, body % ((at,) * 500))
+        assert client.ask(b"reserve-with-timeout 0\r\n") == expected
+        assert client.ask(b"delete %d\r\n" % (at + 1)) == b"DELETED\r\n"
+    server.advance(5)
+    assert client.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
+    assert (server.failures, server.service.queue.state.bodies.lost) == ([], 0)
+
+
+class FailsOnce:
+    """
+    A fault of one read.
+
+    :ivar is_over: whether it came.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.is_over = False
+        self._left = at
+
+    def __call__(self, name: str) -> None:
+        self._left -= 1
+        if not self._left:
+            self.is_over = True
+            raise OSError(errno.EIO, "Input/output error", name)
+
+
+def test_a_fault_at_any_read_costs_at_most_the_job_that_was_read() -> None:
+    """
+    Each call of the reader fails once; whatever a worker then hears, all jobs are there afterwards,
+    and so are their bodies.
+    """
+    at, fault = 0, FailsOnce(1)
+    while at == 0 or fault.is_over:
+        at += 1
+        fault, directory = FailsOnce(at), MemoryDirectory()
+        server = MemoryServer(directory=directory, segment_bytes=1 << 16, body_cache=0)
+        client, worker = server.connect(), server.connect()
+        for body in (b"one", b"two", b"three", b"four"):
+            client.ask(b"put 0 0 600 %d\r\n%b\r\n" % (len(body), body))
+        directory.read_fault = fault
+        for command in (b"peek 2", b"reserve-batch 2", b"move-job 4 there", b"reserve"):
+            assert worker.ask(command + b"\r\n") or command == b"reserve"
+        worker.hang_up()
+        directory.read_fault = lambda name: None
+        server.advance()
+        assert server.service.queue.state.bodies.lost == fault.is_over
+        client.ask(b"watch there\r\nkick 10\r\nuse there\r\nkick 10\r\n")
+        got = client.ask(b"reserve-batch 10\r\n").split(b"\r\n")
+        assert sorted(got[2::2]) == [b"four", b"one", b"three", b"two"]
+        assert server.failures == []
+    assert at > 12
+
+
+def test_the_damage_is_found_by_a_check_of_the_log(tmp_path: Path) -> None:
+    directory = MemoryDirectory()
+    server = MemoryServer(directory=directory, segment_bytes=1 << 16, body_cache=0)
+    client = server.connect()
+    client.ask(b"put 0 0 60 7\r\ndamaged\r\n")
+    damage(directory, b"damaged")
+    assert client.ask(b"peek 1\r\n") == b"INTERNAL_ERROR\r\n"
+    server.kill()
+    for name in directory.names():
+        (tmp_path / name).write_bytes(bytes(directory.read(name)))
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("binlog-inspect"), "check", tmp_path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode != 0
+    assert "checksum" in checked.stdout + checked.stderr
