@@ -135,6 +135,9 @@ class Assembly:
     def _take_write(self, write: Write) -> None:
         header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
         if write.begins and isinstance(header, SegmentHeader):
+            if self._headers.get(write.segment) == header:
+                # Sent again; what follows it was not all sent again perhaps.
+                return
             self._headers[write.segment] = header
         known = self._headers.get(write.segment)
         if known is not None and not is_of(write, known):

@@ -25,7 +25,9 @@ from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
+    Part,
     Write,
+    decode,
     encode_note,
     encode_write,
 )
@@ -158,6 +160,16 @@ def test_a_write_of_a_fenced_server_to_a_segment_of_the_same_number_is_left_out(
     source = source_of(*messages_of(files), *encode_write(late))
     assert bytes(source.read(newest)) == files[newest]
     assert source.remarks == []
+
+
+def test_the_beginning_of_a_segment_that_was_sent_again_takes_nothing_away(tmp_path: Path) -> None:
+    files = spoken().files
+    messages = list(messages_of(files))
+    again = [payload for payload in messages
+             if isinstance(part := decode(payload), Part) and part.write.begins][-1]  # fmt: skip
+    source = source_of(*messages, again)
+    assert source.remarks == []
+    same(source, open_source(str(in_a_directory(tmp_path / "log", files))))
 
 
 def test_messages_that_are_damaged_are_left_out_and_told() -> None:
