@@ -159,3 +159,8 @@ class ConnectionHost(Protocol):
         """
         End a session, whose connection has ended or is about to; nothing if it has ended before.
         """
+
+    def closed(self, protocol: "ServedConnection") -> None:
+        """
+        A connection has ended; its session did so before.
+        """

@@ -263,6 +263,7 @@ class BeanstalkProtocol(LineReceiver):
             self._incoming.let_go()
             self._incoming = None
         self._host.disconnected(self.session)
+        self._host.closed(self)
 
     def pauseProducing(self) -> None:
         """

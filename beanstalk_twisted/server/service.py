@@ -138,6 +138,8 @@ class BeanstalkService(Service):
         self.queue.connections.facts = self._connection_facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
         self._protocols: dict[Session, ServedConnection] = {}
+        # Their sessions are over, and not all of their replies have left.
+        self._parting: set[ServedConnection] = set()
         self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self.context = ExecutionContext(
             self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
@@ -308,8 +310,11 @@ class BeanstalkService(Service):
         self._is_fenced = self._fail_stop.has_failed = True
         self.context.durability.advance(NOTHING)
         self.turns.stop()
-        for protocol in list(self._protocols.values()):
+        for protocol in self._open_connections():
             protocol.abandon()
+
+    def _open_connections(self) -> list[ServedConnection]:
+        return [*self._protocols.values(), *self._parting]
 
     def _cannot_stop(self, failure: Failure) -> Failure:
         """
@@ -337,7 +342,7 @@ class BeanstalkService(Service):
             await self._end_log()
         if self._store is not None:
             self._store.close()
-        for protocol in list(self._protocols.values()):
+        for protocol in self._open_connections():
             protocol.part()
         if was_running and self._store is not None and not self._is_fenced:
             await self._store.deliver_rest()
@@ -554,6 +559,7 @@ class BeanstalkService(Service):
         protocol = self._protocols.pop(session, None)
         if protocol is None:
             return
+        self._parting.add(protocol)
         self._connection_limits.disconnected(session)
         self._stalled.forget(protocol)
         self.wrapped_ended += not is_plain(protocol.transport)
@@ -567,6 +573,9 @@ class BeanstalkService(Service):
                 "connection {connection} ended", event="disconnected", connection=session.number
             )
         self.turns.after_change()
+
+    def closed(self, protocol: ServedConnection) -> None:
+        self._parting.discard(protocol)
 
     def _peer_of(self, session: Session) -> str:
         """

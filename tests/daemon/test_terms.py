@@ -110,12 +110,18 @@ class Client:
         protocol.makeConnection(self.transport)
         self._protocol = protocol
 
+    def send(self, request: bytes) -> None:
+        """
+        Send, and have no time pass.
+        """
+        self._protocol.dataReceived(request)
+
     def ask(self, request: bytes) -> bytes:
         """
         Send, and have what is answered within a moment.
         """
         self.transport.clear()
-        self._protocol.dataReceived(request)
+        self.send(request)
         self._reactor.pass_s(0.2)
         answered: bytes = self.transport.value()
         return answered
@@ -295,6 +301,35 @@ def test_a_fenced_server_says_nothing_more_and_follows() -> None:
         assert not [each for each in events if each.get("event") == "stream-answers"]
         b.stop()
         assert a.role == ACTIVE and put(a.connect()) == b"INSERTED 3\r\n"
+
+
+@pytest.mark.parametrize("last", [b"quit\r\n", b"reserve-with-timeout 9\r\n"])
+def test_whose_last_reply_cannot_leave_any_more_is_not_kept_waiting(last: bytes) -> None:
+    with hosts() as (a, b):
+        client = a.connect()
+        assert put(client) == b"INSERTED 1\r\n"
+        a.stream.cut()
+        assert put(client) == client.ask(last) == b""
+        a.reactor.pass_s(2 * LEASE_S)
+        assert b.role == ACTIVE
+        a.stream.mend()
+        a.reactor.pass_s(12)
+        assert (a.role, client.transport.connected) == (STANDBY, False)
+        assert client.transport.value() == b""
+
+
+def test_no_connection_outlives_a_handing_over() -> None:
+    with hosts() as (a, b):
+        holder, waiter = a.connect(), a.connect()
+        assert put(holder) == b"INSERTED 1\r\n"
+        assert holder.ask(b"reserve\r\n").startswith(b"RESERVED 1")
+        assert waiter.ask(b"reserve\r\n") == b""
+        # The put is answered while the server stops: its session ends, and the waiter has its job.
+        holder.send(b"put 0 9 60 1\r\nb\r\n")
+        assert a.connect().ask(b"promote\r\n") == b"HANDING_OVER\r\n"
+        a.reactor.pass_s(1)
+        assert (a.role, b.role) == (STANDBY, ACTIVE)
+        assert (holder.transport.connected, waiter.transport.connected) == (False, False)
 
 
 def test_a_fenced_server_may_end() -> None:
