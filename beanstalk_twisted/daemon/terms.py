@@ -373,12 +373,16 @@ class ReplicatedService(Service):
         )  # fmt: skip
         return self._standby.run().addBoth(self._followed, io)
 
-    def _followed(self, outcome: T, io: WatchableIo) -> T:
-        io.stop()
+    def _followed(self, outcome: T, io: WatchableIo) -> "T | Deferred[T]":
         standby, self._standby = self._standby, None
         if standby is not None:
             self._tell_notes(standby)
-        return outcome
+        written = io.run(lambda: None)
+        io.stop()
+        if not isinstance(outcome, Failure):
+            return outcome
+        # The next term reads the log, and what this one gave to the disk may be under way.
+        return written.addBoth(lambda _: outcome)
 
     def _tell_notes(self, standby: Standby) -> None:
         """

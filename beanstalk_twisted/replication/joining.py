@@ -180,7 +180,7 @@ class Joining:
         if common is None:
             await self._io.run(comparison.remove_all)
             return self._joined(self._reader.ends.first - 1)
-        at, seen = await self._compare(comparison, positions[common])
+        going = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
         is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
@@ -195,7 +195,7 @@ class Joining:
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
         log.go_on_from(replay)
-        return self._joined(at, {**positions, **seen})
+        return self._joined(going.done, {**positions, **going.seen})
 
     # Finding where both are the same.
 
@@ -330,15 +330,18 @@ class Joining:
         the stream is here too.
         """
         mark, comparison = copy(self._mark), Comparison(self._directory, None, [], heals=False)
-        at, _ = await self._compare(comparison, first.position)
-        is_ours = self._mark.is_filling and at == self._reader.ends.last
-        self._mark = mark
-        return is_ours
+        going = await self._compare(comparison, first.position)
+        is_filling, self._mark = self._mark.is_filling, mark
+        if not is_filling or going.differs:
+            return False
+        if going.seen_to < self._reader.ends.last:
+            # Nothing of a filling expires: whoever has answered does not know all of it yet.
+            raise Behind(f"message {going.seen_to + 1} could not be read")
+        return True
 
-    async def _compare(self, comparison: Comparison, position: int) -> tuple[int, dict[int, int]]:
+    async def _compare(self, comparison: Comparison, position: int) -> "_Going":
         """
-        :return: the position of the last message that the local log has, and those at which
-            segments begin.
+        :return: how far it has come.
         """
         ahead, going = self._reader.all_from(position), _Going(position, self._mark)
         try:
@@ -354,7 +357,7 @@ class Joining:
         if (since := going.torn_since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)
-        return going.done, going.seen
+        return going
 
 
 class _Going:
@@ -362,12 +365,14 @@ class _Going:
     How far a comparison has come.
 
     :ivar done: position of the last message that the local log has.
-    :ivar seen: positions at which segments begin.
+    :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
+    :ivar differs: whether the local log lacks what came last, or has something else.
     """
 
     def __init__(self, position: int, mark: FillMark) -> None:
-        self.done = self._at = position - 1
+        self.done = self.seen_to = position - 1
         self.seen: dict[int, int] = {}
+        self.differs = False
         self._mark = mark
         self._assembler = Assembler()
         self._gaps = Gaps()
@@ -378,8 +383,8 @@ class _Going:
         """
         :return: a whole write, when this is its last part.
         """
-        self._gaps.step(self._at, message.position)
-        self._at, found = message.position, decode(message.payload)
+        self._gaps.step(self.seen_to, message.position)
+        self.seen_to, found = message.position, decode(message.payload)
         if self._assembler.passes_over(found):
             self._gaps.passed_over()
         elif isinstance(found, Part):
@@ -413,6 +418,7 @@ class _Going:
                 self.seen[write.segment] = self._begins_at
                 self._mark.began()
         else:
+            self.differs = True
             # Who follows from there looks whether it goes on.
             self.done = self._before_gap(self._begins_at - 1)
             self._gaps.went_on()

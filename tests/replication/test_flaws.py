@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 import pytest
+from twisted.python.failure import Failure
 
 from tests.replication.flaws import (
     CountsFromAnswer,
@@ -33,7 +34,7 @@ LIMIT: Final = 200
 LIMIT_OF_HIDDEN: Final = 1000
 """The same of those that are well hidden: some 300 schedules find one."""
 
-UNFENCED: Final = "stale|two servers have begun terms"
+UNFENCED: Final = "stale|two servers have begun terms|was given twice"
 
 FLAWS: Final = {
     "start-without-expected-position": (Parts(door=NoFencing), UNFENCED),
@@ -57,16 +58,19 @@ WELL_HIDDEN: Final = {
 
 
 @pytest.mark.parametrize("name", FLAWS)
-def test_schedules_find(name: str) -> None:
+def test_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
     parts, found = FLAWS[name]
     assert re.search(found, first_broken(parts))
+    # One that is stopped while the stream has no quorum says that it does not end in order.
+    clean_reactor.clear()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WELL_HIDDEN)
-def test_many_schedules_find(name: str) -> None:
+def test_many_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
     parts, found = WELL_HIDDEN[name]
     assert re.search(found, first_broken(parts, LIMIT_OF_HIDDEN))
+    clean_reactor.clear()
 
 
 def first_broken(parts: Parts, limit: int = LIMIT) -> str:
