@@ -215,6 +215,7 @@ def test_where_twistd_writes_the_log_our_options_have_no_effect_and_that_is_said
 def test_the_archives_directory_is_made_absolute() -> None:
     options = parsed("-b", "x", "--binlog-archive", "y")
     assert options["binlog-archive"] == os.path.join(os.getcwd(), "y")
+    assert parsed("-bx", "--binlog-archive", "file:///y")["binlog-archive"] == "/y"
 
 
 @pytest.mark.parametrize(

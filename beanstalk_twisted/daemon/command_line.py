@@ -58,7 +58,7 @@ from beanstalk_twisted.daemon.replication_options import (
     temporary_log,
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
-from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url
+from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import (
     LEAST_LOG_SEGMENTS,
@@ -515,7 +515,7 @@ def _archive_place(given: str) -> str:
     The path of a directory, absolute, since twistd changes to another; or a URL.
     """
     if not is_url(given):
-        return os.path.abspath(given)
+        return os.path.abspath(local_path(given))
     try:
         parse_url(given)
     except BadUrl as problem:

@@ -26,6 +26,8 @@ OPTIONS: Final = {
 }
 """What may follow the ``?`` of a URL, by its scheme; Arrow's names."""
 
+_LOCAL: Final = ("file://localhost/", "file:///", "file:/")
+
 ANONYMOUS: Final = "anonymous"
 """The user of a ``gs://`` URL that is opened without credentials."""
 
@@ -151,6 +153,16 @@ def is_url(path: str) -> bool:
     """
     scheme, mark, _ = path.partition("://")
     return bool(mark) and scheme.lower() in SCHEMES
+
+
+def local_path(address: str) -> str:
+    """
+    The path that a ``file:`` URL names; anything else is a path already.
+    """
+    for start in _LOCAL:
+        if address.startswith(start):
+            return "/" + address.removeprefix(start)
+    return address.removeprefix("file://").removeprefix("file:")
 
 
 def join(folder: str, name: str) -> str:

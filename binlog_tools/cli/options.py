@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
-from beanstalk_twisted.object_storage.store import BadUrl, is_url, parse_url
+from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
 from beanstalk_twisted.replication.stream.addresses import is_stream, parse
 from beanstalk_twisted.replication.stream.door import Refused
 from binlog_tools.cli.exits import USAGE, fail
@@ -62,7 +62,8 @@ TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"
 
 class LogPath(click.Path):
     """
-    A path that is there, or a URL of object storage or of a replicated stream.
+    A path that is there, also as a ``file:`` URL; or a URL of object storage or of a replicated
+    stream.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -73,7 +74,7 @@ class LogPath(click.Path):
                 self.fail(str(problem), param, ctx)
             return value
         if not is_url(value):
-            return super().convert(value, param, ctx)
+            return super().convert(local_path(value), param, ctx)
         try:
             parse_url(value)
         except BadUrl as problem:

@@ -14,7 +14,14 @@ import pytest
 from beanstalk_twisted.object_storage.arrow import ArrowStore, open_store
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.object_storage.opening import azure_secrets, one_line
-from beanstalk_twisted.object_storage.store import BadUrl, Entry, Store, is_url, parse_url
+from beanstalk_twisted.object_storage.store import (
+    BadUrl,
+    Entry,
+    Store,
+    is_url,
+    local_path,
+    parse_url,
+)
 from tests.object_storage.emulators import AZURITE, Emulator
 from tests.object_storage.s3_server import S3Server
 
@@ -197,6 +204,13 @@ def test_each_operation_can_fail_and_a_write_in_the_middle() -> None:
 )  # fmt: skip
 def test_a_url_is_told_from_a_path(text: str, expected: bool) -> None:
     assert is_url(text) is expected
+
+
+@pytest.mark.parametrize(
+    "text", ["/var/lib/bs", "file:/var/lib/bs", "file:///var/lib/bs", "file://localhost/var/lib/bs"]
+)
+def test_a_file_url_names_a_path(text: str) -> None:
+    assert local_path(text) == "/var/lib/bs"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from beanstalk_twisted.client.addresses import FORMS, URLS, Address, token_of
-from beanstalk_twisted.object_storage.store import is_url
+from beanstalk_twisted.object_storage.store import is_url, local_path
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
@@ -62,6 +62,7 @@ def command(
     """
     selection = options.selection(**chosen)
     output = Output(is_json)
+    b = local_path(b)
     if os.path.exists(b) or is_url(b) or is_stream(b):
         options.LOG.convert(b, None, click.get_current_context())
         left, right = load(open_source(a)), load(open_source(b))

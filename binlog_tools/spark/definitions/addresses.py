@@ -4,11 +4,8 @@ Addresses of files, folders and tables: local paths, and URLs of object storage,
 """
 
 import os
-from typing import Final
 
-from beanstalk_twisted.object_storage.store import is_url
-
-_LOCAL: Final = ("file://localhost/", "file:///", "file:/")
+from beanstalk_twisted.object_storage.store import is_url, local_path
 
 
 def normal(address: str) -> str:
@@ -17,10 +14,7 @@ def normal(address: str) -> str:
     slashes at its end.
     """
     if not is_url(address):
-        for start in _LOCAL:
-            if address.startswith(start):
-                return "/" + address.removeprefix(start)
-        return address.removeprefix("file://").removeprefix("file:")
+        return local_path(address)
     scheme, _, rest = address.partition("://")
     scheme = scheme.lower()
     where, mark, options = rest.partition("?")

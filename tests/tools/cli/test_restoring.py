@@ -299,3 +299,11 @@ def test_a_back_up_is_named_alone_and_holds_one_moment(place: Place, tmp_path: P
     assert run("restore", backup, "-o", tmp_path / "new").exit_code == 0
     assert jobs_in(tmp_path / "new") == [60]
     assert RealDirectory(str(tmp_path / "new")).names()
+
+
+def test_logs_may_be_named_by_file_urls(place: Place, tmp_path: Path) -> None:
+    sources = [f"file://{path}" for path in (place.archive, place.log)]
+    assert run("restore", *sources, "-o", tmp_path / "made").exit_code == 0
+    assert run("diff", tmp_path / "made", sources[1]).exit_code == 0
+    gone = run("check", f"file://{tmp_path}/none")
+    assert gone.exit_code == 2 and f"'{tmp_path}/none' does not exist" in gone.stderr
