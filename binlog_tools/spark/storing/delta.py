@@ -113,14 +113,13 @@ class DeltaStored(Stored):
 
     def commit(self, change: Change) -> int:
         assert self._layout is not None
-        version = 0
         if self._table is None:
             self._create(self._layout, change)
+            # Not the newest: what others have committed since then has not been looked at.
+            self._table = self._opened(0)
         else:
-            self._widen(self._layout)
-            version = self._go_on(self._table, change)
-        # Not the newest: what others have committed since then has not been looked at.
-        self._table = self._opened(version)
+            self._table = self._go_on(self._table, self._layout, change)
+        version = self._there(self._table).version()
         with self.location.writing():
             self._files.sync(f"{LOG}/{version:020d}.json")
         return version
@@ -140,55 +139,78 @@ class DeltaStored(Stored):
                     raise
                 raise _busy(self.location) from None
 
-    def _widen(self, layout: Layout) -> None:
+    def _missing(self, there: DeltaTable, layout: Layout) -> list[Field]:
         """
-        Add the columns that this version of ours has and the table has not, in a commit of its own:
-        null in all rows that are there.
+        The columns that this version of ours has and the table has not.
+
+        :raise TableError: one is of another type there.
         """
-        fresh = self._there()
-        types = {field.name: field.type for field in fresh.schema().fields}
+        types = {field.name: field.type for field in there.schema().fields}
         ours = Schema.from_arrow(layout.schema).fields
         for field in ours:
             if types.get(field.name, field.type) != field.type:
                 raise TableError("TABLE_COLUMN", f"{self.location}: column {field.name} is "
                                  f"{types[field.name]} there, not {field.type}; write a new table"
                                  )  # fmt: skip
-        missing: list[Field] = [field for field in ours if field.name not in types]
+        return [field for field in ours if field.name not in types]
+
+    def _widened(self, layout: Layout) -> DeltaTable:
+        """
+        The newest version, with the missing columns, added in a commit of its own: null in all rows
+        that are there.
+        """
+        fresh = self._newest()
+        missing = self._missing(fresh, layout)
         if missing:
             with _losing(self.location), _saying(self.location):
                 fresh.alter.add_columns(missing)
+        return fresh
 
-    def _there(self) -> DeltaTable:
-        found = self._opened()
+    def _newest(self) -> DeltaTable:
+        return self._there(self._opened())
+
+    def _at(self, table: DeltaTable, version: int) -> DeltaTable:
+        """
+        The same at a later version: only what was committed since then is read.
+        """
+        try:
+            table.load_as_version(version)
+        except (OSError, DeltaError) as problem:
+            raise _unreadable(self.location, problem) from None
+        return table
+
+    def _there(self, found: DeltaTable | None) -> DeltaTable:
         if found is None:
             raise TableError("TABLE_NOT_FOUND", f"{self.location}: the table has been deleted")
         return found
 
-    def _go_on(self, base: DeltaTable, change: Change) -> int:
+    def _go_on(self, base: DeltaTable, layout: Layout, change: Change) -> DeltaTable:
         """
-        Commit on top of what is there by now, as long as it is what the change was made of.
+        Commit on top of what was looked at; if others were faster, of what is there by now, as long
+        as it is what the change was made of.  The log is read again only then.
 
-        :return: the version.
+        :return: the table at the version that was made.
         """
         removed = [file for file in _files(base) if change.removes(file)]
         actions: list[AddAction | RemoveAction] = [
             *map(_added, change.added),
             *map(_removed, removed),
         ]
+        fresh = self._widened(layout) if self._missing(base, layout) else base
         for _ in range(ATTEMPTS):
-            fresh = self._there()
-            newest = fresh.version()
-            if newest != base.version() and self._is_done(base, fresh, change, removed):
-                return newest
+            looked_at = fresh.version()
+            if looked_at != base.version() and self._is_done(base, fresh, change, removed):
+                return fresh
             try:
                 with _saying(self.location):
                     fresh.create_write_transaction(
                         actions, "append", fresh.schema(), list(self.partition_by()),
                         commit_properties=_properties(change),
                     )  # fmt: skip
-                return newest + 1
+                return self._at(fresh, looked_at + 1)
             except CommitFailedError as problem:
-                if self._there().version() == newest:
+                fresh = self._newest()
+                if fresh.version() == looked_at:
                     raise _unwritable(self.location, problem) from None
         raise _busy(self.location)
 
@@ -210,7 +232,7 @@ class DeltaStored(Stored):
         return False
 
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
-        table = self._there()
+        table = self._newest()
         with _losing(self.location), _saying(self.location):
             done = table.optimize.compact(
                 target_size=FILE_BYTES, writer_properties=WriterProperties(compression="ZSTD")

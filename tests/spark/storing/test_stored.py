@@ -25,6 +25,7 @@ from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import LOG, Change, Stored, dataset
 from tests.object_storage.s3_server import S3Server
+from tests.spark.storing.counting import counted_opens
 
 SCHEMA = pa.schema([
     pa.field("server", pa.string()),
@@ -197,6 +198,33 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(place: str) -> None:
     one.commit(change)
     same.commit(change)
     assert lsns(place) == [1, 2]
+
+
+def test_a_table_is_opened_once_for_all_commits_of_a_run(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    with counted_opens() as opens:
+        table = open_stored(place, LAYOUT)
+        versions = [add(table, rows([lsn]), progress={"1e5": lsn}) for lsn in range(5)]
+    assert versions == [0, 1, 2, 3, 4]
+    # There was none; and the one that the first commit made.
+    assert len(opens) == 2
+    with counted_opens() as opens:
+        table = open_stored(place, LAYOUT)
+        assert [add(table, rows([lsn]), replaced=({},)) for lsn in range(5, 8)] == [5, 6, 7]
+    assert len(opens) == 1
+    assert lsns(place) == [7]
+
+
+def test_who_was_slower_reads_the_log_once_more(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    add(open_stored(place, LAYOUT), rows([1]))
+    with counted_opens() as opens:
+        one, two = open_stored(place, LAYOUT), open_stored(place, LAYOUT)
+        add(one, rows([2]))
+        assert len(opens) == 2
+        assert add(two, rows([3])) == 2
+    assert len(opens) == 3
+    assert lsns(place) == [1, 2, 3]
 
 
 # Kills and faults.
