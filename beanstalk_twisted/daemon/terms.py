@@ -411,6 +411,7 @@ class ReplicatedService(Service):
         self._takeovers += 1
         self.term.listening.serve()
         publisher.start()
+        publisher.purge(succession.purge_below)
         self.log.info(
             "active: {stream} is served, since {why}", event="active", stream=self._stream.url,
             why=succession.why,

@@ -298,7 +298,12 @@ class Publisher:
         """
         for dead in [each for each in self._first_positions if each <= seq]:
             del self._first_positions[dead]
-        below = self._first_positions.get(seq + 1, 0)
+        self.purge(self._first_positions.get(seq + 1, 0))
+
+    def purge(self, below: int) -> None:
+        """
+        Purge messages below a position, and try again until that has been done.
+        """
         if below > self._purge_below and not self._is_over:
             self._purge_below = below
             self._purge()

@@ -289,7 +289,8 @@ class Standby:
 
         begun, first_positions = await self._succeeding.fill(position, progress)
         why = f"the stream was empty, and is filled with the log that was here, {size} MB"
-        await self._write(begun, first_positions, why)
+        # That was tried at once; whoever begins with an empty log would read it all.
+        await self._write(begun, first_positions, why, purge_below=position + 1)
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._newest = joined.position
@@ -605,13 +606,16 @@ class Standby:
             return f"no server was heard {lease}"
         return f"{self._active} was silent {lease}"
 
-    async def _write(self, begun: Begun, first_positions: dict[int, int], why: str) -> None:
+    async def _write(
+        self, begun: Begun, first_positions: dict[int, int], why: str, purge_below: int = 0
+    ) -> None:
         """
         This server is active: go on here as in the stream.
         """
         self._leave()
         await self._copy.close()
-        self._end(await self._succeeding.write(begun, first_positions, why))
+        succession = await self._succeeding.write(begun, first_positions, why)
+        self._end(succession._replace(purge_below=purge_below))
 
 
 async def _of(work: "Awaitable[None]") -> None:

@@ -48,6 +48,7 @@ class Succession(NamedTuple):
     :ivar first_positions: of the first message of each segment, as far as they are known.
     :ivar acknowledged_lsn: records up to here are in the stream.
     :ivar why: why this server is active, in words.
+    :ivar purge_below: messages below this position mean nothing: the stream was filled behind them.
     """
 
     opened: OpenLog
@@ -56,6 +57,7 @@ class Succession(NamedTuple):
     first_positions: dict[int, int]
     acknowledged_lsn: int
     why: str = ""
+    purge_below: int = 0
 
 
 class Begun(NamedTuple):

@@ -427,6 +427,37 @@ def test_nobody_fills_from_a_copy_of_a_part() -> None:
     assert cluster.log.last == last
 
 
+def test_a_filling_of_which_only_a_part_is_shown_is_gone_on_with() -> None:
+    cluster = Cluster()
+    whole = with_jobs(*(b"%d" % n + bytes(1000) for n in range(30)))
+    names = segment_files(whole.directory).keys()
+    assert len(names) > 3
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, 0, T0), 0)
+    for write in writes_of(whole.directory)[:3]:
+        for payload in encode_write(write):
+            cluster.log.append(payload, cluster.log.last)
+    host = cluster.start("a", whole.directory)
+    # The ends are asked of one that knows them, all else of one that is behind.
+    host.stream.fate = lambda kind: is_behind(host.stream, kind)
+    cluster.go(0.5)
+    assert host.outcome.check(Behind), host.outcome
+    assert segment_files(whole.directory).keys() == names
+    again = cluster.start("a", end(host))
+    cluster.go(1)
+    assert again.is_active, again.outcome
+    assert len(again.bodies()) == 30
+    # What was filled before is purged, now or later.
+    assert again.outcome.purge_below == 5
+
+
+def is_behind(stream: MemoryStream, kind: str) -> Fate:
+    """
+    Reads are answered by who does not know the newest message.
+    """
+    stream.behind = 1 if kind == "read" else 0
+    return Fate()
+
+
 def test_a_filling_that_has_only_begun_is_waited_for() -> None:
     cluster = Cluster()
     cluster.log.append(encode_note(Kind.FILL_BEGINS, 1000, T0), 0)
