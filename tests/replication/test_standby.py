@@ -429,19 +429,19 @@ def test_nobody_fills_from_a_copy_of_a_part() -> None:
 
 def test_a_filling_of_which_only_a_part_is_shown_is_gone_on_with() -> None:
     cluster = Cluster()
-    whole = with_jobs(*(b"%d" % n + bytes(1000) for n in range(30)))
-    names = segment_files(whole.directory).keys()
+    directory = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(1000) for n in range(30))).files())
+    names = segment_files(directory).keys()
     assert len(names) > 3
     cluster.log.append(encode_note(Kind.FILL_BEGINS, 0, T0), 0)
-    for write in writes_of(whole.directory)[:3]:
+    for write in writes_of(directory)[:3]:
         for payload in encode_write(write):
             cluster.log.append(payload, cluster.log.last)
-    host = cluster.start("a", whole.directory)
+    host = cluster.start("a", directory)
     # The ends are asked of one that knows them, all else of one that is behind.
     host.stream.fate = lambda kind: is_behind(host.stream, kind)
     cluster.go(0.5)
     assert host.outcome.check(Behind), host.outcome
-    assert segment_files(whole.directory).keys() == names
+    assert segment_files(directory).keys() == names
     again = cluster.start("a", end(host))
     cluster.go(1)
     assert again.is_active, again.outcome
