@@ -113,8 +113,8 @@ class OutOfMemory(ErrorReply):
     word = b"OUT_OF_MEMORY"
     meaning = (
         "a limit is reached: of the tube's policy (max-jobs, max-bytes), of the identity, or of "
-        "the server's memory, unique keys or disk; nothing was changed; the tube's policy and the "
-        "server's log say which"
+        "the server's memory, unique keys or disk, or the stream of a replicated queue does not "
+        "answer; nothing was changed; the tube's policy and the server's log say which"
     )
 
 

@@ -99,9 +99,7 @@ def torn(url: str, position: int) -> Incompatible:
     """
     return Incompatible(
         f"{url}: behind message {position} some are missing that were more than heartbeats: "
-        f"somebody has removed them; nothing was removed here. End all servers, purge all of the "
-        f"stream ('nats stream purge'), and start the one first that was active last: it fills the "
-        f"stream from its own log."
+        f"somebody has removed them; nothing was removed here. {_filled_again(url)}"
     )
 
 
@@ -112,6 +110,13 @@ def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
     return Incompatible(
         f"{url}: it begins with {segment_name(first)}, but its log says that segments from "
         f"{segment_name(max(trim_seq, 1))} on are in use: somebody has purged it; nothing was "
-        f"changed. End all servers, purge all of the stream ('nats stream purge'), and start the "
+        f"changed. {_filled_again(url)}"
+    )
+
+
+def _filled_again(url: str) -> str:
+    stream = url.rpartition("/")[2]
+    return (
+        f"End all servers, purge all of the stream ('nats stream purge {stream}'), and start the "
         f"one first that was active last: it fills the stream from its own log."
     )

@@ -575,7 +575,7 @@ class Standby:
         :return: whether this server is active now; else another message was there first.
         """
         why = self._why_active
-        self._doing = "becomes active"
+        self._doing = "begins a term: waits until the stream has accepted that"
         for _ in self._queue.following.begin_segment(self._log.time_ns):
             await self._waits.sleep(0)
         if not self._is_caught_up:
