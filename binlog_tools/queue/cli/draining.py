@@ -86,7 +86,7 @@ def _standbys(address: Address) -> str:
         with connect(address, STANDBYS_S) as line:
             names = Queue(line).stats().get("replication-standbys")
     except (OSError, Refused, WrongToken):
-        return "It does not say which there are"
+        return "It does not answer `stats`: as it seems its stream is silent; see whether NATS runs"
     if names is None:
         return "It is not replicated"
     return f"Standbys: {', '.join(names.split())}" if names else "There is no standby"
