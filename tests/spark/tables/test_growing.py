@@ -15,9 +15,10 @@ import pytest
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.histories.failing import FAILURES
 from binlog_tools.spark.histories.sla import Target
-from binlog_tools.spark.storing.stored import Change
+from binlog_tools.spark.storing.stored import LOG, Change
 from binlog_tools.spark.tasks import Rows
 from tests.spark.histories.test_histories import assert_same, servers_of
+from tests.spark.storing.counting import counted_opens
 from tests.spark.tables import oracle, queue_model
 
 if TYPE_CHECKING:
@@ -94,6 +95,31 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
         folders = {*{**SINGLE, **LAYOUTS}[name].partition_by} - {"server"}
         assert _without(_rows(plain, name), folders) == _without(expected, folders), name
     assert_same(_table(whole, "poison"), oracle.poison(rows, FAILURES), KEYS["poison"])
+
+
+def test_an_increment_opens_each_table_once_and_commits_it_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from binlog_tools.spark.tables.growing import update
+    from binlog_tools.spark.tables.layouts import LAYOUTS
+
+    rows = [row for part in servers_of((3, 5, 9, 12)).values() for row in part]
+    events = queue_model.table(rows)
+    moments = sorted(row["logged_ns"] for row in rows)
+    names = {*LAYOUTS, "poison"}
+
+    def run(until_ns: int) -> list[str]:
+        return [made.name for made in update(spark, str(tmp_path), _newer(events, until_ns, 2))]
+
+    assert {*run(moments[len(moments) // 2])} == names
+    with counted_opens() as opens:
+        assert sorted(run(moments[-1])) == sorted(names)
+    assert sorted(Path(place).name for place in opens) == sorted(names)
+    for name in names:
+        assert len(list((tmp_path / name / LOG).glob("*.json"))) == 2, name
+    with counted_opens() as opens:
+        assert not run(moments[-1])
+    assert len(opens) == len(names)
 
 
 def test_tables_of_a_version_that_kept_less_are_refused(tmp_path: Path) -> None:
