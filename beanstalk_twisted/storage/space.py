@@ -46,9 +46,10 @@ class Space:
 
     def none_wanted(self) -> None:
         """
-        Of a disk that was full nothing more is wanted: it may be asked for something else.
+        Nothing more is wanted: a disk that was full may be asked for something else, and there may
+        be room for who waits for it, since a segment has begun.
         """
-        if self.budget.is_short and self._pause is None:
+        if self._events.demand().waiting or (self.budget.is_short and self._pause is None):
             self.was_given()
 
     def made(self, segment: PreallocatedSegment) -> None:

@@ -662,6 +662,15 @@ def test_more_that_waits_has_more_made_ready() -> None:
     assert bench.told[-1] is None
 
 
+def test_who_waits_is_told_of_the_room_of_a_segment_that_another_has_begun() -> None:
+    bench = Bench(ALWAYS)
+    bench.demand = Demand(jobs=1, waiting=1000, largest=1000)
+    assert bench.log.budget.wanted(bench.demand) is None
+    bench.put()
+    bench.finish_io()
+    assert bench.told and set(bench.told) == {None}
+
+
 def test_a_full_disk_is_told_and_tried_again_each_second_until_it_gives_more() -> None:
     bench = Bench(ALWAYS, is_prepared=False)
     fill_disk(bench)
