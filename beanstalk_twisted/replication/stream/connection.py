@@ -193,7 +193,11 @@ class Connection:
         await self._stopping.wait()
         keeping.cancel()
         await asyncio.wait([keeping])
-        # Runner cancels the rest, and waits for it.
+        # Runner would do it too, and print what each of them raises.
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     async def _or_closed(self, work: Coroutine[Any, Any, R]) -> R:
         try:
@@ -204,7 +208,7 @@ class Connection:
     async def _keep_connected(self) -> None:
         for server in itertools.cycle(self._address.servers):
             over = asyncio.Event()
-            client = Client()
+            client = EncryptedClient() if self._address.scheme == "tls" else Client()
             try:
                 await self._connect(client, f"{self._address.scheme}://{server}", over)
                 self.trouble = ""
@@ -292,6 +296,25 @@ class Connection:
         if not answer.done():
             denied = f" ({self.denied})" if self.denied else ""
             answer.set_exception(Unreachable(f"{self.url}: {why}{denied}"))
+
+
+class EncryptedClient(Client):
+    """
+    Says nothing to a server that does not encrypt.  `Client` encrypts if the server says that it
+    wants to, whatever the URL says, and else sends the password and all jobs as they are.
+    """
+
+    def _connect_command(self) -> bytes:
+        """
+        Called when TLS was begun, if it is, and before anything is sent.
+        """
+        if not self._server_info.get("tls_required"):
+            raise errors.Error(
+                "it does not encrypt, and tls:// was asked for: give it a tls block, or name it "
+                "with nats://"
+            )
+        command: bytes = super()._connect_command()
+        return command
 
 
 def raise_if_cancelled() -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,30 @@ def test_nobody_at_the_address() -> None:
     port = free_ports(1)[0]
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}/q: .*refused"):
         opened(f"nats://127.0.0.1:{port}/q", open_s=1.0)
+
+
+def test_a_server_that_does_not_encrypt_hears_nothing_where_that_is_wanted() -> None:
+    heard: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            line.settimeout(LIMIT_S)
+            line.sendall(
+                b'INFO {"server_id": "x", "version": "2.11.0", "max_payload": 1048576}\r\n'
+            )
+            while data := line.recv(4096):
+                heard.append(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        port = listener.getsockname()[1]
+        environment = {"NATS_USER": "queue", "NATS_PASSWORD": "hunter2"}
+        with pytest.raises(Unreachable, match="does not encrypt, and tls:// was asked for"):
+            opened(f"tls://127.0.0.1:{port}/q", environment, open_s=1.0)
+        server.join(LIMIT_S)
+    assert heard == []
 
 
 @pytest.mark.exhaustive
