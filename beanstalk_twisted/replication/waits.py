@@ -56,11 +56,16 @@ class Waits:
         :raise CancelledError: `end` or `leave` was called meanwhile.
         """
         self._waited.add(waited)  # type: ignore[arg-type]
+        is_dropped = False
         try:
             return await waited
+        except GeneratorExit:
+            # Nobody refers to the coroutine any more: what it raises now is printed.
+            is_dropped = True
+            raise
         finally:
             self._waited.discard(waited)
-            if self._is_over:
+            if self._is_over and not is_dropped:
                 raise CancelledError
 
     async def sleep(self, seconds: float) -> None:

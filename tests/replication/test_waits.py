@@ -86,3 +86,13 @@ def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
     receiver.receive([Message(2, b"")])
     reactor.settle()
     assert len(failures) == 1
+
+
+def test_who_is_dropped_while_it_waits_says_nothing() -> None:
+    waits = Waits(SimulatedReactor())
+    work = waits.wait(Deferred[None]())
+    work.send(None)
+    waits.leave()
+    # As the interpreter does when nobody refers to it; an exception would be printed then.
+    work.close()
+    assert not waits.count
