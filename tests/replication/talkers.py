@@ -32,9 +32,6 @@ MANY_JOBS: Final = 10
 NEED_NO_LEASE: Final = frozenset({b"OUT_OF_MEMORY", b"WATCHING"})
 """Replies that say nothing of the queue."""
 
-LOOKS: Final = frozenset({b"FOUND", b"NOT_FOUND", b"TIMED_OUT", b"DEADLINE_SOON"})
-"""Replies of a server that another may have replaced, where leases differ."""
-
 AS_BEFORE: Final[frozenset[State]] = frozenset()
 RULES: Final = b"max-reserves=3 dead-letter=dead", b"backoff=1", b"max-reserves=-", b"backoff=-"
 
@@ -80,8 +77,8 @@ class Memory:
     :ivar jobs: those whose ids were told, by id.
     :ivar history: for `history.check`.
     :ivar has_rules: whether a tube may have a policy.
-    :ivar leases_differ: whether servers have leases of several lengths: then what only looks may be
-        late, and nothing else may.
+    :ivar leases_differ: whether servers have leases of several lengths: then replies may be late,
+        since one that has just started does not know how long that of the active server is.
     """
 
     def __init__(self, now_s: Callable[[], float], log: ReplicatedLog) -> None:
@@ -412,7 +409,7 @@ class Talker:
         log, line = self._memory.log, output.partition(b"\r\n")[0]
         if line.split()[0] not in NEED_NO_LEASE:
             is_stale = log.active is not self._process or self._made_s < log.since_s
-            if is_stale and not (self._memory.leases_differ and line.split()[0] in LOOKS):
+            if is_stale and not self._memory.leases_differ:
                 self._memory.blame(f"stale: {self.host.name} says {line!r} to {self.verb!r}")
         if self.host.is_silent:
             self._unheard.append(output)
