@@ -172,7 +172,7 @@ class ReplicatedService(Service):
         self._waits = "waits for the stream"
         self._in_vain = 0
         self._doing = ""
-        self._told_s = 0.0
+        self._told_s = self._told_lease_s = 0.0
         self._has_quorum = True
         self._takeovers = self._fenced = 0
         self._wrapped_ended = 0
@@ -552,6 +552,7 @@ class ReplicatedService(Service):
         Say what a standby does, when that is something else, and how far it is.
         """
         self._tell_notes(standby)
+        self._tell_of_lease(standby.heard_lease_s)
         figures, now_s = standby.figures(), self._reactor.seconds()
         is_same = figures.doing.split(":")[0] == self._doing.split(":")[0]
         if figures.doing == self._doing or (is_same and now_s - self._told_s < PROGRESS_S):
@@ -564,6 +565,19 @@ class ReplicatedService(Service):
             )  # fmt: skip
         else:
             self.log.info("standby: {doing}", event="standby-does", doing=figures.doing)
+
+    def _tell_of_lease(self, heard_s: float) -> None:
+        """
+        Warn of an active server with another lease than this one's, once.
+        """
+        lease_s = float(self._replication.lease_s)
+        if heard_s in (0.0, lease_s, self._told_lease_s):
+            return
+        self._told_lease_s = heard_s
+        self.log.warn(
+            "the active server has a lease of {heard:g} s, this one {own:g} s: give all servers of "
+            "a queue the same --lease-seconds", event="leases-differ", heard=heard_s, own=lease_s,
+        )  # fmt: skip
 
     def _presence(self) -> Presence | None:
         name, process, addresses = self._who

@@ -102,6 +102,7 @@ class Standby:
 
     :ivar notes: what joining has done, a sentence each, for the server's log; whoever has told them
         may empty it.
+    :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
     :cvar appender: what appends this server's messages, from its first one on.
     """
 
@@ -130,6 +131,7 @@ class Standby:
         self._now_ns = now_ns
         self._who = who
         self.notes: list[str] = []
+        self.heard_lease_s = 0.0
         self._doing = "joins its log to the stream"
         self._active = ""
         self._log = FollowedLog(queue)
@@ -464,6 +466,7 @@ class Standby:
             self._gaps.told_of(note.last_lsn, self._log.last_lsn)
         self._mark.note(note)
         if said.lease_s:
+            self.heard_lease_s = said.lease_s
             self._silence.lasts(said.lease_s)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._newest

@@ -46,7 +46,7 @@ class Host:
     def __init__(
         self, cluster: MemoryLog, reactor: SimulatedReactor, name: str, *,
         exits_when_fenced: bool = False, directory: MemoryDirectory | None = None,
-        standby: type[Standby] = Standby,
+        standby: type[Standby] = Standby, lease_s: int = LEASE_S,
     ) -> None:  # fmt: skip
         self.cluster = cluster
         self.reactor = reactor
@@ -54,7 +54,7 @@ class Host:
         self.directory = MemoryDirectory() if directory is None else directory
         self.codes: list[int] = []
         self.terms = 0
-        replication = Replication(URL, LEASE_S, 5, exits_when_fenced, False)
+        replication = Replication(URL, lease_s, 5, exits_when_fenced, False)
         self.service = ReplicatedService(
             self._build, lambda: self.stream, replication, Identity(name, f"id of {name}"),
             reactor, reactor.now_ns, InlineIo, lambda signalled, reload: None, Launcher({}),
@@ -330,6 +330,15 @@ def test_no_connection_outlives_a_handing_over() -> None:
         a.reactor.pass_s(1)
         assert (a.role, b.role) == (STANDBY, ACTIVE)
         assert (holder.transport.connected, waiter.transport.connected) == (False, False)
+
+
+def test_a_standby_warns_once_of_an_active_server_with_another_lease() -> None:
+    with hosts() as (a, _), capturedLogs() as events:
+        c = Host(a.cluster, a.reactor, "c", lease_s=LEASE_S + 1)
+        a.reactor.pass_s(3 * LEASE_S)
+        (warning,) = told(events, "leases-differ")
+        assert "has a lease of 2 s, this one 3 s" in warning and "--lease-seconds" in warning
+        c.stop()
 
 
 def test_a_fenced_server_may_end() -> None:
