@@ -392,6 +392,8 @@ class Standby:
         is_idle = self._slices is None and not self._received
         if is_idle:
             self._behind_since_ns = None
+            # Records of what did not go on will not be applied.
+            self._received_lsn = self._log.last_lsn
         return not is_idle
 
     def _take(self, message: Message) -> None:

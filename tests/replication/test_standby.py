@@ -1017,6 +1017,20 @@ def test_a_late_write_of_a_fenced_server_is_passed_over() -> None:
     assert sorted(other.bodies()) == sorted(new.bodies())
 
 
+def test_what_does_not_go_on_is_no_lag() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    write = write_of(late_batch(active), T0)
+    # Of a segment that a fenced server has begun, whose beginning did not come in.
+    late = write._replace(segment=write.segment + 1, last_lsn=write.last_lsn + 40)
+    for payload in encode_write(late):
+        active.outcome.appender.append(payload)
+    cluster.go(0.1)
+    figures = standby.standby.figures()
+    assert (figures.lag_records, figures.lag_bytes, figures.lag_s) == (0, 0, 0.0)
+    assert figures.is_in_sync
+
+
 def late_batch(host: Host) -> Batch:
     """
     What a server would publish next.
