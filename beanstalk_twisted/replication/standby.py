@@ -465,7 +465,7 @@ class Standby:
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
         else:
-            self._gaps.told_of(note.last_lsn, self._log.last_lsn)
+            self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
         self._mark.note(note)
         if said.lease_s:
             self.heard_lease_s = said.lease_s

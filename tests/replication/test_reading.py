@@ -121,3 +121,19 @@ def test_a_gap_is_open_until_a_write_goes_on() -> None:
     assert gaps.is_torn
     gaps.went_on()
     assert (gaps.since, gaps.is_torn) == (None, False)
+
+
+def test_what_was_acknowledged_and_did_not_come_needs_no_gap_to_be_missed() -> None:
+    gaps = Gaps()
+    gaps.step(3, 4)
+    gaps.passed_over()
+    gaps.acknowledged(8, 8)
+    assert (gaps.since, gaps.is_torn) == (None, False)
+    gaps.step(4, 5)
+    gaps.acknowledged(9, 8)
+    assert (gaps.since, gaps.is_torn) == (5, True)
+    gaps.step(5, 6)
+    gaps.acknowledged(9, 8)
+    assert gaps.since == 5
+    gaps.went_on()
+    assert (gaps.since, gaps.is_torn) == (None, False)

@@ -963,6 +963,24 @@ def test_who_reads_that_more_than_heartbeats_is_missing_does_not_go_on(keeps_log
     assert cluster.log.last == last
 
 
+def test_who_lacks_what_was_acknowledged_does_not_take_over() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    assert standby.standby.figures().is_in_sync
+    # As a server of NATS shows it that has lost what the others have.
+    lsn = standby.standby.figures().lsn + 1
+    said = note_text(Identity(active.name, f"id-{active.name}"), "", LEASE_S)
+    active.outcome.appender.append(encode_note(Kind.HEARTBEAT, lsn, T0, said))
+    cluster.go(0.1)
+    figures = standby.standby.figures()
+    assert figures.doing == f"misses what was behind message {figures.position}"
+    assert not figures.is_in_sync
+    last = cluster.log.last
+    cluster.go(LEASE_S + 1)
+    assert standby.outcome.check(Behind)
+    assert cluster.log.last == last
+
+
 # Faults.
 
 
