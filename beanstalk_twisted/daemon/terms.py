@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -35,6 +36,8 @@ from beanstalk_twisted.daemon.listening import (
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication, remove_left
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
+from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.replication.lineage import filled_again
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import (
@@ -50,7 +53,7 @@ from beanstalk_twisted.replication.roster import (
 )
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
-from beanstalk_twisted.replication.stream.door import Stream, Unreachable
+from beanstalk_twisted.replication.stream.door import Stream, StreamLost, Unreachable
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.server.audit import Audit
@@ -256,7 +259,7 @@ class ReplicatedService(Service):
         Remove what killed processes have left of temporary logs.
         """
         if self._replication.is_temporary:
-            for path in remove_left(os.path.dirname(self.term.directory.path)):
+            for path in remove_left(os.path.dirname(self.term.directory.path), loss_note.is_at):
                 self.log.info(
                     "{path} was removed: the temporary log of a process that is not there; all of "
                     "it is in the stream", event="temporary-removed", path=path,
@@ -420,11 +423,15 @@ class ReplicatedService(Service):
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
         """
-        Another server has become active: nothing more leaves this one.
+        Another server has become active, or the stream takes nothing more: nothing leaves this one
+        from now on.
 
         :param queue: of the term that has ended by that.
         """
         queue.fence()
+        if isinstance(error, StreamRefused):
+            self._end_refused(error)
+            return
         self._fenced += 1
         active = self._roster.active(self._now_ns()) or "another server"
         self.log.critical(
@@ -653,8 +660,9 @@ class ReplicatedService(Service):
         )  # fmt: skip
 
     def _remove_temporary(self) -> None:
-        if self._replication.is_temporary:
-            shutil.rmtree(self.term.directory.path, ignore_errors=True)
+        path = self.term.directory.path
+        if self._replication.is_temporary and not loss_note.is_at(path):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _left_undone(self, failure: Failure) -> None:
         """
@@ -672,10 +680,26 @@ class ReplicatedService(Service):
         if isinstance(error, BinlogError | Refused):
             self._end_process(error.exit_code, str(error))
         elif isinstance(error, StreamRefused):
-            self._end_process(STREAM_REFUSED, str(error))
+            self._end_refused(error)
         else:
             self.log.failure("what the server ends of", failure, event="server-ends-of")
             self._end_process(EXIT_CODE, f"{type(error).__name__}: {error}")
+
+    def _end_refused(self, error: StreamRefused) -> None:
+        """
+        The stream cannot be used any more.
+        """
+        why = str(error)
+        if isinstance(error, StreamLost):
+            directory = self.term.directory
+            with suppress(OSError):
+                # Else the next start has to do without it.
+                loss_note.leave(directory, why)
+            why = (
+                f"{why} What was acknowledged is in {directory.path}. "
+                f"{filled_again(self._stream.url)}"
+            )
+        self._end_process(STREAM_REFUSED, why)
 
     def _end_process(self, code: int, why: str) -> None:
         self._end(code, partial(self._last_words, why))

@@ -163,6 +163,14 @@ class Comparison:
                 self._remove(seq)
         self._directory.sync()
 
+    def would_cut(self) -> bool:
+        """
+        Whether `finish` would cut anything but zeros.
+        """
+        assert self._first is not None
+        behind = [(seq, end) for seq, end in self._local.items() if seq >= self._first]
+        return any(end > self._ends.get(seq, 0) for seq, end in behind)
+
     def remove_all(self) -> None:
         """
         Nothing here can be gone on with: keep copies of what nobody else may have, and begin anew.

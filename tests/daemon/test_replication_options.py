@@ -68,12 +68,14 @@ def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
     (without / "LOCK").unlink()
     directory = RealDirectory(str(locked))
     directory.lock("us")
-    assert remove_left(str(tmp_path)) == [str(dead)]
+    wanted = left(tmp_path, ended.pid)
+    assert remove_left(str(tmp_path), str(wanted).__eq__) == [str(dead)]
     there = sorted(each.name for each in tmp_path.iterdir())
-    expected = (lives, locked, linked, other, nameless, without)
+    expected = (lives, locked, linked, other, nameless, without, wanted)
     assert there == sorted(each.name for each in expected)
     directory.close()
-    assert remove_left(str(tmp_path)) == [str(locked)]
+    found = remove_left(str(tmp_path), lambda path: False)
+    assert sorted(found) == sorted([str(locked), str(wanted)])
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.logger import capturedLogs, formatEvent
 
+from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.terms import NEWS_S, STREAM_REFUSED, ReplicatedService, Term
+from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
@@ -29,7 +31,7 @@ from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
-from tests.binlog.scribe import T0
+from tests.binlog.scribe import T0, segment_files
 from tests.replication.simulated import SimulatedReactor
 
 LEASE_S = 2
@@ -140,7 +142,17 @@ def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
     """
     Some servers; the first is active when this begins, the others follow it.
     """
-    cluster, reactor = MemoryLog(), SimulatedReactor()
+    with hosts_of(MemoryLog(), SimulatedReactor(), names, **options) as started:
+        yield started
+
+
+@contextmanager
+def hosts_of(
+    cluster: MemoryLog, reactor: SimulatedReactor, names: str, **options: Any
+) -> Iterator[list[Host]]:  # fmt: skip
+    """
+    Some servers of a stream, one after the other.
+    """
     started: list[Host] = []
     for name in names:
         started.append(Host(cluster, reactor, name, **options))
@@ -437,6 +449,83 @@ def test_a_stream_that_cannot_be_used_ends_the_server() -> None:
     host = Host(cluster, reactor, "a")
     reactor.pass_s(1)
     assert host.codes == [STREAM_REFUSED]
+
+
+def ended(host: Host) -> MemoryDirectory:
+    """
+    Have a process be gone.
+
+    :return: what it has on its disk.
+    """
+    host.stream.close()
+    return host.directory.after_kill()
+
+
+def put_some(cluster: MemoryLog, client: Client, count: int) -> None:
+    """
+    Put jobs, each in a message of its own.
+    """
+    before = cluster.last
+    for _ in range(count):
+        assert put(client).startswith(b"INSERTED ")
+    assert cluster.last >= before + count
+
+
+def test_a_server_whose_stream_loses_what_it_acknowledged_ends_and_cuts_nothing() -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    host = Host(cluster, reactor, "a")
+    reactor.pass_s(LEASE_S + 1)
+    client = host.connect()
+    put_some(cluster, client, 3)
+    kept = cluster.last
+    put_some(cluster, client, 5)
+    cluster.lose(above=kept)
+    with capturedLogs() as events:
+        reactor.pass_s(60)
+    assert host.codes == [STREAM_REFUSED]
+    assert not [each for each in events if each.get("event") == "fenced"]
+    assert client.ask(b"stats\r\n") == b""
+    directory = ended(host)
+    # Whoever goes on with what the stream has is no reason to cut off the rest.
+    with hosts_of(cluster, reactor, "b") as [other]:
+        reactor.pass_s(3 * LEASE_S)
+        assert other.role == ACTIVE
+        before = segment_files(directory)
+        again = Host(cluster, reactor, "a", directory=directory)
+        reactor.pass_s(1)
+        assert again.codes == [Incompatible.exit_code]
+        assert segment_files(directory) == before
+        assert not directory.quarantined
+
+
+def test_a_log_that_has_more_than_its_stream_fills_it_when_that_was_purged() -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    host = Host(cluster, reactor, "a")
+    reactor.pass_s(LEASE_S + 1)
+    put_some(cluster, host.connect(), 5)
+    cluster.remake()
+    reactor.pass_s(LEASE_S)
+    assert host.codes == [STREAM_REFUSED]
+    directory = ended(host)
+    assert loss_note.why_left(directory)
+    with hosts_of(cluster, reactor, "a", directory=directory) as [again]:
+        reactor.pass_s(2 * LEASE_S)
+        assert again.role == ACTIVE
+        assert b"current-jobs-ready: 5\n" in again.connect().ask(b"stats\r\n")
+        assert loss_note.why_left(directory) is None
+
+
+def test_a_standby_that_has_no_more_than_the_stream_forgets_that_it_was_lost() -> None:
+    with hosts() as (a, b):
+        put_some(a.cluster, a.connect(), 5)
+        a.reactor.pass_s(1)
+        b.stop()
+        directory = b.directory.after_kill()
+        loss_note.leave(directory, "memory://cluster/log: it was deleted")
+        with hosts_of(a.cluster, a.reactor, "b", directory=directory) as [again]:
+            a.reactor.pass_s(1)
+            assert (again.role, again.codes) == (STANDBY, [])
+            assert loss_note.why_left(directory) is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 5.0])

@@ -670,6 +670,22 @@ def test_a_log_of_another_store_is_refused() -> None:
     assert files_of(directory) == with_jobs(b"theirs").files()
 
 
+@pytest.mark.parametrize("has_log", [True, False])
+def test_messages_of_a_later_version_end_who_joins_and_who_follows(has_log: bool) -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    newer = b"BTR2" + encode_note(Kind.HEARTBEAT, 1, T0)[4:]
+    directory = standby.directory.after_kill() if has_log else None
+    active.outcome.appender.append(newer)
+    cluster.go(0.5)
+    assert standby.outcome.check(Incompatible)
+    joining = cluster.start("c", directory)
+    cluster.go(LEASE_S + 1)
+    said = joining.outcome.getErrorMessage()
+    assert joining.outcome.check(Incompatible) and "begins with b'BTR2'" in said
+    assert "Install the version of the active server" in said
+
+
 def purged_past(cluster: Cluster, is_told: bool) -> tuple[Host, MemoryDirectory]:
     """
     An active server whose stream begins behind the log of a standby that has ended.

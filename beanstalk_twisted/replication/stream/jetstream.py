@@ -32,6 +32,7 @@ from beanstalk_twisted.replication.stream.door import (
     Message,
     Refused,
     StreamError,
+    StreamLost,
     Unreachable,
     WrongPosition,
 )
@@ -206,7 +207,16 @@ class JetStream:
         return await self._api(f"STREAM.CREATE.{self._name}", settings.wanted(self._name, replicas))
 
     async def _ends(self) -> Ends:
-        return _ends_of(await self._api(f"STREAM.INFO.{self._name}", {}))
+        return _ends_of(await self._info())
+
+    async def _info(self) -> dict[str, Any]:
+        """
+        :raise StreamLost: the stream that was opened is not there any more.
+        """
+        info = await self._api_for_reader(f"STREAM.INFO.{self._name}", {})
+        if self._created and info["created"] != self._created:
+            raise StreamLost(f"{self.url}: the stream {self._name} was deleted and made anew")
+        return info
 
     async def _append(self, payload: bytes, expected: int, expires: bool) -> int:
         if len(payload) > MAX_MESSAGE_BYTES:
@@ -244,14 +254,11 @@ class JetStream:
             return await self._api(what, body)
         except ApiError as error:
             if error.number == NO_STREAM:
-                raise Refused(f"{self.url}: the stream {self._name} was deleted") from None
+                raise StreamLost(f"{self.url}: the stream {self._name} was deleted") from None
             raise Unreachable(f"{self.url}: {error}") from None
 
     async def _check_followed(self, last: int) -> None:
-        info = await self._api_for_reader(f"STREAM.INFO.{self._name}", {})
-        if self._created and info["created"] != self._created:
-            raise Refused(f"{self.url}: the stream {self._name} was deleted and made anew")
-        if (found := _ends_of(info).last) >= last:
+        if (found := _ends_of(await self._info()).last) >= last:
             self._short_since = None
             return
         # A server that does not know yet that it leads no longer may say so for a while.
@@ -259,7 +266,7 @@ class JetStream:
         self._short_since = self._short_since or now
         if now - self._short_since < OPEN_S:
             raise Unreachable(f"{self.url}: no message at {last}")
-        raise Refused(
+        raise StreamLost(
             f"{self.url}: the stream {self._name} ends at {found}, and had a message at {last}:"
             " NATS has lost messages that it acknowledged"
         )

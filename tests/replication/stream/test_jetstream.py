@@ -16,7 +16,13 @@ import pytest
 
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.door import Message, Refused, StreamError, Unreachable
+from beanstalk_twisted.replication.stream.door import (
+    Message,
+    Refused,
+    StreamError,
+    StreamLost,
+    Unreachable,
+)
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.certificates import Authority
@@ -251,6 +257,11 @@ def test_who_follows_is_told_when_the_stream_is_deleted_and_made_anew(tmp_path: 
         ask(cluster, "STREAM.DELETE.q", {})
         ask(cluster, "STREAM.CREATE.q", settings.wanted("q", 1))
         wait_for(lambda: ends)
-        assert isinstance(ends[0], Refused)
+        assert isinstance(ends[0], StreamLost)
         assert "deleted" in str(ends[0])
+        with pytest.raises(StreamLost, match="deleted and made anew"):
+            stream.ends().result(LIMIT_S)
+        ask(cluster, "STREAM.DELETE.q", {})
+        with pytest.raises(StreamLost, match="deleted"):
+            stream.ends().result(LIMIT_S)
         stream.close().result(LIMIT_S)
