@@ -696,7 +696,7 @@ class ReplicatedService(Service):
                 # Else the next start has to do without it.
                 loss_note.leave(directory, why)
             why = (
-                f"{why} What was acknowledged is in {directory.path}. "
+                f"{why.rstrip('.')}. What was acknowledged is in {directory.path}. "
                 f"{filled_again(self._stream.url)}"
             )
         self._end_process(STREAM_REFUSED, why)
