@@ -24,7 +24,7 @@ from tests.server_process import (
     Connection,
     ServerProcess,
     body_bytes,
-    ours,
+    ours_at_once,
     theirs,
 )
 
@@ -247,7 +247,7 @@ class OursOnASocket(OnASocket):
     Our server, as its users run it.
     """
 
-    command = staticmethod(ours)
+    command = staticmethod(ours_at_once)
 
 
 class TheirsOnASocket(OnASocket):

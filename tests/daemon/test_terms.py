@@ -33,6 +33,7 @@ from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
 from tests.binlog.scribe import T0, segment_files
 from tests.replication.simulated import SimulatedReactor
+from tests.uncollected import Uncollected
 
 LEASE_S = 2
 URL = "nats://a/jobs"
@@ -60,7 +61,7 @@ class Host:
         self.service = ReplicatedService(
             self._build, lambda: self.stream, replication, Identity(name, f"id of {name}"),
             reactor, reactor.now_ns, InlineIo, lambda signalled, reload: None, Launcher({}),
-            end=self._end,
+            end=self._end, collector=Uncollected(),
         )  # fmt: skip
         self.service.standby = standby
         self.service.startService()
