@@ -93,6 +93,7 @@ VOCABULARIES = {
         "jobs.",
         "binlog.cold",
         "binlog.records",
+        "binlog.runs",
         "binlog.space_budget",
         "binlog.tags",
         "wire.extensions",

@@ -2,7 +2,8 @@
 Changes: each is logged and made in one step, and in no other way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.records import (
@@ -20,6 +21,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.runs import Run, kicks
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
@@ -59,7 +61,7 @@ class SpaceBudget(Protocol):
     @property
     def run_records(self) -> int:
         """
-        How many records without data surely fit into the newest segment.
+        How many records without data a run may have.
         """
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
@@ -129,11 +131,11 @@ class JobLog(Protocol):
         Records with extensions are to come: begin a segment that may hold them, unless it is one.
         """
 
-    def append_run(self, records: Iterator[Record]) -> int:
+    def append_run(self, make: Callable[[], Run]) -> int:
         """
-        Append at least one record, of one kind without data, no more than
-        `SpaceBudget.run_records`.
+        Append records, no more than `SpaceBudget.run_records`.
 
+        :param make: makes them, if they are kept.
         :return: the first one's LSN; the others' follow.
         """
 
@@ -188,7 +190,7 @@ class NoLog:
     def append(self, record: Record) -> int:
         return 0
 
-    def append_run(self, records: Iterator[Record]) -> int:
+    def append_run(self, make: Callable[[], Run]) -> int:
         return 0
 
     def append_whole(self, records: Sequence[Record]) -> int:
@@ -415,7 +417,7 @@ class Changes:
         if not most:
             return 0
         jobs = self._state.jobs.pick(queue.firsts(most))
-        lsn = log.append_run(_kick_images(jobs, connection, now_ns))
+        lsn = log.append_run(partial(kicks, jobs, tube.tube_id, connection, now_ns))
         self._state.apply_kicks(tube, queue, jobs, lsn)
         self.committed_lsn = lsn + len(jobs) - 1 if lsn else 0
         return len(jobs)
@@ -487,11 +489,6 @@ def _key_left(job: Job, tags: Tags, now_ns: int) -> RememberedKey:
     """
     until_ns = now_ns + tags.unique_s * NS
     return RememberedKey(job.tube_id, tags.unique_key, job.job_id, until_ns, now_ns)
-
-
-def _kick_images(jobs: list[Job], connection: int, now_ns: int) -> Iterator[JobImage]:
-    for job in jobs:
-        yield job.kicked(now_ns, connection)
 
 
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:
