@@ -42,6 +42,7 @@ from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     NO_TERM,
+    Malformed,
     decode,
     is_stale,
     may_fence,
@@ -320,7 +321,7 @@ class Appender:
             append.position = at
             self._prove(append, append.first_sent_ns)
         elif not self._may_step_over(found, at, missing):
-            raise self._another(f"another message is at {at}")
+            raise self._displaced_by(found)
 
     def _may_step_over(self, found: Message, at: int, missing: "deque[_Append]") -> bool:
         has_begun = not missing or missing[0].position > self._first
@@ -358,6 +359,15 @@ class Appender:
         return WrongPosition(
             f"{what}: it was made anew, or has lost what it acknowledged, or its end has expired."
         )
+
+    def _displaced_by(self, found: Message) -> WrongPosition:
+        there = decode(found.payload)
+        if isinstance(there, Malformed) and not there.is_newer:
+            return WrongPosition(
+                f"{self._stream.url}: message {found.position} is of no server of a queue "
+                f"({there.why}): somebody else writes to the stream."
+            )
+        return self._another(f"another message is at {found.position}")
 
     def _another(self, what: str) -> WrongPosition:
         return WrongPosition(f"{self._stream.url}: {what}: another server has become active.")
