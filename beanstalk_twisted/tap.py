@@ -206,7 +206,7 @@ def _replicated(
     :return: a server that is a standby or the active one; without ``--replicate`` nothing of that
         is imported.
     """
-    from beanstalk_twisted.daemon.terms import ReplicatedService, Term
+    from beanstalk_twisted.daemon.terms import OPEN_S, ReplicatedService, Term
     from beanstalk_twisted.replication.roster import Identity
     from beanstalk_twisted.replication.stream.opening import stream_at
 
@@ -224,8 +224,8 @@ def _replicated(
     served = (*options["endpoints"], *options["endpoints_http"])
     who = Identity(_name(options["endpoints"]), os.urandom(8).hex(), _addresses(served))
     service = ReplicatedService(
-        build_term, partial(stream_at, options["replicate"]), options["replication"], who, reactor,
-        lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
+        build_term, partial(stream_at, options["replicate"], OPEN_S), options["replication"], who,
+        reactor, lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
         asked_for(os.environ),
     )  # fmt: skip
     if options["http"]:

@@ -68,6 +68,12 @@ T = TypeVar("T")
 STREAM_REFUSED: Final = 78
 """Exit code when the stream cannot be used as it is, as that of a log of another kind."""
 
+OPEN_S: Final = 2.0
+"""
+One try to reach the stream: whoever starts a server wants to know soon why it waits, and a NATS
+server that can be reached answers within that.
+"""
+
 RETRY_S: Final = 1.0
 """From one try to reach the stream to the next: an outage of NATS is seldom shorter."""
 
@@ -174,6 +180,8 @@ class ReplicatedService(Service):
         self._over: Deferred[str] | None = None
         self._waits = "waits for the stream"
         self._in_vain = 0
+        self._pause_s = 0.0
+        self._in_sync_since_s: float | None = None
         self._doing = ""
         self._told_s = self._told_lease_s = 0.0
         self._has_quorum = True
@@ -289,6 +297,7 @@ class ReplicatedService(Service):
             self._begin_term()
             if self._reactor.seconds() - began_s >= LONG_TERM_S:
                 self._in_vain = 0
+            self._pause_s = 0.0
             if self._in_vain > 1:
                 await self._wait_before_anew()
 
@@ -296,10 +305,10 @@ class ReplicatedService(Service):
         """
         Terms end one after the other in vain: wait longer from one to the next.
         """
-        pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
-        self._waits = f"{self._in_vain} terms have ended in vain: waits {pause_s:g} s"
+        self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
+        self._waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
         self.log.warn("{waits}", event="standby-waits", waits=self._waits)
-        await self._sleep(pause_s)
+        await self._sleep(self._pause_s)
         self._waits = ""
 
     async def _go_through_term(self) -> str:
@@ -309,10 +318,21 @@ class ReplicatedService(Service):
         following = self._follow()
         succession = await following.addErrback(self._note_behind)
         if isinstance(succession, str):
-            self._in_vain += 1
+            self._in_vain = 1 if self._was_in_sync else self._in_vain + 1
             return succession
         self._in_vain = 0
         return f"no longer active: {await self._lead(succession)}"
+
+    @property
+    def _was_in_sync(self) -> bool:
+        """
+        Whether this term's standby was in sync for longer than the pause before it.
+        """
+        since_s = self._in_sync_since_s
+        if since_s is None:
+            return False
+        lasted_s: float = self._reactor.seconds() - since_s
+        return lasted_s > max(self._pause_s, ANEW_S)
 
     def _note_behind(self, failure: Failure) -> str:
         failure.trap(Behind)
@@ -340,13 +360,11 @@ class ReplicatedService(Service):
                 warnings = await in_reactor(self._stream.open(), self._reactor)
                 break
             except Unreachable as problem:
-                self._waits = str(problem)
+                why = str(problem)
+                self._waits = f"waits for the stream: {why}"
             if self._reactor.seconds() - told_s >= NEWS_S:
                 told_s = self._reactor.seconds()
-                self.log.warn(
-                    "waiting for the stream: {why}", event="stream-waits",
-                    why=self._waits,
-                )  # fmt: skip
+                self.log.warn("waiting for the stream: {why}", event="stream-waits", why=why)
             await self._sleep(RETRY_S)
         self._waits = ""
         for warning in warnings:
@@ -364,7 +382,7 @@ class ReplicatedService(Service):
         :return: fires with a `Succession`, when it is this server's turn.
         """
         term, io = self.term, self._io()
-        self._doing = ""
+        self._doing, self._in_sync_since_s = "", None
         self.log.info(
             "standby of {stream}, with the log in {path}", event="standby",
             stream=self._stream.url, path=term.directory.path,
@@ -433,15 +451,14 @@ class ReplicatedService(Service):
             self._end_refused(error)
             return
         self._fenced += 1
-        active = self._roster.active(self._now_ns()) or "another server"
+        active = self._roster.active(self._now_ns())
         self.log.critical(
-            "fenced: {active} is active: {why} Replies that waited were not sent, connections are "
-            "closed.",
-            event="fenced", why=str(error), active=active,
+            "fenced: {active}{why} Replies that waited were not sent, connections are closed.",
+            event="fenced", why=str(error), active=f"{active} is active: " if active else "",
         )  # fmt: skip
         if self._replication.exits_when_fenced:
-            self._end_process(FENCED, "another server is active (--on-fenced exit)")
-        self._end_lead("another server is active")
+            self._end_process(FENCED, "it was fenced (--on-fenced exit)")
+        self._end_lead("it was fenced")
 
     def _end_lead(self, how: str) -> None:
         over, self._over = self._over, None
@@ -561,6 +578,8 @@ class ReplicatedService(Service):
         self._tell_notes(standby)
         self._tell_of_lease(standby.heard_lease_s)
         figures, now_s = standby.figures(), self._reactor.seconds()
+        if figures.is_in_sync and self._in_sync_since_s is None:
+            self._in_sync_since_s = now_s
         is_same = figures.doing.split(":")[0] == self._doing.split(":")[0]
         if figures.doing == self._doing or (is_same and now_s - self._told_s < PROGRESS_S):
             return

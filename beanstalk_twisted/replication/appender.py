@@ -48,6 +48,7 @@ from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     NO_TERM,
+    Malformed,
     decode,
     is_stale,
     may_fence,
@@ -346,7 +347,7 @@ class Appender:
             append.position = at
             self._prove(append, append.first_sent_ns)
         elif not self._may_step_over(found, at, missing):
-            raise self._another(f"another message is at {at}")
+            raise self._displaced_by(found)
 
     def _may_step_over(self, found: Message, at: int, missing: "deque[_Append]") -> bool:
         has_begun = not missing or missing[0].position > self._first
@@ -386,6 +387,15 @@ class Appender:
         if believed is StreamLost:
             return StreamLost(f"{what}: NATS has lost it.")
         return believed(f"{what}: its end has expired.")
+
+    def _displaced_by(self, found: Message) -> WrongPosition:
+        there = decode(found.payload)
+        if isinstance(there, Malformed) and not there.is_newer:
+            return WrongPosition(
+                f"{self._stream.url}: message {found.position} is of no server of a queue "
+                f"({there.why}): somebody else writes to the stream."
+            )
+        return self._another(f"another message is at {found.position}")
 
     def _another(self, what: str) -> WrongPosition:
         return WrongPosition(f"{self._stream.url}: {what}: another server has become active.")

@@ -27,6 +27,7 @@ from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinishe
 from beanstalk_twisted.replication.lineage import (
     Told,
     began_alone,
+    begins_nowhere,
     not_whole,
     torn,
     written_alone,
@@ -110,6 +111,7 @@ class Joining:
         self._reader = StreamReader(stream, ask)
         self.notes: list[str] = []
         self._mark = FillMark()
+        self._is_of_queue = False
 
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
         """
@@ -136,6 +138,8 @@ class Joining:
         """
         The stream has messages, and no segment: its filling has begun, and nothing more.
         """
+        if not self._mark.is_filling and self._is_of_queue:
+            raise begins_nowhere(self._url)
         if not self._mark.is_filling:
             raise Incompatible(
                 f"{self._url}: no segment begins among its first messages: it is no log of "
@@ -219,6 +223,7 @@ class Joining:
             position = at + 1
             if isinstance(found, Malformed) and found.is_newer:
                 raise newer_message(self._url, at, found.why)
+            self._is_of_queue = self._is_of_queue or not isinstance(found, Malformed)
             if isinstance(found, Note):
                 self._mark.note(found)
             elif isinstance(found, Part) and found.write.begins and not found.continues:

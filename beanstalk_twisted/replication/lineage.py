@@ -114,6 +114,16 @@ def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
     )
 
 
+def begins_nowhere(url: str) -> Incompatible:
+    """
+    There are messages of a queue, and none with which a segment begins.
+    """
+    return Incompatible(
+        f"{url}: no segment begins among its first messages, which are those of a queue: somebody "
+        f"has purged it; nothing was changed. {filled_again(url)}"
+    )
+
+
 def filled_again(url: str) -> str:
     """
     :return: what to do that a stream has all of a log again.

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Joined, Joining, newer_message
@@ -127,7 +128,6 @@ class Standby:
         self._clock = clock
         self._reactor = reactor
         self._io = io
-        self._lease_s = lease_s
         self._now_ns = now_ns
         self._who = who
         self.notes: list[str] = []
@@ -221,6 +221,9 @@ class Standby:
             return "waits at an empty stream: a server that has a log goes first"
         if self._gaps.is_torn:
             return f"misses what was behind message {self._gaps.since}"
+        if not self._log.is_whole:
+            oldest = segment_name(min(self._log.segments))
+            return f"lacks what is in use before {oldest}: somebody has purged the stream"
         return ""
 
     # The end.
@@ -604,7 +607,7 @@ class Standby:
         """
         if self._handed_over_by:
             return f"{self._handed_over_by} has handed over"
-        lease = f"for {self._lease_s:g} s"
+        lease = f"for {self._silence.seconds:g} s"
         if not self._log.segment:
             return f"the stream is empty, and {lease} no server that has a log came"
         if not self._active:

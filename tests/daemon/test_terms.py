@@ -12,6 +12,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.logger import capturedLogs, formatEvent
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
@@ -24,7 +25,7 @@ from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
-from beanstalk_twisted.replication.stream.messages import Kind, encode_note
+from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
@@ -273,6 +274,61 @@ def test_terms_in_vain_follow_one_another_more_and_more_slowly() -> None:
     assert not left_behind(reactor)
 
 
+class Ailing(Standby):
+    """
+    One that is in sync for a while, and then misses something.
+
+    :cvar well_s: for how long, one term after the other; the last for ever.
+    """
+
+    well_s: list[float]
+
+    def run(self) -> Deferred[Succession]:
+        running = super().run()
+        if self.well_s:
+            ending = Failure(Behind("of a flaw"))
+            self._reactor.callLater(self.well_s.pop(0), self._end, ending)
+        return running
+
+
+def test_a_term_in_sync_for_longer_than_the_pause_before_it_was_not_in_vain() -> None:
+    with hosts() as (a, _), capturedLogs() as events:
+        lame = type("Lame", (Ailing,), {"well_s": [0.2] * 4 + [10.0, 0.2, 3.0]})
+        c = Host(a.cluster, a.reactor, "c", standby=lame)
+        a.reactor.pass_s(60)
+        waits = told(events, "standby-waits")
+        # Behind the term of 10 s none; that of 3 s is longer than the second before it.
+        assert waits == [
+            f"{count} terms have ended in vain: waits {pause} s"
+            for count, pause in [(2, 1), (3, 2), (4, 4), (2, 1)]
+        ]
+        assert c.role == STANDBY and c.service.situation().is_in_sync
+        c.stop()
+
+
+def test_a_standby_without_part_of_the_log_is_not_handed_over_to() -> None:
+    with hosts() as (a, b):
+        for _ in range(5):
+            put(a.connect())
+        assert a.connect().ask(b"promote\r\n") == b"HANDING_OVER\r\n"
+        a.reactor.pass_s(1)
+        begun = [at for at, payload in a.cluster.messages.items()
+                 if isinstance(found := decode(payload), Part) and found.write.begins]  # fmt: skip
+        a.stop()
+        a.cluster.purge(max(begun))
+        with capturedLogs() as events:
+            c = Host(a.cluster, a.reactor, "c")
+            a.reactor.pass_s(2)
+            assert (b.role, c.role) == (ACTIVE, STANDBY)
+            assert c.why_not_ready.startswith("standby: lacks what is in use before ")
+            assert b.connect().ask(b"promote c\r\n") == b"CANNOT_HAND_OVER\r\n"
+            assert told(events, "in-sync") == []
+            (refused,) = told(events, "promote-refused")
+        assert "c is not in sync" in refused
+        assert (b.role, c.codes) == (ACTIVE, [])
+        c.stop()
+
+
 def test_a_stop_hands_over_at_once() -> None:
     with hosts() as (a, b):
         put(a.connect())
@@ -310,10 +366,24 @@ def test_a_fenced_server_says_nothing_more_and_follows() -> None:
         assert client.transport.value() == b""
         assert a.service.situation().fenced == 1 and b.service.situation().fenced == 0
         (fenced,) = [formatEvent(each) for each in events if each.get("event") == "fenced"]
-        assert fenced.startswith(("fenced: b is active: ", "fenced: another server is active: "))
+        assert fenced.startswith(("fenced: b is active: ", f"fenced: {a.stream.url}: "))
+        assert "another server has become active. Replies that waited were not sent" in fenced
         assert not [each for each in events if each.get("event") == "stream-answers"]
         b.stop()
         assert a.role == ACTIVE and put(a.connect()) == b"INSERTED 3\r\n"
+
+
+def test_a_message_of_somebody_else_is_not_called_another_active_server() -> None:
+    with hosts("a") as (a,), capturedLogs() as events:
+        client = a.connect()
+        assert put(client) == b"INSERTED 1\r\n"
+        position = a.cluster.append(b"of somebody else", a.cluster.last)
+        assert put(client) == b""
+        a.reactor.pass_s(1)
+        (fenced,) = told(events, "fenced")
+        assert f"message {position} is of no server of a queue" in fenced
+        (ended,) = told(events, "term-ended")
+        assert "another server" not in fenced + ended
 
 
 @pytest.mark.parametrize("last", [b"quit\r\n", b"reserve-with-timeout 9\r\n"])
@@ -435,8 +505,9 @@ def test_a_start_waits_for_the_stream_and_says_so_once_a_minute() -> None:
         host = Host(cluster, reactor, "a")
         assert host.why_not_ready == "waits for the stream"
         reactor.pass_s(NEWS_S + 20, 1)
-        waits = [each for each in events if each.get("event") == "stream-waits"]
-        assert len(waits) == 2 and host.why_not_ready
+        waits = told(events, "stream-waits")
+        assert len(waits) == 2 and waits[0].startswith("waiting for the stream: memory://")
+        assert host.why_not_ready == waits[0].replace("waiting", "waits")
         cluster.restore_quorum()
         reactor.pass_s(10)
         assert host.role == ACTIVE

@@ -218,6 +218,27 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
     assert len(bench.stream.sent) == sent
 
 
+@pytest.mark.parametrize(
+    ("there", "is_ours"),
+    [(b"of somebody else", False), (b"BTR2" + bytes(60), True),
+     (next(encode_write(Write(9, 0, b"", 99, 0, True, False))), True)],
+)  # fmt: skip
+def test_what_no_server_of_a_queue_has_sent_is_not_taken_for_another_active_one(
+    there: bytes, is_ours: bool
+) -> None:
+    bench = Bench()
+    why: list[str] = []
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    position = bench.log.append(there, bench.log.last)
+    late = bench.appender.append(b"late")
+    late.addErrback(lambda failure: why.append(str(failure.value)))
+    bench.reactor.pass_s(5.0)
+    (said,) = why
+    assert ("another server has become active" in said) is is_ours
+    assert (f"message {position} is of no server of a queue" in said) is not is_ours
+
+
 UNANSWERED = Fate(back=None, patience=0.5)
 GONE_BEFORE_THE_LOOK = [("append", UNANSWERED)] * 3 + [("ends", Fate(there=3.0, patience=4.0))]
 

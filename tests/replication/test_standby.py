@@ -13,8 +13,8 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, WriteFailed
-from beanstalk_twisted.binlog.format import TRAILER_BYTES
+from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, NoSpace, WriteFailed
+from beanstalk_twisted.binlog.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.replication.reading import Behind
@@ -272,6 +272,8 @@ def test_a_standby_waits_for_the_lease_of_the_active_server_if_that_is_longer() 
     assert standby.outcome is None
     cluster.go(1.5)
     assert standby.is_active
+    succession: Any = standby.outcome
+    assert succession.why == f"a was silent for {3 * LEASE_S:g} s"
 
 
 def test_a_standby_that_gets_nothing_of_what_is_there_asks_anew() -> None:
@@ -759,6 +761,49 @@ def test_nobody_takes_over_with_part_of_a_log() -> None:
     assert cluster.log.last == last
 
 
+def test_who_has_part_of_a_log_is_not_in_sync_and_says_why() -> None:
+    cluster = Cluster()
+    active, _ = purged_past(cluster, is_told=False)
+    oldest = min(w.write.segment for p in cluster.log.messages.values()
+                 if isinstance(w := decode(p), Part) and w.write.begins)  # fmt: skip
+    empty = cluster.start("empty")
+    cluster.go(0.5, active)
+    figures = empty.standby.figures()
+    assert not figures.is_in_sync and figures.position == cluster.log.last
+    why = f"lacks what is in use before {segment_name(oldest)}: somebody has purged the stream"
+    assert figures.doing == why
+    # Once the log says that what is missing is dead nothing is.
+    active.outcome.opened.log.append(Trim(oldest, active.clock.now_ns()))
+    active.commit()
+    cluster.go(0.5, active)
+    assert empty.standby.figures().is_in_sync and empty.standby.figures().doing == FOLLOWS
+
+
+def test_a_stream_that_was_purged_of_all_beginnings_is_told_from_no_log_of_a_queue() -> None:
+    cluster = Cluster()
+    active, standby = cluster.active(), cluster.start("b")
+    for _ in range(3):
+        active.put()
+    cluster.go(0.5, active)
+    directories = MemoryDirectory(), standby.directory.after_kill(), active.directory.after_kill()
+    cluster.log.purge(3)
+    for each in directories:
+        before = segment_files(each)
+        again = cluster.start("again", each)
+        cluster.go(0.5, active)
+        assert again.outcome.check(Incompatible)
+        said = str(again.outcome.value)
+        assert "somebody has purged it; nothing was changed. End all servers" in said
+        assert "nats stream purge" in said and "another stream" not in said
+        assert segment_files(each) == before
+    foreign = Cluster()
+    foreign.log.append(b"of somebody else", 0)
+    host = foreign.start("a")
+    foreign.go(0.5)
+    assert host.outcome.check(Incompatible)
+    assert "Name another stream with --replicate" in str(host.outcome.value)
+
+
 def run_alone(directory: MemoryDirectory, body: bytes) -> MemoryDirectory:
     """
     What is left when a server without this stream has gone on with a log.
@@ -1019,6 +1064,25 @@ def test_a_server_that_dies_while_it_takes_over_leaves_no_hole() -> None:
     assert sorted(third.bodies()) == sorted(active.bodies())
     again = restarted(cluster, standby, standby.directory.after_kill(), third)
     check_same(third, again)
+
+
+def test_a_standby_whose_disk_is_full_ends_and_does_not_say_that_it_tries_again() -> None:
+    cluster = Cluster()
+    active, standby = cluster.active(), cluster.start("b")
+    cluster.go(0.5, active)
+
+    def full(operation: str, name: str) -> None:
+        if operation == "write":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    standby.directory.fault = full
+    active.put()
+    cluster.go(0.5, active)
+    assert standby.outcome.check(NoSpace)
+    assert str(standby.outcome.value) == (
+        f"binlog {standby.directory.path}: no space for the newest changes: No space left on "
+        "device; nothing was lost. Free some space, then start it again."
+    )
 
 
 def test_a_standby_whose_disk_fails_ends() -> None:

@@ -6,10 +6,10 @@ The door to a stream of NATS JetStream.
 
 import asyncio
 import base64
+import http.client
 import json
 import os
 import ssl
-import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -45,6 +45,9 @@ OPEN_S: Final = 10.0
 
 MONITOR_S: Final = 2.0
 """For a server to say how it syncs."""
+
+MAX_MONITOR_BYTES: Final = 1 << 20
+"""Of what it says, which is some 2 KB: whatever else is at that port may say more."""
 
 NO_STREAM: Final = 10059
 NO_MESSAGE: Final = 10037
@@ -298,16 +301,30 @@ def _sync_warning(url: str, server: Server, port: int) -> str:
     asked = f"http://{server.host}:{port}/jsz?config=1"
     try:
         with urllib.request.urlopen(asked, timeout=MONITOR_S) as answer:
-            config = json.load(answer).get("config") or {}
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        return f"{url}: {asked} does not say whether {server} syncs what it acknowledges: {error}"
-    if config.get("sync_always"):
+            seconds = _sync_seconds(answer.read(MAX_MONITOR_BYTES))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        # The text of the last is what has come.
+        why = "no proper HTTP" if isinstance(error, http.client.HTTPException) else error
+        return f"{url}: {asked} does not say whether {server} syncs what it acknowledges: {why}"
+    if not seconds:
         return ""
-    seconds = config.get("sync_interval", 0) / 1e9
     return (
         f"{url}: {server} syncs every {seconds:g} s only (sync_interval): when all machines lose"
         " power, what it acknowledged since is lost.  Set `sync_interval: always` there"
     )
+
+
+def _sync_seconds(said: bytes) -> float:
+    """
+    From one sync to the next, as a server says; 0 for always.
+
+    :raise ValueError: a server of NATS does not answer like that.
+    """
+    try:
+        config = json.loads(said)["config"]
+        return 0.0 if config.get("sync_always") else float(config["sync_interval"]) / 1e9
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise ValueError("no server of NATS with JetStream answers there") from None
 
 
 def _checked(answer: Any) -> dict[str, Any]:
