@@ -4,6 +4,7 @@ Where a table is: a directory or a URL, and the door to its files.
 
 import contextlib
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,16 @@ UNFINISHED: Final = "_unfinished"
 
 BUFFER_BYTES: Final = 5 << 20
 """Bytes that are collected before object storage is asked to take them: the least of an S3 part."""
+
+
+ANYBODY: Final = {
+    "google_skip_signature": "true",
+    "google_service_account_key": json.dumps({
+        "client_email": "", "private_key_id": "", "private_key": "", "disable_oauth": True,
+    }),
+}  # fmt: skip
+"""What makes deltalake ask Google's store without credentials: the first for reads; writes would
+ask the machine for a token all the same, were there no account that needs none."""
 
 
 class Files(Protocol):
@@ -202,7 +213,7 @@ class Location(NamedTuple):
             return _azure_options(split, options)
         found = {"AWS_REGION": options["region"]} if "region" in options else {}
         if split.scheme == "gs" and split.username == ANONYMOUS:
-            found["google_skip_signature"] = "true"
+            found |= ANYBODY
         name = "google_base_url" if split.scheme == "gs" else "AWS_ENDPOINT_URL"
         return found | _endpoint(name, options)
 
@@ -272,7 +283,8 @@ def _endpoint(name: str, options: dict[str, str], path: str = "") -> dict[str, s
 def _unwritable(location: Location, problem: Exception) -> TableError:
     number = getattr(problem, "errno", None)
     text = str(problem.args[-1] if problem.args else problem).splitlines()[0]
-    why = os.strerror(number) if number else text
+    # Of a store that is elsewhere the number says less than the text.
+    why = os.strerror(number) if number and location.is_local else text
     room = "; make room and run it again" if number == errno.ENOSPC else ""
     what = "the table is as it was before"
     return TableError("TABLE_UNWRITABLE", f"{location}: {why}; {what}{room}")

@@ -4,6 +4,7 @@ Where tables are, and the sign that they are not all made.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def test_a_file_is_no_place_for_a_table(tmp_path: Path) -> None:
     assert caught.value.code == "TABLE_EXISTS"
     for there in (tmp_path, tmp_path / "new"):
         Location.of(str(there)).refuse_hopeless()
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("/a/b", "Input/output error"), ("hdfs://h:9/t", "no libjvm")]
+)
+def test_of_another_machine_its_own_words_are_told(place: str, why: str) -> None:
+    with pytest.raises(TableError) as caught, Location(place).writing():
+        raise OSError(errno.EIO, "no libjvm")
+    assert str(caught.value).endswith(f"{place}: {why}; the table is as it was before")
 
 
 @pytest.mark.exhaustive

@@ -24,6 +24,7 @@ from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import LOG, Change, Stored, dataset
+from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
 from tests.spark.storing.counting import counted_opens
 
@@ -76,12 +77,15 @@ def lsns(place: str) -> list[int]:
     return [row["lsn"] for row in found(place)]
 
 
-@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.exhaustive)])
+STORES = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("s3", "gs")]
+
+
+@pytest.fixture(params=["directory", *STORES])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "s3":
-        server: S3Server = request.getfixturevalue("s3")
-        return server.url(f"{os.urandom(8).hex()}/table")
-    return str(tmp_path / "a table, größer")
+    if request.param == "directory":
+        return str(tmp_path / "a table, größer")
+    store: S3Server | Emulator = request.getfixturevalue(request.param)
+    return store.url(f"{os.urandom(8).hex()}/table")
 
 
 def test_commits_append_and_replace_partitions_and_tell_progress(place: str) -> None:
