@@ -77,10 +77,17 @@ class ArrowFiles(Files):
     :ivar root: the table's path in it.
     """
 
-    def __init__(self, system: pa_fs.FileSystem, root: str) -> None:
+    def __init__(
+        self, system: pa_fs.FileSystem, root: str, synced: Callable[[Path], None] | None = None
+    ) -> None:
+        """
+        :param synced: syncs a file or folder of this machine; None: fsync.
+        """
         self.system = system
         self.root = root
+        self._synced = synced or _sync
         self._is_local = system.type_name == "local"
+        self._lasting: set[tuple[str, int]] = set()
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root
@@ -101,8 +108,15 @@ class ArrowFiles(Files):
         if not self._is_local:
             return
         path = Path(self.path(name))
-        for each in (path, *list(path.parents)[: name.count("/") + 2]):
-            _sync(each)
+        self._synced(path)
+        inner: list[tuple[str, int]] = []
+        for folder in list(path.parents)[: name.count("/") + 2]:
+            self._synced(folder)
+            self._lasting.update(inner)
+            inner = [(str(folder), folder.stat().st_ino)]
+            # Its own name was synced before: what is above it has nothing new.
+            if inner[0] in self._lasting:
+                return
 
     def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
         if not is_deep:
