@@ -103,13 +103,13 @@ def test_an_increment_opens_each_table_once_and_commits_it_once(
     from binlog_tools.spark.tables.growing import update
     from binlog_tools.spark.tables.layouts import LAYOUTS
 
-    rows = [row for part in servers_of((3,)).values() for row in part]
+    rows = [row for part in servers_of((3, 5, 9, 12)).values() for row in part]
     events = queue_model.table(rows)
     moments = sorted(row["logged_ns"] for row in rows)
     names = {*LAYOUTS, "poison"}
 
     def run(until_ns: int) -> list[str]:
-        return [made.name for made in update(spark, str(tmp_path), _newer(events, until_ns, 1))]
+        return [made.name for made in update(spark, str(tmp_path), _newer(events, until_ns, 2))]
 
     assert {*run(moments[len(moments) // 2])} == names
     with counted_opens() as opens:
