@@ -96,7 +96,7 @@ class _Window:
 
     def copy(self, name: str, start: int, end: int) -> bytes:
         """
-        See `Directory.copy_part`.
+        :return: a part of a file, shorter where that ends.
         """
         if name == self._name and self._start <= start and end <= self._start + len(self._content):
             return self._content[start - self._start : end - self._start]

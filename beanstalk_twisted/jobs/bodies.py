@@ -9,7 +9,7 @@ What was read back is behind all others.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import BodyPlace
@@ -42,6 +42,9 @@ KEEP_NS: Final = 2 * NS
 For so long a body stays that was read for whoever comes again: those who look for it do so each
 second at least.
 """
+
+ALL_LSNS: Final = 1 << 63
+"""What is loaded is durable before anybody is served."""
 
 MOST_STALE: Final = 2
 SPARE_NOTES: Final = 1024
@@ -84,6 +87,7 @@ class Bodies:
         self._fresh: deque[tuple[int, int]] = deque()
         self._settled: deque[int] = deque()
         self._note_above = 0
+        self._is_loaded = False
         self._reading: dict[int, BodyPlace] = {}
         self._ahead: set[int] = set()
         self._calls: dict[int, list[Call]] = {}
@@ -100,11 +104,30 @@ class Bodies:
         self.is_on, self.most_bytes, self._ask = True, most_bytes, ask
         self._note_above = most_bytes // 2
         self._jobs.keeps_places = True
-        left = most_bytes // 2
+        if not self._is_loaded:
+            self._note_all()
+
+    def _note_all(self) -> None:
+        left = self._note_above
         for job_id in self._jobs:
             left -= self._jobs.weigh(job_id)[0]
             if left < 0:
                 self._settled.append(job_id)
+
+    def loaded(self, job_ids: Sequence[int], most_bytes: int) -> None:
+        """
+        A start has loaded these jobs, ascending, from a log that it reads from its end to its
+        beginning: leave those to it again that it has loaded first, if there are too many.
+
+        :param most_bytes: as `begin` is going to be told.
+        """
+        self._is_loaded = True
+        if self._settled:
+            self._settled.extendleft(reversed(job_ids))
+        elif 2 * self._jobs.loaded_bytes > most_bytes:
+            self._settled.extend(filter(self._jobs.has_body, self._jobs))
+        while self._jobs.loaded_bytes > most_bytes and self._settled:
+            self.dropped += self._jobs.drop_body(self._settled.pop(), ALL_LSNS)
 
     # Out of memory.
 

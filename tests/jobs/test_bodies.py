@@ -180,6 +180,32 @@ def test_jobs_that_are_there_when_it_begins_leave_too() -> None:
     assert world.loaded == [1, 2]
 
 
+@pytest.mark.parametrize(("most", "left"), [(0, []), (299, [1, 2]), (300, [1, 2, 3])])
+def test_of_what_a_start_loads_the_oldest_stay(most: int, left: list[int]) -> None:
+    """
+    A log is loaded from its end to its beginning.
+    """
+    world = World(1 << 30)
+    for first in (5, 3, 1):
+        world.put(first)
+        world.put(first + 1)
+        world.bodies.loaded([first, first + 1], most)
+    assert world.loaded == left
+    assert world.bodies.noted == len(left)
+    world.bodies.begin(0, world.ask)
+    assert world.bodies.noted == len(left), "they are not noted twice"
+    world.drop()
+    assert world.loaded == []
+
+
+@pytest.mark.parametrize(("most", "noted"), [(399, 2), (400, 0)])
+def test_what_a_start_loads_is_noted_above_half_of_what_may_be(most: int, noted: int) -> None:
+    world = World(1 << 30, jobs=2)
+    world.bodies.loaded([1, 2], most)
+    world.bodies.begin(most, world.ask)
+    assert (world.bodies.noted, world.loaded) == (noted, [1, 2])
+
+
 def test_what_is_noted_of_jobs_that_are_gone_is_forgotten() -> None:
     """
     A queue between half of the cache and all of it, whose jobs come and go.

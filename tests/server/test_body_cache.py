@@ -459,6 +459,21 @@ def test_after_a_restart_bodies_are_where_the_log_says(body_cache: int, is_synce
     assert state.bodies.lost == 0
 
 
+def test_a_start_leaves_bodies_to_the_log_as_it_loads_them() -> None:
+    """
+    At no time has it more of them in memory than the cache and a part of the log.
+    """
+    server = MemoryServer(directory=MemoryDirectory(), segment_bytes=1 << 20, body_cache=50_000)
+    client = server.connect()
+    for _ in range(200):
+        client.ask(b"put 0 0 60 1000\r\n%b\r\n" % (b"x" * 1000) * 20)
+    server.kill_and_restart()
+    jobs, bodies = server.service.queue.state.jobs, server.service.queue.state.bodies
+    assert (jobs.loaded_bytes, bodies.dropped) == (50_000, 3950)
+    assert [job_id for job_id in jobs if jobs.has_body(job_id)] == list(range(1, 51))
+    assert bodies.noted == 50
+
+
 def test_a_full_disk_refuses_puts_and_gives_all_bodies_back() -> None:
     directory = MemoryDirectory()
     server = MemoryServer(directory=directory, segment_bytes=1 << 16, body_cache=0)
