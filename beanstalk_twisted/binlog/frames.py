@@ -339,7 +339,7 @@ def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
     """
     if frame.next_lsn > MAX_LSN:
         return [0] * len(indexes)
-    return [frame.base_lsn + at for at in indexes]
+    return list(map(frame.base_lsn.__add__, indexes))
 
 
 def heap(buffer: Buffer, frame: Frame) -> memoryview:
