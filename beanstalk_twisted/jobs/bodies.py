@@ -87,7 +87,7 @@ class Bodies:
         self._fresh: deque[tuple[int, int]] = deque()
         self._settled: deque[int] = deque()
         self._note_above = 0
-        self._is_loaded = False
+        self._is_loaded = self._is_noting_loaded = False
         self._reading: dict[int, BodyPlace] = {}
         self._ahead: set[int] = set()
         self._calls: dict[int, list[Call]] = {}
@@ -122,9 +122,10 @@ class Bodies:
         :param most_bytes: as `begin` is going to be told.
         """
         self._is_loaded = True
-        if self._settled:
+        if self._is_noting_loaded:
             self._settled.extendleft(reversed(job_ids))
         elif 2 * self._jobs.loaded_bytes > most_bytes:
+            self._is_noting_loaded = True
             self._settled.extend(filter(self._jobs.has_body, self._jobs))
         while self._jobs.loaded_bytes > most_bytes and self._settled:
             self.dropped += self._jobs.drop_body(self._settled.pop(), ALL_LSNS)
@@ -297,12 +298,15 @@ class Bodies:
         Read a body, unless that is under way.
         """
         place = self._jobs.place(job_id)
-        if place is None or (job_id in self._reading and not (is_wanted and job_id in self._ahead)):
+        if place is None:
             return
         assert self._ask is not None
-        self._reading[job_id] = place
-        if is_wanted:
+        if job_id not in self._reading:
+            self._reading[job_id] = place
+            if not is_wanted:
+                self._ahead.add(job_id)
+            self._ask(place, job_id, is_wanted)
+        elif is_wanted and job_id in self._ahead:
+            # Where it was when that began: if it is elsewhere by now, it is read anew behind that.
             self._ahead.discard(job_id)
-        else:
-            self._ahead.add(job_id)
-        self._ask(place, job_id, is_wanted)
+            self._ask(self._reading[job_id], job_id, True)

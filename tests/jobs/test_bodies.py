@@ -198,6 +198,16 @@ def test_of_what_a_start_loads_the_oldest_stay(most: int, left: list[int]) -> No
     assert world.loaded == []
 
 
+def test_the_jobs_of_a_start_are_gone_through_once() -> None:
+    world = World(1 << 30, jobs=6)
+    world.bodies.loaded([5, 6], 0)
+    assert world.loaded == []
+    world.put(7)
+    world.put(8)
+    world.bodies.loaded([8], 0)
+    assert world.loaded == [7]
+
+
 @pytest.mark.parametrize(("most", "noted"), [(399, 2), (400, 0)])
 def test_what_a_start_loads_is_noted_above_half_of_what_may_be(most: int, noted: int) -> None:
     world = World(1 << 30, jobs=2)
@@ -442,6 +452,22 @@ def test_what_was_read_ahead_and_is_wanted_by_now_is_hurried() -> None:
     assert (len(world.asked), world.wanted) == (3, [2])
     world.end_reads()
     assert (calls, world.loaded) == ([0, 0], [1, 2, 3])
+
+
+def test_what_is_wanted_elsewhere_while_it_is_read_ahead_is_read_there() -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    world.bodies.most_bytes = 1 << 30
+    world.bodies.look_ahead(world.tube)
+    update(world)
+    world.bodies.most_bytes = 0
+    world.drop()
+    calls: list[int] = []
+    world.bodies.when_loaded(1, calls.append)
+    assert [place.lsn for place, _ in world.asked] == [1], "its segment is kept until then"
+    world.end_reads()
+    job = world.state.jobs.look(1)
+    assert job is not None and (job.body, calls) == (b"another", [0])
 
 
 def test_nothing_is_read_ahead_where_all_is_in_memory() -> None:
