@@ -37,6 +37,9 @@ _ID_AT: Final = 1
 _N_REC_AT: Final = 20
 _LONGS: Final = RECORD_BYTES // 8
 
+MAX_LSN: Final = (1 << 63) - 1
+"""More records than a log can have."""
+
 CAN_CUT_COLUMNS: Final = sys.byteorder == "little"
 """Memoryviews know the byte order of the machine only; a log's is little-endian."""
 
@@ -342,6 +345,15 @@ def record_arrays(buffer: Buffer, frame: Frame, indexes: Sequence[int]) -> list[
     if len(indexes) == frame.n_rec and size == RECORD_BYTES:
         return [array]
     return [array[size * at : size * at + RECORD_BYTES] for at in indexes]
+
+
+def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
+    """
+    :return: the LSNs of some records; 0 for each if no log can have them.
+    """
+    if frame.next_lsn > MAX_LSN:
+        return [0] * len(indexes)
+    return list(map(frame.base_lsn.__add__, indexes))
 
 
 def heap(buffer: Buffer, frame: Frame) -> memoryview:

@@ -255,17 +255,17 @@ class QueueState:
         assert is_legal, (job.job_id, job.state, kind)
         self._move(job, image)
 
-    def follow(self, image: JobImage, segment: int, now_ns: int) -> None:
+    def follow(self, image: JobImage, lsn: int, segment: int, now_ns: int) -> None:
         """
         `apply` for a record of another server's log, after which the job is as a start would load
         it (`as_loaded`), whatever was left out before.  What is said of a job that is not here is
         passed over: it is gone, or its full record comes later.
 
-        :param segment: where the record lies.
+        :param lsn: the record's; ``segment`` where it lies.
         :param now_ns: log time.
         """
         if image.kind in FULL:
-            self.apply(as_loaded(image, now_ns), segment=segment)
+            self.apply(as_loaded(image, now_ns), lsn, segment)
             return
         job = self.jobs.get(image.job_id)
         if job is not None and image.state is GONE:

@@ -18,6 +18,7 @@ from tests.conformance.servers import (
     OnASocket,
     OursInMemory,
     OursOnASocket,
+    OursOnASocketWithoutBodies,
     OursWithAByte,
     OursWithFewBodies,
     OursWithoutBodies,
@@ -80,7 +81,18 @@ def test_ours_on_a_socket_answers_as_in_memory(talk: Conversation, tmp_path: Pat
 @pytest.mark.parametrize("talk", UNTIMED, ids=lambda talk: talk.title)
 def test_the_real_one_answers_as_ours(talk: Conversation, tmp_path: Path) -> None:
     real_beanstalkd()
-    assert_equal(hold(talk, OursInMemory, tmp_path), hold(talk, TheirsOnASocket, tmp_path))
+    theirs_ = hold(talk, TheirsOnASocket, tmp_path)
+    for kind in (OursInMemory, OursWithoutBodies):
+        assert_equal(hold(talk, kind, tmp_path), theirs_)
+
+
+@pytest.mark.parametrize("talk", one_in(4 * SHARE, UNTIMED), ids=lambda talk: talk.title)
+def test_on_sockets_the_real_one_answers_as_ours_without_bodies(
+    talk: Conversation, tmp_path: Path
+) -> None:
+    real_beanstalkd()
+    ours_ = hold(talk, OursOnASocketWithoutBodies, tmp_path / "ours")
+    assert_equal(ours_, hold(talk, TheirsOnASocket, tmp_path / "theirs"))
 
 
 @pytest.mark.exhaustive
