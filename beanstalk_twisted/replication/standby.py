@@ -157,7 +157,7 @@ class Standby:
         self._following: Following | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
-        self._is_trying = self._is_over = False
+        self._is_trying = self._is_over = self._is_looking = False
         self._waits = Waits(reactor)
         self._succeeding = Succeeding(
             stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
@@ -404,7 +404,7 @@ class Standby:
         :raise Behind: it does not go on where the log here ends.
         """
         if self._gaps.step(self._position, message.position):
-            self._spawn(self._look_for_purge())
+            self._look_for_purge()
         self._position = message.position
         found = decode(message.payload)
         if self._assembler.passes_over(found):
@@ -421,11 +421,17 @@ class Standby:
                     raise newer_message(self._stream.url, message.position, found.why)
                 self._stray(Stray(found.why), self._log.last_lsn + 1)
 
-    async def _look_for_purge(self) -> None:
+    def _look_for_purge(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self._spawn(self._refuse_if_purged())
+
+    async def _refuse_if_purged(self) -> None:
         """
         :raise Behind: what is missing was purged.
         """
         ends = await self._ask(self._stream.ends)
+        self._is_looking = False
         if self._gaps.since is not None:
             self._refuse_purged(self._gaps.since, ends)
 
@@ -469,6 +475,9 @@ class Standby:
             self._assembler.fill_begins()
         else:
             self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
+        if self._gaps.is_torn:
+            # More may be missing by now than when the gap was seen first.
+            self._look_for_purge()
         self._mark.note(note)
         if said.lease_s:
             self.heard_lease_s = said.lease_s

@@ -672,6 +672,33 @@ def test_a_log_of_another_store_is_refused() -> None:
     assert files_of(directory) == with_jobs(b"theirs").files()
 
 
+def test_a_standby_that_falls_behind_a_purge_in_a_gap_begins_anew() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    standby.stream.cut(sending=False)
+    active.beat()
+    cluster.go(0.1)
+    cluster.log.expire(cluster.log.last)
+    active.beat()
+    standby.stream.mend()
+    cluster.go(0.1)
+    # It has seen a gap, and that nothing was purged.
+    assert standby.standby.figures().is_in_sync
+    standby.stream.cut(sending=False)
+    for n in list(active.queue.state.jobs):
+        active.delete(n)
+    active.rotate()
+    log = active.outcome.opened.log
+    log.append(Trim(log.segment, active.clock.now_ns()))
+    active.commit()
+    cluster.go(0.3)
+    cluster.log.purge(cluster.log.last)
+    standby.stream.mend()
+    cluster.go(LEASE_S, active)
+    assert standby.outcome.check(Behind), standby.standby.figures()
+    assert "purged" in standby.outcome.getErrorMessage()
+
+
 @pytest.mark.parametrize("has_log", [True, False])
 def test_messages_of_a_later_version_end_who_joins_and_who_follows(has_log: bool) -> None:
     cluster = Cluster()
