@@ -9,7 +9,6 @@ from typing import Final
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.format import (
-    REHOMED,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     SegmentHeader,
@@ -18,7 +17,8 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.reading.segment import content_end, file_content_end, has_content
-from beanstalk_twisted.replication.stream.messages import Write, is_of
+from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
+from beanstalk_twisted.replication.stream.messages import Write
 
 NOT_IN_STREAM: Final = (
     "are not in the stream: unless NATS has lost them, no reply was given for them. They were cut "
@@ -52,7 +52,7 @@ class Comparison:
         self._notes = notes
         self._first = first
         self._ends: dict[int, int] = {}
-        self._open: SegmentHeader | None = None
+        self._log = FollowedLog()
         self._sealed: set[int] = set()
         self._sizes: dict[int, int] | None = None
         self._why = NOT_IN_STREAM
@@ -76,7 +76,7 @@ class Comparison:
         :return: False if this is the first write that the local log lacks altogether, or has
             another one instead of which others follow; None if it counts for nothing.
         """
-        if self._is_stray(write):
+        if isinstance(self._log.take(write), Stray):
             return None
         local, seq = self._local, write.segment
         if write.begins:
@@ -104,8 +104,6 @@ class Comparison:
                 return False
             self._heal(name, write, here)
         self._ends[seq] = write.end
-        if write.begins:
-            self._open = _header_of(write) or self._open
         if write.seals:
             self._sealed.add(seq)
         return True
@@ -117,22 +115,6 @@ class Comparison:
         kept = here[: content_end(here, 0)]
         if write.content.startswith(kept):
             self._ends[write.segment] = write.offset + len(kept)
-
-    def _is_stray(self, write: Write) -> bool:
-        """
-        Whether it does not go on where the stream's log ends: a server that was fenced has left it.
-        `FollowedLog.take` says the same of those that follow.
-        """
-        known = self._open
-        if known is None:
-            return not write.begins
-        if not write.begins:
-            is_next = write.segment == known.seq and write.offset == self._ends[known.seq]
-            return not (is_next and is_of(write, known))
-        header = _header_of(write)
-        if header is None or header.incarnation < known.incarnation:
-            return True
-        return header.seq <= known.seq and not header.flags & REHOMED
 
     def _end(self, seq: int, end: int) -> None:
         """

@@ -1,15 +1,16 @@
 """
-A log that is followed: each write of the active server is checked, then applied to the queue, so
-that this server can go on with the log behind any of them.  No I/O.
+A log that is followed: which writes of a stream go on where it ends, so that this server can go on
+with it behind any of them.  No I/O.
 
-A write that does not go on where the log ends is passed over: the stream may hold one of a server
-that was fenced while it was under way (docs/replication.md, "Who is active").
+A write that does not go on is passed over: the stream may hold one of a server that was fenced
+while it was under way, or one whose predecessor was refused (docs/replication.md, "Who is
+active").
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from beanstalk_twisted.binlog import cold, frames
+from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Incompatible
@@ -26,34 +27,8 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.records import (
-    HOMED,
-    JOB_ID,
-    JOB_KINDS,
-    TYPE,
-    CleanStop,
-    Kind,
-    NotUnderstood,
-    Record,
-    Seal,
-    Trim,
-    TubeDef,
-    decode_job,
-    decode_record,
-)
+from beanstalk_twisted.binlog.records import CleanStop, Record, Seal, Trim
 from beanstalk_twisted.replication.stream.messages import NO_TERM, Term, Write
-from beanstalk_twisted.rules.workqueue import WorkQueue
-
-SLICE_RECORDS: Final = 250
-"""Records that are applied in one slice, one by one: 2 ms."""
-
-BULK_RECORDS: Final = 2000
-"""Jobs that are applied together, in a slice of their own: 2 ms."""
-
-FEW: Final = 8
-"""Puts of one frame below which each is applied by itself: to cut columns costs as much."""
-
-_PUTS: Final = bytes([Kind.PUT])
 
 
 class Stray(NamedTuple):
@@ -69,7 +44,7 @@ class Piece(NamedTuple):
     A write that goes on.
 
     :ivar header: of the segment, if it begins.
-    :ivar known_lsn: records up to this one were applied before.
+    :ivar known_lsn: records up to this one came before.
     :ivar cut: which segment ends where, since this one begins, if that was not sealed there.
     """
 
@@ -78,6 +53,16 @@ class Piece(NamedTuple):
     header: SegmentHeader | None
     known_lsn: int
     cut: tuple[int, int] | None
+
+    def of_types(self, types: frozenset[int]) -> Iterator[tuple[Frame, int]]:
+        """
+        The records of some types: the frame of each, and its place in it.
+        """
+        for frame in self.frames:
+            kinds = frames.kinds_and_ids(self.write.content, frame)
+            for at, (kind, _) in enumerate(kinds):
+                if kind in types:
+                    yield frame, at
 
 
 class FollowedLog:
@@ -91,9 +76,8 @@ class FollowedLog:
     :ivar term: the newest one in the log that it goes on from.
     """
 
-    def __init__(self, queue: WorkQueue) -> None:
+    def __init__(self) -> None:
         self.segment = self.last_lsn = self.time_ns = self.trim_seq = self.end = 0
-        self._queue = queue
         self.term = NO_TERM
         self._header: SegmentHeader | None = None
         self._ends: dict[int, int] = {}
@@ -102,7 +86,7 @@ class FollowedLog:
 
     def go_on_from(self, found: Replay) -> None:
         """
-        Go on behind a log that was loaded into the queue.
+        Go on behind a log that was loaded.
         """
         segments, small = found.survey.segments, found.small
         if not segments:
@@ -152,7 +136,7 @@ class FollowedLog:
     def take(self, write: Write) -> Piece | Stray:
         """
         Look whether a write goes on where the log ends; if it does the log ends behind it from now
-        on, and it is to be applied next.
+        on, and whoever has a queue applies it next (`Applying`).
 
         :raise Incompatible: it is of another store, or of a version that is not known.
         """
@@ -222,7 +206,7 @@ class FollowedLog:
             if header.seq - 1 in self._ends:
                 self._ends[header.seq - 1] = header.prev_end
             self._header, self.segment = header, header.seq
-            self._trim(header.trim_seq)
+            self.trim(header.trim_seq)
         self._ends[self.segment] = write.offset + end
         self.end, self._is_sealed = write.end, write.seals
         self.time_ns = max(self.time_ns, write.time_ns)
@@ -230,143 +214,31 @@ class FollowedLog:
             self.last_lsn = frame.next_lsn - 1
             self.time_ns = max(self.time_ns, frame.time_ns)
 
-    # Applying.
+    # What its records say of the log itself.
 
-    def apply(self, piece: Piece) -> Iterator[None]:
+    def has_job(self) -> None:
         """
-        Apply what `take` has given; slice by slice.
-
-        :raise Incompatible: a record is not understood.
+        A record of a job comes next: a clean stop is not the last one any more.
         """
-        try:
-            yield from self._apply(piece)
-        except NotUnderstood as problem:
-            raise Incompatible(
-                f"segment {piece.write.segment} of the stream, offset {piece.write.offset}: "
-                f"{problem}; nothing was lost. Install the version of the active server here, "
-                f"then start again."
-            ) from problem
-
-    def _apply(self, piece: Piece) -> Iterator[None]:
-        following, header = self._queue.following, piece.header
-        if header is not None:
-            following.not_below(header.next_job_id)
-            if header.flags & REHOMED:
-                # Its first records may rest on names of the segment before it.
-                self._name_tubes(piece)
-            else:
-                yield from self._slices(following.begin_segment(header.created_ns))
-        count = 0
-        for frame in piece.frames:
-            if frame.next_lsn - 1 <= piece.known_lsn:
-                self._move(piece, frame)
-            elif frame.base_lsn > piece.known_lsn and self._has_puts(piece, frame):
-                yield from self._apply_puts(piece, frame)
-                continue
-            else:
-                for at in range(max(0, piece.known_lsn + 1 - frame.base_lsn), frame.n_rec):
-                    work = self._apply_record(piece, frame, at)
-                    if work is not None:
-                        yield from work
-                    count += 1
-                    if not count % SLICE_RECORDS:
-                        yield None
-
-    def _slices(self, work: Iterator[object]) -> Iterator[None]:
-        return (None for _ in work)
-
-    def _name_tubes(self, piece: Piece) -> None:
-        """
-        Records that were framed anew may stand before the names of their tubes.
-        """
-        for frame, at in self._of_type(piece, frozenset({TubeDef.kind})):
-            raw, data = frames.whole_record(piece.write.content, frame, at)
-            record = decode_record(raw, data)
-            assert isinstance(record, TubeDef)
-            self._queue.following.name(record.tube_id, record.name)
-
-    def _of_type(self, piece: Piece, types: frozenset[int]) -> Iterator[tuple[Frame, int]]:
-        for frame in piece.frames:
-            kinds = frames.kinds_and_ids(piece.write.content, frame)
-            for at, (kind, _) in enumerate(kinds):
-                if kind in types:
-                    yield frame, at
-
-    def _move(self, piece: Piece, frame: Frame) -> None:
-        """
-        A frame of a segment that failed stands here now.
-        """
-        for raw in frames.raw_records(piece.write.content, frame):
-            if raw[TYPE] in HOMED:
-                self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
-
-    def _has_puts(self, piece: Piece, frame: Frame) -> bool:
-        if frame.n_rec < FEW:
-            return False
-        return bool(frames.ids_if_all(piece.write.content, frame, _PUTS))
-
-    def _apply_puts(self, piece: Piece, frame: Frame) -> Iterator[None]:
-        """
-        A frame of nothing but puts: columns, as a start reads them.
-        """
-        content, segment = piece.write.content, piece.write.segment
-        tubes, queue = self._queue.state.tubes, self._queue
-        ids = frames.ids_if_all(content, frame, _PUTS) or []
-        array, heap = (
-            frames.record_arrays(content, frame, range(frame.n_rec))[0],
-            frames.heap(content, frame),
-        )
         self._is_clean = False
-        size = frame.rec_size
-        for first in range(0, len(ids), BULK_RECORDS):
-            last = min(first + BULK_RECORDS, len(ids))
-            records = cold.Records()
-            lsns = frames.lsns(frame, range(first, last)) if queue.state.jobs.keeps_places else ()
-            records.add(ids[first:last], [array[first * size : last * size]], heap, lsns)
-            jobs, others = records.take(tubes.ids, segment)
-            if jobs.job_ids:
-                queue.following.puts(jobs)
-            for count, at in enumerate(others, start=1):
-                self._apply_record(piece, frame, first + at)
-                if not count % SLICE_RECORDS:
-                    yield None
-            yield None
 
-    def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None] | None:
+    def has_other(self, record: Record) -> None:
         """
-        :return: what is left to be done, if it is done in slices.
+        A record of no job comes next.
         """
-        raw, data = frames.whole_record(piece.write.content, frame, at)
-        if raw[TYPE] not in JOB_KINDS:
-            return self._apply_other(decode_record(raw, data), piece.write.segment)
-        self._is_clean = False
-        lsn = frame.base_lsn + at if self._queue.state.jobs.keeps_places else 0
-        self._queue.following.job(decode_job(raw, data), lsn, piece.write.segment, frame.time_ns)
-        return None
-
-    def _apply_other(self, record: Record, segment: int) -> Iterator[None]:
         self._is_clean = isinstance(record, CleanStop) or (
             self._is_clean and isinstance(record, Seal)
         )
         if isinstance(record, Trim):
-            self._trim(record.seq)
-        yield from self._slices(self._queue.following.other(record, segment))
+            self.trim(record.seq)
 
-    def _trim(self, seq: int) -> None:
+    def trim(self, seq: int) -> None:
+        """
+        Segments below are dead.
+        """
         self.trim_seq = max(self.trim_seq, seq)
         for dead in [each for each in self._ends if each < self.trim_seq]:
             del self._ends[dead]
-
-    def told_dead(self, piece: Piece) -> int:
-        """
-        Below which segment all are dead, as a write says; 0 if it does not.
-        """
-        told = 0 if piece.header is None else piece.header.trim_seq
-        for frame, at in self._of_type(piece, frozenset({Trim.kind})):
-            record = decode_record(*frames.whole_record(piece.write.content, frame, at))
-            assert isinstance(record, Trim)
-            told = max(told, record.seq)
-        return told
 
     # What a new segment needs to know; see `storage.opening.Predecessor`.
 

@@ -22,6 +22,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.replication.appender import MAX_STEPPED
 from beanstalk_twisted.replication.comparison import Comparison
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
 from beanstalk_twisted.replication.lineage import (
@@ -45,7 +46,6 @@ from beanstalk_twisted.replication.stream.messages import (
     Part,
     Write,
     decode,
-    term_of,
 )
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -54,6 +54,13 @@ from beanstalk_twisted.storage.opening import load
 
 MAX_LOOKED_THROUGH: Final = 10_000
 """Messages among which the beginning of a segment is looked for; its LSN leads there."""
+
+MAX_DISPLACED: Final = MAX_STEPPED + MAX_IN_FLIGHT
+"""
+Messages in which a segment may begin behind a record that was refused: its server had all of them
+under way, and ended.  A segment with as many messages behind it, up to where a later one here
+begins, is in place.
+"""
 
 
 class Joined(NamedTuple):
@@ -177,11 +184,11 @@ class Joining:
     ) -> Joined:  # fmt: skip
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._reader.ends.last, fills=True)
-        common, positions = await self._newest_common(found, first)
+        common, positions = await self._common(found, first)
         lost = await self._io.run(partial(loss_note.why_left, self._directory))
         if lost is not None and not await self._has_all(common, positions):
             raise loss_note.refusal(self._directory.path, self._url, lost)
-        await self._refuse_loss(found, first, common, positions, queue)
+        await self._refuse_loss(found, first, common, positions)
         comparison = Comparison(
             self._directory, common, self.notes, first_alive=first.header.seq
         )  # fmt: skip
@@ -231,32 +238,31 @@ class Joining:
                     return _Beginning(at, header, raw)
         return None
 
-    async def _newest_common(
+    async def _common(
         self, found: "_Local", first: _Beginning
     ) -> tuple[int | None, dict[int, int]]:
         """
-        The newest sound segment that the stream has begun likewise, and behind which nothing sound
-        is; and the positions at which it and those before it begin.
+        The segment from which on both are compared: the newest sound one that the stream has begun
+        likewise, and that is in place for certain (`MAX_DISPLACED`); and the positions at which
+        those here begin.
         """
         positions: dict[int, int] = {}
-        common: int | None = None
         for segment in reversed(found.survey.segments):
             header = segment.header
             if header.seq > found.first_bad or header.seq < first.header.seq:
                 continue
             beginning = await self._find(header)
-            if beginning is None or beginning.header != header:
-                if common is None:
-                    continue
+            if beginning is not None and beginning.header == header:
+                positions[header.seq] = beginning.position
+            elif _in_place(positions):
                 break
-            if common is None and await self._is_stale(beginning):
-                continue
-            common = header.seq if common is None else common
-            positions[header.seq] = beginning.position
-            if self._mark.is_filling:
-                # Where the filling ends is not known: all of it is gone through.
-                common = header.seq
-        return common, positions
+            else:
+                positions.clear()
+        if not positions:
+            return None, positions
+        # Where a filling ends is not known: all of it is gone through.
+        sure = [] if self._mark.is_filling else _in_place(positions)
+        return max(sure, default=min(positions)), positions
 
     async def _find(self, header: SegmentHeader) -> _Beginning | None:
         """
@@ -275,29 +281,8 @@ class Joining:
         self._mark = mark
         return found
 
-    async def _is_stale(self, beginning: _Beginning) -> bool:
-        """
-        Whether a server had begun this segment that was fenced by then: a later term begins before
-        it, not further away than such a server has messages under way.
-        """
-        at = max(self._reader.ends.first, beginning.position - MAX_IN_FLIGHT)
-        is_stale = False
-        while at < beginning.position:
-            message = await self._reader.first_from(at)
-            if message is None or message.position >= beginning.position:
-                break
-            found, at = decode(message.payload), message.position + 1
-            if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
-                is_stale = False
-            elif isinstance(found, Part) and found.write.begins and not found.continues:
-                term = term_of(found.write)
-                is_later = term is not None and term.incarnation > beginning.header.incarnation
-                is_stale = is_stale or is_later
-        return is_stale
-
     async def _refuse_loss(
         self, found: "_Local", first: _Beginning, common: int | None, positions: dict[int, int],
-        queue: WorkQueue,
     ) -> None:  # fmt: skip
         """
         Before anything is removed here: what was acknowledged may be here only.
@@ -311,7 +296,7 @@ class Joining:
         if not (is_older or is_later):
             return
         start = first.position if common is None else positions[common]
-        told = await self._told(start, queue, 1 << 64 if is_later else first.header.seq)
+        told = await self._told(start, 1 << 64 if is_later else first.header.seq)
         began = began_alone(headers, base.incarnation, told.headers)
         path, url = self._directory.path, self._url
         if began is not None:
@@ -319,13 +304,13 @@ class Joining:
         if is_older and told.trim_seq < first.header.seq:
             raise not_whole(url, first.header.seq, told.trim_seq)
 
-    async def _told(self, start: int, queue: WorkQueue, enough: int) -> Told:
+    async def _told(self, start: int, enough: int) -> Told:
         """
         What the stream says from a position on, at which a segment begins.
 
         :param enough: with this `Told.trim_seq` the rest counts for nothing.
         """
-        told, ahead = Told(queue), self._reader.all_from(start)
+        told, ahead = Told(), self._reader.all_from(start)
         try:
             while told.trim_seq < enough and (message := await ahead.next()) is not None:
                 told.take(decode(message.payload))
@@ -391,6 +376,14 @@ class Joining:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)
         return going
+
+
+def _in_place(positions: dict[int, int]) -> list[int]:
+    """
+    The segments of a row that are in place for certain.
+    """
+    newest = positions.get(max(positions, default=0), 0)
+    return [seq for seq, at in positions.items() if at + MAX_DISPLACED <= newest]
 
 
 class _Going:

@@ -9,9 +9,11 @@ is on the disk.  No I/O.
 
 from collections.abc import Sequence
 
+from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.format import SegmentHeader, segment_name
-from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
+from beanstalk_twisted.binlog.records import Trim, decode_record
+from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Stray
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Kind,
@@ -19,7 +21,6 @@ from beanstalk_twisted.replication.stream.messages import (
     Note,
     Part,
 )
-from beanstalk_twisted.rules.workqueue import WorkQueue
 
 
 class Told:
@@ -30,14 +31,10 @@ class Told:
     :ivar trim_seq: segments below are dead.
     """
 
-    def __init__(self, queue: WorkQueue) -> None:
-        """
-        :param queue: stays as it is.
-        """
+    def __init__(self) -> None:
         self.headers: list[SegmentHeader] = []
         self.trim_seq = 0
-        self._queue = queue
-        self._log = FollowedLog(queue)
+        self._log = FollowedLog()
         self._assembler = Assembler()
 
     def take(self, found: Part | Note | Malformed) -> None:
@@ -45,7 +42,7 @@ class Told:
         A message comes next.
         """
         if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
-            self._log = FollowedLog(self._queue)
+            self._log = FollowedLog()
             self._assembler.fill_begins()
         write = self._assembler.add(found) if isinstance(found, Part) else None
         if write is None:
@@ -55,7 +52,19 @@ class Told:
             return
         if piece.header is not None:
             self.headers.append(piece.header)
-        self.trim_seq = max(self.trim_seq, self._log.told_dead(piece))
+        self.trim_seq = max(self.trim_seq, _told_dead(piece))
+
+
+def _told_dead(piece: Piece) -> int:
+    """
+    Below which segment all are dead, as a write says; 0 if it does not.
+    """
+    told = 0 if piece.header is None else piece.header.trim_seq
+    for frame, at in piece.of_types(frozenset({Trim.kind})):
+        record = decode_record(*frames.whole_record(piece.write.content, frame, at))
+        assert isinstance(record, Trim)
+        told = max(told, record.seq)
+    return told
 
 
 def began_alone(

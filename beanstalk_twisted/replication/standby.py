@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.applying import Applying
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Joined, Joining, newer_message
 from beanstalk_twisted.replication.lineage import not_whole
@@ -134,7 +135,8 @@ class Standby:
         self.heard_lease_s = 0.0
         self._doing = "joins its log to the stream"
         self._active = ""
-        self._log = FollowedLog(queue)
+        self._log = FollowedLog()
+        self._applying = Applying(queue, self._log)
         self._copy = LogCopy(
             SegmentFiles(directory, segment_bytes), io, reactor, self._fail
         )  # fmt: skip
@@ -456,7 +458,7 @@ class Standby:
             self._mark.began()
             self._handed_over_by = ""
         self._copy.add(piece)
-        self._slices = self._log.apply(piece)
+        self._slices = self._applying.apply(piece)
 
     def _stray(self, stray: Stray, last_lsn: int) -> None:
         self._strays += 1

@@ -146,6 +146,10 @@ class Assembly:
         if self._goes_on(write, known):
             self._gaps.went_on()
             self._end, self._last_lsn = (write.segment, write.end), write.last_lsn
+        elif write.begins and self._gaps.since is None and not self._damaged:
+            # What comes before it was refused, and its server ended before it sent all again.
+            del self._headers[write.segment]
+            return
         else:
             self._gaps.told_of(write.last_lsn, self._last_lsn)
         self._write(write)

@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
+from beanstalk_twisted.replication.applying import Applying
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.stream.messages import Write
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -125,17 +126,18 @@ def header_of(directory: Directory, seq: int) -> SegmentHeader:
     return header
 
 
-def follow(log: FollowedLog, writes: list[Write]) -> int:
+def follow(queue: WorkQueue, writes: list[Write]) -> int:
     """
     Follow writes.
 
     :return: how many slices that took.
     """
-    slices = 0
+    slices, log = 0, FollowedLog()
+    applying = Applying(queue, log)
     for write in writes:
         piece = log.take(write)
         assert not isinstance(piece, Stray), piece
-        slices += sum(1 for _ in log.apply(piece))
+        slices += sum(1 for _ in applying.apply(piece))
     return slices
 
 

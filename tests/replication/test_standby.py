@@ -414,6 +414,39 @@ def test_a_fenced_server_joins_the_log_of_the_active_one_not_what_it_has_left_th
     assert "unacknowledged" in " ".join(again.standby.notes)
 
 
+@pytest.mark.parametrize("others", [0, 40])
+def test_a_segment_whose_predecessor_was_refused_is_not_what_both_have(others: int) -> None:
+    cluster = Cluster()
+    active = cluster.active()
+    standby = cluster.start("b")
+    for n in range(others):
+        active.put(b"%d" % n)
+    active.rotate()
+    active.put(b"one")
+    cluster.go(0.2, active)
+    # Both were under way; the place of the first one was taken by another's, and nothing is sent
+    # again, since the server ends.
+    opened = active.outcome.opened
+    refused = late_batch(active)
+    opened.writer.write(refused, True)
+    opened.log.durable(refused.last_lsn)
+    opened.log.rotate()
+    while (batch := opened.log.take(T0)) is not None:
+        opened.writer.write(batch, True)
+        opened.log.durable(batch.last_lsn)
+        for payload in encode_write(write_of(batch, T0)):
+            cluster.log.append(payload, cluster.log.last)
+    left = end(active)
+    cluster.go(LEASE_S + 1)
+    standby.put(b"two")
+    cluster.go(0.2, standby)
+    again = cluster.start("a", left)
+    cluster.go(0.5, standby)
+    check_same(standby, again)
+    assert again.bodies()[-2:] == [b"one", b"two"]
+    assert "unacknowledged" in " ".join(again.standby.notes)
+
+
 def test_nobody_fills_from_a_copy_of_a_part() -> None:
     cluster = Cluster()
     whole = with_jobs(b"one", b"two")

@@ -172,6 +172,20 @@ def test_the_beginning_of_a_segment_that_was_sent_again_takes_nothing_away(tmp_p
     same(source, open_source(str(in_a_directory(tmp_path / "log", files))))
 
 
+def test_a_segment_before_which_a_record_was_refused_is_left_out() -> None:
+    files = spoken().files
+    *_, before, newest = sorted(name for name in files if parse_segment_name(name))
+    numbers = [parse_segment_name(name) or 0 for name in (before, newest)]
+    writes = [payload for payload in messages_of(files) if payload[4] == Kind.WRITE]
+    parts = [part for payload in writes if isinstance(part := decode(payload), Part)]
+    last = max(at for at, part in enumerate(parts) if part.write.segment == numbers[0])
+    begins = next(at for at, part in enumerate(parts) if part.write.segment == numbers[1])
+    source = source_of(*writes[:last], writes[begins])
+    assert source.remarks == []
+    assert newest not in source.names()
+    assert files[before].startswith(bytes(source.read(before)))
+
+
 def test_messages_that_are_damaged_are_left_out_and_told() -> None:
     messages = list(messages_of(spoken().files))
     source = source_of(*messages, *[b"nonsense"] * (MOST_REMARKS + 2))

@@ -12,7 +12,6 @@ from hypothesis.stateful import run_state_machine_as_test
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import TubeDef, TubePolicy
-from beanstalk_twisted.replication.followed_log import FollowedLog
 from tests.binlog.scribe import Files
 from tests.replication.followed import (
     follow,
@@ -37,7 +36,7 @@ def test_following_gives_the_queue_that_a_start_loads(files: Files, together: in
     if torn is not None:
         directory.cut(torn.name, torn.offset)
     queue = new_queue()
-    follow(FollowedLog(queue), writes_of(directory, lambda: together))
+    follow(queue, writes_of(directory, lambda: together))
     assert seen(served(queue, NOW)) == seen(loaded(directory, NOW))
 
 
@@ -53,7 +52,7 @@ def test_each_body_that_was_followed_is_found_where_it_was_written(
     queue, reader = new_queue(), LogBodyReader(directory)
     table = queue.state.jobs
     table.keeps_places = True
-    follow(FollowedLog(queue), writes_of(directory, lambda: together))
+    follow(queue, writes_of(directory, lambda: together))
     for job_id in list(table):
         job = table.get(job_id)
         assert job is not None and job.body is not None
@@ -87,7 +86,7 @@ class Followed(Scenes):
             directory = self.server.directory
             assert directory is not None
             queue = new_queue()
-            follow(FollowedLog(queue), writes_of(directory))
+            follow(queue, writes_of(directory))
             now_ns = self.server.service.clock.now_ns()
             assert seen(served(queue, now_ns)) == seen(loaded(directory, now_ns))
 
