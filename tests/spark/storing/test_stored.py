@@ -126,6 +126,20 @@ def test_statistics_tell_what_a_file_may_hold(tmp_path: Path) -> None:
     assert kept.count_rows() == 3
 
 
+def test_files_of_some_partitions_tell_what_is_asked_for(tmp_path: Path) -> None:
+    table = open_stored(str(tmp_path / "t"), LAYOUT)
+    add(table, rows([5, 9]), rows([3], ODD), rows([4], None))
+    assert len(table.files()) == 3 and not table.files({"server": "none"})
+    for server in ("1e5", ODD, None):
+        (file,) = table.files({"server": server})
+        assert file in table.files() and file in table.files({"date": "2026-01-31"})
+        assert dict(file.partition)["server"] == server
+    (file,) = table.files({"server": "1e5", "date": "2026-01-31"}, ["lsn", "none"])
+    assert (file.spans("lsn"), file.spans("time"), file.rows) == ((5, 9), None, 2)
+    (file,) = table.files({"server": ODD}, ())
+    assert (file.spans("lsn"), file.nulls("lsn"), file.rows) == (None, 1, 1)
+
+
 # Two at once.
 
 
