@@ -235,6 +235,22 @@ class DeltaStored(Stored):
             raise _busy(self.location)
         return False
 
+    def checkpoint(self) -> None:
+        """
+        Write what the log says so far as one file, and go on from it: what a commit costs grows
+        with the commits behind the last such file, of which deltalake writes one in a hundred.
+
+        :raise TableError: it cannot be written; the table is as it was before.
+        """
+        table = self._there(self._table)
+        with _saying(self.location):
+            table.create_checkpoint()
+        version = table.version()
+        with self.location.writing():
+            self._files.sync(f"{LOG}/{version:020d}.checkpoint.parquet")
+        # The table that is open would go on with all that it has read.
+        self._table = self._opened(version)
+
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
         table = self._newest()
         with _losing(self.location), _saying(self.location):

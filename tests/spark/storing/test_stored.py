@@ -140,6 +140,22 @@ def test_files_of_some_partitions_tell_what_is_asked_for(tmp_path: Path) -> None
     assert (file.spans("lsn"), file.nulls("lsn"), file.rows) == (None, 1, 1)
 
 
+def test_a_checkpoint_changes_nothing_and_a_commit_goes_on_from_it(place: str) -> None:
+    table = DeltaStored(Location.of(place), LAYOUT)
+    add(table, rows([1, 2]), progress={"1e5": 2})
+    add(table, rows([3], ODD))
+    before = table.files()
+    table.checkpoint()
+    files = Location.of(place).files()
+    assert [name for name in files.names(LOG) if name.endswith(".checkpoint.parquet")] == [
+        f"{1:020}.checkpoint.parquet"
+    ]
+    assert (table.version, table.files(), table.progress(["1e5"])) == (1, before, {"1e5": 2})
+    assert add(table, rows([4]), replaced=({"server": ODD},), progress={"1e5": 4}) == 2
+    assert lsns(place) == [1, 2, 4]
+    assert open_stored(place).progress(["1e5"]) == {"1e5": 4}
+
+
 # Two at once.
 
 
