@@ -122,7 +122,7 @@ def gone_on(kept: pa.Table, entries: pa.Table, first: int, last_ns: Mapping[str,
     The minutes of a day, of which some are there.
 
     :param kept: rows of a server, of that day or the one before, up to the minute ``first``.
-    :param entries: of the day.
+    :param entries: of the day, whole or `since_minute` the first one.
     :param first: the first minute that is made anew; of a day's first one nothing is kept.
     :return: with the schema `tables.TUBE_MINUTES`, by server, tube and minute.
     """

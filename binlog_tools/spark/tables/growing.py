@@ -378,7 +378,8 @@ class _Days:
         shares: list[File] = []
         for day in item.days():
             parts = [self._read(item.files.get(day, [])), _of_day(undated, day)]
-            rows = gone_on(rows, added_up.merged(parts), first, {item.server: item.last_ns})
+            entries = added_up.merged([added_up.since_minute(part, first) for part in parts])
+            rows = gone_on(rows, entries, first, {item.server: item.last_ns})
             first = (day + 1) * MINUTES_A_DAY
             minutes += _dated(self.minutes, LAYOUTS["tube_minutes"], rows, day)
             shares += _dated(self.sla, LAYOUTS["sla"], sla_of(rows, self.targets), day)
