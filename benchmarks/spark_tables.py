@@ -2,6 +2,7 @@
 What the tables cost: rows per second of processor time, by pipeline, and two ways to Parquet.
 
     python -m benchmarks.spark_tables --jobs 300000 --repeats 3
+    python -m benchmarks.spark_tables --jobs 400000 --days 365 --repeats 3 --only growing
 
 Processor time is that of Spark and its workers together, by what the kernel says of all processes
 that this one has started, so other work on the machine does not count.
@@ -142,7 +143,7 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
         found = rate(rows, repeats, made.write.format("noop").mode("overwrite").save)
         print(f"| {name} | {found:,.0f} |", flush=True)
     if "growing" in only:
-        _grow(spark, place)
+        _grow(spark, place, repeats)
     if "parquet" not in only:
         return
     files = sorted(str(path) for path in (place / "events").glob("*.parquet"))
@@ -152,9 +153,10 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
     print(f"| Parquet, written by Spark | {by_spark:,.0f} |\n\nratio {by_task / by_spark:.2f}")
 
 
-def _grow(spark: Any, place: Path) -> None:
+def _grow(spark: Any, place: Path, repeats: int) -> None:
     """
-    All stored tables, a day later once more, and that day alone.  The first run warms Java up.
+    All stored tables; and by turns that day alone, and behind the others.  The first run of each
+    warms Java up, which goes on for several more: that is why they take turns.
     """
     files = sorted(str(path) for path in (place / "events").glob("*.parquet"))
     table, alone = (open_stored(str(place / name), _LAYOUT) for name in ("log", "day"))
@@ -167,12 +169,20 @@ def _grow(spark: Any, place: Path) -> None:
     alone.commit(Change(tuple(each for path in files for each in _stored(alone, path, last_day))))
     table.commit(Change(tuple(file for file in written if _day(file) < last_day)))
     print("\n| what | events | CPU seconds |\n| --- | ---: | ---: |")
-    _update(spark, "all but the last day, cold", table, place / "cold")
-    _update(spark, "all but the last day", table, place / "grown")
+    _say("all but the last day, cold", table, _update(spark, table, place / "grown"))
     table.commit(Change(tuple(newest)))
-    _update(spark, "the last day behind it", table, place / "grown", newest)
-    _update(spark, "the last day alone", alone, place / "alone")
-    _update(spark, "all tables", table, place / "whole")
+    behind, by_itself = [], []
+    for number in range(repeats + 1):
+        by_itself.append(_update(spark, alone, place / f"alone-{number}"))
+        grown = place / f"grown-{number}"
+        shutil.copytree(place / "grown", grown)
+        behind.append(_update(spark, table, grown))
+        shutil.rmtree(grown)
+    _say("the last day alone", alone, statistics.median(by_itself[1:]))
+    _say("the last day behind the others", alone, statistics.median(behind[1:]))
+    _say("all tables", table, _update(spark, table, place / "whole"))
+    ratio = statistics.median(behind[1:]) / statistics.median(by_itself[1:])
+    print(f"\nbehind the others / alone {ratio:.2f}")
 
 
 def _day(file: File) -> str:
@@ -187,16 +197,21 @@ def _stored(table: Stored, path: str, day: str | None = None) -> list[File]:
     return stored_files(table.location, rows, _LAYOUT)
 
 
-def _update(
-    spark: Any, what: str, table: Stored, out: Path, fresh: list[File] | None = None
-) -> None:
+def _update(spark: Any, table: Stored, out: Path) -> float:
+    """
+    :return: CPU seconds.
+    """
     before = cpu_s()
     times = []
     for made in update(spark, str(out), partial(event_rows, [str(table.location)])):
         times.append(f"{made.name} {cpu_s() - before:.1f}")
-    count = sum(file.rows for file in (table.files() if fresh is None else fresh))
-    print(f"| {what} | {count:,} | {cpu_s() - before:.1f} |", flush=True)
-    print("  CPU seconds by when: " + ", ".join(times), file=sys.stderr, flush=True)
+    print(f"  {out.name}, CPU seconds by when: {', '.join(times)}", file=sys.stderr, flush=True)
+    return cpu_s() - before
+
+
+def _say(what: str, table: Stored, taken_s: float) -> None:
+    count = sum(file.rows for file in table.files(told=()))
+    print(f"| {what} | {count:,} | {taken_s:.1f} |", flush=True)
 
 
 def _by_tasks(spark: Any, out: Path, files: list[str]) -> None:

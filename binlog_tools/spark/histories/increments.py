@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import MINUTES_A_DAY, entries_of
+from binlog_tools.spark.histories.entries import entries_of, first_changed
 from binlog_tools.spark.histories.failing import failing_of
 from binlog_tools.spark.histories.images import EVENTS, GONE, STATES, chosen, codes, column, numbers
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
@@ -103,30 +102,15 @@ def increment(events: pa.Table, starts: Starts, progress: Mapping[str, Progress]
         yield Made(name, True, made[name])
 
 
-def changed_days(before: pa.Table, after: pa.Table, last_days: Mapping[str, int]) -> dict[str, int]:
+def changed_minutes(
+    before: pa.Table, after: pa.Table, last_minutes: Mapping[str, int]
+) -> dict[str, int]:
     """
-    The first day of each server of which the minutes are not what they were.
+    The first minute of each server whose rows are not what they were.
 
     :param before: the entries that are replaced.
     :param after: those in their place, and those that are added.
-    :param last_days: of each server, the last day that there are minutes of: it may go on.
+    :param last_minutes: of each server, the last minute that there are rows of: it may go on.
     """
-    found = dict(last_days)
-    keys = ["server", "tube", "minute", "kind", "slot"]
-    sides = []
-    for entries, sign in ((before, -1), (after, 1)):
-        is_oldest = pc.equal(entries["kind"], "oldest")
-        slot = pc.if_else(is_oldest, entries["value"], entries["slot"])
-        value = pc.multiply(pc.if_else(is_oldest, entries["slot"], entries["value"]), sign)
-        sides.append(entries.set_column(4, "slot", slot).set_column(5, "value", value))
-    summed = pa.concat_tables(sides).group_by(keys).aggregate([("value", "sum")])
-    differing = summed.filter(pc.not_equal(summed["value_sum"], 0))
-    days = differing.group_by("server").aggregate([("minute", "min")])
-    for server, minute in zip(*(days[name].to_pylist() for name in ("server", "minute_min")),
-                              strict=True):  # fmt: skip
-        found[server] = min(found.get(server, NO_DAY), minute // MINUTES_A_DAY)
-    return found
-
-
-NO_DAY: Final = 1 << 40
-"""A day that never comes."""
+    found = first_changed(before, after)
+    return {server: min(last, found.get(server, last)) for server, last in last_minutes.items()}

@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.histories.entries import DAY_NS, KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
+from binlog_tools.spark.histories.entries import (
+    DAY_NS,
+    KINDS,
+    MINUTE_NS,
+    MINUTES_A_DAY,
+    by_day,
+    since_minute,
+)
 from binlog_tools.spark.histories.images import GONE, STATES, codes
 from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
 from binlog_tools.spark.histories.windows import (
@@ -36,11 +43,13 @@ COUNTS: Final = {
 PERCENTS: Final = (50, 95, 99)
 
 DEPTHS: Final = pa.schema(
-    [("server", pa.string()), ("tube", pa.string()), ("day", pa.int64())]
+    [("server", pa.string()), ("tube", pa.string()), ("minute", pa.int64())]
     + [(state, pa.int64()) for state in STATES[:GONE]]
 )
-"""How many jobs stood in a tube when a day began; days count from the epoch.  Rows of nought are
-absent."""
+"""How many jobs stood in a tube when a minute began; minutes count from the epoch.  Rows of nought
+are absent."""
+
+MINUTE_US: Final = MINUTE_NS // 1000
 
 _STRIDE: Final = 1 << 32
 """More minutes than there will be: a group and a minute in one number."""
@@ -48,8 +57,8 @@ _STRIDE: Final = 1 << 32
 
 def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
     """
-    :param entries: of whole days of servers, each key once, cut by `by_day`.
-    :param depths: with `DEPTHS`, of the same days.
+    :param entries: of days of servers, whole or from a minute on, each key once, cut by `by_day`.
+    :param depths: with `DEPTHS`, when these days or minutes begin.
     :param last_ns: of each server, its last moment: behind its minute there is no row, and what
         lasts is as long as it was then.
     :return: with the schema `tables.TUBE_MINUTES`, by server, tube and minute.
@@ -78,7 +87,7 @@ def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_ns: Mapping[str, i
     return table(TUBE_MINUTES, {
         "server": facts.servers.take(pa.array(place[row] // facts.width)),
         "tube": facts.tubes.take(pa.array(place[row] % facts.width)),
-        "minute": pa.array(this * 60_000_000).cast(TUBE_MINUTES.field("minute").type),
+        "minute": pa.array(this * MINUTE_US).cast(TUBE_MINUTES.field("minute").type),
         **{name: np.where(is_told, counts[row], 0) for name, counts in told.items()},
         **{state: depth[row] for state, depth in zip(STATES, standing, strict=False)},
         "oldest_ns": nullable(np.where(old_ns == NONE, NONE, end_ns - old_ns)),
@@ -95,17 +104,36 @@ def _offsets(lengths: Ints) -> Ints:
     return np.cumsum(lengths) - lengths
 
 
-def depths_after(minutes: pa.Table, day: int) -> pa.Table:
+def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
     """
-    How many jobs stand where when a day begins, from the minutes of the day before; with `DEPTHS`.
+    How many jobs stand where when a minute begins, from the rows of the one before; with `DEPTHS`.
     """
-    micros = (day * MINUTES_A_DAY - 1) * 60_000_000
+    micros = (minute - 1) * MINUTE_US
     last = minutes.filter(pc.equal(minutes["minute"].cast(pa.int64()), micros))
     depth = sum(last[state].to_numpy() for state in STATES[:GONE])
     last = last.filter(pa.array(depth > 0))
-    days = pa.array(np.full(last.num_rows, day))
-    return pa.table({**{name: last[name] for name in DEPTHS.names if name != "day"}, "day": days
-                     }).select(DEPTHS.names)  # fmt: skip
+    begun = pa.array(np.full(last.num_rows, minute))
+    return pa.table({**{name: last[name] for name in DEPTHS.names if name != "minute"},
+                     "minute": begun}).select(DEPTHS.names)  # fmt: skip
+
+
+def gone_on(kept: pa.Table, entries: pa.Table, first: int, last_ns: Mapping[str, int]) -> pa.Table:
+    """
+    The minutes of a day, of which some are there.
+
+    :param kept: rows of a server, of that day or the one before, up to the minute ``first``.
+    :param entries: of the day, whole or `since_minute` the first one.
+    :param first: the first minute that is made anew; of a day's first one nothing is kept.
+    :return: with the schema `tables.TUBE_MINUTES`, by server, tube and minute.
+    """
+    made = tube_minutes_of(since_minute(entries, first), depths_at(kept, first), last_ns)
+    if first % MINUTES_A_DAY == 0:
+        return made
+    day_us = first // MINUTES_A_DAY * MINUTES_A_DAY * MINUTE_US
+    mine = kept.filter(pc.greater_equal(kept["minute"].cast(pa.int64()), day_us))
+    rows = pa.concat_tables([mine.select(TUBE_MINUTES.names).cast(TUBE_MINUTES), made])
+    order = [(name, "ascending") for name in ("server", "tube", "minute")]
+    return rows.take(pc.sort_indices(rows.select([name for name, _ in order]), order))
 
 
 def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
@@ -120,13 +148,13 @@ def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
         last = max(int(day.max()), last_ns[server] // DAY_NS)
         for this in range(int(day.min()), last + 1):
             made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last_ns))
-            depths = depths_after(made[-1], this + 1)
+            depths = depths_at(made[-1], (this + 1) * MINUTES_A_DAY)
     return pa.concat_tables(made)
 
 
 def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
     """
-    Depths as entries of the first minute of their days.
+    Depths as entries of the minutes that begin with them.
     """
     if not depths.num_rows:
         return entries
@@ -134,7 +162,7 @@ def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
     parts = [
         pa.table({
             "server": depths["server"], "tube": depths["tube"],
-            "minute": depths["day"].to_numpy() * MINUTES_A_DAY,
+            "minute": depths["minute"],
             "kind": pa.array([state] * depths.num_rows, pa.string()), "slot": nought,
             "value": depths[state],
         }, entries.schema)

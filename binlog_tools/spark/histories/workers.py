@@ -70,18 +70,38 @@ class Replaced(NamedTuple):
     """
     Attempts of an incarnation of a server that are replaced, and those in their place: all of the
     same jobs, and of new ones.
+
+    :ivar same: of the jobs whose attempts stay as they are: most that are not gone have no new
+        event.
     """
 
     old: pa.Table
     new: pa.Table
+    same: pa.Table
+
+    @classmethod
+    def of(cls, old: pa.Table, new: pa.Table) -> "Replaced":
+        """
+        :param old: all that are replaced.
+        :param new: all in their place.
+        """
+        known = np.unique(numbers(old, "job"))
+        is_both = np.isin(numbers(new, "job"), known)
+        others = _differing(old, new.filter(pa.array(is_both)))
+        is_other = np.isin(numbers(new, "job"), others) | ~is_both
+        old_rows = np.isin(numbers(old, "job"), others)
+        return cls(old.filter(pa.array(old_rows)), *(
+            new.filter(pa.array(rows)) for rows in (is_other, ~is_other)
+        ))  # fmt: skip
 
     def since_ns(self) -> dict[int, int]:
         """
         Of connections, when the first run begins that is not in both.
         """
-        both = pa.concat_tables([each.select(COLUMNS).filter(each["connection"].is_valid())
-                                 for each in self])  # fmt: skip
-        sign = np.repeat([-1, 1], [each["connection"].drop_null().length() for each in self])
+        sides = [each.select(COLUMNS).filter(each["connection"].is_valid())
+                 for each in (self.old, self.new)]  # fmt: skip
+        both = pa.concat_tables(sides)
+        sign = np.repeat([-1, 1], [side.num_rows for side in sides])
         keys = [numbers(both, name) for name in ("ended_ns", "started_ns", "job", "connection")]
         order = np.lexsort(keys)
         same = Groups(changes(*(key[order] for key in keys)))
@@ -100,10 +120,12 @@ def grown(workers: pa.Table, replaced: Replaced, near: pa.Table) -> pa.Table | N
         `Replaced.since_ns`.
     :return: the rows now; None: they are to be made of all attempts.
     """
-    rows = (workers, *map(workers_of, replaced))
+    sides = (replaced.old, replaced.new)
+    rows = (workers, *map(workers_of, sides))
     since_ns = replaced.since_ns()
-    busy = [workers_of(_behind(pa.concat_tables([each.select(COLUMNS), near.select(COLUMNS)]),
-                               since_ns)) for each in replaced]  # fmt: skip
+    others = [each.select(COLUMNS) for each in (near, replaced.same)]
+    busy = [_busy_of(_behind(pa.concat_tables([each.select(COLUMNS), *others]), since_ns))
+            for each in sides]  # fmt: skip
     connections = np.unique(np.concatenate([numbers(each, "connection") for each in rows]))
 
     def of(table: pa.Table, name: str, missing: int = 0) -> Ints:
@@ -126,6 +148,36 @@ def grown(workers: pa.Table, replaced: Replaced, near: pa.Table) -> pa.Table | N
         "connection": connections, **made,
         **{name: pa.array(each, mask=np.isin(each, (NONE, NO_ROW))) for name, each in ends.items()},
     }).filter(pa.array(made["runs"] > 0))  # fmt: skip
+
+
+def _differing(old: pa.Table, new: pa.Table) -> Ints:
+    """
+    The jobs whose attempts are not the same in both.
+    """
+    both = pa.concat_tables([old.select(COLUMNS), new.select(COLUMNS)])
+    sign = np.repeat([-1, 1], [old.num_rows, new.num_rows])
+    names = ("ended_ns", "started_ns", "connection", "job")
+    keys: list[Any] = [codes(both, "ended_by", _KNOWN)]
+    keys += [numbers(both, name) for name in names]
+    order = np.lexsort(keys)
+    same = Groups(changes(*(key[order] for key in keys)))
+    job: Ints = keys[-1][order[same.starts[same.sum(sign[order]) != 0]]]
+    return np.unique(job)
+
+
+def _busy_of(attempts: pa.Table) -> pa.Table:
+    """
+    :param attempts: that began and ended, of an incarnation.
+    :return: ``busy_ns`` by ``connection``.
+    """
+    connection, started, ended = (
+        numbers(attempts, name) for name in ("connection", "started_ns", "ended_ns")
+    )
+    order = np.lexsort((started, connection))
+    workers = Groups(changes(connection[order]))
+    alone = _alone(workers, started[order], ended[order], np.ones(len(order), bool))
+    return pa.table({"connection": connection[order][workers.starts],
+                     "busy_ns": workers.sum(alone)})  # fmt: skip
 
 
 def _changed(counts: list[Ints]) -> Ints:

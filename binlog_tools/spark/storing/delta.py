@@ -9,10 +9,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -20,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.files import FILE_BYTES, File, Layout, json_of, text_of
-from binlog_tools.spark.storing.locations import Files, Location, rows_of
+from binlog_tools.spark.storing.locations import Files, Location
 from binlog_tools.spark.storing.stored import (
     LOG,
     RETENTION_HOURS,
@@ -108,8 +109,10 @@ class DeltaStored(Stored):
     def progress(self, names: Iterable[str]) -> dict[str, int]:
         return _progress(self._table, names)
 
-    def files(self) -> list[File]:
-        return [] if self._table is None else _files(self._table)
+    def files(
+        self, within: Mapping[str, str | None] = {}, told: Iterable[str] | None = None
+    ) -> list[File]:
+        return [] if self._table is None else _files(self._table, (within,), told)
 
     def commit(self, change: Change) -> int:
         assert self._layout is not None
@@ -192,8 +195,7 @@ class DeltaStored(Stored):
         :return: the table at the version that was made.
         """
         # What only adds need not list what is there: its cost does not grow with that.
-        there = _files(base) if change.replaced else []
-        removed = [file for file in there if change.removes(file)]
+        removed = _files(base, change.replaced, ())
         actions: list[AddAction | RemoveAction] = [
             *map(_added, change.added),
             *map(_removed, removed),
@@ -223,7 +225,7 @@ class DeltaStored(Stored):
         :return: whether a later version is this change already: its answer was lost.
         :raise TableError: what the change was made of is not there any more.
         """
-        there = {file.path: file for file in _files(fresh)}
+        there = {file.path: file for file in _files(fresh, ({},), ())}
         if change.added and all(file.path in there for file in change.added):
             return True
         replaced = {path for path, file in there.items() if change.removes(file)}
@@ -232,6 +234,22 @@ class DeltaStored(Stored):
         ):
             raise _busy(self.location)
         return False
+
+    def checkpoint(self) -> None:
+        """
+        Write what the log says so far as one file, and go on from it: what a commit costs grows
+        with the commits behind the last such file, of which deltalake writes one in a hundred.
+
+        :raise TableError: it cannot be written; the table is as it was before.
+        """
+        table = self._there(self._table)
+        with _saying(self.location):
+            table.create_checkpoint()
+        version = table.version()
+        with self.location.writing():
+            self._files.sync(f"{LOG}/{version:020d}.checkpoint.parquet")
+        # The table that is open would go on with all that it has read.
+        self._table = self._opened(version)
 
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
         table = self._newest()
@@ -258,29 +276,84 @@ def _progress(table: DeltaTable | None, names: Iterable[str]) -> dict[str, int]:
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _files(table: DeltaTable) -> list[File]:
+def _files(
+    table: DeltaTable, within: Sequence[Mapping[str, str | None]], told: Iterable[str] | None
+) -> list[File]:
     """
+    The files in any of these partitions, with the statistics of some columns.
+
     deltalake gives paths as they stand in the log, quoted as in a URL; the others are not.
     """
-    columns = table.metadata().partition_columns
-    rows = rows_of(table.get_add_actions())
-    return [_file(row, columns) for row in rows]
+    if not within:
+        return []
+    names = table.metadata().partition_columns
+    rows = pa.table(table.get_add_actions())
+    if names and {} not in within:
+        rows = rows.filter(_is_in(_partitions(rows), within))
+    partitions = _partitions(rows) if names else pa.table({"": pa.nulls(rows.num_rows)})
+    texts = [[text_of(value) for value in partitions[name].to_pylist()] for name in names]
+    found = [(kind, _told(rows, name, told)) for kind, name in _STATISTICS.items()]
+    return [
+        File(unquote(path), size, count or 0, tuple(zip(names, values, strict=True)), json.dumps(
+            {"numRecords": count, **{kind: _json(each[at]) for kind, each in found}}
+        ))
+        for at, (path, size, count, values) in enumerate(zip(
+            *(rows[name].to_pylist() for name in ("path", "size_bytes", "num_records")),
+            zip(*texts, strict=True) if names else [()] * rows.num_rows, strict=True,
+        ))
+    ]  # fmt: skip
 
 
-def _file(row: dict[str, Any], columns: list[str]) -> File:
-    partition = row.get("partition") or row.get("partition_values") or {}
-    return File(
-        unquote(row["path"]), row["size_bytes"], row["num_records"] or 0,
-        tuple((name, text_of(partition[name])) for name in columns),
-        json.dumps({
-            "numRecords": row["num_records"], "minValues": _json(row.get("min")),
-            "maxValues": _json(row.get("max")), "nullCount": _json(row.get("null_count")),
-        }),
-    )  # fmt: skip
+_STATISTICS: Final = {"minValues": "min", "maxValues": "max", "nullCount": "null_count"}
+"""Of Delta's protocol, what deltalake calls them."""
 
 
-def _json(found: dict[str, Any] | None) -> dict[str, Any]:
-    return {name: json_of(value) for name, value in (found or {}).items() if value is not None}
+def _struct(rows: pa.Table, name: str) -> pa.Table:
+    """
+    A column of structs as a table; without columns if there is none.
+    """
+    if name not in rows.column_names:
+        return pa.table({})
+    array = rows[name].combine_chunks()
+    return pa.Table.from_arrays(array.flatten(), [field.name for field in array.type])
+
+
+def _partitions(rows: pa.Table) -> pa.Table:
+    return _struct(rows, "partition" if "partition" in rows.column_names else "partition_values")
+
+
+def _is_in(partitions: pa.Table, within: Iterable[Mapping[str, str | None]]) -> Any:
+    """
+    Which rows are in any of these partitions.
+    """
+    texts = {name: partitions[name].combine_chunks().dictionary_encode("encode")
+             for name in partitions.column_names}  # fmt: skip
+    found = np.zeros(partitions.num_rows, bool)
+    for values in within:
+        mine = np.ones(partitions.num_rows, bool)
+        for name, value in values.items():
+            coded = texts[name]
+            wanted = [number for number, each in enumerate(coded.dictionary.to_pylist())
+                      if text_of(each) == value]  # fmt: skip
+            mine &= np.isin(coded.indices.to_numpy(zero_copy_only=False), wanted)
+        found |= mine
+    return pa.array(found)
+
+
+def _told(rows: pa.Table, name: str, told: Iterable[str] | None) -> list[dict[str, Any]]:
+    """
+    Of each file the statistics of this kind.
+    """
+    table = _struct(rows, name)
+    wanted = table.column_names if told is None else [
+        each for each in told if each in table.column_names
+    ]  # fmt: skip
+    made: list[dict[str, Any]] = table.select(wanted).to_pylist()
+    return made if wanted else [{} for _ in range(rows.num_rows)]
+
+
+def _json(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: json_of(value) for name, value in found.items() if value is not None}
 
 
 def _added(file: File) -> AddAction:

@@ -411,19 +411,20 @@ def _statistics(footer: Any) -> str:
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, int] = {}
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     for at in range(footer.num_columns):
-        if footer.schema.column(at).path.count("."):
-            continue
-        found = [footer.row_group(group).column(at) for group in range(footer.num_row_groups)]
+        found = [group.column(at) for group in groups]
         name = found[0].path_in_schema
+        if "." in name:
+            continue
         told = [each.statistics for each in found]
-        if not all(each is not None and each.has_null_count for each in told):
+        if any(each is None or not each.has_null_count for each in told):
             continue
         nulls[name] = sum(each.null_count for each in told)
         filled = [each for each in told if each.num_values]
         if filled and all(each.has_min_max for each in filled):
-            low = _told(min(each.min for each in filled), is_high=False)
-            high = _told(max(each.max for each in filled), is_high=True)
+            low = _told(min([each.min for each in filled]), is_high=False)
+            high = _told(max([each.max for each in filled]), is_high=True)
             if low is not None and high is not None:
                 lows[name], highs[name] = low, high
     return json.dumps(

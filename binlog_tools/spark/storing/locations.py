@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import IO, Final, NamedTuple, Protocol
 from urllib.parse import SplitResult
 
 import pyarrow as pa
@@ -302,14 +302,6 @@ def _unwritable(location: Location, problem: Exception) -> TableError:
     room = "; make room and run it again" if number == errno.ENOSPC else ""
     what = "the table is as it was before"
     return TableError("TABLE_UNWRITABLE", f"{location}: {why}; {what}{room}")
-
-
-def rows_of(table: Any) -> list[dict[str, Any]]:
-    """
-    The rows of what deltalake gives as a table of its own Arrow library.
-    """
-    rows: list[dict[str, Any]] = pa.table(table).to_pylist()
-    return rows
 
 
 @contextlib.contextmanager

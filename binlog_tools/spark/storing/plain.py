@@ -5,7 +5,7 @@ A table as a directory of Parquet files: written whole, at once.
 second commit may only replace everything, and while it does there is no ``_SUCCESS``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -69,8 +69,11 @@ class ParquetStored(Stored):
     def progress(self, names: Iterable[str]) -> dict[str, int]:
         return {}
 
-    def files(self) -> list[File]:
-        return [File(name, 0, 0, _partition(name)) for name in self._names]
+    def files(
+        self, within: Mapping[str, str | None] = {}, told: Iterable[str] | None = None
+    ) -> list[File]:
+        found = (File(name, 0, 0, _partition(name)) for name in self._names)
+        return [file for file in found if file.is_in(within)]
 
     def commit(self, change: Change) -> int:
         """

@@ -86,9 +86,15 @@ class Stored(Protocol):
         How far these have come; those of which no commit has told are left out.
         """
 
-    def files(self) -> list[File]:
+    def files(
+        self, within: Mapping[str, str | None] = {}, told: Iterable[str] | None = None
+    ) -> list[File]:
         """
-        The files of this version.
+        The files of this version in these partitions.
+
+        :param within: values of columns of partitions, as text.
+        :param told: the columns whose statistics are wanted, None: all.  A table of a year has
+            thousands of files, and all statistics of a file cost as much as to read a small one.
         """
 
     def commit(self, change: Change) -> int:

@@ -24,14 +24,14 @@ from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import rows_of
 from binlog_tools.spark.histories import entries as added_up
-from binlog_tools.spark.histories.entries import DAY_NS
+from binlog_tools.spark.histories.entries import DAY_NS, MINUTE_NS, MINUTES_A_DAY
 from binlog_tools.spark.histories.failing import FAILING, MARKS, added, kinds_of, unmarked
 from binlog_tools.spark.histories.images import COLUMNS
-from binlog_tools.spark.histories.increments import NAMES, Progress, changed_days
-from binlog_tools.spark.histories.minutes import DEPTHS, depths_after, tube_minutes_of
+from binlog_tools.spark.histories.increments import NAMES, Progress, changed_minutes
+from binlog_tools.spark.histories.minutes import MINUTE_US, gone_on
 from binlog_tools.spark.histories.sla import Targets, sla_of
 from binlog_tools.spark.histories.starts import Starts, merged
-from binlog_tools.spark.histories.tables import ATTEMPTS, KINDS
+from binlog_tools.spark.histories.tables import ATTEMPTS, KINDS, TUBE_MINUTES
 from binlog_tools.spark.histories.windows import NONE
 from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
 from binlog_tools.spark.histories.workers import Replaced, grown, workers_of
@@ -55,6 +55,9 @@ _NO_ATTEMPTS: Final = pa.schema([
     field.with_type(CODED) if is_text(field.type) else field
     for field in map(ATTEMPTS.field, OF_ATTEMPTS)
 ]).empty_table()  # fmt: skip
+
+_TOLD: Final = {"attempts": ("incarnation", "ended_ns"), "entries": ("minute",)}
+"""The statistics of tables that are looked at."""
 
 Newer = Callable[[Progress], Rows]
 """The events behind these LSNs, of all servers; there may be earlier ones among them."""
@@ -131,7 +134,7 @@ class _Run:
         table = self._stored[name]
         if not self._goes_on or table.version is None:
             return []
-        return [file for file in table.files() if file.is_in(wanted)]
+        return table.files(wanted, _TOLD.get(name, ()))
 
     def steps(self) -> Iterator[Updated]:
         if not self._reached and self._stored["open"].version is not None:
@@ -198,19 +201,19 @@ class _Run:
 
     def _minutes(self, added: list[File]) -> Iterator[Updated]:
         last_ns = self._starts.last_ns
-        kept = self._files("entries", {"settled": "true"})
+        there = [*self._files("entries", {"settled": "true"}), *added]
         work = _Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
                      self._stored["sla"].location, self._targets)  # fmt: skip
         first = self._changed(added)
         items = [
-            _Server(server, day, last_ns[server], self._depths(server, day),
-                    _by_date([*kept, *added], server, day))
-            for server, day in sorted(first.items())
+            _Server(server, minute, last_ns[server], self._kept(server, minute),
+                    *_by_date(there, server, minute // MINUTES_A_DAY))
+            for server, minute in sorted(first.items())
         ]  # fmt: skip
         made: list[tuple[list[File], list[File]]] = in_tasks(self._spark, items, work)
         replaced = tuple(
             {"server": item.server, "date": str(_date(day))}
-            for item in items for day in range(item.first, item.last_ns // DAY_NS + 1)
+            for item in items for day in item.days()
         )  # fmt: skip
         for place, name in enumerate(("tube_minutes", "sla")):
             files = [file for each in made for file in each[place]]
@@ -218,37 +221,48 @@ class _Run:
 
     def _changed(self, added: list[File]) -> dict[str, int]:
         """
-        The first day of each server of which the minutes are made anew: of one that is known the
-        newest day that has minutes at the latest, so that later entries need not be looked at.
+        The first minute of each server that is made anew: of one that is known the newest that has
+        a row at the latest, so that later entries need not be looked at.
         """
         known: dict[str, int] = {}
         if self._goes_on and self._stored["entries"].version is not None:
             last_ns = Starts(self._starts_before).last_ns
-            known = {server: each // DAY_NS for server, each in last_ns.items()}
+            known = {server: each // MINUTE_NS for server, each in last_ns.items()}
         first: dict[str, int] = {}
-        for server, day in map(_server_and_day, added):
-            if server not in known:
-                first[server] = min(day, first.get(server, day))
+        for file in added:
+            server, span = _server_of(file), file.spans("minute")
+            if server not in known and span is not None:
+                minute = span[0] // MINUTES_A_DAY * MINUTES_A_DAY
+                first[server] = min(minute, first.get(server, minute))
         before, after = (self._early(files, known)
                          for files in (self._files("entries", _UNSETTLED[0]), added))  # fmt: skip
-        return {**changed_days(before, after, known), **first}
+        changed = changed_minutes(before, after, known)
+        if self._stored["tube_minutes"].progress(known) != self._stored["entries"].progress(known):
+            # A run that was killed has made minutes of entries that are not there.
+            changed = {server: minute // MINUTES_A_DAY * MINUTES_A_DAY
+                       for server, minute in changed.items()}  # fmt: skip
+        return {**changed, **first}
 
-    def _early(self, files: Iterable[File], days: Mapping[str, int]) -> pa.Table:
+    def _early(self, files: Iterable[File], last: Mapping[str, int]) -> pa.Table:
         """
-        The entries of servers before these days.
+        The entries of servers before these minutes.
         """
-        found = []
-        for file in files:
-            server, day = _server_and_day(file)
-            if day < days.get(server, 0):
-                found.append(file)
+        found = [(server, [file for file in files if _server_of(file) == server
+                           and (span := file.spans("minute")) is not None and span[0] < minute])
+                 for server, minute in last.items()]  # fmt: skip
         schema, location = LAYOUTS["entries"].schema, self._stored["entries"].location
-        rows = dataset_of(location, schema, found).to_table() if found else schema.empty_table()
-        return rows.select(added_up.SCHEMA.names)
+        return pa.concat_tables([added_up.CODED_SCHEMA.empty_table(), *(
+            dataset_of(location, schema, mine, is_coded=True).to_table(
+                columns=added_up.SCHEMA.names, filter=pc.field("minute") < last[server])
+            for server, mine in found if mine
+        )])  # fmt: skip
 
-    def _depths(self, server: str, day: int) -> pa.Table:
-        wanted = {"server": server, "date": str(_date(day - 1))}
-        return depths_after(self._rows("tube_minutes", wanted), day)
+    def _kept(self, server: str, minute: int) -> list[File]:
+        """
+        The files of the day that has the minute before this one.
+        """
+        wanted = {"server": server, "date": str(_date((minute - 1) // MINUTES_A_DAY))}
+        return self._files("tube_minutes", wanted)
 
     def _workers(self) -> Updated:
         """
@@ -266,8 +280,9 @@ class _Run:
         return self._commit("workers", [file for each in made for file in each], replaced)
 
     def _incarnation(self, server: str, number: int) -> "_Incarnation":
-        files = [file for file in self._stored["attempts"].files()
-                 if _may_have(file, server, number)]  # fmt: skip
+        # Also those that this run has committed.
+        there = self._stored["attempts"].files({"server": server}, _TOLD["attempts"])
+        files = [file for file in there if _may_have(file, server, number)]
         before = {file.path for file in self._attempts}
         wanted = {"server": server, "incarnation": str(number)}
         return _Incarnation(
@@ -300,36 +315,48 @@ def _date(day: int) -> date:
     return EPOCH + timedelta(day)
 
 
-def _server_and_day(file: File) -> tuple[str, int]:
-    told = dict(file.partition)
-    return str(told["server"]), (date.fromisoformat(str(told["date"])) - EPOCH).days
+def _server_of(file: File) -> str:
+    return str(dict(file.partition)["server"])
 
 
-def _by_date(files: Iterable[File], server: str, first: int) -> dict[int, list[File]]:
+def _by_date(
+    files: Iterable[File], server: str, first: int
+) -> tuple[dict[int, list[File]], list[File]]:
     """
-    The files of a server's days from the first on.
+    The files of a server's days from the first on, and those of no day.
     """
     found: dict[int, list[File]] = defaultdict(list)
+    undated = []
     for file in files:
-        mine, day = _server_and_day(file)
-        if mine == server and day >= first:
+        told = dict(file.partition)["date"]
+        if _server_of(file) != server:
+            continue
+        if told is None:
+            undated.append(file)
+        elif (day := (date.fromisoformat(told) - EPOCH).days) >= first:
             found[day].append(file)
-    return dict(found)
+    return dict(found), undated
 
 
 class _Server(NamedTuple):
     """
-    The days of a server that are made anew.
+    The minutes of a server that are made anew.
 
-    :ivar depths: when the first of them begins; `minutes.DEPTHS`.
+    :ivar first: the first of them.
+    :ivar kept: files of rows, of the day of the minute before.
     :ivar files: of entries, by day.
+    :ivar undated: of entries of any day.
     """
 
     server: str
     first: int
     last_ns: int
-    depths: pa.Table
+    kept: list[File]
     files: Mapping[int, list[File]]
+    undated: list[File]
+
+    def days(self) -> range:
+        return range(self.first // MINUTES_A_DAY, self.last_ns // DAY_NS + 1)
 
 
 @dataclass(frozen=True)
@@ -344,23 +371,42 @@ class _Days:
     targets: Targets
 
     def __call__(self, item: _Server) -> tuple[list[File], list[File]]:
-        depths = item.depths if item.depths.num_rows else DEPTHS.empty_table()
-        last_ns = {item.server: item.last_ns}
+        undated = self._read(item.undated)
+        rows = self._kept(item)
+        first = item.first
         minutes: list[File] = []
         shares: list[File] = []
-        for day in range(item.first, item.last_ns // DAY_NS + 1):
-            made = tube_minutes_of(self._read(item.files.get(day, [])), depths, last_ns)
-            depths = depths_after(made, day + 1)
-            minutes += _dated(self.minutes, LAYOUTS["tube_minutes"], made, day)
-            shares += _dated(self.sla, LAYOUTS["sla"], sla_of(made, self.targets), day)
+        for day in item.days():
+            parts = [self._read(item.files.get(day, [])), _of_day(undated, day)]
+            entries = added_up.merged([added_up.since_minute(part, first) for part in parts])
+            rows = gone_on(rows, entries, first, {item.server: item.last_ns})
+            first = (day + 1) * MINUTES_A_DAY
+            minutes += _dated(self.minutes, LAYOUTS["tube_minutes"], rows, day)
+            shares += _dated(self.sla, LAYOUTS["sla"], sla_of(rows, self.targets), day)
         return minutes, shares
 
     def _read(self, files: list[File]) -> pa.Table:
         if not files:
-            return added_up.SCHEMA.empty_table()
+            return added_up.CODED_SCHEMA.empty_table()
         found = dataset_of(self.entries, LAYOUTS["entries"].schema, files, is_coded=True)
         rows = found.to_table(columns=added_up.SCHEMA.names, use_threads=False)
-        return added_up.merged([rows.combine_chunks()])
+        return rows.combine_chunks()
+
+    def _kept(self, item: _Server) -> pa.Table:
+        """
+        The rows up to the first minute.
+        """
+        if not item.kept:
+            return TUBE_MINUTES.empty_table()
+        until = pa.scalar(item.first * MINUTE_US).cast(TUBE_MINUTES.field("minute").type)
+        found = dataset_of(self.minutes, LAYOUTS["tube_minutes"].schema, item.kept)
+        return found.to_table(
+            columns=TUBE_MINUTES.names, filter=pc.field("minute") < until, use_threads=False
+        )
+
+
+def _of_day(entries: pa.Table, day: int) -> pa.Table:
+    return entries.filter(pa.array(entries["minute"].to_numpy() // MINUTES_A_DAY == day))
 
 
 def _dated(place: Location, layout: Layout, rows: pa.Table, day: int) -> list[File]:
@@ -404,7 +450,7 @@ class _Workers:
         return stored_files(self.workers, batches, LAYOUTS["workers"])
 
     def _grown(self, item: _Incarnation) -> pa.Table | None:
-        replaced = Replaced(self._read(item, item.old), self._read(item, item.new))
+        replaced = Replaced.of(self._read(item, item.old), self._read(item, item.new))
         least = min(replaced.since_ns().values(), default=NONE)
         spans = [(file, file.spans("ended_ns")) for file in item.others]
         near = [file for file, span in spans if span is None or span[1] > least]

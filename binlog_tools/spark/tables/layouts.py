@@ -74,7 +74,9 @@ LAYOUTS: Final = {
         _layout("open", EVENTS_SCHEMA, ()),
     )
 }  # fmt: skip
-"""In the order in which they are committed: the last four are what the next run goes on from."""
+"""In the order in which they are committed: the last four are what the next run goes on from.  The
+entries of jobs that are not gone have no ``date``: they are read and replaced together, and a file
+for each day of a year costs more than what is in it."""
 
 POISON: Final = _layout("poison", KINDS, ())
 

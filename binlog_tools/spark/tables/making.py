@@ -264,8 +264,12 @@ def _as_stored(made: Made) -> pa.Table:
         nulls = {name: pa.nulls(rows.num_rows, EVENTS_SCHEMA.field(name).type) for name in missing}
         return pa.table({**{name: rows[name] for name in rows.column_names}, **nulls})
     if made.name == "entries":
-        dates = pa.array(rows["minute"].to_numpy() // MINUTES_A_DAY, pa.int32()).cast(pa.date32())
+        dates = _dates_of(rows) if made.settled else pa.nulls(rows.num_rows, pa.date32())
     else:
         dates = pc.cast(rows["first"], pa.date32(), safe=False)
     settled = pa.array(np.full(rows.num_rows, made.settled))
     return rows.append_column("settled", settled).append_column("date", dates)
+
+
+def _dates_of(entries: pa.Table) -> Any:
+    return pa.array(entries["minute"].to_numpy() // MINUTES_A_DAY, pa.int32()).cast(pa.date32())

@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 import pytest
 
 from binlog_tools.spark.histories import entries as entries_module
-from binlog_tools.spark.histories.entries import DAY_NS, MINUTES_A_DAY
+from binlog_tools.spark.histories.entries import DAY_NS, MINUTE_NS, MINUTES_A_DAY
 from binlog_tools.spark.histories.increments import (
     NAMES,
-    changed_days,
+    changed_minutes,
     increment,
     newer,
     split,
     tables_of,
 )
-from binlog_tools.spark.histories.minutes import all_minutes, depths_after, tube_minutes_of
+from binlog_tools.spark.histories.minutes import MINUTE_US, all_minutes, gone_on
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
 from tests.spark.histories.test_histories import in_order, servers_of
@@ -41,7 +41,6 @@ class Tables:
         self.starts = merged([])
         self.progress: dict[str, dict[str, int]] = {}
         self.minutes = TUBE_MINUTES.empty_table()
-        self.rewritten: list[int] = []
 
     def take(self, events: pa.Table, until: int = 5) -> None:
         """
@@ -75,24 +74,39 @@ class Tables:
         before = self.unsettled.get("entries", unsettled.schema.empty_table())
         after = pa.concat_tables([settled, unsettled])
         known = Starts(self.starts).last_ns
-        last_days = {server: last_ns // DAY_NS for server, last_ns in known.items()}
+        last = {server: last_ns // MINUTE_NS for server, last_ns in known.items()}
+        # What is behind the last minutes need not be looked at.
+        old, new = (_before(entries, last) for entries in (before, after))
         whole = entries_module.merged([*self.settled["entries"], after])
-        for server, first in changed_days(before, after, last_days).items():
-            self._rewrite_days(server, first, whole, starts.last_ns)
+        for server, first in changed_minutes(old, new, last).items():
+            self._rewrite_since(server, first, whole, starts.last_ns)
+        for server in starts.last_ns.keys() - last.keys():
+            self._rewrite_since(server, 0, whole, starts.last_ns)
 
-    def _rewrite_days(self, server: str, first: int, whole: pa.Table, last: dict[str, int]) -> None:
-        is_mine = pc.equal(self.minutes["server"], server)
-        day = pc.divide(self.minutes["minute"].cast(pa.int64()), 86_400_000_000)
-        kept = pc.or_(pc.invert(is_mine), pc.less(day, first))
-        made = [self.minutes.filter(kept)]
-        depths = depths_after(made[0].filter(pc.equal(made[0]["server"], server)), first)
+    def _rewrite_since(
+        self, server: str, first: int, whole: pa.Table, last: dict[str, int]
+    ) -> None:
         mine = whole.filter(pc.equal(whole["server"], server))
-        for this in range(first, last[server] // DAY_NS + 1):
-            day = mine["minute"].to_numpy() // MINUTES_A_DAY
-            made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last))
-            depths = depths_after(made[-1], this + 1)
-        self.rewritten.append(len(made) - 1)
+        days = mine["minute"].to_numpy() // MINUTES_A_DAY
+        first = first or int(min(days, default=last[server] // DAY_NS)) * MINUTES_A_DAY
+        minute = pc.divide(self.minutes["minute"].cast(pa.int64()), MINUTE_US)
+        is_mine = pc.equal(self.minutes["server"], server)
+        is_kept = pc.less(minute, first)
+        since = first // MINUTES_A_DAY * MINUTES_A_DAY
+        rows = self.minutes.filter(pc.and_(is_mine, is_kept))
+        is_before = pc.less(pc.divide(rows["minute"].cast(pa.int64()), MINUTE_US), since)
+        made = [self.minutes.filter(pc.invert(is_mine)), rows.filter(is_before)]
+        for this in range(first // MINUTES_A_DAY, last[server] // DAY_NS + 1):
+            rows = gone_on(rows, mine.filter(pa.array(days == this)), first, last)
+            made.append(rows)
+            first = (this + 1) * MINUTES_A_DAY
         self.minutes = pa.concat_tables(made)
+
+
+def _before(entries: pa.Table, last: dict[str, int]) -> pa.Table:
+    return entries.filter(pa.array(
+        [row["minute"] < last.get(row["server"], 0) for row in entries.to_pylist()], pa.bool_()
+    ))  # fmt: skip
 
 
 def _sorted(table: pa.Table, *keys: str) -> list[dict[str, Any]]:
@@ -153,3 +167,59 @@ def test_jobs_are_gone_or_not_and_known_or_not() -> None:
         job for job, row in newest.items() if row["state"] == "gone" and row["lsn"] > lsn
     }
     assert newer(gone, {}) == gone
+
+
+def _entries(*rows: tuple[str, int, str, int, int]) -> pa.Table:
+    names = ("tube", "minute", "kind", "slot", "value")
+    return pa.Table.from_pylist(
+        [{"server": "s", **dict(zip(names, row, strict=True))} for row in rows],
+        entries_module.SCHEMA,
+    )
+
+
+def test_minutes_change_from_the_first_that_has_another_sum_or_an_end_of_a_wait() -> None:
+    put, oldest = ("mail", 100, "put", 0, 2), ("mail", 90, "oldest", 120, 7)
+    before = _entries(put, oldest)
+
+    def first(*after: tuple[str, int, str, int, int]) -> int:
+        return changed_minutes(before, _entries(*after), {"s": 200, "idle": 300})["s"]
+
+    assert first(put, oldest) == 200
+    assert first(("mail", 100, "put", 0, 1), ("mail", 100, "put", 0, 1), oldest) == 200
+    assert first(put, oldest, ("mail", 150, "put", 0, 1)) == 150
+    assert first(put, oldest, ("mail", 250, "put", 0, 1)) == 200
+    assert first(("mail", 100, "put", 0, 3), oldest) == 100
+    assert first(put, ("mail", 90, "oldest", 140, 7)) == 120
+    assert first(put, ("mail", 90, "oldest", 110, 7)) == 110
+    assert first(put, ("mail", 90, "oldest", 120, 6)) == 90
+    assert first(put) == 90
+    assert changed_minutes(before, before, {"idle": 300}) == {"idle": 300}
+
+
+def test_a_day_goes_on_at_any_minute_as_if_it_were_made_whole() -> None:
+    rows = queue_model.history(5)
+    events = in_order(queue_model.table(rows))
+    starts = Starts(starts_table(events))
+    last_ns = starts.last_ns
+    whole = entries_module.by_day(tables_of(events, starts)["entries"], last_ns)
+    minutes = whole["minute"].to_numpy()
+    last_day = int(minutes.max()) // MINUTES_A_DAY
+    day = whole.filter(pa.array(minutes // MINUTES_A_DAY == last_day))
+    expected = all_minutes(whole, last_ns)
+    minute = pc.divide(expected["minute"].cast(pa.int64()), MINUTE_US).to_numpy()
+    of_day = _sorted(
+        expected.filter(pa.array(minute // MINUTES_A_DAY == last_day)), "tube", "minute"
+    )
+    begun, end = last_day * MINUTES_A_DAY, int(minute.max())
+    assert end > begun + 2
+    for first in {
+        begun,
+        begun + 1,
+        (begun + end) // 2,
+        end - 1,
+        end,
+        *minutes[minutes > begun][::9].tolist(),
+    }:
+        kept = expected.filter(pa.array((minute < first) & (minute >= begun - MINUTES_A_DAY)))
+        made = gone_on(kept, day, first, last_ns)
+        assert made.to_pylist() == _sorted(made, "tube", "minute") == of_day, first

@@ -33,7 +33,7 @@ def by_connection(workers: pa.Table) -> list[Row]:
 
 
 def grow(workers: pa.Table, settled: list[Row], old: list[Row], new: list[Row]) -> pa.Table | None:
-    replaced = Replaced(table(old), table(new))
+    replaced = Replaced.of(table(old), table(new))
     least = min(replaced.since_ns().values(), default=1 << 60)
     near = table(settled)
     near = near.filter(pc.greater(near["ended_ns"], least))
@@ -88,3 +88,17 @@ def test_an_end_that_was_the_newest_and_is_no_more_asks_for_all_attempts() -> No
     assert by_connection(grow(workers, [], old, old) or workers.slice(0, 0)) == (
         by_connection(workers)
     )
+
+
+def test_jobs_whose_attempts_stay_are_left_out_and_all_attempts_of_others_are_there() -> None:
+    stays, ends = attempt(1, 1, 10_000, 20_000), attempt(2, 1, 30_000, None)
+    first, again = attempt(3, 1, 40_000, 50_000), attempt(3, 1, 60_000, None)
+    renamed = attempt(4, 1, 70_000, 80_000, ended_by="unlogged")
+    made = Replaced.of(
+        table([stays, ends, first, renamed]),
+        table([stays, {**ends, "ended_ns": 35_000, "ended_by": "delete"}, first, again,
+               {**renamed, "ended_by": "restart"}, attempt(5, 1, 90_000, None)]),
+    )  # fmt: skip
+    assert made.old["job"].to_pylist() == [2, 3, 4]
+    assert made.new["job"].to_pylist() == [2, 3, 3, 4, 5]
+    assert made.same["job"].to_pylist() == [1]

@@ -13,11 +13,11 @@ import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.live.journal import SNAPSHOT_STEPS, Journal, Snapshot, Step
-from binlog_tools.spark.live.running import FOLDER, LiveTables
+from binlog_tools.spark.live.running import CHECKPOINT_COMMITS, FOLDER, LiveTables
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import dataset
+from binlog_tools.spark.storing.stored import LOG, dataset
 from tests.sampling import one_in
 from tests.spark.live.test_steps import FIVE_SECONDS, Row, add, history, table_of
 
@@ -106,6 +106,25 @@ def test_rows_of_steps_are_in_the_tables(tmp_path: Path) -> None:
     assert rows_of(tmp_path) == expected(batches)
     assert all(rows for rows in rows_of(tmp_path).values())
     assert tables.figures()["steps"] == len(batches)
+
+
+def test_a_table_has_a_checkpoint_after_so_many_commits_and_the_same_rows(tmp_path: Path) -> None:
+    events = events_of()
+    batches = [events.slice(at, 5) for at in range(0, events.num_rows, 5)]
+    counts = dict.fromkeys(SCHEMAS, 0)
+    with LiveTables(str(tmp_path), FIVE_SECONDS) as tables:
+        for batch in batches:
+            tables.take(batch)
+            for name in SCHEMAS:
+                log = tmp_path / name / LOG
+                counts[name] = len(list(log.glob("*.json")))
+                checkpoints = sorted(path.name for path in log.glob("*.checkpoint.parquet"))
+                assert checkpoints == [
+                    f"{number - 1:020}.checkpoint.parquet"
+                    for number in range(CHECKPOINT_COMMITS, counts[name] + 1, CHECKPOINT_COMMITS)
+                ]
+    assert max(counts.values()) > CHECKPOINT_COMMITS
+    assert rows_of(tmp_path) == expected(batches)
 
 
 def run(place: Path, batches: list[pa.Table], killer: Killer) -> bool:

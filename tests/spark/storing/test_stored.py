@@ -126,6 +126,36 @@ def test_statistics_tell_what_a_file_may_hold(tmp_path: Path) -> None:
     assert kept.count_rows() == 3
 
 
+def test_files_of_some_partitions_tell_what_is_asked_for(tmp_path: Path) -> None:
+    table = open_stored(str(tmp_path / "t"), LAYOUT)
+    add(table, rows([5, 9]), rows([3], ODD), rows([4], None))
+    assert len(table.files()) == 3 and not table.files({"server": "none"})
+    for server in ("1e5", ODD, None):
+        (file,) = table.files({"server": server})
+        assert file in table.files() and file in table.files({"date": "2026-01-31"})
+        assert dict(file.partition)["server"] == server
+    (file,) = table.files({"server": "1e5", "date": "2026-01-31"}, ["lsn", "none"])
+    assert (file.spans("lsn"), file.spans("time"), file.rows) == ((5, 9), None, 2)
+    (file,) = table.files({"server": ODD}, ())
+    assert (file.spans("lsn"), file.nulls("lsn"), file.rows) == (None, 1, 1)
+
+
+def test_a_checkpoint_changes_nothing_and_a_commit_goes_on_from_it(place: str) -> None:
+    table = DeltaStored(Location.of(place), LAYOUT)
+    add(table, rows([1, 2]), progress={"1e5": 2})
+    add(table, rows([3], ODD))
+    before = table.files()
+    table.checkpoint()
+    files = Location.of(place).files()
+    assert [name for name in files.names(LOG) if name.endswith(".checkpoint.parquet")] == [
+        f"{1:020}.checkpoint.parquet"
+    ]
+    assert (table.version, table.files(), table.progress(["1e5"])) == (1, before, {"1e5": 2})
+    assert add(table, rows([4]), replaced=({"server": ODD},), progress={"1e5": 4}) == 2
+    assert lsns(place) == [1, 2, 4]
+    assert open_stored(place).progress(["1e5"]) == {"1e5": 4}
+
+
 # Two at once.
 
 

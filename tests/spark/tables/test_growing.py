@@ -88,6 +88,10 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
     for newer in (first, _newer(events, end)):
         assert {*run(grown, newer)} == {*LAYOUTS, "poison"}
         assert not list(run(grown, newer))
+        if newer is first:
+            # Minutes are there, of entries that are not, or of some more.
+            for part, last in ((5, "tube_minutes"), (6, "sla"), (7, "entries")):
+                assert last in run(grown, _newer(events, moments[len(moments) * part // 8]))
     for name in KEYS:
         expected = _rows(whole, name)
         assert expected and _rows(grown, name) == expected, name
