@@ -19,8 +19,6 @@ from beanstalk_twisted.binlog.records import READY, Flag
 Column = memoryview
 """A u32 of each record."""
 
-Bodies = list[bytes] | list[memoryview]
-
 RUN_RECORDS: Final = 1024
 """Records that are gathered: few enough to stay in the cache, enough to pay for a call on each."""
 
@@ -53,7 +51,7 @@ class ColdJobs(NamedTuple):
     """
 
     job_ids: list[int]
-    bodies: Bodies
+    bodies: list[bytes]
     created_low: Column
     created_high: Column
     priority: Column
@@ -121,13 +119,13 @@ class Records:
         jobs = _cold_jobs(job_ids, bodies, memoryview(records).cast("I"), segment)
         return jobs._replace(lsns=lsns), others
 
-    def _cut(self, places: list[slice]) -> Bodies:
+    def _cut(self, places: list[slice]) -> list[bytes]:
         """
         Small bodies are cut out of a copy, which is quicker; of one large one that is alone there
         is none but where it stays.
         """
         if len(self.job_ids) == 1:
-            return list(map(self._heaps[0].__getitem__, places))
+            return [bytes(self._heaps[0][place]) for place in places]
         return list(map(b"".join(self._heaps).__getitem__, places))
 
     def _which(self, records: bytes, ends: list[int], tubes: Container[int]) -> list[bool]:
@@ -183,7 +181,7 @@ def values(column: Column) -> Sequence[int]:
 
 
 def _cold_jobs(
-    job_ids: list[int], bodies: Bodies, words: memoryview, segment: int
+    job_ids: list[int], bodies: list[bytes], words: memoryview, segment: int
 ) -> ColdJobs:  # fmt: skip
     return ColdJobs(
         job_ids, bodies, words[_CREATED_LOW::_WORDS], words[_CREATED_HIGH::_WORDS],

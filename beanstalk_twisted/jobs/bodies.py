@@ -90,7 +90,6 @@ class Bodies:
         :param ask: tells what it has read to `arrived`, perhaps before it returns.
         """
         self.is_on, self.most_bytes, self._ask = True, most_bytes, ask
-        self._jobs.keeps_places = True
         left = most_bytes // 2
         for job_id in self._jobs:
             left -= self._jobs.weigh(job_id)[0]

@@ -414,11 +414,11 @@ class Changes:
         most = min(most, log.budget.run_records)
         if not most:
             return 0
-        jobs = self._state.jobs.pick(queue.firsts(most))
-        lsn = log.append_run(_kick_images(jobs, connection, now_ns))
-        self._state.apply_kicks(tube, queue, jobs, lsn)
-        self.committed_lsn = lsn + len(jobs) - 1 if lsn else 0
-        return len(jobs)
+        images = self._state.jobs.kicked(queue.firsts(most), now_ns, connection)
+        lsn = log.append_run(iter(images))
+        self._state.apply_kicks(tube, queue, images, lsn)
+        self.committed_lsn = lsn + len(images) - 1 if lsn else 0
+        return len(images)
 
     def pause(self, tube: Tube, seconds: int, now_ns: int, reason: Reason) -> int:
         """
@@ -487,11 +487,6 @@ def _key_left(job: Job, tags: Tags, now_ns: int) -> RememberedKey:
     """
     until_ns = now_ns + tags.unique_s * NS
     return RememberedKey(job.tube_id, tags.unique_key, job.job_id, until_ns, now_ns)
-
-
-def _kick_images(jobs: list[Job], connection: int, now_ns: int) -> Iterator[JobImage]:
-    for job in jobs:
-        yield job.kicked(now_ns, connection)
 
 
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:

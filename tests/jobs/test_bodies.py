@@ -101,7 +101,7 @@ def test_nothing_leaves_memory_unless_that_was_begun() -> None:
     state = QueueState()
     assert not state.bodies.is_on
     world = World(0)
-    assert world.bodies.is_on and world.state.jobs.keeps_places
+    assert world.bodies.is_on
 
 
 @pytest.mark.parametrize(("most", "left"), [(0, 0), (1, 0), (100, 1), (499, 4), (500, 5), (501, 5)])
@@ -135,9 +135,11 @@ def test_a_body_that_a_session_holds_stays_and_goes_when_it_lets_go() -> None:
     job = world.state.jobs.get(1)
     assert job is not None
     job.state = State.RESERVED
+    world.state.jobs.keep(job)
     world.drop()
     assert world.loaded == [1]
     job.state = State.READY
+    world.state.jobs.keep(job)
     world.drop()
     assert world.loaded == []
 

@@ -305,7 +305,7 @@ def kick(jobs: Jobs, image: JobImage) -> None:
     Kick the first buried jobs of a tube, as many of them at once.
     """
     tube = jobs.tube(image.tube_id)
-    buried = jobs.state.jobs.pick(tube.buried.firsts(2))
+    buried = jobs.state.jobs.kicked(tube.buried.firsts(2), 1, 1)
     jobs.state.apply_kicks(tube, tube.buried, buried)
     for job in buried:
         old = jobs.images[job.job_id]

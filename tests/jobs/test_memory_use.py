@@ -66,7 +66,7 @@ print(count, queue.state.memory_bytes - counted, resident() - before)
 """
 
 KINDS = [
-    ("ready", 40_000, 0), ("ready", 40_000, 200), ("ready", 4_000, 20_000), ("ready", 20, 4 << 20),
+    ("ready", 40_000, 20), ("ready", 40_000, 200), ("ready", 4_000, 20_000), ("ready", 20, 4 << 20),
     ("delayed", 20_000, 100), ("reserved", 20_000, 100), ("buried", 20_000, 100),
     ("tubes", 10_000, 100), ("tags-unique_key", 10_000, 100), ("tags-group", 10_000, 100),
     ("tags-concurrency_key", 10_000, 100),
