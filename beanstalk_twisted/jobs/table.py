@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.cold import ColdJobs
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Standing
 from beanstalk_twisted.binlog.records import READY, RESERVED, BodyPlace, JobImage, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import CLIENT, KICK, Job
@@ -47,17 +47,13 @@ _FULL_LSN_AT: Final = 52
 
 _ROW_WORDS: Final = ROW_BYTES // 4
 _LSN_WORD: Final = _KICKED_AT // 4
+_DEADLINE_WORD: Final = 4
 _STATE_WORD: Final = 6
-_STATE_SHIFT: Final = 16
+_COUNTS_WORD: Final = 15
+_SHIFT: Final = 16
 _SEGMENT_WORD: Final = _SEGMENT_AT // 4
 _SIZE_WORD: Final = _SIZE_AT // 4
 _FULL_LSN_WORD: Final = _FULL_LSN_AT // 4
-
-MAX_COUNT: Final = (1 << 16) - 1
-"""
-A counter of a row; few jobs are reserved more often, and two more bytes for each of the five would
-be a tenth more for all.
-"""
 
 _PAGE_BITS: Final = PAGE_BITS
 _PAGE_SIZE: Final = 1 << _PAGE_BITS
@@ -300,8 +296,14 @@ class JobTable:
         if job_ids == list(range(job_ids[0], job_ids[0] + count)):
             self._fill(job_ids[0], rows, jobs.bodies)
         else:
-            for at, (job_id, body) in enumerate(zip(job_ids, jobs.bodies, strict=True)):
-                self._fill(job_id, rows[at * ROW_BYTES : (at + 1) * ROW_BYTES], [body])
+            at = 0
+            for job_id, body in zip(job_ids, jobs.bodies, strict=True):
+                page, slot = self._page(job_id >> _PAGE_BITS), job_id & _PAGE_MASK
+                assert not page.has(slot)
+                page.entries[slot] = body
+                page.rows[slot * ROW_BYTES : (slot + 1) * ROW_BYTES] = rows[at : at + ROW_BYTES]
+                page.count += 1
+                at += ROW_BYTES
         self._count += count
         size = sum(map(len, jobs.bodies))
         self.memory_bytes += RESTING_JOB_BYTES * count + size
@@ -316,11 +318,11 @@ class JobTable:
             page = self._page(first + at >> _PAGE_BITS)
             slot = first + at & _PAGE_MASK
             count = min(_PAGE_SIZE - slot, end - at)
-            assert not any(page.has(each) for each in range(slot, slot + count))
+            first_row, end_row = slot * ROW_BYTES, (slot + count) * ROW_BYTES
+            assert page.entries[slot : slot + count] == _NONE[:count]
+            assert not any(page.rows[first_row + _STATE_AT : end_row : ROW_BYTES])
             page.entries[slot : slot + count] = bodies[at : at + count]
-            page.rows[slot * ROW_BYTES : (slot + count) * ROW_BYTES] = rows[
-                at * ROW_BYTES : (at + count) * ROW_BYTES
-            ]
+            page.rows[first_row:end_row] = rows[at * ROW_BYTES : (at + count) * ROW_BYTES]
             page.count += count
             at += count
 
@@ -548,7 +550,7 @@ def _rows(jobs: ColdJobs) -> memoryview:
         (0, jobs.created_low), (1, jobs.created_high), (7, jobs.priority), (8, jobs.delay_s),
         (9, jobs.ttr_s), (10, jobs.tube_id),
         (_SIZE_WORD, memoryview(array("I", map(len, jobs.bodies)))),
-        (_STATE_WORD, memoryview(array("I", [READY << _STATE_SHIFT]) * count)),
+        (_STATE_WORD, memoryview(array("I", [READY << _SHIFT]) * count)),
         (_SEGMENT_WORD, memoryview(array("I", [jobs.segment]) * count)),
     ):  # fmt: skip
         words[at::_ROW_WORDS] = column
@@ -557,7 +559,25 @@ def _rows(jobs: ColdJobs) -> memoryview:
         for at in (_LSN_WORD, _FULL_LSN_WORD):
             words[at::_ROW_WORDS] = halves[::2]
             words[at + 1 :: _ROW_WORDS] = halves[1::2]
+    if jobs.standing is not None:
+        _stand(words, jobs.standing)
     return packed
+
+
+def _stand(words: memoryview, standing: Standing) -> None:
+    """
+    Fill in where jobs stand.
+    """
+    states, deadlines_ns, reserves, timeouts, releases, buries, kicks = standing
+    halves = memoryview(array("q", deadlines_ns)).cast("B").cast("I")
+    words[_DEADLINE_WORD::_ROW_WORDS] = halves[::2]
+    words[_DEADLINE_WORD + 1 :: _ROW_WORDS] = halves[1::2]
+    for at, low, high in (
+        (_STATE_WORD, kicks, states), (_COUNTS_WORD, reserves, timeouts),
+        (_COUNTS_WORD + 1, releases, buries),
+    ):  # fmt: skip
+        both = [one | other << _SHIFT for one, other in zip(low, high, strict=True)]
+        words[at::_ROW_WORDS] = memoryview(array("I", both))
 
 
 def _facts(start: int, page: _Page, slot: int) -> JobFacts:

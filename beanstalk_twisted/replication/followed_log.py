@@ -322,7 +322,7 @@ class FollowedLog:
             last = min(first + BULK_RECORDS, len(ids))
             records = cold.Records()
             records.add(ids[first:last], [array[first * size : last * size]], heap)
-            jobs, others = records.take(tubes.ids, segment)
+            jobs, others = records.take(tubes.ids, segment, frame.time_ns)
             if jobs.job_ids:
                 queue.following.puts(jobs)
             for count, at in enumerate(others, start=1):

@@ -261,7 +261,7 @@ def cold_jobs(job_ids: list[int], segment: int = 19) -> ColdJobs:
     ]
     records = Records()
     records.add(job_ids, [memoryview(b"".join(encoded))], memoryview(heap))
-    jobs, others = records.take({3}, segment)
+    jobs, others = records.take({3}, segment, now_ns=17)
     assert not others
     return jobs
 

@@ -14,7 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog import cold
-from beanstalk_twisted.binlog.cold import ColdJobs
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.binlog.records import JobImage, Kind, Record, State, TubeDef
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK
+from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK, LEAST
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from tests.binlog.reading.test_replay import AFTER
@@ -119,8 +119,8 @@ def all_of(state: QueueState) -> dict[str, Any]:
         "live": [state.live.of(segment) for segment in range(20)],
         "live_bytes": state.live.live_bytes,
         "standing": [(t.ready.count, t.delayed.count, t.buried.count, t.reserved) for t in tubes],
-        "buried": [tube.buried.first() for tube in tubes],
-        "delayed": [tube.delayed.first() for tube in tubes],
+        "buried": [tube.buried.behind(LEAST, tube.buried.count) for tube in tubes],
+        "delayed": [tube.delayed.behind(LEAST, tube.delayed.count) for tube in tubes],
     }
     seen["order"] = [drained(state, tube) for tube in tubes]
     seen["afterwards"] = (len(state.jobs), state.urgent, state.live.live_bytes)
@@ -262,14 +262,15 @@ def bulk_of(write: Callable[[Scribe], None]) -> tuple[list[int], list[int]]:
     return many, others
 
 
-def test_jobs_that_were_only_put_are_loaded_many_at_once_whatever_is_between_them() -> None:
+def test_jobs_without_tags_are_loaded_many_at_once_whatever_is_between_them() -> None:
     def write(scribe: Scribe) -> None:
         scribe.write(put(1), put(2, state=State.DELAYED, deadline_ns=NOW), put(3, tube_id=2))
-        scribe.write(delete(1), put(4), image(Kind.COPY, 5, body=b"copied", reserves=1))
+        scribe.write(delete(1), put(4), image(Kind.COPY, 5, body=b"copied", reserves=MAX_COUNT + 1))
         scribe.write(image(Kind.RESERVE, 4, state=State.RESERVED, reserves=1))
         scribe.write(image(Kind.COPY, 6, body=b"copied"))
 
-    assert bulk_of(write) == ([3, 6], [2, 4, 5])
+    many, others = bulk_of(write)
+    assert (sorted(many), others) == ([2, 3, 4, 6], [5])
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -347,18 +348,30 @@ COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
-def test_jobs_that_have_a_count_are_loaded_one_by_one_however_many_there_are(counter: str) -> None:
+@pytest.mark.parametrize("past", [0, 1])
+def test_jobs_that_have_too_large_a_count_are_loaded_one_by_one(counter: str, past: int) -> None:
+    count = {counter: MAX_COUNT + past}
+
     def write(scribe: Scribe) -> None:
-        scribe.write(*(image(Kind.COPY, n, body=b"x", **{counter: 1}) for n in range(1, 50)))
+        scribe.write(*(image(Kind.COPY, n, body=b"x", **count) for n in range(1, 50)))
 
-    assert bulk_of(write) == ([], list(range(1, 50)))
+    ids = list(range(1, 50))
+    assert bulk_of(write) == (([], ids) if past else (ids, []))
 
 
-def test_delayed_jobs_are_loaded_one_by_one_however_many_there_are() -> None:
+@pytest.mark.parametrize("state", [State.DELAYED, State.BURIED, State.READY, State.RESERVED])
+def test_jobs_that_were_reserved_are_loaded_many_at_once(state: State) -> None:
+    deadline_ns = 0 if state is State.READY else NOW + 7
+
     def write(scribe: Scribe) -> None:
-        scribe.write(*(put(n, state=State.DELAYED, deadline_ns=NOW) for n in range(1, 50)))
+        scribe.write(*(put(n) for n in range(1, 50)))
+        kind = Kind.RESERVE if state is State.RESERVED else Kind.RELEASE
+        kind = Kind.BURY if state is State.BURIED else kind
+        newest = {"state": state, "deadline_ns": deadline_ns, "delay_s": 9, "reserves": 1}
+        scribe.write(*(image(kind, n, **newest) for n in range(49, 0, -1)))
 
-    assert bulk_of(write) == ([], list(range(1, 50)))
+    many, others = bulk_of(write)
+    assert (sorted(many), others) == (list(range(1, 50)), [])
 
 
 def test_a_job_is_loaded_as_it_was_stated_last() -> None:
