@@ -364,7 +364,7 @@ def test_jobs_that_were_reserved_are_loaded_many_at_once(state: State) -> None:
     deadline_ns = 0 if state is State.READY else NOW + 7
 
     def write(scribe: Scribe) -> None:
-        scribe.write(*(put(n) for n in range(1, 50)))
+        scribe.write(*(put(n, b"%d" % n) for n in range(1, 50)))
         kind = Kind.RESERVE if state is State.RESERVED else Kind.RELEASE
         kind = Kind.BURY if state is State.BURIED else kind
         newest = {"state": state, "deadline_ns": deadline_ns, "delay_s": 9, "reserves": 1}
@@ -372,6 +372,11 @@ def test_jobs_that_were_reserved_are_loaded_many_at_once(state: State) -> None:
 
     many, others = bulk_of(write)
     assert (sorted(many), others) == (list(range(1, 50)), [])
+    scribe = Scribe(opening=TUBES, segment_bytes=1 << 20)
+    scribe.write(*TUBES)
+    write(scribe)
+    found = read(scribe.files())
+    assert all_of(in_bulk(found)) == all_of(one_by_one(found))
 
 
 def test_a_job_is_loaded_as_it_was_stated_last() -> None:
