@@ -69,7 +69,7 @@ its body is an object.  This and what follows was measured (CPython 3.11;
 tests/jobs/test_memory_use.py compares it).
 """
 
-BODY_OBJECT_BYTES: Final = 40
+BODY_OBJECT_BYTES: Final = 30
 """What a body takes of that, which is not in memory."""
 
 HOT_JOB_BYTES: Final = 512
