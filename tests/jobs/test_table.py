@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.cold import ColdJobs, Records
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records
 from beanstalk_twisted.binlog.records import COUNTERS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import (
     HOT_JOB_BYTES,
-    MAX_COUNT,
     RESTING_JOB_BYTES,
     JobTable,
     data_memory_bytes,
