@@ -612,10 +612,10 @@ def _job(job_id: int, fields: tuple[int, ...], body: bytes | None) -> Job:
     """
     :param fields: as `_ROW` unpacks them.
     """
-    job = Job.__new__(Job)
-    job.job_id, job.body, job.tags, job.holder = job_id, body, None, 0
-    (job.created_ns, job.lsn, job.deadline_ns, job.kicks, state, job.priority, job.delay_s,
-     job.ttr_s, job.tube_id, job.segment, job.body_bytes, job.full_lsn, job.reserves, job.timeouts,
-     job.releases, job.buries) = fields  # fmt: skip
+    # Not by `__new__` alone, which calls `__init__` where this is compiled.
+    job = Job(job_id, fields[8], fields[0], body)
+    (_, job.lsn, job.deadline_ns, job.kicks, state, job.priority, job.delay_s, job.ttr_s, _,
+     job.segment, job.body_bytes, job.full_lsn, job.reserves, job.timeouts, job.releases,
+     job.buries) = fields  # fmt: skip
     job.state = _STATES[state]
     return job
