@@ -49,6 +49,12 @@ from beanstalk_twisted.storage.opening import refuse_beanstalkd
 RESERVED_DESCRIPTORS: Final = 32
 """File descriptors kept for the log, ports, reactor and logger: they need about a dozen."""
 
+BODY_CACHE_SHARE: Final = 4
+"""
+One part in so many of the memory of jobs is for bodies, unless told otherwise: the rest is for the
+jobs themselves, of which each takes 110 bytes or more.
+"""
+
 MAX_ADDRESSES: Final = 8
 """Of a server that others hear of: what it tells of itself is short."""
 
@@ -68,6 +74,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     told: dict[str, Any] = {} if options.parent is None else options.parent
     launcher = Launcher(told)
     _warn_of_descriptors(options)
+    limits = options["limits"]._replace(memory_bytes=options["max_memory"].of(machine_bytes()))
     settings = Settings(
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
         verbosity=options["verbosity"], pidfile=launcher.pidfile,
@@ -76,8 +83,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
-        limits=options["limits"]._replace(memory_bytes=options["max_memory"].of(machine_bytes())),
-        body_cache=options["body_cache_bytes"],
+        limits=limits, body_cache=_body_cache(options, limits.memory_bytes),
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
@@ -206,7 +212,7 @@ def _replicated(
     :return: a server that is a standby or the active one; without ``--replicate`` nothing of that
         is imported.
     """
-    from beanstalk_twisted.daemon.terms import ReplicatedService, Term
+    from beanstalk_twisted.daemon.terms import OPEN_S, ReplicatedService, Term
     from beanstalk_twisted.replication.roster import Identity
     from beanstalk_twisted.replication.stream.opening import stream_at
 
@@ -224,8 +230,8 @@ def _replicated(
     served = (*options["endpoints"], *options["endpoints_http"])
     who = Identity(_name(options["endpoints"]), os.urandom(8).hex(), _addresses(served))
     service = ReplicatedService(
-        build_term, partial(stream_at, options["replicate"]), options["replication"], who, reactor,
-        lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
+        build_term, partial(stream_at, options["replicate"], OPEN_S), options["replication"], who,
+        reactor, lease_clock(), partial(IoThread, reactor), prepare, launcher, observer,
         asked_for(os.environ),
     )  # fmt: skip
     if options["http"]:
@@ -293,6 +299,19 @@ def _http_ports(options: Options, site: Any) -> Ports | None:
         return None
     may_write = "changes allowed" if options["http_write"] else "read-only"
     return Ports(options["endpoints_http"], site, "--http", f", HTTP, {may_write}")
+
+
+def _body_cache(options: Options, memory_bytes: int) -> int | None:
+    """
+    What bodies may take of memory; None for all: without a log, or a limit of memory.
+
+    :param memory_bytes: that jobs may take, 0 for no limit.
+    """
+    if options["body_cache_bytes"] is not None:
+        return int(options["body_cache_bytes"])
+    if not (options["binlog"] and memory_bytes):
+        return None
+    return memory_bytes // BODY_CACHE_SHARE
 
 
 def _max_connections(options: Options) -> int:

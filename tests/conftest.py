@@ -15,7 +15,7 @@ import gc
 import inspect
 import os
 import signal
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -37,7 +37,7 @@ LIMIT_SECONDS = 60.0
 
 ONLY_WITH_ALL = "takes long: runs with --all only (make test-all)"
 
-NOT_IN_THE_SAMPLE = "one of many cases: runs with --all only (make test-all)"
+NOT_IN_THE_SAMPLE = "not in the sample: runs with --all only (make test-all)"
 
 ONLY_WITH_INSTALLS = "installs packages: runs with --installs only (make test-installs)"
 
@@ -158,7 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Let every ``async def`` test run on the reactor, within its limit; leave out what takes long.
     """
     if not config.getoption("--all"):
-        leave_out_what_takes_long(items)
+        leave_out_what_takes_long(config, items)
     for item in items:
         if item.get_closest_marker("installs") and not config.getoption("--installs"):
             item.add_marker(pytest.mark.skip(reason=ONLY_WITH_INSTALLS))
@@ -167,20 +167,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.obj = limited(item.obj, mark.args[0] if mark else LIMIT_SECONDS)
 
 
-def leave_out_what_takes_long(items: list[pytest.Item]) -> None:
+def leave_out_what_takes_long(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Skip what is marked ``exhaustive``, and of a test marked ``one_in`` all cases but the first and
-    every ``stride``-th after it.
+    Leave out what is marked ``exhaustive``, and of a test marked ``one_in`` all cases but the first
+    and every ``stride``-th after it.
+
+    The first of a test's cases that are left out is skipped, and says how many they are.  The rest
+    are taken away, since each skip costs as much as a short test.
     """
+    left_out: defaultdict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     cases: Counter[str] = Counter()
     for item in items:
+        test = item.nodeid.partition("[")[0]
         if item.get_closest_marker("exhaustive"):
-            item.add_marker(pytest.mark.skip(reason=ONLY_WITH_ALL))
+            left_out[test, ONLY_WITH_ALL].append(item)
         elif mark := item.get_closest_marker("one_in"):
-            test = item.nodeid.partition("[")[0]
             if cases[test] % mark.args[0]:
-                item.add_marker(pytest.mark.skip(reason=NOT_IN_THE_SAMPLE))
+                left_out[test, NOT_IN_THE_SAMPLE].append(item)
             cases[test] += 1
+    taken_away: set[pytest.Item] = set()
+    for (_, reason), (first, *others) in left_out.items():
+        counted = f"{1 + len(others)} cases: {reason}" if others else reason
+        first.add_marker(pytest.mark.skip(reason=counted))
+        taken_away.update(others)
+    if taken_away:
+        config.hook.pytest_deselected(items=list(taken_away))
+        items[:] = [item for item in items if item not in taken_away]
 
 
 def limited(test: CoroutineTest, limit_seconds: float) -> Callable[..., Awaitable[None]]:

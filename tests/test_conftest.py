@@ -99,6 +99,11 @@ def test_has_many_cases(first, second):
 def test_takes_long():
     pass
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", range(3))
+def test_takes_long_each_time(case):
+    pass
+
 def test_tries_as_many_and_has_no_deadline():
     assert settings().max_examples == share(100)
     assert settings().deadline is None
@@ -106,15 +111,25 @@ def test_tries_as_many_and_has_no_deadline():
 
 
 @pytest.mark.parametrize(
-    ("options", "passed", "skipped"), [((), 7, 7), (("--all",), 22, 0)], ids=["sample", "all"]
+    ("options", "passed", "taken_away", "left_out"),
+    [
+        ((), 7, 7, {"6 cases: not in the sample", "3 cases: takes long", "takes long"}),
+        (("--all",), 25, 0, set()),
+    ],
+    ids=["sample", "all"],
 )
 def test_what_takes_long_is_run_to_its_end_when_all_is_asked_for(
-    options: tuple[str, ...], passed: int, skipped: int, pytester: pytest.Pytester
+    options: tuple[str, ...],
+    passed: int,
+    taken_away: int,
+    left_out: set[str],
+    pytester: pytest.Pytester,
 ) -> None:
     pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
     pytester.makepyfile(LONG)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options, timeout=60)
-    result.assert_outcomes(passed=passed, skipped=skipped)
+    result = pytester.runpytest_subprocess("-rs", "-p", "no:cacheprovider", *options, timeout=60)
+    result.assert_outcomes(passed=passed, skipped=len(left_out), deselected=taken_away)
+    result.stdout.fnmatch_lines_random([f"SKIPPED *.py:*: {why}*" for why in left_out])
 
 
 CTRL_C = """

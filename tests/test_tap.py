@@ -776,6 +776,23 @@ def test_other_sizes_of_a_body_cache_are_refused(
     assert "--body-cache" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "bytes_"),
+    [
+        (["--binlog=/nowhere", "--max-memory=4003"], 1000),
+        (["--binlog=/nowhere", "--max-memory=0"], None),
+        (["--binlog=/nowhere", "--max-memory=0", "--body-cache=5"], 5),
+        (["--max-memory=4003"], None),
+    ],
+)
+def test_bodies_have_a_quarter_of_the_memory_of_a_server_with_a_log(
+    words: list[str], bytes_: int | None
+) -> None:
+    service = makeService(parsed(*words), Clock())
+    assert isinstance(service, ListeningService)
+    assert service.queue.settings.body_cache == bytes_
+
+
 def test_a_larger_body_cache_than_a_memory_has_is_limited() -> None:
     options = parsed("--binlog=/nowhere", f"--body-cache={MAX_BODY_CACHE + 1}")
     assert options["body_cache_bytes"] == MAX_BODY_CACHE

@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.records import (
     Record,
     RememberedKey,
 )
+from beanstalk_twisted.binlog.runs import Appended
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 
@@ -181,7 +182,7 @@ class Unsafe(NamedTuple):
     frames: tuple[bytes, ...]
 
 
-def moved_jobs(rehomed: Sequence[RehomedFrame], records: Sequence[Record]) -> list[int]:
+def moved_jobs(rehomed: Sequence[RehomedFrame], records: Sequence[Appended]) -> list[int]:
     """
     The jobs whose full records, or remembered keys, are in these frames, or among these records.
     """

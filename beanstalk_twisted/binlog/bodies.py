@@ -5,12 +5,15 @@ A place is a segment and an LSN, which no change of the files makes wrong: a seg
 its end, behind what is durable.  Where in the segment that is, a reader finds out by going once
 through the headers of its frames, of which it then remembers one for each 64 KiB.
 
+Bodies that are read together mostly lie side by side; then each piece of a file is read once.
+
 Nothing is mapped here: a page that the disk cannot read would end the process.
 """
 
 import zlib
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final, NoReturn, Protocol
 
 from beanstalk_twisted.binlog import frames
@@ -41,7 +44,10 @@ from beanstalk_twisted.binlog.records import (
 )
 
 READ_BYTES: Final = 64 << 10
-"""Bytes that are read at once to find the next headers: some 60 jobs of 1 KB, or one header."""
+"""
+Bytes that are read at once to find the next headers, and of bodies that are read together: some 60
+jobs of 1 KB, or one header.
+"""
 
 MAX_INDEXES: Final = 256
 """
@@ -61,6 +67,48 @@ class BodyReader(Protocol):
         :raise BodyLost: no such record, or it is damaged.
         :raise OSError: the disk cannot read it.
         """
+
+    def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
+        """
+        As `read` for each of these, with what it would raise in place of the body.
+        """
+
+
+class _Window:
+    """
+    The piece of a file that was read last.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self.more_bytes = 0
+        self._directory = directory
+        self._name = ""
+        self._start = 0
+        self._content = b""
+
+    def begin(self, more_bytes: int) -> None:
+        """
+        Forget what was read: files have grown since.
+
+        :param more_bytes: that are read at least from now on, where there are as many.
+        """
+        self.more_bytes, self._name, self._content = more_bytes, "", b""
+
+    def copy(self, name: str, start: int, end: int) -> bytes:
+        """
+        :return: a part of a file, shorter where that ends.
+        """
+        if name == self._name and self._start <= start and end <= self._start + len(self._content):
+            return self._content[start - self._start : end - self._start]
+        if end - start >= self.more_bytes:
+            return self._directory.copy_part(name, start, end)
+        try:
+            self._content = self._directory.copy_part(name, start, start + self.more_bytes)
+        except OSError:
+            # What cannot be read may be behind what was asked for.
+            return self._directory.copy_part(name, start, end)
+        self._name, self._start = name, start
+        return self._content[: end - start]
 
 
 class _Index:
@@ -96,6 +144,10 @@ class LogBodyReader(BodyReader):
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._indexes: dict[int, _Index] = {}
+        self._frame: tuple[str, Frame] | None = None
+        self._headers = _Window(directory)
+        self._records = _Window(directory)
+        self._heaps = _Window(directory)
 
     @property
     def indexed(self) -> list[int]:
@@ -105,6 +157,27 @@ class LogBodyReader(BodyReader):
         return list(self._indexes)
 
     def read(self, place: BodyPlace, job_id: int) -> bytes:
+        self._begin(0)
+        return self._read(place, job_id)
+
+    def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
+        self._begin(READ_BYTES if len(asked) > 1 else 0)
+        bodies: list[bytes | Exception] = []
+        for place, job_id in asked:
+            try:
+                bodies.append(self._read(place, job_id))
+            except Exception as problem:
+                bodies.append(problem)
+        self._begin(0)
+        return bodies
+
+    def _begin(self, more_bytes: int) -> None:
+        self._frame = None
+        self._headers.begin(READ_BYTES)
+        self._records.begin(more_bytes)
+        self._heaps.begin(more_bytes)
+
+    def _read(self, place: BodyPlace, job_id: int) -> bytes:
         raw, data, name, at = self._record(place, job_id)
         return self._body(raw, data, name, at)
 
@@ -122,7 +195,7 @@ class LogBodyReader(BodyReader):
         index = self._index(place.segment, name)
         frame = self._find(index, name, place.lsn)
         at = frame.records_at + (place.lsn - frame.base_lsn) * frame.rec_size
-        record = self._directory.copy_part(name, at, at + RECORD_BYTES)
+        record = self._records.copy(name, at, at + RECORD_BYTES)
         if len(record) < RECORD_BYTES:
             self._lost(name, at, "the file ends inside the record")
         raw = RECORD.unpack(record)
@@ -131,7 +204,7 @@ class LogBodyReader(BodyReader):
         start = frame.heap_at + raw[DATA_OFF]
         if raw[DATA_OFF] + raw[DATA_LEN] > frame.heap_len:
             self._lost(name, at, "the record's data lie outside its frame")
-        data = self._directory.copy_part(name, start, start + raw[DATA_LEN])
+        data = self._heaps.copy(name, start, start + raw[DATA_LEN])
         if len(data) < raw[DATA_LEN] or (data and zlib.crc32(data) != raw[DATA_CRC]):
             self._lost(name, start, f"the checksum of the body of job {job_id} is wrong")
         return raw, data, name, at
@@ -155,20 +228,22 @@ class LogBodyReader(BodyReader):
         """
         The frame that has the record with this LSN.
         """
+        last = self._frame
+        if last is not None and last[0] == name and last[1].base_lsn <= lsn < last[1].next_lsn:
+            return last[1]
         at = index.before(lsn)
-        start, part = at, b""
         while True:
-            if at + FRAME_HEADER_BYTES > start + len(part):
-                start, part = at, self._directory.copy_part(name, at, at + READ_BYTES)
-            found = frames.decode_header(part, at - start, len(part), index.salt)
+            part = self._headers.copy(name, at, at + FRAME_HEADER_BYTES)
+            found = frames.decode_header(part, 0, len(part), index.salt)
             if not isinstance(found, Frame):
                 why = found.why if isinstance(found, frames.Damage) else "the segment ends here"
                 self._lost(name, at, why)
-            frame = _moved(found, start)
+            frame = _moved(found, at)
             index.note(frame)
             if lsn < frame.next_lsn:
                 if lsn < frame.base_lsn:
                     self._lost(name, at, f"LSN {lsn} stands in no frame before this one")
+                self._frame = name, frame
                 return frame
             at = frame.end
 

@@ -70,9 +70,15 @@ class NoSpace(WriteFailed):
     """
     The disk has no space for a write: nothing is wrong with what is written, and the same write may
     be tried again.
+
+    :ivar meanwhile: all that is to be said where it is.
     """
 
     exit_code = 73
+
+    def __init__(self, what: str, advice: str = "", meanwhile: str = "") -> None:
+        super().__init__(what, advice)
+        self.meanwhile = meanwhile or str(self)
 
 
 class CannotArchive(BinlogError):

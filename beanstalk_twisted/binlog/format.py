@@ -83,6 +83,11 @@ TYPE_IN_SEAL_BYTES: Final = 8
 SEGMENT_HEADER: Final = struct.Struct("<8sHHIQQqQQQ16sIIBBHIIIII16x32s")
 FRAME_HEADER: Final = struct.Struct("<8sIIIIQQqIIIHBB")
 RECORD: Final = struct.Struct("<BBBBIQqqIIIIIIIIIIII")
+PLAIN_RECORD: Final = struct.Struct("<IIQq8xIIIIIIII12xI")
+"""
+A record without deadline and data, whose type, state, flags and reason are one number.
+"""
+
 KIND_AND_ID: Final = struct.Struct("<B7xQ64x")
 """The two fields of a record that replay asks of each."""
 
@@ -92,7 +97,7 @@ U32: Final = struct.Struct("<I")
 
 assert SEGMENT_HEADER.size == 160
 assert FRAME_HEADER.size == FRAME_HEADER_BYTES
-assert RECORD.size == RECORD_BYTES
+assert RECORD.size == PLAIN_RECORD.size == RECORD_BYTES
 assert TRAILER.size == TRAILER_BYTES
 
 _COLUMNS: Final = (

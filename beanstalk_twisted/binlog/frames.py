@@ -24,7 +24,8 @@ from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     U32,
 )
-from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, NO_DATA, NotUnderstood, Raw, Record
+from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, NO_DATA, NotUnderstood, Raw
+from beanstalk_twisted.binlog.runs import Appended
 
 Buffer = bytes | bytearray | memoryview
 
@@ -33,7 +34,11 @@ Span = tuple[int, int]
 
 _ZERO_MAGIC = bytes(len(FRAME_MAGIC))
 _ID_AT: Final = 1
+_N_REC_AT: Final = 20
 _LONGS: Final = RECORD_BYTES // 8
+
+MAX_LSN: Final = (1 << 63) - 1
+"""More records than a log can have."""
 
 CAN_CUT_COLUMNS: Final = sys.byteorder == "little"
 """Memoryviews know the byte order of the machine only; a log's is little-endian."""
@@ -89,29 +94,41 @@ PIECEWISE_BYTES: Final = 256 << 10
 
 
 def encode(
-    records: Sequence[Record], *, base_lsn: int, durable_lsn: int, time_ns: int, salt: int
+    records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
 ) -> bytes:
     """
     One frame.  The caller keeps within the limits (see `split`).
 
     :param records: none make a sync mark.
+    :param durable_lsn: None for the LSN of the last of them.
     """
-    array = []
+    rows = []
     heap = []
     heap_len = 0
     for record in records:
         data = record.data
         if data:
-            array.append(record.encode((heap_len, len(data), zlib.crc32(data))))
+            rows.append(record.encode((heap_len, len(data), zlib.crc32(data))))
             heap.append(data)
             heap_len += len(data)
         else:
-            array.append(record.encode(NO_DATA))
+            rows.append(record.encode(NO_DATA))
+    array = b"".join(rows)
+    n_rec = len(array) // RECORD_BYTES
+    if durable_lsn is None:
+        durable_lsn = base_lsn + n_rec - 1
     pieces = heap if heap_len >= PIECEWISE_BYTES else (b"".join(heap),)
     return assemble(
-        b"".join(array), pieces, n_rec=len(array), base_lsn=base_lsn,
-        durable_lsn=durable_lsn, time_ns=time_ns, salt=salt,
+        array, pieces, n_rec=n_rec, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns,
+        salt=salt,
     )  # fmt: skip
+
+
+def records_in(frame: bytes) -> int:
+    """
+    How many records a frame has, which we encoded.
+    """
+    return int(U32.unpack_from(frame, _N_REC_AT)[0])
 
 
 def assemble(
@@ -138,14 +155,14 @@ def assemble(
 
 
 def split(
-    records: Sequence[Record], all_bytes: int = 0, whole: Sequence[Span] = ()
-) -> Iterator[Sequence[Record]]:
+    records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
+) -> Iterator[Sequence[Appended]]:
     """
-    Cut a batch into the runs of records that make one frame each.
+    Cut a batch into parts that make one frame each.
 
-    A run ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
+    A part ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
-    :param all_bytes: what they take, data included, if that is known: as a rule it is one run.
+    :param all_bytes: what they take, data included, if that is known: as a rule it is one part.
     :param whole: parts that are not cut, ascending: each is treated as one large record.
     """
     if 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS:
@@ -328,6 +345,15 @@ def record_arrays(buffer: Buffer, frame: Frame, indexes: Sequence[int]) -> list[
     if len(indexes) == frame.n_rec and size == RECORD_BYTES:
         return [array]
     return [array[size * at : size * at + RECORD_BYTES] for at in indexes]
+
+
+def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
+    """
+    :return: the LSNs of some records; 0 for each if no log can have them.
+    """
+    if frame.next_lsn > MAX_LSN:
+        return [0] * len(indexes)
+    return list(map(frame.base_lsn.__add__, indexes))
 
 
 def heap(buffer: Buffer, frame: Frame) -> memoryview:

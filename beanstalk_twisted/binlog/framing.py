@@ -35,10 +35,10 @@ from beanstalk_twisted.binlog.records import (
     JobImage,
     Kind,
     Raw,
-    Record,
     Seal,
     TubeDef,
 )
+from beanstalk_twisted.binlog.runs import Appended, Run
 
 TYPES: Final = 32
 """More than there are types of records."""
@@ -98,7 +98,7 @@ class SegmentIndex:
         """
         return not CHANGES.isdisjoint(self._types)
 
-    def add(self, places: Sequence[Place], end: int, records: Sequence[Record]) -> None:
+    def add(self, places: Sequence[Place], end: int, records: Sequence[Appended]) -> None:
         """
         New frames, and what is in them: as a rule one of one or two records.
 
@@ -121,6 +121,10 @@ class SegmentIndex:
                 # Should this be done again, nothing is different.
                 self.tubes[record.tube_id] = record.name
                 tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
+            elif isinstance(record, Run):
+                types[kind] += record.n_rec - 1
+                first, last = min(first, record.first_id), max(last, record.last_id)
+                oldest, newest = min(oldest, record.ts_ns), max(newest, record.ts_ns)
         jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
         self.end, self.indexed, self._types, self._jobs, self._times, self._tube_bytes = (
             end, indexed, types, jobs, times, tube_bytes,
@@ -231,7 +235,7 @@ class Framing:
         return self.index.end
 
     def add(
-        self, records: Sequence[Record], base_lsn: int, time_ns: int,
+        self, records: Sequence[Appended], base_lsn: int, time_ns: int,
         durable_lsn: int | None = None, all_bytes: int = 0, whole: Sequence[frames.Span] = (),
     ) -> list[bytes]:  # fmt: skip
         """
@@ -243,12 +247,12 @@ class Framing:
         :return: the frames, as few as the limits allow.
         """
         made, places, end = [], [], self.index.end
-        for run in frames.split(records, all_bytes, whole):
-            frame = self._frame(run, base_lsn, time_ns, durable_lsn)
+        for part in frames.split(records, all_bytes, whole):
+            frame = self._frame(part, base_lsn, time_ns, durable_lsn)
             made.append(frame)
             places.append((end, base_lsn, time_ns))
             end += len(frame)
-            base_lsn += len(run)
+            base_lsn += frames.records_in(frame)
         self.index.add(places, end, records)
         return made
 
@@ -291,10 +295,8 @@ class Framing:
         return frame, trailer
 
     def _frame(
-        self, run: Sequence[Record], base_lsn: int, time_ns: int, durable_lsn: int | None
+        self, part: Sequence[Appended], base_lsn: int, time_ns: int, durable_lsn: int | None
     ) -> bytes:
-        if durable_lsn is None:
-            durable_lsn = base_lsn + len(run) - 1
         return frames.encode(
-            run, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns, salt=self._salt
+            part, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns, salt=self._salt
         )

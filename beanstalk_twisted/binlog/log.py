@@ -14,7 +14,7 @@ the log gives no batch any more: what were written next might lie behind bytes t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import (
@@ -39,6 +39,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Span
 from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.records import CleanStop, Kind, Record, TubeDef
+from beanstalk_twisted.binlog.runs import Appended, Run
 from beanstalk_twisted.binlog.space_budget import (
     ENDING_BYTES,
     FRAME_BYTES,
@@ -88,7 +89,7 @@ class Log:
         :param writer: name and version for the headers, ASCII, at most 32 bytes.
         """
         self.segment = position.seq
-        self.last_lsn = self._taken_lsn = position.next_lsn - 1
+        self.last_lsn = self._taken_lsn = self._framed_lsn = position.next_lsn - 1
         self.durable_lsn = position.first_lsn - 1
         self.records_written = 0
         self.segment_bytes = segment_bytes
@@ -111,7 +112,7 @@ class Log:
         self._names: dict[int, bytes] = {}
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
-        self._open: list[Record] = []
+        self._open: list[Appended] = []
         self._whole: list[Span] = []
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = self._is_midway = False
@@ -268,21 +269,21 @@ class Log:
             self.budget.name_tube(len(record.name))
         return self._enter(record, size, own)
 
-    def append_run(self, records: Iterator[Record]) -> int:
+    def append_run(self, make: Callable[[], Run]) -> int:
         """
-        Append at least one record, of one kind without data, no more than
-        `SpaceBudget.run_records`.
+        Append records, no more than `SpaceBudget.run_records`.
 
+        :param make: makes them.
         :return: the first one's LSN; the others' follow.
         """
-        run = list(records)
-        count = len(run)
+        run = make()
+        count, size = run.n_rec, len(run.array)
         first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
-        rest = self.budget.rest - framed_bytes(count * RECORD_BYTES)
-        open_bytes = self._open_bytes + count * RECORD_BYTES
+        rest = self.budget.rest - framed_bytes(size)
+        open_bytes = self._open_bytes + size
         records_written = self.records_written + count
-        commits = self._commits or run[0].commits
-        self._open.extend(run)
+        commits = self._commits or run.commits
+        self._open.append(run)
         self.budget.rest, self._open_bytes, self._commits = rest, open_bytes, commits
         self._run_bytes = HALF_FRAME_BYTES + 1  # What comes next pays for a frame.
         self.last_lsn, self.records_written = last_lsn, records_written
@@ -420,10 +421,10 @@ class Log:
         # Several steps are made on a copy, which takes the place of the other when all are done.
         framing = self._framing.copy() if seals or self._rehomed else self._framing
         framed = framing.add_rehomed(self._rehomed) if self._rehomed else []
-        base_lsn = self.last_lsn - len(self._open) + 1
         framed += framing.add(
-            self._open, base_lsn, time_ns, self.durable_lsn, self._open_bytes, self._whole
-        )
+            self._open, self._framed_lsn + 1, time_ns, self.durable_lsn, self._open_bytes,
+            self._whole,
+        )  # fmt: skip
         chunks = [self._header.encode(), *framed] if file else framed.copy()
         last_lsn, records_written = self.last_lsn, self.records_written
         if seals:
@@ -436,7 +437,8 @@ class Log:
         batch = Batch(self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
         self._unsafe.append(unsafe)
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
-        self.last_lsn, self.records_written = last_lsn, records_written
+        self.last_lsn = self._framed_lsn = last_lsn
+        self.records_written = records_written
         self._open, self._whole, self._file, self._commits = [], [], None, False
         self._open_bytes = self._run_bytes = 0
         self._count_rest()
@@ -515,8 +517,7 @@ class Log:
         """
         opening = self._opening(self.segment, self._time_ns)
         incompat |= EXTENSIONS if opening.has_extensions else 0
-        first_lsn = self.last_lsn + 1 - len(self._open)
-        first_lsn -= sum(frame.n_rec for frame in self._rehomed)
+        first_lsn = self._framed_lsn + 1 - sum(frame.n_rec for frame in self._rehomed)
         salt = self._salt()
         self._header = SegmentHeader(
             self.segment, first_lsn, self._time_ns, prev_end, self._trim_seq,

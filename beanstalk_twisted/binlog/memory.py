@@ -459,3 +459,12 @@ class MemoryBodyReader(BodyReader):
         if body is None:
             raise BodyLost(f"{place}: no full record of job {job_id} stands there.")
         return body
+
+    def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
+        bodies: list[bytes | Exception] = []
+        for place, job_id in asked:
+            try:
+                bodies.append(self.read(place, job_id))
+            except Exception as problem:
+                bodies.append(problem)
+        return bodies

@@ -85,6 +85,9 @@ asked only when it matters.
 HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
 """Records of so many bytes begin a new frame at most once; see `frames.split`."""
 
+MAX_RUN_RECORDS: Final = HALF_FRAME_BYTES // RECORD_BYTES
+"""Records of a `runs.Run`: so it begins a new frame at most once."""
+
 CHANGES_SHARE: Final = 4
 """
 One part in so many of a segment is kept for changes that are no deletions, before jobs are taken:
@@ -185,9 +188,10 @@ class SpaceBudget:
     @property
     def run_records(self) -> int:
         """
-        How many records without data surely fit into the newest segment.
+        How many records without data a run may have: they surely fit into the newest segment, and
+        into half of a frame.
         """
-        return max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES)
+        return min(max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES), MAX_RUN_RECORDS)
 
     def begin(self, rest: int, overhead: int) -> None:
         """

@@ -22,7 +22,8 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 NO_SEGMENT: Final = "no space for another segment: "
-NO_WRITE: Final = "no space for the newest changes, which wait: "
+NO_WRITE: Final = "no space for the newest changes: "
+CHANGES_WAIT: Final = "no space for the newest changes, which wait: "
 
 
 def spare_name(number: int) -> str:
@@ -81,7 +82,8 @@ class Writer:
         try:
             return self._write(batch, sync)
         except OSError as problem:
-            raise self._refusal(problem, segment_name(batch.seq), NO_WRITE) from problem
+            name = segment_name(batch.seq)
+            raise self._refusal(problem, name, NO_WRITE, CHANGES_WAIT) from problem
 
     def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
         """
@@ -207,16 +209,19 @@ class Writer:
         self._sync_file()
         self.close()
 
-    def _refusal(self, problem: OSError, name: str, what: str = "") -> WriteFailed:
+    def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:
         """
         :param name: of the file.
-        :param what: what to say if there is no space.
+        :param what: what to say if there is no space; ``waits`` in its place where it is tried
+            again, if that is something else.
         """
         path = self._directory.path
         if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
             return NoSpace(
-                f"binlog {path}: {what}{problem.strerror}; "
-                f"nothing was lost. Free some space; it is tried again every second."
+                f"binlog {path}: {what}{problem.strerror}; nothing was lost.",
+                "Free some space, then start it again.",
+                f"binlog {path}: {waits or what}{problem.strerror}; "
+                f"nothing was lost. Free some space; it is tried again every second.",
             )
         return WriteFailed(
             f"writing {path}/{name} failed: {problem.strerror}; "

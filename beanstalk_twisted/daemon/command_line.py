@@ -55,6 +55,7 @@ from beanstalk_twisted.daemon.replication_options import (
     REPLICATION_NUMBERS,
     Replication,
     check_url,
+    credential_warnings,
     temporary_log,
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
@@ -415,6 +416,7 @@ class Options(usage.Options):
                 raise usage.UsageError(f"{', '.join(given)} needs --replicate")
             return
         check_url(self["replicate"])
+        self["warnings"] += credential_warnings(os.environ)
         if self["binlog"] is None:
             self["binlog"] = temporary_log()
             self["warnings"].append(
@@ -422,6 +424,11 @@ class Options(usage.Options):
                 f"is removed at the end; what is kept is the stream"
             )
             self["is_temporary"] = True
+        elif not self["fsync"].is_always:
+            self["warnings"].append(
+                f"{self['fsync'].in_words}, and --replicate: a reply waits for the stream, not for "
+                f"this server's disk; what a loss of power takes from that is read from the stream"
+            )
         self["replication"] = Replication(
             self["replicate"], self._limited("lease-seconds", MIN_LEASE_S, MAX_LEASE_S),
             self._limited("replicate-timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S),

@@ -4,6 +4,7 @@ The whole server as one service: the queue first, then its ports, and down in th
 Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in order.
 """
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -24,7 +25,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.daemon.addresses import in_words, why_not
-from beanstalk_twisted.daemon.gc_control import Collecting
+from beanstalk_twisted.daemon.gc_control import Collecting, Collector
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.server.accepting import AcceptLimiter
@@ -160,6 +161,7 @@ class ListeningService(Service):
         option: str = "--port",
         manager: ServiceManager | None = None,
         http: Ports | None = None,
+        collector: Collector = gc,
     ) -> None:
         """
         :param clock: bounds the stop.
@@ -170,6 +172,7 @@ class ListeningService(Service):
         :param option: the option that ``endpoints`` were named by.
         :param manager: told how the start goes and how the server is.
         :param http: ports that are not the queue's protocol's.
+        :param collector: Python's, or what takes its place where the process is not a server only.
         """
         self.queue = queue
         groups = [
@@ -184,7 +187,7 @@ class ListeningService(Service):
         self._launcher = Launcher({}) if launcher is None else launcher
         self._make_observer = make_observer
         self._manager = ServiceManager() if manager is None else manager
-        self._collecting = Collecting(lambda: queue.wrapped_ended)
+        self._collecting = Collecting(lambda: queue.wrapped_ended, collector)
 
     def setServiceParent(self, parent: Any) -> None:
         """

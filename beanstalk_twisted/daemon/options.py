@@ -162,7 +162,7 @@ GROUPS: Final = (
                "least six segments: beyond it puts get OUT_OF_MEMORY. 0 is no limit.", "0"),
         Option("body-cache", "", "BYTES", "What bodies of jobs that no session holds may take of "
                "memory; the others are in the log only, and read when they are asked for. Without "
-               "this all are in memory."),
+               "this a quarter of --max-memory."),
         Option("max-memory", "", "SIZE", "What jobs may take of memory, bytes or a percentage of "
                "what the machine, or the control group, has: beyond it puts get OUT_OF_MEMORY. "
                "0 is no limit.", DEFAULT_MAX_MEMORY),

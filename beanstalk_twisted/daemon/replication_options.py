@@ -9,6 +9,7 @@ import shutil
 import socket
 import stat
 import tempfile
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Final, NamedTuple
 
@@ -85,6 +86,18 @@ def check_url(url: str) -> None:
         raise usage.UsageError(f"--replicate: {problem}") from None
 
 
+def credential_warnings(environment: Mapping[str, str]) -> list[str]:
+    """
+    What is only half of the credentials of a NATS user.
+    """
+    user, password = (bool(environment.get(name)) for name in ("NATS_USER", "NATS_PASSWORD"))
+    if user is password:
+        return []
+    if user:
+        return ["NATS_USER is set and NATS_PASSWORD is not: the password is taken for empty"]
+    return ["NATS_PASSWORD is set and NATS_USER is not, so it has no effect"]
+
+
 def temporary_log() -> str:
     """
     :return: the path of a directory that is not there yet, for this process alone.
@@ -93,17 +106,19 @@ def temporary_log() -> str:
     return os.path.join(tempfile.gettempdir(), mine)
 
 
-def remove_left(folder: str) -> list[str]:
+def remove_left(folder: str, is_wanted: Callable[[str], bool]) -> list[str]:
     """
     Remove the temporary logs in a folder whose processes were killed: all that they had is in the
     stream.  One is left alone that is another user's, whose process lives, or holds its lock.
 
+    :param is_wanted: asked of a path whether all the same it has what the stream lacks.
     :return: the paths of those that were removed.
     """
     left = re.compile(re.escape(_of_this_machine()) + TEMPORARY)
     found = [(name, left.fullmatch(name)) for name in sorted(os.listdir(folder))]
     paths = [(os.path.join(folder, name), int(match[1])) for name, match in found if match]
-    return [path for path, pid in paths if _is_left(path, pid) and _remove_unless_locked(path)]
+    left_paths = [path for path, pid in paths if _is_left(path, pid) and not is_wanted(path)]
+    return [path for path in left_paths if _remove_unless_locked(path)]
 
 
 def _of_this_machine() -> str:

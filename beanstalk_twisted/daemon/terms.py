@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -35,6 +36,8 @@ from beanstalk_twisted.daemon.listening import (
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication, remove_left
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
+from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.replication.lineage import filled_again
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import (
@@ -50,7 +53,7 @@ from beanstalk_twisted.replication.roster import (
 )
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
-from beanstalk_twisted.replication.stream.door import Stream, Unreachable
+from beanstalk_twisted.replication.stream.door import Stream, StreamLost, Unreachable
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.server.audit import Audit
@@ -64,6 +67,12 @@ T = TypeVar("T")
 
 STREAM_REFUSED: Final = 78
 """Exit code when the stream cannot be used as it is, as that of a log of another kind."""
+
+OPEN_S: Final = 2.0
+"""
+One try to reach the stream: whoever starts a server wants to know soon why it waits, and a NATS
+server that can be reached answers within that.
+"""
 
 RETRY_S: Final = 1.0
 """From one try to reach the stream to the next: an outage of NATS is seldom shorter."""
@@ -171,6 +180,8 @@ class ReplicatedService(Service):
         self._over: Deferred[str] | None = None
         self._waits = "waits for the stream"
         self._in_vain = 0
+        self._pause_s = 0.0
+        self._in_sync_since_s: float | None = None
         self._doing = ""
         self._told_s = self._told_lease_s = 0.0
         self._has_quorum = True
@@ -256,7 +267,7 @@ class ReplicatedService(Service):
         Remove what killed processes have left of temporary logs.
         """
         if self._replication.is_temporary:
-            for path in remove_left(os.path.dirname(self.term.directory.path)):
+            for path in remove_left(os.path.dirname(self.term.directory.path), loss_note.is_at):
                 self.log.info(
                     "{path} was removed: the temporary log of a process that is not there; all of "
                     "it is in the stream", event="temporary-removed", path=path,
@@ -286,6 +297,7 @@ class ReplicatedService(Service):
             self._begin_term()
             if self._reactor.seconds() - began_s >= LONG_TERM_S:
                 self._in_vain = 0
+            self._pause_s = 0.0
             if self._in_vain > 1:
                 await self._wait_before_anew()
 
@@ -293,10 +305,10 @@ class ReplicatedService(Service):
         """
         Terms end one after the other in vain: wait longer from one to the next.
         """
-        pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
-        self._waits = f"{self._in_vain} terms have ended in vain: waits {pause_s:g} s"
+        self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
+        self._waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
         self.log.warn("{waits}", event="standby-waits", waits=self._waits)
-        await self._sleep(pause_s)
+        await self._sleep(self._pause_s)
         self._waits = ""
 
     async def _go_through_term(self) -> str:
@@ -306,10 +318,21 @@ class ReplicatedService(Service):
         following = self._follow()
         succession = await following.addErrback(self._note_behind)
         if isinstance(succession, str):
-            self._in_vain += 1
+            self._in_vain = 1 if self._was_in_sync else self._in_vain + 1
             return succession
         self._in_vain = 0
         return f"no longer active: {await self._lead(succession)}"
+
+    @property
+    def _was_in_sync(self) -> bool:
+        """
+        Whether this term's standby was in sync for longer than the pause before it.
+        """
+        since_s = self._in_sync_since_s
+        if since_s is None:
+            return False
+        lasted_s: float = self._reactor.seconds() - since_s
+        return lasted_s > max(self._pause_s, ANEW_S)
 
     def _note_behind(self, failure: Failure) -> str:
         failure.trap(Behind)
@@ -337,13 +360,11 @@ class ReplicatedService(Service):
                 warnings = await in_reactor(self._stream.open(), self._reactor)
                 break
             except Unreachable as problem:
-                self._waits = str(problem)
+                why = str(problem)
+                self._waits = f"waits for the stream: {why}"
             if self._reactor.seconds() - told_s >= NEWS_S:
                 told_s = self._reactor.seconds()
-                self.log.warn(
-                    "waiting for the stream: {why}", event="stream-waits",
-                    why=self._waits,
-                )  # fmt: skip
+                self.log.warn("waiting for the stream: {why}", event="stream-waits", why=why)
             await self._sleep(RETRY_S)
         self._waits = ""
         for warning in warnings:
@@ -361,7 +382,7 @@ class ReplicatedService(Service):
         :return: fires with a `Succession`, when it is this server's turn.
         """
         term, io = self.term, self._io()
-        self._doing = ""
+        self._doing, self._in_sync_since_s = "", None
         self.log.info(
             "standby of {stream}, with the log in {path}", event="standby",
             stream=self._stream.url, path=term.directory.path,
@@ -420,21 +441,24 @@ class ReplicatedService(Service):
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
         """
-        Another server has become active: nothing more leaves this one.
+        Another server has become active, or the stream takes nothing more: nothing leaves this one
+        from now on.
 
         :param queue: of the term that has ended by that.
         """
         queue.fence()
+        if isinstance(error, StreamRefused):
+            self._end_refused(error)
+            return
         self._fenced += 1
-        active = self._roster.active(self._now_ns()) or "another server"
+        active = self._roster.active(self._now_ns())
         self.log.critical(
-            "fenced: {active} is active: {why} Replies that waited were not sent, connections are "
-            "closed.",
-            event="fenced", why=str(error), active=active,
+            "fenced: {active}{why} Replies that waited were not sent, connections are closed.",
+            event="fenced", why=str(error), active=f"{active} is active: " if active else "",
         )  # fmt: skip
         if self._replication.exits_when_fenced:
-            self._end_process(FENCED, "another server is active (--on-fenced exit)")
-        self._end_lead("another server is active")
+            self._end_process(FENCED, "it was fenced (--on-fenced exit)")
+        self._end_lead("it was fenced")
 
     def _end_lead(self, how: str) -> None:
         over, self._over = self._over, None
@@ -554,6 +578,8 @@ class ReplicatedService(Service):
         self._tell_notes(standby)
         self._tell_of_lease(standby.heard_lease_s)
         figures, now_s = standby.figures(), self._reactor.seconds()
+        if figures.is_in_sync and self._in_sync_since_s is None:
+            self._in_sync_since_s = now_s
         is_same = figures.doing.split(":")[0] == self._doing.split(":")[0]
         if figures.doing == self._doing or (is_same and now_s - self._told_s < PROGRESS_S):
             return
@@ -653,8 +679,9 @@ class ReplicatedService(Service):
         )  # fmt: skip
 
     def _remove_temporary(self) -> None:
-        if self._replication.is_temporary:
-            shutil.rmtree(self.term.directory.path, ignore_errors=True)
+        path = self.term.directory.path
+        if self._replication.is_temporary and not loss_note.is_at(path):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _left_undone(self, failure: Failure) -> None:
         """
@@ -672,10 +699,26 @@ class ReplicatedService(Service):
         if isinstance(error, BinlogError | Refused):
             self._end_process(error.exit_code, str(error))
         elif isinstance(error, StreamRefused):
-            self._end_process(STREAM_REFUSED, str(error))
+            self._end_refused(error)
         else:
             self.log.failure("what the server ends of", failure, event="server-ends-of")
             self._end_process(EXIT_CODE, f"{type(error).__name__}: {error}")
+
+    def _end_refused(self, error: StreamRefused) -> None:
+        """
+        The stream cannot be used any more.
+        """
+        why = str(error)
+        if isinstance(error, StreamLost):
+            directory = self.term.directory
+            with suppress(OSError):
+                # Else the next start has to do without it.
+                loss_note.leave(directory, why)
+            why = (
+                f"{why.rstrip('.')}. What was acknowledged is in {directory.path}. "
+                f"{filled_again(self._stream.url)}"
+            )
+        self._end_process(STREAM_REFUSED, why)
 
     def _end_process(self, code: int, why: str) -> None:
         self._end(code, partial(self._last_words, why))

@@ -9,7 +9,7 @@ What was read back is behind all others.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import BodyPlace
@@ -25,14 +25,17 @@ DROP_JOBS: Final = 1000
 FEW_JOBS: Final = 50
 """The same when the last slice found none that could leave: sessions hold them all, perhaps."""
 
-AHEAD_JOBS: Final = 16
+AHEAD_JOBS: Final = 128
 """
-Jobs of a tube that are read before a worker asks for them: a disk has them in the time that as many
-commands take.
+Jobs of a tube that are read before workers ask for them: as many as 50 of them take while a disk
+reads the next ones.  To look for them takes 50 us, and is done anew when half of them were taken.
 """
 
+AHEAD_BYTES: Final = 4 << 20
+"""Bytes of the same: what a slow disk reads in the time in which workers take so many jobs."""
+
 AHEAD_SHARE: Final = 4
-"""Of what may be in memory, one part in so many for the jobs read ahead of one tube."""
+"""Of what may be in memory, one part in so many for the jobs read ahead of one tube at the most."""
 
 KEEP_NS: Final = 2 * NS
 """
@@ -40,12 +43,18 @@ For so long a body stays that was read for whoever comes again: those who look f
 second at least.
 """
 
+ALL_LSNS: Final = 1 << 63
+"""What is loaded is durable before anybody is served."""
+
 MOST_STALE: Final = 2
 SPARE_NOTES: Final = 1024
 """Bodies that may be noted: twice as many as there are jobs, and so many more."""
 
-Ask = Callable[[BodyPlace, int], None]
-"""Begins to read a body: its place, and its job."""
+Ask = Callable[[BodyPlace, int, bool], None]
+"""
+Begins to read a body: its place, its job, and whether somebody waits for it.  Asked again of a body
+that nobody has waited for, when somebody does.
+"""
 
 Call = Callable[[int], None]
 """Called with the time when a body was read, or cannot be, or its job is gone."""
@@ -77,7 +86,10 @@ class Bodies:
         self._look_jobs = DROP_JOBS
         self._fresh: deque[tuple[int, int]] = deque()
         self._settled: deque[int] = deque()
+        self._note_above = 0
+        self._is_loaded = self._is_noting_loaded = False
         self._reading: dict[int, BodyPlace] = {}
+        self._ahead: set[int] = set()
         self._calls: dict[int, list[Call]] = {}
         self._kept: dict[int, int] = {}
         self._arrived: deque[tuple[int, bytes | None, int]] = deque()
@@ -90,11 +102,33 @@ class Bodies:
         :param ask: tells what it has read to `arrived`, perhaps before it returns.
         """
         self.is_on, self.most_bytes, self._ask = True, most_bytes, ask
-        left = most_bytes // 2
+        self._note_above = most_bytes // 2
+        self._jobs.keeps_places = True
+        if not self._is_loaded:
+            self._note_all()
+
+    def _note_all(self) -> None:
+        left = self._note_above
         for job_id in self._jobs:
             left -= self._jobs.weigh(job_id)[0]
             if left < 0:
                 self._settled.append(job_id)
+
+    def loaded(self, job_ids: Sequence[int], most_bytes: int) -> None:
+        """
+        A start has loaded these jobs, ascending, from a log that it reads from its end to its
+        beginning: leave those to it again that it has loaded first, if there are too many.
+
+        :param most_bytes: as `begin` is going to be told.
+        """
+        self._is_loaded = True
+        if self._is_noting_loaded:
+            self._settled.extendleft(reversed(job_ids))
+        elif 2 * self._jobs.loaded_bytes > most_bytes:
+            self._is_noting_loaded = True
+            self._settled.extend(filter(self._jobs.has_body, self._jobs))
+        while self._jobs.loaded_bytes > most_bytes and self._settled:
+            self.dropped += self._jobs.drop_body(self._settled.pop(), ALL_LSNS)
 
     # Out of memory.
 
@@ -102,7 +136,7 @@ class Bodies:
         """
         A body has come into memory with the full record of this LSN.
         """
-        if 2 * self._jobs.loaded_bytes > self.most_bytes:
+        if self._jobs.loaded_bytes > self._note_above:
             self._fresh.append((lsn, job_id))
 
     def drop_slice(self, durable_lsn: int, now_ns: int) -> bool:
@@ -121,6 +155,13 @@ class Bodies:
         if len(self._settled) > MOST_STALE * len(self._jobs) + SPARE_NOTES:
             self._forget_gone()
         return settled == DROP_JOBS or (self._is_over and self.dropped > before)
+
+    @property
+    def is_noting(self) -> bool:
+        """
+        Whether there are bodies that may have to leave.
+        """
+        return bool(self._fresh or self._settled)
 
     @property
     def noted(self) -> int:
@@ -167,7 +208,7 @@ class Bodies:
         Read a body back, and call when it is there, which may be now; it may go again after that.
         """
         self._calls.setdefault(job_id, []).append(call)
-        self._begin(job_id)
+        self._begin(job_id, is_wanted=True)
 
     def want(self, job_id: int, now_ns: int) -> bool:
         """
@@ -178,23 +219,38 @@ class Bodies:
         if self._jobs.place(job_id) is None:
             return True
         self._kept[job_id] = now_ns + KEEP_NS
-        self._begin(job_id)
+        self._begin(job_id, is_wanted=True)
         return self._jobs.place(job_id) is None
 
-    def read_ahead(self, tube: Tube) -> None:
+    def read_ahead(self, tube: Tube, taken: int) -> None:
         """
-        A worker takes jobs from a tube: read those that come next.
+        A worker takes a job from a tube: read those that come next, once half of those that were
+        looked at is taken, or at once if this one was not read in time.
+
+        :param taken: the job.
         """
-        if not self._jobs.absent_bytes:
+        is_late = self._jobs.place(taken) is not None and taken not in self._reading
+        if tube.until_look > 1 and not is_late:
+            tube.until_look -= 1
             return
-        left = self.most_bytes // AHEAD_SHARE
-        for key in tube.ready.firsts(AHEAD_JOBS):
+        self.look_ahead(tube)
+
+    def look_ahead(self, tube: Tube) -> None:
+        """
+        Read the jobs of a tube that come next.
+        """
+        tube.until_look = AHEAD_JOBS // 2
+        left = min(self.most_bytes // AHEAD_SHARE, AHEAD_BYTES)
+        for at, key in enumerate(tube.ready.firsts(AHEAD_JOBS), start=1):
             job_id = key & ID_MASK
-            if self._jobs.place(job_id) is not None:
-                left -= self._jobs.weigh(job_id)[0]
-                if left < 0:
-                    return
-                self._begin(job_id)
+            if self._jobs.place(job_id) is None:
+                continue
+            left -= self._jobs.weigh(job_id)[0]
+            if left < 0:
+                # So large that they are taken before it is time to look.
+                tube.until_look = max(1, min(tube.until_look, at // 2))
+                return
+            self._begin(job_id, is_wanted=False)
 
     def is_reading(self, segment: int) -> bool:
         """
@@ -221,9 +277,11 @@ class Bodies:
 
     def _take_up(self, job_id: int, body: bytes | None, now_ns: int) -> None:
         asked, place = self._reading.pop(job_id), self._jobs.place(job_id)
+        is_wanted = job_id not in self._ahead
+        self._ahead.discard(job_id)
         if place is not None and place != asked:
             # It was stated again elsewhere meanwhile.
-            self._begin(job_id)
+            self._begin(job_id, is_wanted=is_wanted)
             return
         if place is not None and body is None:
             self.lost += 1
@@ -235,12 +293,20 @@ class Bodies:
         for call in self._calls.pop(job_id, ()):
             call(now_ns)
 
-    def _begin(self, job_id: int) -> None:
+    def _begin(self, job_id: int, *, is_wanted: bool) -> None:
         """
         Read a body, unless that is under way.
         """
         place = self._jobs.place(job_id)
-        if place is not None and job_id not in self._reading:
-            assert self._ask is not None
+        if place is None:
+            return
+        assert self._ask is not None
+        if job_id not in self._reading:
             self._reading[job_id] = place
-            self._ask(place, job_id)
+            if not is_wanted:
+                self._ahead.add(job_id)
+            self._ask(place, job_id, is_wanted)
+        elif is_wanted and job_id in self._ahead:
+            # Where it was when that began: if it is elsewhere by now, it is read anew behind that.
+            self._ahead.discard(job_id)
+            self._ask(self._reading[job_id], job_id, True)

@@ -15,6 +15,7 @@ A key is ``major << 64 | job_id``: jobs with equal major come in order of their 
 
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 ID_MASK: Final = (1 << 64) - 1
@@ -184,7 +185,9 @@ class OrderedJobs:
         """
         The keys of so many of the first jobs, in order; fewer if there are not as many.
         """
-        return self.behind(LEAST, most)
+        majors, ids = chain.from_iterable(self._majors), chain.from_iterable(self._ids)
+        firsts = islice(zip(majors, ids, strict=True), most)
+        return [major << 64 | job_id for major, job_id in firsts]
 
     def _behind_in(self, place: int, key: int) -> int:
         """

@@ -252,17 +252,17 @@ class QueueState:
         assert is_legal, (job.job_id, job.state, kind)
         self._move(job, image)
 
-    def follow(self, image: JobImage, segment: int, now_ns: int) -> None:
+    def follow(self, image: JobImage, lsn: int, segment: int, now_ns: int) -> None:
         """
         `apply` for a record of another server's log, after which the job is as a start would load
         it (`as_loaded`), whatever was left out before.  What is said of a job that is not here is
         passed over: it is gone, or its full record comes later.
 
-        :param segment: where the record lies.
+        :param lsn: the record's; ``segment`` where it lies.
         :param now_ns: log time.
         """
         if image.kind in FULL:
-            self.apply(as_loaded(image, now_ns), segment=segment)
+            self.apply(as_loaded(image, now_ns), lsn, segment)
             return
         job = self.jobs.get(image.job_id)
         if job is not None and image.state is GONE:
@@ -271,33 +271,33 @@ class QueueState:
             self._move(job, as_loaded(image, now_ns))
 
     def apply_kicks(
-        self, tube: Tube, queue: OrderedJobs, images: list[JobImage], lsn: int = 0
+        self, tube: Tube, queue: OrderedJobs, job_ids: list[int], lsn: int = 0
     ) -> None:  # fmt: skip
         """
-        `apply` for the images of many kicks, in a quarter of the time.
-        tests/rules/test_kicks.py compares the two.
+        `apply` for the images of many kicks, without the images.  tests/rules/test_kicks.py
+        compares the two.
 
-        :param queue: the tube's buried or delayed jobs; ``images`` are of its `firsts`.
+        :param queue: the tube's buried or delayed jobs; ``job_ids`` are of its `firsts`.
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         """
         state = DELAYED if queue is tube.delayed else BURIED
-        tagged = self._tagged_of(images) if self.tagged else []
+        tagged = self._tagged_of(job_ids) if self.tagged else []
         for job in tagged:
             assert job.state is state
             self.groups.leave_state(job)
-        self.jobs.keep_kicked(images, lsn)
-        queue.discard_firsts(len(images))
-        self.counts[state] -= len(images)
+        jobs = self.jobs.kick(job_ids, lsn)
+        queue.discard_firsts(len(job_ids))
+        self.counts[state] -= len(job_ids)
         if tagged:
             for job in tagged:
                 self._enter_tagged(job, tube)
             others = {job.job_id for job in tagged}
-            images = [image for image in images if image.job_id not in others]
-        if images:
-            self._enqueue(tube, [(image.priority, image.job_id) for image in images])
+            jobs = [each for each in jobs if each[1] not in others]
+        if jobs:
+            self._enqueue(tube, jobs)
 
-    def _tagged_of(self, images: list[JobImage]) -> list[Job]:
-        jobs = [self.jobs.get(image.job_id) for image in images]
+    def _tagged_of(self, job_ids: list[int]) -> list[Job]:
+        jobs = [self.jobs.get(job_id) for job_id in job_ids]
         return [job for job in jobs if job is not None and job.tags is not None]
 
     def apply_cold(self, jobs: ColdJobs) -> None:

@@ -14,14 +14,15 @@ what the change has made of it is kept by `keep`, as a row or as it is.
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Standing
 from beanstalk_twisted.binlog.records import READY, RESERVED, BodyPlace, JobImage, State
+from beanstalk_twisted.binlog.runs import KICKED, Run, kick_record
+from beanstalk_twisted.binlog.runs import kicks as kicks_of
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import CLIENT, KICK, Job
-from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.job import KICK, Job
 from beanstalk_twisted.jobs.policy import PAGE_BITS
 
 _ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
@@ -38,6 +39,10 @@ _CREATED: Final = struct.Struct("<q")
 _KICKED: Final = struct.Struct("<QqHB")
 """lsn, deadline_ns, kicks, state."""
 _KICKED_AT: Final = 8
+_STANDING: Final = struct.Struct("<24xHBxI")
+"""kicks, state, priority."""
+_LOGGED: Final = struct.Struct("<24xHBxIII20xHHHH")
+"""The same, delay_s, ttr_s, reserves, timeouts, releases, buries."""
 _U32: Final = struct.Struct("<I")
 _TUBE_AT: Final = 40
 _SEGMENT_AT: Final = 44
@@ -145,10 +150,13 @@ class JobTable:
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
         counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
         of those that are in the log only.
+    :ivar keeps_places: whether whoever adds jobs of a log is to tell the LSNs of their full
+        records: their bodies may leave memory.
     """
 
     def __init__(self) -> None:
         self.memory_bytes = self.loaded_bytes = self.absent_bytes = 0
+        self.keeps_places = False
         self._pages: dict[int, _Page] = {}
         self._count = 0
 
@@ -196,49 +204,62 @@ class JobTable:
         fields = _ROW.unpack_from(page.rows, slot * ROW_BYTES)
         return _job(job_id, fields, entry) if fields[4] else None
 
-    def kicked(self, keys: list[int], now_ns: int, connection: int) -> list[JobImage]:
+    def kicks(
+        self, job_ids: Sequence[int], tube_id: int, connection: int, now_ns: int
+    ) -> Run:  # fmt: skip
         """
-        :param keys: of a queue, see `ordered`; all are there, and no session holds them.
-        :return: the images of these jobs when they are kicked, as `Job.kicked`.
+        :param job_ids: of jobs of a tube, which no session holds; at least one.
+        :return: the records of these jobs when they are kicked.
         """
-        images = []
-        for key in keys:
-            page, slot = self._pages[(key & ID_MASK) >> _PAGE_BITS], key & _PAGE_MASK
-            entry = page.entries[slot]
-            if isinstance(entry, Job):
-                images.append(entry.kicked(now_ns, connection))
-                continue
-            (_, _, _, kicks, _, priority, delay_s, ttr_s, tube_id, _, _, _,
-             reserves, timeouts, releases, buries) = _ROW.unpack_from(
-                page.rows, slot * ROW_BYTES
-            )  # fmt: skip
-            fields = (
-                KICK, READY, CLIENT, priority, key & ID_MASK, now_ns, 0, delay_s, ttr_s, tube_id,
-                reserves, timeouts, releases, buries, kicks + 1, connection, b"", None,
-            )  # fmt: skip
-            images.append(tuple.__new__(JobImage, fields))
-        return images
+        pages, unpack, pack = self._pages, _LOGGED.unpack_from, kick_record
+        records = []
+        for job_id in job_ids:
+            kicks, state, priority, delay_s, ttr_s, reserves, timeouts, releases, buries = unpack(
+                pages[job_id >> _PAGE_BITS].rows, (job_id & _PAGE_MASK) * ROW_BYTES
+            )
+            if not state:
+                return kicks_of([self.job(each) for each in job_ids], tube_id, connection, now_ns)
+            records.append(pack(
+                KICKED, priority, job_id, now_ns, delay_s, ttr_s, tube_id,
+                reserves, timeouts, releases, buries, kicks + 1, connection,
+            ))  # fmt: skip
+        return Run(KICK, now_ns, min(job_ids), max(job_ids), b"".join(records))
 
-    def keep_kicked(self, images: list[JobImage], lsn: int) -> None:
+    def kick(self, job_ids: Sequence[int], lsn: int) -> list[tuple[int, int]]:
         """
-        Jobs are as they were `kicked`.
+        These jobs are kicked.
 
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
+        :return: their priorities and ids.
         """
-        step = 1 if lsn else 0
-        for image in images:
-            job_id = image.job_id
-            page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
-            if image.kicks > MAX_COUNT or isinstance(page.entries[slot], Job):
-                job = self.get(job_id)
-                assert job is not None
-                job.become(image)
-                job.lsn = lsn
-                self.keep(job)
+        pages, step = self._pages, 1 if lsn else 0
+        unpack, pack_into = _STANDING.unpack_from, _KICKED.pack_into
+        jobs = []
+        for job_id in job_ids:
+            rows, at = pages[job_id >> _PAGE_BITS].rows, (job_id & _PAGE_MASK) * ROW_BYTES
+            kicks, state, priority = unpack(rows, at)
+            if state and kicks < MAX_COUNT:
+                pack_into(rows, at + _KICKED_AT, lsn, 0, kicks + 1, READY)
             else:
-                at = slot * ROW_BYTES + _KICKED_AT
-                _KICKED.pack_into(page.rows, at, lsn, 0, image.kicks, READY)
+                priority = self._kick_one(job_id, lsn)
+            jobs.append((priority, job_id))
             lsn += step
+        return jobs
+
+    def _kick_one(self, job_id: int, lsn: int) -> int:
+        job = self.job(job_id)
+        job.state, job.deadline_ns, job.lsn = READY, 0, lsn
+        job.kicks += 1
+        self.keep(job)
+        return job.priority
+
+    def job(self, job_id: int) -> Job:
+        """
+        As `get`, of a job that is there.
+        """
+        job = self.get(job_id)
+        assert job is not None
+        return job
 
     def look(self, job_id: int) -> Job | None:
         """

@@ -86,6 +86,7 @@ class Tube:
     :ivar processing_time: how long its jobs take, if a reserve by time wants to know.
     :ivar quotas: of those whose tube it is, None for nobody: see `Quota`.
     :ivar times: how long they waited and took, if that is measured.
+    :ivar until_look: how many jobs are taken until it is time to read ahead: see `bodies`.
     """
 
     __slots__ = (
@@ -114,6 +115,7 @@ class Tube:
         "total_jobs",
         "totals",
         "tube_id",
+        "until_look",
         "urgent",
         "using",
         "waiters",
@@ -139,7 +141,7 @@ class Tube:
         self.using = self.watching = self.waiting = 0
         # Made when it is needed: an empty one takes as much memory as the rest of a tube.
         self.waiters: deque[tuple[Session, int]] | None = None
-        self.defined_in = self.place = 0
+        self.defined_in = self.place = self.until_look = 0
         self.listeners: set[TubeIndex] | None = None
         self.processing_time: ProcessingTime | None = None
         self.quotas: Sequence[Quota] | None = None

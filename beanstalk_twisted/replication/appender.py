@@ -12,6 +12,10 @@ is stepped over: what was to be there, and all behind it, is sent again behind t
 some of it may be in the stream twice; the first copy, not in its place, means nothing to those who
 follow.
 
+The last message that was acknowledged is looked at too, whenever an answer is missing.  A stream
+that has another one in its place, or ends before it, has lost what it had acknowledged, or is
+another stream of the same name: nothing is sent any more (`StreamLost`).
+
 Where a message has expired there was no beginning of a term, since that never does; so it is
 stepped over in the same way, if who answers has something behind it.  Whether it was one of ours is
 not known: what was to be there is sent again with all behind it, and the stream refuses that if
@@ -35,6 +39,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.replication.stream.door import (
     Message,
     Stream,
+    StreamError,
+    StreamLost,
     Unreachable,
     WrongPosition,
 )
@@ -42,6 +48,7 @@ from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     NO_TERM,
+    Malformed,
     decode,
     is_stale,
     may_fence,
@@ -132,6 +139,7 @@ class Appender:
         self._retry: IDelayedCall | None = None
         self._retry_s = 0.0
         self._short_looks = 0
+        self._settled: _Append | None = None
         self._ended: BaseException | None = None
 
     def append(self, payload: bytes, *, expires: bool = False) -> "Deferred[int]":
@@ -142,6 +150,7 @@ class Appender:
         :param expires: as `Stream.append`; of a message that means nothing later.
         :return: its position, when it and all before it are in the stream.
         :raise WrongPosition: another server has appended; nothing is sent any more.
+        :raise StreamLost: the stream lacks what it had acknowledged; nothing is sent any more.
         :raise Refused: the stream will never take it; nothing is sent any more.
         :raise CancelledError: `stop` was called.
         """
@@ -243,6 +252,7 @@ class Appender:
             self._window_bytes -= len(append.payload)
             self.waiting_bytes -= len(append.payload)
             self.position = append.position
+            self._settled = append
             self._retry_s = 0.0
             append.done.callback(append.position)
 
@@ -279,13 +289,16 @@ class Appender:
 
         :raise Unreachable: the stream does not answer.
         :raise WrongPosition: another server has appended.
+        :raise StreamLost: what it had acknowledged is not there.
         """
-        known = self.position
+        known, settled = self.position, self._settled
         ends = await in_reactor(self._stream.ends(), self._reactor)
         if ends.last < known:
-            raise self._short(f"it ends at {ends.last}, and had acknowledged {known}")
+            raise self._short(f"it ends at {ends.last}, and had acknowledged {known}", StreamLost)
         if ends.first > known + 1:
             raise self._another(f"messages below {ends.first} were purged")
+        if settled is not None and ends.first <= known:
+            await self._look_at_settled(settled)
         # While it was asked, answers may have come: what they proved is looked for no more.
         known = self.position
         missing = deque(self._window)
@@ -307,6 +320,20 @@ class Appender:
         self._is_unsure = False
         self._send_more()
 
+    async def _look_at_settled(self, settled: _Append) -> None:
+        """
+        :raise StreamLost: another message is where this one was acknowledged.
+        """
+        at = settled.position
+        found = await in_reactor(self._stream.read(at), self._reactor)
+        is_there = found is not None and found.position == at
+        if is_there and found != (at, settled.payload):
+            raise StreamLost(
+                f"{self._stream.url}: it has another message at {at} than it had acknowledged."
+            )
+        if not (is_there or settled.expires):
+            raise self._short(f"it has nothing at {at}, which it had acknowledged", StreamLost)
+
     async def _compare(self, at: int, missing: "deque[_Append]") -> None:
         """
         Look whether the message at a position is the next one that is missing, or is to be stepped
@@ -314,13 +341,13 @@ class Appender:
         """
         found = await in_reactor(self._stream.read(at), self._reactor)
         if found is None:
-            raise self._short(f"it has nothing at {at}")
+            raise self._short(f"it has nothing at {at}", WrongPosition)
         if missing and found == (at, missing[0].payload):
             append = missing.popleft()
             append.position = at
             self._prove(append, append.first_sent_ns)
         elif not self._may_step_over(found, at, missing):
-            raise self._another(f"another message is at {at}")
+            raise self._displaced_by(found)
 
     def _may_step_over(self, found: Message, at: int, missing: "deque[_Append]") -> bool:
         has_begun = not missing or missing[0].position > self._first
@@ -346,18 +373,29 @@ class Appender:
             if append.position != self._newest:
                 append.position, append.proven_ns = self._newest, None
 
-    def _short(self, what: str) -> Unreachable | WrongPosition:
+    def _short(self, what: str, believed: type[StreamError]) -> StreamError:
         """
         Less is there than was: whoever answers is behind, or it is lost, or its end has expired and
         nobody can tell what that was.
+
+        :param believed: what it means if it is found again and again.
         """
         self._short_looks += 1
         what = f"{self._stream.url}: {what}"
         if self._short_looks < MAX_SHORT_LOOKS:
             return Unreachable(f"{what}: a server that is behind has answered.")
-        return WrongPosition(
-            f"{what}: it was made anew, or has lost what it acknowledged, or its end has expired."
-        )
+        if believed is StreamLost:
+            return StreamLost(f"{what}: NATS has lost it.")
+        return believed(f"{what}: its end has expired.")
+
+    def _displaced_by(self, found: Message) -> WrongPosition:
+        there = decode(found.payload)
+        if isinstance(there, Malformed) and not there.is_newer:
+            return WrongPosition(
+                f"{self._stream.url}: message {found.position} is of no server of a queue "
+                f"({there.why}): somebody else writes to the stream."
+            )
+        return self._another(f"another message is at {found.position}")
 
     def _another(self, what: str) -> WrongPosition:
         return WrongPosition(f"{self._stream.url}: {what}: another server has become active.")

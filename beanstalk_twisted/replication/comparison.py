@@ -20,7 +20,10 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.reading.segment import content_end, file_content_end, has_content
 from beanstalk_twisted.replication.stream.messages import Write, is_of
 
-NOT_IN_STREAM: Final = "are not in the stream: no reply was given for them. They were cut off"
+NOT_IN_STREAM: Final = (
+    "are not in the stream: unless NATS has lost them, no reply was given for them. They were cut "
+    "off"
+)
 NOTHING_COMMON: Final = (
     "were removed: no whole segment here is as the stream has it, which is read from its first one"
 )
@@ -162,6 +165,14 @@ class Comparison:
             elif seq > self._first:
                 self._remove(seq)
         self._directory.sync()
+
+    def would_cut(self) -> bool:
+        """
+        Whether `finish` would cut anything but zeros.
+        """
+        assert self._first is not None
+        behind = [(seq, end) for seq, end in self._local.items() if seq >= self._first]
+        return any(end > self._ends.get(seq, 0) for seq, end in behind)
 
     def remove_all(self) -> None:
         """

@@ -321,7 +321,8 @@ class FollowedLog:
         for first in range(0, len(ids), BULK_RECORDS):
             last = min(first + BULK_RECORDS, len(ids))
             records = cold.Records()
-            records.add(ids[first:last], [array[first * size : last * size]], heap)
+            lsns = frames.lsns(frame, range(first, last)) if queue.state.jobs.keeps_places else ()
+            records.add(ids[first:last], [array[first * size : last * size]], heap, lsns)
             jobs, others = records.take(tubes.ids, segment, frame.time_ns)
             if jobs.job_ids:
                 queue.following.puts(jobs)
@@ -339,7 +340,8 @@ class FollowedLog:
         if raw[TYPE] not in JOB_KINDS:
             return self._apply_other(decode_record(raw, data), piece.write.segment)
         self._is_clean = False
-        self._queue.following.job(decode_job(raw, data), piece.write.segment, frame.time_ns)
+        lsn = frame.base_lsn + at if self._queue.state.jobs.keeps_places else 0
+        self._queue.following.job(decode_job(raw, data), lsn, piece.write.segment, frame.time_ns)
         return None
 
     def _apply_other(self, record: Record, segment: int) -> Iterator[None]:

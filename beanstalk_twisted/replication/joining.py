@@ -21,11 +21,13 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.comparison import Comparison
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
 from beanstalk_twisted.replication.lineage import (
     Told,
     began_alone,
+    begins_nowhere,
     not_whole,
     torn,
     written_alone,
@@ -109,6 +111,7 @@ class Joining:
         self._reader = StreamReader(stream, ask)
         self.notes: list[str] = []
         self._mark = FillMark()
+        self._is_of_queue = False
 
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
         """
@@ -135,6 +138,8 @@ class Joining:
         """
         The stream has messages, and no segment: its filling has begun, and nothing more.
         """
+        if not self._mark.is_filling and self._is_of_queue:
+            raise begins_nowhere(self._url)
         if not self._mark.is_filling:
             raise Incompatible(
                 f"{self._url}: no segment begins among its first messages: it is no log of "
@@ -174,13 +179,20 @@ class Joining:
             return self._joined(self._reader.ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
         await self._refuse_loss(found, first, common, positions, queue)
+        lost = await self._io.run(partial(loss_note.why_left, self._directory))
         comparison = Comparison(
-            self._directory, common, self.notes, first_alive=first.header.seq
+            self._directory, common, self.notes, heals=lost is None, first_alive=first.header.seq
         )  # fmt: skip
         if common is None:
+            if lost is not None:
+                raise loss_note.refusal(self._directory.path, self._url, lost)
             await self._io.run(comparison.remove_all)
             return self._joined(self._reader.ends.first - 1)
         going = await self._compare(comparison, positions[common])
+        if lost is not None:
+            if await self._io.run(comparison.would_cut):
+                raise loss_note.refusal(self._directory.path, self._url, lost)
+            await self._io.run(partial(loss_note.remove, self._directory))
         await self._io.run(comparison.finish)
         is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
@@ -211,6 +223,7 @@ class Joining:
             position = at + 1
             if isinstance(found, Malformed) and found.is_newer:
                 raise newer_message(self._url, at, found.why)
+            self._is_of_queue = self._is_of_queue or not isinstance(found, Malformed)
             if isinstance(found, Note):
                 self._mark.note(found)
             elif isinstance(found, Part) and found.write.begins and not found.continues:
@@ -343,7 +356,7 @@ class Joining:
         """
         :return: how far it has come.
         """
-        ahead, going = self._reader.all_from(position), _Going(position, self._mark)
+        ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
         try:
             while (message := await ahead.next()) is not None:
                 write = going.take(message)
@@ -369,7 +382,8 @@ class _Going:
     :ivar differs: whether the local log lacks what came last, or has something else.
     """
 
-    def __init__(self, position: int, mark: FillMark) -> None:
+    def __init__(self, url: str, position: int, mark: FillMark) -> None:
+        self._url = url
         self.done = self.seen_to = position - 1
         self.seen: dict[int, int] = {}
         self.differs = False
@@ -382,9 +396,12 @@ class _Going:
     def take(self, message: Message) -> Write | None:
         """
         :return: a whole write, when this is its last part.
+        :raise Incompatible: a later version has sent it.
         """
         self._gaps.step(self.seen_to, message.position)
         self.seen_to, found = message.position, decode(message.payload)
+        if isinstance(found, Malformed) and found.is_newer:
+            raise newer_message(self._url, message.position, found.why)
         if self._assembler.passes_over(found):
             self._gaps.passed_over()
         elif isinstance(found, Part):

@@ -99,7 +99,7 @@ def torn(url: str, position: int) -> Incompatible:
     """
     return Incompatible(
         f"{url}: behind message {position} some are missing that were more than heartbeats: "
-        f"somebody has removed them; nothing was removed here. {_filled_again(url)}"
+        f"somebody has removed them; nothing was removed here. {filled_again(url)}"
     )
 
 
@@ -110,11 +110,24 @@ def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
     return Incompatible(
         f"{url}: it begins with {segment_name(first)}, but its log says that segments from "
         f"{segment_name(max(trim_seq, 1))} on are in use: somebody has purged it; nothing was "
-        f"changed. {_filled_again(url)}"
+        f"changed. {filled_again(url)}"
     )
 
 
-def _filled_again(url: str) -> str:
+def begins_nowhere(url: str) -> Incompatible:
+    """
+    There are messages of a queue, and none with which a segment begins.
+    """
+    return Incompatible(
+        f"{url}: no segment begins among its first messages, which are those of a queue: somebody "
+        f"has purged it; nothing was changed. {filled_again(url)}"
+    )
+
+
+def filled_again(url: str) -> str:
+    """
+    :return: what to do that a stream has all of a log again.
+    """
     stream = url.rpartition("/")[2]
     return (
         f"End all servers, purge all of the stream ('nats stream purge {stream}'), and start the "

@@ -266,7 +266,7 @@ class Publisher:
 
     def _note(self, kind: Kind, to: str = "", expires: bool = False) -> "Deferred[int]":
         text = note_text(self._who, to, self._lease.seconds)
-        payload = encode_note(kind, self._published_lsn, self._times.log_ns(), text)
+        payload = encode_note(kind, self.acknowledged_lsn, self._times.log_ns(), text)
         return self._append(payload, expires)
 
     # What waits too long.

@@ -197,12 +197,20 @@ class Situation(NamedTuple):
         """
         return [
             ("replication-role", self.role),
-            ("replication-standbys", Quoted(" ".join(each.name for each in self.standbys))),
+            ("replication-standbys", Quoted(" ".join(map(self._told_apart, self.standbys)))),
             ("replication-messages-behind", self.behind),
             ("replication-lag-records", self.lag_records),
             ("replication-lag-bytes", self.lag_bytes),
             ("replication-lag-seconds", f"{self.lag_s:.3f}"),
         ]
+
+    def _told_apart(self, standby: Presence) -> str:
+        """
+        The name of a standby; its first address where several have this name, as `promote` takes
+        it.
+        """
+        is_shared = [each.name for each in self.standbys].count(standby.name) > 1
+        return standby.addresses.split()[0] if is_shared and standby.addresses else standby.name
 
 
 class NoSuccessor(Exception):

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Joined, Joining, newer_message
@@ -127,7 +128,6 @@ class Standby:
         self._clock = clock
         self._reactor = reactor
         self._io = io
-        self._lease_s = lease_s
         self._now_ns = now_ns
         self._who = who
         self.notes: list[str] = []
@@ -157,7 +157,7 @@ class Standby:
         self._following: Following | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
-        self._is_trying = self._is_over = False
+        self._is_trying = self._is_over = self._is_looking = False
         self._waits = Waits(reactor)
         self._succeeding = Succeeding(
             stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
@@ -221,6 +221,9 @@ class Standby:
             return "waits at an empty stream: a server that has a log goes first"
         if self._gaps.is_torn:
             return f"misses what was behind message {self._gaps.since}"
+        if not self._log.is_whole:
+            oldest = segment_name(min(self._log.segments))
+            return f"lacks what is in use before {oldest}: somebody has purged the stream"
         return ""
 
     # The end.
@@ -392,6 +395,8 @@ class Standby:
         is_idle = self._slices is None and not self._received
         if is_idle:
             self._behind_since_ns = None
+            # Records of what did not go on will not be applied.
+            self._received_lsn = self._log.last_lsn
         return not is_idle
 
     def _take(self, message: Message) -> None:
@@ -399,7 +404,7 @@ class Standby:
         :raise Behind: it does not go on where the log here ends.
         """
         if self._gaps.step(self._position, message.position):
-            self._spawn(self._look_for_purge())
+            self._look_for_purge()
         self._position = message.position
         found = decode(message.payload)
         if self._assembler.passes_over(found):
@@ -416,11 +421,17 @@ class Standby:
                     raise newer_message(self._stream.url, message.position, found.why)
                 self._stray(Stray(found.why), self._log.last_lsn + 1)
 
-    async def _look_for_purge(self) -> None:
+    def _look_for_purge(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self._spawn(self._refuse_if_purged())
+
+    async def _refuse_if_purged(self) -> None:
         """
         :raise Behind: what is missing was purged.
         """
         ends = await self._ask(self._stream.ends)
+        self._is_looking = False
         if self._gaps.since is not None:
             self._refuse_purged(self._gaps.since, ends)
 
@@ -463,7 +474,10 @@ class Standby:
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
         else:
-            self._gaps.told_of(note.last_lsn, self._log.last_lsn)
+            self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
+        if self._gaps.is_torn:
+            # More may be missing by now than when the gap was seen first.
+            self._look_for_purge()
         self._mark.note(note)
         if said.lease_s:
             self.heard_lease_s = said.lease_s
@@ -602,7 +616,7 @@ class Standby:
         """
         if self._handed_over_by:
             return f"{self._handed_over_by} has handed over"
-        lease = f"for {self._lease_s:g} s"
+        lease = f"for {self._silence.seconds:g} s"
         if not self._log.segment:
             return f"the stream is empty, and {lease} no server that has a log came"
         if not self._active:

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.filling import fill
 from beanstalk_twisted.replication.followed_log import FollowedLog
@@ -213,6 +214,7 @@ class Succeeding:
         """
         In the I/O thread.
         """
+        loss_note.remove(self._directory)
         notes = tidied(self._directory, beginning.found)
         return write_beginning(self._directory, beginning, notes, is_witnessed=True)
 

@@ -2,7 +2,8 @@
 Changes: each is logged and made in one step, and in no other way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.records import (
@@ -20,10 +21,11 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.jobs.unique_keys import Remembered
@@ -59,7 +61,7 @@ class SpaceBudget(Protocol):
     @property
     def run_records(self) -> int:
         """
-        How many records without data surely fit into the newest segment.
+        How many records without data a run may have.
         """
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
@@ -129,11 +131,11 @@ class JobLog(Protocol):
         Records with extensions are to come: begin a segment that may hold them, unless it is one.
         """
 
-    def append_run(self, records: Iterator[Record]) -> int:
+    def append_run(self, make: Callable[[], Run]) -> int:
         """
-        Append at least one record, of one kind without data, no more than
-        `SpaceBudget.run_records`.
+        Append records, no more than `SpaceBudget.run_records`.
 
+        :param make: makes them, if they are kept.
         :return: the first one's LSN; the others' follow.
         """
 
@@ -188,7 +190,7 @@ class NoLog:
     def append(self, record: Record) -> int:
         return 0
 
-    def append_run(self, records: Iterator[Record]) -> int:
+    def append_run(self, make: Callable[[], Run]) -> int:
         return 0
 
     def append_whole(self, records: Sequence[Record]) -> int:
@@ -414,11 +416,12 @@ class Changes:
         most = min(most, log.budget.run_records)
         if not most:
             return 0
-        images = self._state.jobs.kicked(queue.firsts(most), now_ns, connection)
-        lsn = log.append_run(iter(images))
-        self._state.apply_kicks(tube, queue, images, lsn)
-        self.committed_lsn = lsn + len(images) - 1 if lsn else 0
-        return len(images)
+        job_ids = [key & ID_MASK for key in queue.firsts(most)]
+        make = partial(self._state.jobs.kicks, job_ids, tube.tube_id, connection, now_ns)
+        lsn = log.append_run(make)
+        self._state.apply_kicks(tube, queue, job_ids, lsn)
+        self.committed_lsn = lsn + len(job_ids) - 1 if lsn else 0
+        return len(job_ids)
 
     def pause(self, tube: Tube, seconds: int, now_ns: int, reason: Reason) -> int:
         """

@@ -38,15 +38,15 @@ class Following:
         self._timekeeping = timekeeping
         self._policies = policies
 
-    def job(self, image: JobImage, segment: int, time_ns: int) -> None:
+    def job(self, image: JobImage, lsn: int, segment: int, time_ns: int) -> None:
         """
         A record of a job.
 
-        :param segment: where it lies.
+        :param lsn: the record's; ``segment`` where it lies.
         :param time_ns: log time.
         """
         state = self._state
-        state.follow(image, segment, time_ns)
+        state.follow(image, lsn, segment, time_ns)
         if image.job_id >= state.next_job_id:
             state.next_job_id = image.job_id + 1
 

@@ -157,8 +157,8 @@ class Reservations:
                 self.times.of(tube).reserves += 1
         if self.has_limiters:
             self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
-        if self._state.bodies.is_on:
-            self._state.bodies.read_ahead(self._state.tubes.by_id(job.tube_id))
+        if self._state.jobs.absent_bytes:
+            self._state.bodies.read_ahead(self._state.tubes.by_id(job.tube_id), job.job_id)
 
     # Bodies that are in the log only.
 

@@ -126,12 +126,14 @@ class Timekeeping:
         if self._slices or (self._state.tagged and self._consequences.are_due):
             return 0
         due_ns = self._reservations.deadlines.first_ns()
-        unique = self._state.unique
+        # Asked once a turn, mostly with nothing to tell.
         for other_ns in (
-            self._delays.first_ns(), self._pauses.first_ns(), unique.first_end_ns(),
-            min([due_ns for due_ns, _ in self._resting], default=None),
+            self._delays.first_ns(), self._pauses.first_ns(), self._state.unique.first_end_ns(),
         ):  # fmt: skip
             if other_ns is not None and (due_ns is None or other_ns < due_ns):
+                due_ns = other_ns
+        for other_ns, _ in self._resting:
+            if due_ns is None or other_ns < due_ns:
                 due_ns = other_ns
         return due_ns
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from beanstalk_twisted.jobs.session import FIFO, Session
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
@@ -54,8 +55,7 @@ class Watching:
             return replies.BAD_FORMAT, 0
         tube = self._state.tubes.get_or_make(name)
         if session.watch(tube):
-            tube.watching += 1
-            self._state.watches += 1
+            self._count(tube)
         return replies.Watching(len(session.watching)), 0
 
     def watch_weighted(self, session: Session, now_ns: int, name: bytes, weight: int) -> Answer:
@@ -67,10 +67,18 @@ class Watching:
         tube = self._state.tubes.get_or_make(name)
         if tube not in session.watching:
             session.watch(tube)
-            tube.watching += 1
-            self._state.watches += 1
+            self._count(tube)
         session.weigh(tube, weight)
         return replies.Watching(len(session.watching)), 0
+
+    def _count(self, tube: Tube) -> None:
+        """
+        One session more watches a tube; the jobs that it is likely to ask for are read ahead.
+        """
+        tube.watching += 1
+        self._state.watches += 1
+        if tube.watching == 1 and self._state.jobs.absent_bytes:
+            self._state.bodies.look_ahead(tube)
 
     def reserve_mode(self, session: Session, now_ns: int, mode: bytes) -> Answer | None:
         """

@@ -134,6 +134,7 @@ class BeanstalkService(Service):
         self.memory.changed = self._anomalies.note_limit
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.state.unique.most = settings.max_keys
+        self.queue.state.jobs.keeps_places = settings.body_cache is not None
         self.queue.puts.draining_changed = self._tell_of_draining
         self.queue.connections.facts = self._connection_facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
@@ -203,7 +204,7 @@ class BeanstalkService(Service):
             begun_ns = self.clock.uptime_ns()
             self._found = load(
                 self._directory, self.queue, self.clock, progress,
-                keeps_places=self.settings.body_cache is not None,
+                body_cache=self.settings.body_cache,
             )  # fmt: skip
             took_ns = self.clock.uptime_ns() - begun_ns
             self.loading = len(self.queue.state.jobs), took_ns / NS

@@ -6,9 +6,10 @@ A body that cannot be read is its job's error alone: docs/operations.md, "Bodies
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -29,6 +30,12 @@ RETRY_S: Final = 1.0
 SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN})
 """What says nothing of the body."""
 
+BATCH_READS: Final = 16
+"""
+Bodies that are read in one piece of work: twice as many are little cheaper each, and whoever asks
+meanwhile waits for all of them.
+"""
+
 MAX_TOLD: Final = 10_000
 """Lost bodies that are told once each; then all are told anew."""
 
@@ -40,6 +47,16 @@ READ_BOUNDS_NS: Final = (
     100 * MS, 500 * MS, 1000 * MS,
 )  # fmt: skip
 """From the page cache to a disk that hangs."""
+
+
+class _Asked(NamedTuple):
+    """
+    A body to read, and when it was asked for.
+    """
+
+    place: BodyPlace
+    job_id: int
+    asked_ns: int
 
 
 class BodyReads:
@@ -73,6 +90,10 @@ class BodyReads:
         self._told: set[int] = set()
         self._is_stopped = False
         self._asking = 0
+        self._wanted: dict[int, _Asked] = {}
+        self._ahead: dict[int, _Asked] = {}
+        self._under_way: set[int] = set()
+        self._is_reading = False
         self._next_drop: IDelayedCall | None = None
 
     def start(self, most_bytes: int) -> None:
@@ -102,7 +123,7 @@ class BodyReads:
         More is durable, or more is in memory: leave a slice of bodies to the log, and go on later
         if there is more to do.
         """
-        if self._next_drop is None and not self._is_stopped:
+        if self._bodies.is_noting and self._next_drop is None and not self._is_stopped:
             self._drop_slice()
 
     @fail_stop
@@ -111,44 +132,70 @@ class BodyReads:
         if self._bodies.drop_slice(self._binlog.durable_lsn, self._clock.now_ns()):
             self._next_drop = self._reactor.callLater(0, self._drop_slice)
 
-    def _ask(self, place: BodyPlace, job_id: int) -> None:
-        if self._is_stopped:
+    def _ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
+        if self._is_stopped or job_id in self._under_way:
             return
-        asked_ns = self._clock.uptime_ns()
+        asked = self._ahead.pop(job_id, None) or _Asked(place, job_id, self._clock.uptime_ns())
+        (self._wanted if is_wanted else self._ahead)[job_id] = asked
         self._asking += 1
-        reading = self._io.run(partial(self._reader.read, place, job_id))
-        reading.addCallbacks(
-            partial(self._was_read, job_id, asked_ns), partial(self._failed, place, job_id)
-        )
+        self._read_next()
         self._asking -= 1
 
-    @fail_stop
-    def _was_read(self, job_id: int, asked_ns: int, body: bytes) -> None:
-        if not self._is_stopped:
-            self.times.note(self._clock.uptime_ns() - asked_ns)
-            self._arrived(job_id, body)
+    def _read_next(self) -> None:
+        """
+        Read some bodies, unless others are being read; those that somebody waits for first.
+        """
+        waiting = self._wanted or self._ahead
+        if self._is_reading or not waiting:
+            return
+        batch = [waiting.pop(job_id) for job_id in list(islice(waiting, BATCH_READS))]
+        self._under_way.update([each.job_id for each in batch])
+        self._is_reading = True
+        reading = self._io.run(
+            partial(self._reader.read_all, [(each.place, each.job_id) for each in batch])
+        )
+        reading.addCallbacks(partial(self._were_read, batch), partial(self._failed, batch))
 
     @fail_stop
-    def _failed(self, place: BodyPlace, job_id: int, failure: Failure) -> None:
+    def _failed(self, batch: Sequence[_Asked], failure: Failure) -> None:
+        assert isinstance(failure.value, Exception)
+        self._took(batch, [failure.value] * len(batch))
+
+    @fail_stop
+    def _were_read(self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception]) -> None:
+        self._took(batch, bodies)
+
+    def _took(self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception]) -> None:
+        self._is_reading = False
         if self._is_stopped:
             return
-        error = failure.value
-        assert error is not None
-        is_short = isinstance(error, OSError) and error.errno in SHORT
-        if is_short or isinstance(error, MemoryError):
-            self._reactor.callLater(RETRY_S, self._ask, place, job_id)
-            return
-        if self._queue.state.jobs.place(job_id) == place:
-            self._tell(job_id, error)
-        self._arrived(job_id, None)
-
-    def _arrived(self, job_id: int, body: bytes | None) -> None:
-        self._bodies.arrived(job_id, body, self._clock.now_ns())
+        # The thread goes on while this one sees to what has come.
+        self._read_next()
+        now_ns = self._clock.uptime_ns()
+        for asked, body in zip(batch, bodies, strict=True):
+            if isinstance(body, Exception) and _is_short(body):
+                self._reactor.callLater(RETRY_S, self._ask_again, asked)
+                continue
+            self._under_way.discard(asked.job_id)
+            if isinstance(body, bytes):
+                self.times.note(now_ns - asked.asked_ns)
+                self._bodies.arrived(asked.job_id, body, self._clock.now_ns())
+            else:
+                self._not_read(asked, body)
         if self._asking:
             # Read at once: a command or a timer is under way, and what it leaves is seen to behind.
             return
         self._ended()
         self.drop()
+
+    def _ask_again(self, asked: _Asked) -> None:
+        self._under_way.discard(asked.job_id)
+        self._ask(asked.place, asked.job_id, True)
+
+    def _not_read(self, asked: _Asked, error: Exception) -> None:
+        if self._queue.state.jobs.place(asked.job_id) == asked.place:
+            self._tell(asked.job_id, error)
+        self._bodies.arrived(asked.job_id, None, self._clock.now_ns())
 
     def _tell(self, job_id: int, error: BaseException) -> None:
         if job_id in self._told:
@@ -160,6 +207,10 @@ class BodyReads:
             "job {job}: its body cannot be read: {error} It is buried when a worker reserves it; "
             "all other jobs are served.", event="body-lost", job=job_id, error=_in_words(error),
         )  # fmt: skip
+
+
+def _is_short(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORT)
 
 
 def _in_words(error: BaseException) -> str:

@@ -129,14 +129,16 @@ class OpenLog(NamedTuple):
 
 def load(
     directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
-    read: Callable[[Directory, Progress], replay.Replay] = replay.read, keeps_places: bool = False,
+    read: Callable[[Directory, Progress], replay.Replay] = replay.read,
+    body_cache: int | None = None,
 ) -> replay.Replay:  # fmt: skip
     """
     Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
     :param read: see `replay.read`.
-    :param keeps_places: whether each job is to know where its full record is.
+    :param body_cache: bytes of bodies that are kept in memory; the others are left to the log as
+        they are loaded.  None for all.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
@@ -146,7 +148,7 @@ def load(
             _distrust_cache(directory)
             found = read(directory, report.read)
             clock.not_before(found.small.time_ns)
-            _load(queue, found, clock.now_ns(), report, keeps_places)
+            _load(queue, found, clock.now_ns(), report, body_cache)
         return found
     except (OSError, MemoryError) as problem:
         raise _cannot_use(directory, problem) from problem
@@ -281,20 +283,23 @@ class _without_garbage_collection:
 
 
 def _load(
-    queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report, keeps_places: bool
+    queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report, body_cache: int | None
 ) -> None:  # fmt: skip
-    small = found.small
-    queue.state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
-    told = 0
+    small, state, told = found.small, queue.state, 0
+    state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
+    keeps_places = state.jobs.keeps_places
     for each in found.survivors_in_bulk(now_ns, with_lsns=keeps_places):
         if isinstance(each, ColdJobs):
-            queue.state.apply_cold(each)
+            job_ids = each.job_ids
+            state.apply_cold(each)
         else:
-            lsn = each.lsn if keeps_places else 0
-            queue.state.apply(each.image, lsn, each.segment_seq)
+            job_ids = [each.image.job_id]
+            state.apply(each.image, each.lsn if keeps_places else 0, each.segment_seq)
         del each  # It may keep a part of the log mapped, and the next one is about to be.
-        if len(queue.state.jobs) >= told + REPORT_JOBS:
-            told = len(queue.state.jobs)
+        if body_cache is not None:
+            state.bodies.loaded(job_ids, body_cache)
+        if len(state.jobs) >= told + REPORT_JOBS:
+            told = len(state.jobs)
             report.loaded(told)
     queue.finish_loading(
         found.pauses(now_ns), now_ns, small.policies.values(),

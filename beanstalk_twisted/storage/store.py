@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.compaction import Policy
-from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
@@ -346,7 +346,9 @@ class LogStore:
         """
         if refusal is not None:
             self._forget_news()
-            self._tell_of_refusal(str(refusal.value))
+            problem = refusal.value
+            assert isinstance(problem, NoSpace), problem
+            self._tell_of_refusal(problem.meanwhile)
         elif self._refusal and self._news is None:
             self._news = self._reactor.callLater(SPACE_NEWS_S, self._tell_of_space)
         self._queue.room_changed(self._clock.now_ns())

@@ -38,7 +38,7 @@ NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._ +-]{{0,199}}\.(?:{'|'.join(
 
 SCRIPTS: Final = (
     "'sha256-GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8='",
-    "'sha256-oORZ0oSeB3MpU0dMmZTwZs2NILfffmfsFHMh1ua+rZE='",
+    "'sha256-GRMvXaCDc0RYOnfDhF0GJmUmvqGb3urr7bJQ9YOhFYw='",
 )
 """Of the page that ``binlog_tools.spark.report`` makes, in this version: uPlot, `report.js`."""
 

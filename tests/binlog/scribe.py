@@ -3,16 +3,31 @@ Writes small logs for tests: the real `Log` and `Writer`, with times, salts and 
 same each time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
 from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, SegmentHeader, parse_segment_name
+from beanstalk_twisted.binlog.format import (
+    MIN_SEGMENT_BYTES,
+    RECORD,
+    SegmentHeader,
+    parse_segment_name,
+)
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
+from beanstalk_twisted.binlog.records import (
+    NO_DATA,
+    JobImage,
+    Kind,
+    Reason,
+    Record,
+    State,
+    TubeDef,
+    decode_record,
+)
+from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.binlog.writer import Writer
 
 MS = 1_000_000
@@ -52,6 +67,22 @@ def delete(job_id: int = 1, **changes: Any) -> JobImage:
     A job is deleted.
     """
     return image(Kind.DELETE, job_id, state=State.GONE, **changes)
+
+
+def run_of(images: Sequence[JobImage]) -> Run:
+    """
+    The same records as a run; they are of one kind, and have no data.
+    """
+    ids = [image.job_id for image in images]
+    array = b"".join([image.encode(NO_DATA) for image in images])
+    return Run(images[0].kind, images[0].ts_ns, min(ids), max(ids), array)
+
+
+def records_of(run: Run) -> list[Record]:
+    """
+    What a run stands for.
+    """
+    return [decode_record(raw, b"") for raw in RECORD.iter_unpack(run.array)]
 
 
 class Scribe:

@@ -85,6 +85,17 @@ def test_a_record_that_is_not_there_is_lost(make: Make, lsn: int) -> None:
         reader.read(places[1]._replace(lsn=lsn), 1)
 
 
+def test_many_are_read_as_one_by_one(make: Make) -> None:
+    bodies = {job_id: b"%d" % job_id * 700 for job_id in range(1, 200)}
+    reader, places = make(bodies)
+    asked = [(places[job_id], job_id) for job_id in (*bodies, 7, 199, 1)]
+    asked[5] = places[1], 6
+    *read, wrong = reader.read_all([*asked[:5], *asked[6:], asked[5]])
+    assert read == [bodies[job_id] for _, job_id in [*asked[:5], *asked[6:]]]
+    assert isinstance(wrong, BodyLost)
+    assert reader.read_all([]) == []
+
+
 # The fake.
 
 
@@ -194,3 +205,53 @@ def test_a_segment_that_was_cut_is_an_error_and_never_ends_the_process(
 def test_a_segment_that_is_gone_is_an_error_of_the_disk(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         LogBodyReader(RealDirectory(str(tmp_path))).read(BodyPlace(1, 1), 1)
+
+
+def test_bodies_side_by_side_are_read_together() -> None:
+    directory, reads = MemoryDirectory(), list[str]()
+    bodies = {job_id: b"%d" % job_id * 50 for job_id in range(100, 116)}
+    places = in_log(directory, bodies)
+    directory.read_fault = reads.append
+    reader = LogBodyReader(directory)
+    assert reader.read_all([(places[each], each) for each in bodies]) == list(bodies.values())
+    together = len(reads)
+    for job_id in bodies:
+        assert reader.read(places[job_id], job_id) == bodies[job_id]
+    assert together <= (len(reads) - together) / 2
+
+
+def test_what_was_written_since_is_read() -> None:
+    scribe = Scribe(segment_bytes=1 << 20)
+    scribe.write(DEFAULT_TUBE)
+    reader, lsns = LogBodyReader(scribe.directory), list[int]()
+    for job_id in range(1, 20):
+        lsns.append(scribe.write(put(job_id, b"%d" % job_id * 50)))
+        asked = [(BodyPlace(1, lsn), at) for at, lsn in enumerate(lsns, start=1)]
+        assert reader.read_all(asked)[-1] == b"%d" % job_id * 50
+
+
+def test_a_page_that_cannot_be_read_costs_only_the_bodies_in_it() -> None:
+    bodies = {job_id: b"%d" % job_id * 400 for job_id in range(100, 116)}
+
+    class Bad(MemoryDirectory):
+        """
+        A disk that cannot read one byte.
+        """
+
+        bad = -1
+
+        def copy_part(self, name: str, start: int, end: int) -> bytes:
+            """
+            See `Directory.copy_part`.
+            """
+            part = super().copy_part(name, start, end)
+            if start <= self.bad < start + len(part):
+                raise OSError(5, "Input/output error", name)
+            return part
+
+    directory = Bad()
+    places = in_log(directory, bodies)
+    directory.bad = bytes(directory.read(segment_name(1))).index(bodies[110]) + 7
+    read = LogBodyReader(directory).read_all([(places[each], each) for each in bodies])
+    assert [each for each, got in zip(bodies, read, strict=True) if got != bodies[each]] == [110]
+    assert isinstance(read[10], OSError)

@@ -35,6 +35,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import (
     FRAME_BYTES,
+    MAX_RUN_RECORDS,
     PreallocatedSegment,
     new_job_bytes,
     whole_bytes,
@@ -55,6 +56,7 @@ from tests.binlog.scribe import (
     delete,
     image,
     put,
+    run_of,
 )
 from tests.sampling import share
 
@@ -205,7 +207,8 @@ def test_a_run_of_records_makes_the_batch_that_they_make_one_by_one() -> None:
         taken(log)
         log.append(DEFAULT_TUBE)
     lsns = [plain.append(record) for record in records]
-    assert quick.append_run(iter(records)) == lsns[0]
+    assert quick.append_run(lambda: run_of(records)) == lsns[0]
+    assert quick.last_lsn == plain.last_lsn == lsns[-1]
     assert quick.open_bytes == plain.open_bytes
     assert quick.records_written == plain.records_written
     assert taken(quick) == taken(plain)
@@ -216,8 +219,58 @@ def test_a_run_of_records_makes_the_batch_that_they_make_one_by_one() -> None:
 def test_a_batch_says_whether_replies_wait_for_a_run(kind: Kind) -> None:
     log = new_log()
     taken(log)
-    log.append_run(iter([image(kind), image(kind)]))
+    log.append_run(lambda: run_of([image(kind), image(kind)]))
     assert taken(log).commits is (kind is Kind.KICK)
+
+
+def test_a_run_counts_as_its_records_wherever_they_are_counted() -> None:
+    """
+    Before it and behind it are records, and the segment ends with all of them in one batch.
+    """
+    plain, quick = new_log(segment_bytes=1 << 20), new_log(segment_bytes=1 << 20)
+    records = [delete(job_id, ts_ns=T0 + job_id) for job_id in (9, 3, 5)]
+    run = [record._replace(ts_ns=T0 + 2 * MS) for record in records]
+    for log in (plain, quick):
+        taken(log)
+        log.append(put(7))
+    for record in run:
+        plain.append(record)
+    quick.append_run(lambda: run_of(run))
+    for log in (plain, quick):
+        assert log.append(put(8)) == log.last_lsn
+        log.rotate()
+    sealed = taken(quick)
+    assert (sealed.seals, sealed) == (True, taken(plain))
+    assert taken(quick) == taken(plain), "the header of the next segment"
+
+
+def test_a_run_moves_to_another_segment_like_its_records() -> None:
+    plain, quick = new_log(), new_log()
+    records = [delete(job_id) for job_id in range(1, 4)]
+    for record in records:
+        plain.append(record)
+    quick.append_run(lambda: run_of(records))
+    for log in (plain, quick):
+        taken(log)
+    for record in records:
+        plain.append(record)
+    quick.append_run(lambda: run_of(records))
+    assert quick.rehome(NOW) == plain.rehome(NOW)
+    assert taken(quick) == taken(plain)
+    assert quick.last_lsn == plain.last_lsn
+
+
+def test_a_run_has_half_of_a_frame_at_most() -> None:
+    log = new_log(segment_bytes=4 << 20)
+    taken(log)
+    assert log.budget.run_records == MAX_RUN_RECORDS
+    for most in (MAX_RUN_RECORDS, MAX_RUN_RECORDS + 1):
+        records = [delete(1)] * most
+        rest = log.budget.rest
+        log.append_run(lambda records=records: run_of(records))  # type: ignore[misc]
+        paid = rest - log.budget.rest - most * RECORD_BYTES
+        assert paid == FRAME_BYTES * (1 if most == MAX_RUN_RECORDS else 2)
+        taken(log)
 
 
 def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
@@ -554,7 +607,7 @@ class Appending:
         count = min(count, self.log.budget.run_records)
         if count:
             record = image(Kind.DELETE, 1, state=State.GONE, tube_id=0)
-            assert self.log.append_run(iter([record] * count)) == lsn + 1
+            assert self.log.append_run(lambda: run_of([record] * count)) == lsn + 1
             assert (self.log.segment, self.log.last_lsn) == (segment, lsn + count)
             assert self.log.budget.rest >= 0
 

@@ -188,6 +188,9 @@ def test_whatever_fails_while_a_segment_begins_is_said_and_nothing_is_published(
         assert isinstance(caught.value, NoSpace)
         assert caught.value.exit_code == 73
         assert "nothing was lost" in str(caught.value)
+        assert str(caught.value).endswith(" Free some space, then start it again.")
+        assert "newest changes, which wait: " in caught.value.meanwhile
+        assert caught.value.meanwhile.endswith("; it is tried again every second.")
         assert scribe.directory.names() == []
     else:
         assert not isinstance(caught.value, NoSpace)

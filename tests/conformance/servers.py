@@ -5,7 +5,7 @@ The three servers that the conversations are held with.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ from tests.server_process import (
     Connection,
     ServerProcess,
     body_bytes,
-    ours,
+    ours_at_once,
     theirs,
 )
 
@@ -201,11 +201,13 @@ class OnASocket:
     """
 
     command: Callable[..., list[str]]
+    options: Sequence[object] = ()
+    is_logged = False
 
     def __init__(self, talk: Conversation, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
-        options: list[object] = ["-p0", "-z", talk.max_job_bytes]
-        if talk.is_logged:
+        options: list[object] = ["-p0", "-z", talk.max_job_bytes, *self.options]
+        if talk.is_logged or self.is_logged:
             (folder / "log").mkdir()
             options += ["-b", folder / "log"]
         self._command = type(self).command(*options)
@@ -247,7 +249,16 @@ class OursOnASocket(OnASocket):
     Our server, as its users run it.
     """
 
-    command = staticmethod(ours)
+    command = staticmethod(ours_at_once)
+
+
+class OursOnASocketWithoutBodies(OursOnASocket):
+    """
+    The same with a log; bodies that may be are in there only.
+    """
+
+    options = ("--body-cache", 0)
+    is_logged = True
 
 
 class TheirsOnASocket(OnASocket):

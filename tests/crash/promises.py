@@ -7,7 +7,7 @@ the numbers that the server itself reckons with.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.bodies import BodyReader
@@ -20,9 +20,11 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
+from tests.binlog.scribe import records_of
 from tests.crash.history import Broken, History, difference, picture, tube_seen
 
 RELAXED_S: Final = 0.05
@@ -294,13 +296,13 @@ class Recorder:
         self._note(lsn, record)
         return lsn
 
-    def append_run(self, records: Iterator[Record]) -> int:
+    def append_run(self, make: Callable[[], Run]) -> int:
         """
         See `JobLog.append_run`.
         """
-        run = list(records)
-        first = self._log.append_run(iter(run))
-        for lsn, record in enumerate(run, first):
+        run = make()
+        first = self._log.append_run(lambda: run)
+        for lsn, record in enumerate(records_of(run), first):
             self._note(lsn, record)
         return first
 

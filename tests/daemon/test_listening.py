@@ -47,6 +47,7 @@ from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
 from beanstalk_twisted.version import BUILD
 from tests.conftest import the_reactor
 from tests.held_io import HeldIo
+from tests.uncollected import Uncollected
 
 
 def queue_on(clock: Any, io: Callable[[], WatchableIo] | None = None) -> BeanstalkService:
@@ -56,6 +57,13 @@ def queue_on(clock: Any, io: Callable[[], WatchableIo] | None = None) -> Beansta
     settings = Settings(65_535, 1 << 16, ALWAYS)
     directory = MemoryDirectory() if io is not None else None
     return BeanstalkService(settings, clock, LogClock(), directory, io)
+
+
+def listening(*args: Any, **options: Any) -> ListeningService:
+    """
+    Make the service, for a process that is not only a server.
+    """
+    return ListeningService(*args, **{"collector": Uncollected(), **options})
 
 
 def local_port() -> TCP4ServerEndpoint:
@@ -131,7 +139,7 @@ async def connect(service: ListeningService) -> Client:
 
 async def test_all_ports_serve_one_queue() -> None:
     reactor = the_reactor()
-    service = ListeningService(queue_on(reactor), [local_port(), local_port()], reactor)
+    service = listening(queue_on(reactor), [local_port(), local_port()], reactor)
     service.startService()
     assert len(service.ports) == 2
     first = await connect(service)
@@ -144,11 +152,21 @@ async def test_all_ports_serve_one_queue() -> None:
     await second.lost
 
 
+async def test_the_collector_of_garbage_is_told_what_to_leave_alone_while_the_server_runs() -> None:
+    reactor, collector = the_reactor(), Uncollected()
+    service = ListeningService(queue_on(reactor), [], reactor, collector=collector)
+    assert not collector.callbacks
+    service.startService()
+    assert len(collector.callbacks) == 1
+    await service.stopService()
+    assert not collector.callbacks
+
+
 async def test_a_port_of_the_older_dialect_serves_the_same_queue_and_is_closed_like_others() -> (
     None
 ):
     reactor = the_reactor()
-    service = ListeningService(
+    service = listening(
         queue_on(reactor), [local_port()], reactor, endpoints_v1=[local_port(), local_port()]
     )
     service.startService()
@@ -166,7 +184,7 @@ async def test_a_port_of_the_older_dialect_serves_the_same_queue_and_is_closed_l
 
 
 async def test_a_port_of_the_older_dialect_that_is_taken_ends_the_process_with_111() -> None:
-    service = ListeningService(queue_on(Clock()), [local_port()], Clock(), endpoints_v1=[Taken()])
+    service = listening(queue_on(Clock()), [local_port()], Clock(), endpoints_v1=[Taken()])
     with pytest.raises(SystemExit) as exit_:
         service.startService()
     assert exit_.value.code == 111
@@ -179,7 +197,7 @@ async def test_nobody_can_connect_before_the_log_is_loaded_and_all_is_prepared()
     reactor = the_reactor()
     queue = queue_on(reactor, lambda: IoThread(reactor))
     seen: list[tuple[bool, int]] = []
-    service = ListeningService(
+    service = listening(
         queue, [local_port()], reactor, lambda: seen.append((bool(queue.running), ports()))
     )
 
@@ -199,7 +217,7 @@ def test_a_log_that_cannot_be_used_ends_the_process_with_its_exit_code(
     def prepare() -> None:
         raise error
 
-    service = ListeningService(queue_on(Clock()), [local_port()], Clock(), prepare)
+    service = listening(queue_on(Clock()), [local_port()], Clock(), prepare)
     with pytest.raises(SystemExit) as exit_:
         service.startService()
     assert exit_.value.code == code
@@ -214,8 +232,8 @@ def refuse() -> None:
 
 
 def test_what_runs_and_how_it_was_told_to_is_said_first_also_when_the_start_is_refused() -> None:
-    memory = ListeningService(queue_on(Clock()), [], Clock(), refuse)
-    on_disk = ListeningService(queue_on(Clock(), HeldIo), [], Clock(), refuse)
+    memory = listening(queue_on(Clock()), [], Clock(), refuse)
+    on_disk = listening(queue_on(Clock(), HeldIo), [], Clock(), refuse)
     for service, how in (memory, IN_MEMORY), (on_disk, "binlog (memory), fsync always ("):
         with capturedLogs() as events, pytest.raises(SystemExit):
             service.startService()
@@ -261,7 +279,7 @@ async def test_the_hub_is_said_to_be_on_where_it_is() -> None:
     reactor = the_reactor()
     for has_hub in (True, False):
         settings = Settings(65_535, 1 << 16, ALWAYS, has_hub=has_hub)
-        service = ListeningService(BeanstalkService(settings, reactor, LogClock()), [], reactor)
+        service = listening(BeanstalkService(settings, reactor, LogClock()), [], reactor)
         with capturedLogs() as events:
             service.startService()
         word = "on" if has_hub and hasattr(select, "epoll") else "off"
@@ -283,7 +301,7 @@ def test_a_refused_start_leaves_no_pidfile(tmp_path: Path) -> None:
     pidfile = tmp_path / "twistd.pid"
     pidfile.write_text(str(os.getpid()))
     launcher = Launcher({"nodaemon": True, "pidfile": str(pidfile)})
-    service = ListeningService(queue_on(Clock()), [], Clock(), refuse, launcher=launcher)
+    service = listening(queue_on(Clock()), [], Clock(), refuse, launcher=launcher)
     with pytest.raises(SystemExit):
         service.startService()
     assert not pidfile.exists()
@@ -314,8 +332,8 @@ def test_ctrl_c_before_anybody_is_served_is_said_in_one_line_and_ends_with_130()
     settings = Settings(65_535, 1 << 16, ALWAYS)
     reading = BeanstalkService(settings, Clock(), LogClock(), log, HeldIo)
     for service in (
-        ListeningService(reading, [local_port()], Clock()),
-        ListeningService(queue_on(Clock()), [local_port()], Clock(), interrupt),
+        listening(reading, [local_port()], Clock()),
+        listening(queue_on(Clock()), [local_port()], Clock(), interrupt),
     ):
         with capturedLogs() as events, pytest.raises(BaseException) as exit_:
             service.startService()
@@ -332,7 +350,7 @@ def test_ctrl_c_while_a_log_is_opened_is_said_in_one_line_too() -> None:
         interrupt()
         return HeldIo()
 
-    service = ListeningService(queue_on(Clock(), io), [], Clock())
+    service = listening(queue_on(Clock(), io), [], Clock())
     with capturedLogs() as events, pytest.raises(BaseException) as exit_:
         service.startService()
     assert repr(exit_.value) == "SystemExit(130)"
@@ -348,16 +366,14 @@ def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang(
         raise Damaged("segment 7 is damaged")
 
     launcher = Launcher({"nodaemon": False})
-    service = ListeningService(
-        queue_on(Clock()), [local_port()], Clock(), prepare, launcher=launcher
-    )
+    service = listening(queue_on(Clock()), [local_port()], Clock(), prepare, launcher=launcher)
     with pytest.raises(Refused, match=r"^segment 7 is damaged") as refused:
         service.startService()
     assert refused.value.exit_code == 65
 
 
 async def test_a_port_that_is_taken_ends_the_process_with_111() -> None:
-    service = ListeningService(queue_on(Clock()), [Taken()], Clock())
+    service = listening(queue_on(Clock()), [Taken()], Clock())
     with pytest.raises(SystemExit) as exit_:
         service.startService()
     assert exit_.value.code == 111
@@ -365,7 +381,7 @@ async def test_a_port_that_is_taken_ends_the_process_with_111() -> None:
 
 
 async def test_a_second_port_that_is_taken_ends_the_process_too() -> None:
-    service = ListeningService(queue_on(Clock()), [local_port(), Taken()], Clock())
+    service = listening(queue_on(Clock()), [local_port(), Taken()], Clock())
     with pytest.raises(SystemExit) as exit_:
         service.startService()
     assert exit_.value.code == 111
@@ -379,7 +395,7 @@ async def test_a_second_port_that_is_taken_ends_the_process_too() -> None:
 async def test_ports_are_closed_before_the_queue_stops_and_what_was_begun_is_answered() -> None:
     io = HeldIo()
     reactor = the_reactor()
-    service = ListeningService(queue_on(reactor, lambda: io), [local_port()], reactor)
+    service = listening(queue_on(reactor, lambda: io), [local_port()], reactor)
     service.startService()
     client = await connect(service)
     await client.ask(b"use a\r\nput 0 0 9 1\r\nx\r\n", b"USING a\r\n")
@@ -410,7 +426,7 @@ def test_a_stop_takes_no_longer_than_its_limit_when_the_disk_hangs(
     clean_reactor: list[Failure],
 ) -> None:
     clock = Clock()
-    service = ListeningService(queue_on(clock, HeldIo), [], clock)
+    service = listening(queue_on(clock, HeldIo), [], clock)
     service.startService()
     stopped = service.stopService()
     clock.advance(STOP_LIMIT_S - 0.001)
@@ -423,7 +439,7 @@ def test_a_stop_takes_no_longer_than_its_limit_when_the_disk_hangs(
 
 def test_a_stop_in_time_leaves_no_timer() -> None:
     clock = Clock()
-    service = ListeningService(queue_on(clock), [], clock)
+    service = listening(queue_on(clock), [], clock)
     service.startService()
     assert service.stopService().called
     assert clock.getDelayedCalls() == []
@@ -437,7 +453,7 @@ async def test_what_happens_is_said_in_its_order_with_the_address_as_options_tak
 ) -> None:
     reactor = the_reactor()
     unix = UNIXServerEndpoint(reactor, str(tmp_path / "s"))
-    service = ListeningService(
+    service = listening(
         queue_on(reactor, lambda: IoThread(reactor)), [local_port(), unix], reactor,
         endpoints_v1=[local_port()],
     )  # fmt: skip
@@ -457,7 +473,7 @@ async def test_what_happens_is_said_in_its_order_with_the_address_as_options_tak
 
 async def test_a_port_that_is_taken_is_told_with_advice_for_the_option_that_named_it() -> None:
     for option, advice in ("--port", "Try --port 2."), ("--listen", "Try another port in --listen"):
-        service = ListeningService(queue_on(Clock()), [Taken()], Clock(), option=option)
+        service = listening(queue_on(Clock()), [Taken()], Clock(), option=option)
         with capturedLogs() as events, pytest.raises(SystemExit):
             service.startService()
         said = str(formatEvent(events[-1]))
@@ -471,7 +487,7 @@ async def test_a_socket_that_somebody_has_removed_does_not_keep_the_log_from_its
     reactor = the_reactor()
     queue = queue_on(reactor, lambda: IoThread(reactor))
     unix = UNIXServerEndpoint(reactor, str(tmp_path / "s"))
-    service = ListeningService(queue, [unix], reactor)
+    service = listening(queue, [unix], reactor)
     service.startService()
     os.unlink(tmp_path / "s")
     with capturedLogs() as events:

@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from twisted.internet.task import Clock
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.daemon.replication_options import (
@@ -18,9 +20,14 @@ from beanstalk_twisted.daemon.replication_options import (
     MIN_LEASE_S,
     MIN_TIMEOUT_S,
     Replication,
+    credential_warnings,
     remove_left,
     temporary_log,
 )
+from beanstalk_twisted.daemon.terms import OPEN_S
+from beanstalk_twisted.replication.stream import jetstream
+from beanstalk_twisted.replication.stream.opening import stream_at
+from beanstalk_twisted.tap import makeService
 from tests.test_tap import parsed, refused
 
 URL = "nats://a,b:4223,c/jobs"
@@ -41,6 +48,27 @@ def test_without_a_directory_the_local_log_is_a_temporary_one() -> None:
     assert options["binlog"] != others["binlog"]
     (warning,) = options["warnings"]
     assert warning.startswith("--replicate without --binlog (-b): the local log is in /")
+
+
+@pytest.mark.parametrize("words", [["--fsync", "never"], ["-F"], ["-f", "50"]])
+def test_a_disk_that_replies_do_not_wait_for_is_warned_of(words: list[str]) -> None:
+    (warning,) = parsed("-b/x", "--replicate", URL, *words)["warnings"]
+    assert ", and --replicate: a reply waits for the stream, not for this server's d" in warning
+    assert warning.startswith(("fsync never", "fsync within 50 ms"))
+    assert parsed("-b/x", "--replicate", URL, "-F", "--fsync", "always")["warnings"] == []
+
+
+def test_half_of_the_credentials_of_a_nats_user_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert credential_warnings({}) == []
+    assert credential_warnings({"NATS_USER": "u", "NATS_PASSWORD": "p"}) == []
+    (warning,) = credential_warnings({"NATS_PASSWORD": "p"})
+    assert "no effect" in warning
+    monkeypatch.setenv("NATS_USER", "u")
+    monkeypatch.delenv("NATS_PASSWORD", raising=False)
+    (warning,) = parsed("-b/x", "--replicate", URL)["warnings"]
+    assert warning.startswith("NATS_USER is set and NATS_PASSWORD is not")
 
 
 def left(folder: Path, pid: int) -> Path:
@@ -68,12 +96,14 @@ def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
     (without / "LOCK").unlink()
     directory = RealDirectory(str(locked))
     directory.lock("us")
-    assert remove_left(str(tmp_path)) == [str(dead)]
+    wanted = left(tmp_path, ended.pid)
+    assert remove_left(str(tmp_path), str(wanted).__eq__) == [str(dead)]
     there = sorted(each.name for each in tmp_path.iterdir())
-    expected = (lives, locked, linked, other, nameless, without)
+    expected = (lives, locked, linked, other, nameless, without, wanted)
     assert there == sorted(each.name for each in expected)
     directory.close()
-    assert remove_left(str(tmp_path)) == [str(locked)]
+    found = remove_left(str(tmp_path), lambda path: False)
+    assert sorted(found) == sorted([str(locked), str(wanted)])
 
 
 @pytest.mark.parametrize(
@@ -115,6 +145,13 @@ def test_what_is_wrong_is_said_in_one_line(
 ) -> None:
     printed = refused(capsys, *words)
     assert why in printed and "secret@" not in printed
+
+
+def test_a_start_does_not_try_for_long_before_it_says_why_it_waits() -> None:
+    service: Any = makeService(parsed("-b/x", "--replicate", URL), Clock())
+    stream = service._connect()
+    assert stream._open_s == OPEN_S < jetstream.OPEN_S
+    assert stream_at(URL)._open_s == jetstream.OPEN_S  # type: ignore[attr-defined]
 
 
 SCRIPT = """

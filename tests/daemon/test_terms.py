@@ -12,25 +12,29 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.logger import capturedLogs, formatEvent
+from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.terms import NEWS_S, STREAM_REFUSED, ReplicatedService, Term
+from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
-from beanstalk_twisted.replication.stream.messages import Kind, encode_note
+from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
-from tests.binlog.scribe import T0
+from tests.binlog.scribe import T0, segment_files
 from tests.replication.simulated import SimulatedReactor
+from tests.uncollected import Uncollected
 
 LEASE_S = 2
 URL = "nats://a/jobs"
@@ -58,7 +62,7 @@ class Host:
         self.service = ReplicatedService(
             self._build, lambda: self.stream, replication, Identity(name, f"id of {name}"),
             reactor, reactor.now_ns, InlineIo, lambda signalled, reload: None, Launcher({}),
-            end=self._end,
+            end=self._end, collector=Uncollected(),
         )  # fmt: skip
         self.service.standby = standby
         self.service.startService()
@@ -140,7 +144,17 @@ def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
     """
     Some servers; the first is active when this begins, the others follow it.
     """
-    cluster, reactor = MemoryLog(), SimulatedReactor()
+    with hosts_of(MemoryLog(), SimulatedReactor(), names, **options) as started:
+        yield started
+
+
+@contextmanager
+def hosts_of(
+    cluster: MemoryLog, reactor: SimulatedReactor, names: str, **options: Any
+) -> Iterator[list[Host]]:  # fmt: skip
+    """
+    Some servers of a stream, one after the other.
+    """
     started: list[Host] = []
     for name in names:
         started.append(Host(cluster, reactor, name, **options))
@@ -260,6 +274,61 @@ def test_terms_in_vain_follow_one_another_more_and_more_slowly() -> None:
     assert not left_behind(reactor)
 
 
+class Ailing(Standby):
+    """
+    One that is in sync for a while, and then misses something.
+
+    :cvar well_s: for how long, one term after the other; the last for ever.
+    """
+
+    well_s: list[float]
+
+    def run(self) -> Deferred[Succession]:
+        running = super().run()
+        if self.well_s:
+            ending = Failure(Behind("of a flaw"))
+            self._reactor.callLater(self.well_s.pop(0), self._end, ending)
+        return running
+
+
+def test_a_term_in_sync_for_longer_than_the_pause_before_it_was_not_in_vain() -> None:
+    with hosts() as (a, _), capturedLogs() as events:
+        lame = type("Lame", (Ailing,), {"well_s": [0.2] * 4 + [10.0, 0.2, 3.0]})
+        c = Host(a.cluster, a.reactor, "c", standby=lame)
+        a.reactor.pass_s(60)
+        waits = told(events, "standby-waits")
+        # Behind the term of 10 s none; that of 3 s is longer than the second before it.
+        assert waits == [
+            f"{count} terms have ended in vain: waits {pause} s"
+            for count, pause in [(2, 1), (3, 2), (4, 4), (2, 1)]
+        ]
+        assert c.role == STANDBY and c.service.situation().is_in_sync
+        c.stop()
+
+
+def test_a_standby_without_part_of_the_log_is_not_handed_over_to() -> None:
+    with hosts() as (a, b):
+        for _ in range(5):
+            put(a.connect())
+        assert a.connect().ask(b"promote\r\n") == b"HANDING_OVER\r\n"
+        a.reactor.pass_s(1)
+        begun = [at for at, payload in a.cluster.messages.items()
+                 if isinstance(found := decode(payload), Part) and found.write.begins]  # fmt: skip
+        a.stop()
+        a.cluster.purge(max(begun))
+        with capturedLogs() as events:
+            c = Host(a.cluster, a.reactor, "c")
+            a.reactor.pass_s(2)
+            assert (b.role, c.role) == (ACTIVE, STANDBY)
+            assert c.why_not_ready.startswith("standby: lacks what is in use before ")
+            assert b.connect().ask(b"promote c\r\n") == b"CANNOT_HAND_OVER\r\n"
+            assert told(events, "in-sync") == []
+            (refused,) = told(events, "promote-refused")
+        assert "c is not in sync" in refused
+        assert (b.role, c.codes) == (ACTIVE, [])
+        c.stop()
+
+
 def test_a_stop_hands_over_at_once() -> None:
     with hosts() as (a, b):
         put(a.connect())
@@ -297,10 +366,24 @@ def test_a_fenced_server_says_nothing_more_and_follows() -> None:
         assert client.transport.value() == b""
         assert a.service.situation().fenced == 1 and b.service.situation().fenced == 0
         (fenced,) = [formatEvent(each) for each in events if each.get("event") == "fenced"]
-        assert fenced.startswith(("fenced: b is active: ", "fenced: another server is active: "))
+        assert fenced.startswith(("fenced: b is active: ", f"fenced: {a.stream.url}: "))
+        assert "another server has become active. Replies that waited were not sent" in fenced
         assert not [each for each in events if each.get("event") == "stream-answers"]
         b.stop()
         assert a.role == ACTIVE and put(a.connect()) == b"INSERTED 3\r\n"
+
+
+def test_a_message_of_somebody_else_is_not_called_another_active_server() -> None:
+    with hosts("a") as (a,), capturedLogs() as events:
+        client = a.connect()
+        assert put(client) == b"INSERTED 1\r\n"
+        position = a.cluster.append(b"of somebody else", a.cluster.last)
+        assert put(client) == b""
+        a.reactor.pass_s(1)
+        (fenced,) = told(events, "fenced")
+        assert f"message {position} is of no server of a queue" in fenced
+        (ended,) = told(events, "term-ended")
+        assert "another server" not in fenced + ended
 
 
 @pytest.mark.parametrize("last", [b"quit\r\n", b"reserve-with-timeout 9\r\n"])
@@ -422,8 +505,9 @@ def test_a_start_waits_for_the_stream_and_says_so_once_a_minute() -> None:
         host = Host(cluster, reactor, "a")
         assert host.why_not_ready == "waits for the stream"
         reactor.pass_s(NEWS_S + 20, 1)
-        waits = [each for each in events if each.get("event") == "stream-waits"]
-        assert len(waits) == 2 and host.why_not_ready
+        waits = told(events, "stream-waits")
+        assert len(waits) == 2 and waits[0].startswith("waiting for the stream: memory://")
+        assert host.why_not_ready == waits[0].replace("waiting", "waits")
         cluster.restore_quorum()
         reactor.pass_s(10)
         assert host.role == ACTIVE
@@ -437,6 +521,83 @@ def test_a_stream_that_cannot_be_used_ends_the_server() -> None:
     host = Host(cluster, reactor, "a")
     reactor.pass_s(1)
     assert host.codes == [STREAM_REFUSED]
+
+
+def ended(host: Host) -> MemoryDirectory:
+    """
+    Have a process be gone.
+
+    :return: what it has on its disk.
+    """
+    host.stream.close()
+    return host.directory.after_kill()
+
+
+def put_some(cluster: MemoryLog, client: Client, count: int) -> None:
+    """
+    Put jobs, each in a message of its own.
+    """
+    before = cluster.last
+    for _ in range(count):
+        assert put(client).startswith(b"INSERTED ")
+    assert cluster.last >= before + count
+
+
+def test_a_server_whose_stream_loses_what_it_acknowledged_ends_and_cuts_nothing() -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    host = Host(cluster, reactor, "a")
+    reactor.pass_s(LEASE_S + 1)
+    client = host.connect()
+    put_some(cluster, client, 3)
+    kept = cluster.last
+    put_some(cluster, client, 5)
+    cluster.lose(above=kept)
+    with capturedLogs() as events:
+        reactor.pass_s(60)
+    assert host.codes == [STREAM_REFUSED]
+    assert not [each for each in events if each.get("event") == "fenced"]
+    assert client.ask(b"stats\r\n") == b""
+    directory = ended(host)
+    # Whoever goes on with what the stream has is no reason to cut off the rest.
+    with hosts_of(cluster, reactor, "b") as [other]:
+        reactor.pass_s(3 * LEASE_S)
+        assert other.role == ACTIVE
+        before = segment_files(directory)
+        again = Host(cluster, reactor, "a", directory=directory)
+        reactor.pass_s(1)
+        assert again.codes == [Incompatible.exit_code]
+        assert segment_files(directory) == before
+        assert not directory.quarantined
+
+
+def test_a_log_that_has_more_than_its_stream_fills_it_when_that_was_purged() -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    host = Host(cluster, reactor, "a")
+    reactor.pass_s(LEASE_S + 1)
+    put_some(cluster, host.connect(), 5)
+    cluster.remake()
+    reactor.pass_s(LEASE_S)
+    assert host.codes == [STREAM_REFUSED]
+    directory = ended(host)
+    assert loss_note.why_left(directory)
+    with hosts_of(cluster, reactor, "a", directory=directory) as [again]:
+        reactor.pass_s(2 * LEASE_S)
+        assert again.role == ACTIVE
+        assert b"current-jobs-ready: 5\n" in again.connect().ask(b"stats\r\n")
+        assert loss_note.why_left(directory) is None
+
+
+def test_a_standby_that_has_no_more_than_the_stream_forgets_that_it_was_lost() -> None:
+    with hosts() as (a, b):
+        put_some(a.cluster, a.connect(), 5)
+        a.reactor.pass_s(1)
+        b.stop()
+        directory = b.directory.after_kill()
+        loss_note.leave(directory, "memory://cluster/log: it was deleted")
+        with hosts_of(a.cluster, a.reactor, "b", directory=directory) as [again]:
+            a.reactor.pass_s(1)
+            assert (again.role, again.codes) == (STANDBY, [])
+            assert loss_note.why_left(directory) is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 5.0])

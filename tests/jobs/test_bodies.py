@@ -13,6 +13,7 @@ from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.memory import MemoryBodyReader
 from beanstalk_twisted.binlog.records import BodyPlace, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.bodies import (
+    AHEAD_BYTES,
     AHEAD_JOBS,
     AHEAD_SHARE,
     DROP_JOBS,
@@ -30,7 +31,8 @@ class World:
     """
     Jobs of one tube in a log whose records are durable when the test says so.
 
-    :ivar asked: the reads that have begun, and not ended.
+    :ivar asked: the reads that have begun, and not ended; ``wanted`` of which jobs somebody waits
+        for them.
     :ivar told: the jobs whose bodies were lost.
     """
 
@@ -43,9 +45,19 @@ class World:
         self.durable_lsn = self.last_lsn = self.now_ns = 0
         self.bodies = self.state.bodies
         self.bodies.tell_lost = lambda job_id, now_ns: self.told.append(job_id)
-        self.bodies.begin(most_bytes, lambda place, job_id: self.asked.append((place, job_id)))
+        self.wanted: list[int] = []
+        self.bodies.begin(most_bytes, self.ask)
         for job_id in range(1, jobs + 1):
             self.put(job_id)
+
+    def ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
+        """
+        See `bodies.Ask`.
+        """
+        if (place, job_id) not in self.asked:
+            self.asked.append((place, job_id))
+        if is_wanted:
+            self.wanted.append(job_id)
 
     def put(self, job_id: int, body: bytes = BODY) -> None:
         """
@@ -101,7 +113,7 @@ def test_nothing_leaves_memory_unless_that_was_begun() -> None:
     state = QueueState()
     assert not state.bodies.is_on
     world = World(0)
-    assert world.bodies.is_on
+    assert world.bodies.is_on and world.state.jobs.keeps_places
 
 
 @pytest.mark.parametrize(("most", "left"), [(0, 0), (1, 0), (100, 1), (499, 4), (500, 5), (501, 5)])
@@ -153,6 +165,7 @@ def test_bodies_leave_in_bounded_slices(jobs: int, slices: int) -> None:
 
 def test_bodies_are_noted_above_half_of_what_may_be() -> None:
     world = World(1000, jobs=5)
+    assert not world.bodies.is_noting
     world.bodies.most_bytes = 0
     world.drop()
     assert len(world.loaded) == 5, "none was noted"
@@ -164,9 +177,45 @@ def test_bodies_are_noted_above_half_of_what_may_be() -> None:
 
 def test_jobs_that_are_there_when_it_begins_leave_too() -> None:
     world = World(1 << 30, jobs=6)
-    world.bodies.begin(200, lambda place, job_id: None)
+    world.bodies.begin(200, lambda place, job_id, is_wanted: None)
     world.drop()
     assert world.loaded == [1, 2]
+
+
+@pytest.mark.parametrize(("most", "left"), [(0, []), (299, [1, 2]), (300, [1, 2, 3])])
+def test_of_what_a_start_loads_the_oldest_stay(most: int, left: list[int]) -> None:
+    """
+    A log is loaded from its end to its beginning.
+    """
+    world = World(1 << 30)
+    for first in (5, 3, 1):
+        world.put(first)
+        world.put(first + 1)
+        world.bodies.loaded([first, first + 1], most)
+    assert world.loaded == left
+    assert world.bodies.noted == len(left)
+    world.bodies.begin(0, world.ask)
+    assert world.bodies.noted == len(left), "they are not noted twice"
+    world.drop()
+    assert world.loaded == []
+
+
+def test_the_jobs_of_a_start_are_gone_through_once() -> None:
+    world = World(1 << 30, jobs=6)
+    world.bodies.loaded([5, 6], 0)
+    assert world.loaded == []
+    world.put(7)
+    world.put(8)
+    world.bodies.loaded([8], 0)
+    assert world.loaded == [7]
+
+
+@pytest.mark.parametrize(("most", "noted"), [(399, 2), (400, 0)])
+def test_what_a_start_loads_is_noted_above_half_of_what_may_be(most: int, noted: int) -> None:
+    world = World(1 << 30, jobs=2)
+    world.bodies.loaded([1, 2], most)
+    world.bodies.begin(most, world.ask)
+    assert (world.bodies.noted, world.loaded) == (noted, [1, 2])
 
 
 def test_what_is_noted_of_jobs_that_are_gone_is_forgotten() -> None:
@@ -314,7 +363,7 @@ def test_reads_that_end_at_once_and_begin_others_are_no_recursion() -> None:
     """
     world = World(0, jobs=5000)
     world.drop()
-    world.bodies.begin(0, lambda place, job_id: world.bodies.arrived(job_id, None, 0))
+    world.bodies.begin(0, lambda place, job_id, _: world.bodies.arrived(job_id, None, 0))
     seen: list[int] = []
 
     def go_on(now_ns: int) -> None:
@@ -333,9 +382,10 @@ def test_the_next_jobs_of_a_tube_are_read_ahead() -> None:
     world = World(0, jobs=2 * AHEAD_JOBS)
     world.drop()
     world.bodies.most_bytes = 100 * AHEAD_SHARE * 2 * AHEAD_JOBS
-    world.bodies.read_ahead(world.tube)
-    world.bodies.read_ahead(world.tube)
+    world.bodies.look_ahead(world.tube)
+    world.bodies.look_ahead(world.tube)
     assert [job_id for _, job_id in world.asked] == list(range(1, AHEAD_JOBS + 1))
+    assert world.wanted == []
 
 
 @pytest.mark.parametrize(("bytes_each", "count"), [(99, 2), (100, 2), (101, 1)])
@@ -345,11 +395,84 @@ def test_no_more_is_read_ahead_than_its_share(bytes_each: int, count: int) -> No
         world.put(job_id, b"x" * bytes_each)
     world.drop()
     world.bodies.most_bytes = 200 * AHEAD_SHARE
-    world.bodies.read_ahead(world.tube)
+    world.bodies.look_ahead(world.tube)
     assert len(world.asked) == count
+
+
+@pytest.mark.parametrize(("more", "count"), [(0, 4), (1, 3)])
+def test_no_more_bytes_are_read_ahead_than_may_be(more: int, count: int) -> None:
+    world = World(0)
+    for job_id in range(1, 7):
+        world.put(job_id, b"x" * (AHEAD_BYTES // 4 + more))
+    world.drop()
+    world.bodies.most_bytes = 100 * AHEAD_BYTES
+    world.bodies.look_ahead(world.tube)
+    assert len(world.asked) == count
+
+
+def take(world: World, job_id: int) -> None:
+    """
+    A worker takes a job.
+    """
+    world.tube.ready.discard(0, job_id)
+    world.bodies.read_ahead(world.tube, job_id)
+
+
+def test_when_half_of_what_was_looked_at_is_taken_it_goes_on() -> None:
+    world = World(0, jobs=3 * AHEAD_JOBS)
+    world.drop()
+    world.bodies.most_bytes = 1 << 30
+    world.bodies.look_ahead(world.tube)
+    world.end_reads()
+    half = AHEAD_JOBS // 2
+    for job_id in range(1, half):
+        take(world, job_id)
+    assert world.asked == []
+    take(world, half)
+    assert [job_id for _, job_id in world.asked] == list(range(AHEAD_JOBS + 1, 3 * half + 1))
+
+
+def test_a_job_that_was_not_read_in_time_has_the_next_ones_read_at_once() -> None:
+    world = World(0, jobs=AHEAD_JOBS + 10)
+    world.drop()
+    world.bodies.most_bytes = 1 << 30
+    world.tube.until_look = AHEAD_JOBS
+    take(world, 1)
+    assert [job_id for _, job_id in world.asked] == list(range(2, AHEAD_JOBS + 2))
+    take(world, 2)
+    assert len(world.asked) == AHEAD_JOBS, "it is being read"
+
+
+def test_what_was_read_ahead_and_is_wanted_by_now_is_hurried() -> None:
+    world = World(0, jobs=3)
+    world.drop()
+    world.bodies.most_bytes = 1 << 30
+    world.bodies.look_ahead(world.tube)
+    calls: list[int] = []
+    for _ in range(2):
+        world.bodies.when_loaded(2, calls.append)
+    assert (len(world.asked), world.wanted) == (3, [2])
+    world.end_reads()
+    assert (calls, world.loaded) == ([0, 0], [1, 2, 3])
+
+
+def test_what_is_wanted_elsewhere_while_it_is_read_ahead_is_read_there() -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    world.bodies.most_bytes = 1 << 30
+    world.bodies.look_ahead(world.tube)
+    update(world)
+    world.bodies.most_bytes = 0
+    world.drop()
+    calls: list[int] = []
+    world.bodies.when_loaded(1, calls.append)
+    assert [place.lsn for place, _ in world.asked] == [1], "its segment is kept until then"
+    world.end_reads()
+    job = world.state.jobs.look(1)
+    assert job is not None and (job.body, calls) == (b"another", [0])
 
 
 def test_nothing_is_read_ahead_where_all_is_in_memory() -> None:
     world = World(1 << 20, jobs=3)
-    world.bodies.read_ahead(world.tube)
+    world.bodies.look_ahead(world.tube)
     assert world.asked == []

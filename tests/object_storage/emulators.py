@@ -50,8 +50,8 @@ class Emulator:
 @contextlib.contextmanager
 def google() -> Iterator[Emulator]:
     """
-    It does not understand uploads above 8 MiB.  A process of its own: pyarrow waits for it in
-    places where no other thread of Python runs.
+    It does not understand uploads above 8 MiB; to delta-rs `google_xml` answers.  A process of its
+    own: pyarrow waits for it in places where no other thread of Python runs.
     """
     command = [sys.executable, "-m", "tests.object_storage.emulators"]
     with subprocess.Popen(
@@ -70,12 +70,13 @@ def _serve_google() -> None:
     Say the port, and serve until killed.
     """
     from gcp_storage_emulator.handlers import buckets
-    from gcp_storage_emulator.server import RequestHandler
     from gcp_storage_emulator.storage import Storage
+
+    from tests.object_storage.google_xml import Handler
 
     storage = Storage(use_memory_fs=True)
     buckets.create_bucket(BUCKET, storage)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(RequestHandler, storage))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, storage))
     print(server.server_port, flush=True)
     server.serve_forever()
 

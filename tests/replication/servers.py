@@ -17,7 +17,6 @@ from twisted.internet.protocol import Factory
 
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.daemon.gc_control import Phase
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import Replication
@@ -38,6 +37,7 @@ from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS
 from tests.replication.world import Process, SlowIo, World
+from tests.uncollected import Uncollected
 
 LEASE_S: Final = 3
 TIMEOUT_S: Final = 5
@@ -117,26 +117,6 @@ class Door(MemoryStream):
         if expires:
             self._reactor.callLater(self.log.expire_s, self.log.expire, position)
         return position
-
-
-class Uncollected:
-    """
-    A `Collector` that collects nothing.
-    """
-
-    def __init__(self) -> None:
-        self.callbacks: list[Callable[[Phase, dict[str, int]], object]] = []
-
-    def collect(self, generation: int) -> None: ...
-
-    def get_threshold(self) -> tuple[int, int, int]:
-        return 0, 0, 0
-
-    def set_threshold(self, youngest: int, middle: int, oldest: int, /) -> None: ...
-
-    def freeze(self) -> None: ...
-
-    def unfreeze(self) -> None: ...
 
 
 class Port:

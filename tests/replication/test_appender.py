@@ -22,6 +22,7 @@ from beanstalk_twisted.replication.appender import (
 from beanstalk_twisted.replication.stream.door import (
     MAX_MESSAGE_BYTES,
     Refused,
+    StreamLost,
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.lease import MARGIN_PARTS, HeldLease
@@ -215,6 +216,27 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
     bench.append(b"later still")
     bench.reactor.pass_s(60.0, 0.5)
     assert len(bench.stream.sent) == sent
+
+
+@pytest.mark.parametrize(
+    ("there", "is_ours"),
+    [(b"of somebody else", False), (b"BTR2" + bytes(60), True),
+     (next(encode_write(Write(9, 0, b"", 99, 0, True, False))), True)],
+)  # fmt: skip
+def test_what_no_server_of_a_queue_has_sent_is_not_taken_for_another_active_one(
+    there: bytes, is_ours: bool
+) -> None:
+    bench = Bench()
+    why: list[str] = []
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    position = bench.log.append(there, bench.log.last)
+    late = bench.appender.append(b"late")
+    late.addErrback(lambda failure: why.append(str(failure.value)))
+    bench.reactor.pass_s(5.0)
+    (said,) = why
+    assert ("another server has become active" in said) is is_ours
+    assert (f"message {position} is of no server of a queue" in said) is not is_ours
 
 
 UNANSWERED = Fate(back=None, patience=0.5)
@@ -514,13 +536,50 @@ def test_a_stream_that_has_lost_what_it_acknowledged_ends_it() -> None:
     bench = Bench()
     bench.append(b"kept")
     bench.reactor.pass_s(1.0)
-    bench.log.last = 1
-    del bench.log.messages[2]
+    bench.log.lose(above=1)
     bench.append(b"next")
     bench.reactor.pass_s(MAX_SHORT_LOOKS - 5.0)
     assert bench.told == {b"kept": 2}
     bench.reactor.pass_s(5.0)
-    assert bench.told == {b"kept": 2, b"next": WrongPosition}
+    assert bench.told == {b"kept": 2, b"next": StreamLost}
+
+
+@pytest.mark.parametrize("others", [3, 40])
+def test_a_stream_that_has_lost_something_is_told_by_what_is_there_instead(others: int) -> None:
+    """
+    However far it has been gone on with by another server meanwhile.
+    """
+    bench = Bench()
+    bench.append(b"kept")
+    bench.append(b"kept too")
+    bench.reactor.pass_s(1.0)
+    bench.log.lose(above=1)
+    for _ in range(others):
+        bench.log.append(STALE[0], bench.log.last)
+    bench.append(b"next")
+    bench.reactor.pass_s(1.0)
+    assert bench.told == {b"kept": 2, b"kept too": 3, b"next": StreamLost}
+
+
+def test_a_stream_that_was_made_anew_ends_it() -> None:
+    bench = Bench()
+    bench.append(b"kept")
+    bench.reactor.pass_s(1.0)
+    bench.log.remake()
+    bench.append(b"next")
+    bench.reactor.pass_s(1.0)
+    assert bench.told == {b"kept": 2, b"next": StreamLost}
+
+
+@pytest.mark.parametrize("expires", [True, False])
+def test_what_was_acknowledged_may_be_missing_only_if_it_expires(expires: bool) -> None:
+    bench = Bench([("append", Fate()), ("append", Fate(back=None, patience=0.5))])
+    bench.appender.append(b"kept", expires=expires)
+    bench.reactor.pass_s(0.1)
+    bench.log.expire(2)
+    bench.append(b"next")
+    bench.reactor.pass_s(40.0)
+    assert bench.told == {b"next": 3 if expires else StreamLost}
 
 
 def test_a_server_of_the_stream_that_is_behind_is_asked_again() -> None:

@@ -9,6 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import TubeDef, TubePolicy
 from beanstalk_twisted.replication.followed_log import FollowedLog
@@ -38,6 +39,28 @@ def test_following_gives_the_queue_that_a_start_loads(files: Files, together: in
     queue = new_queue()
     follow(FollowedLog(queue), writes_of(directory, lambda: together))
     assert seen(served(queue, NOW)) == seen(loaded(directory, NOW))
+
+
+@settings(max_examples=share(40), deadline=None, report_multiple_bugs=False, phases=NO_SHRINK)
+@given(logs(delay_s=1000), st.integers(1, 9))
+def test_each_body_that_was_followed_is_found_where_it_was_written(
+    files: Files, together: int
+) -> None:
+    directory = MemoryDirectory(files)
+    torn = read_or_reject(files).survey.torn
+    if torn is not None:
+        directory.cut(torn.name, torn.offset)
+    queue, reader = new_queue(), LogBodyReader(directory)
+    table = queue.state.jobs
+    table.keeps_places = True
+    follow(FollowedLog(queue), writes_of(directory, lambda: together))
+    for job_id in list(table):
+        job = table.get(job_id)
+        assert job is not None and job.body is not None
+        body = job.body
+        assert table.drop_body(job_id, 1 << 63) == bool(body)
+        place = table.place(job_id)
+        assert place is None or reader.read(place, job_id) == body
 
 
 def test_a_tube_that_is_named_anew_has_its_rules_once() -> None:

@@ -159,6 +159,22 @@ def test_one_heartbeat_a_lease_is_sent_while_much_is_written() -> None:
     assert 8 <= len(beats) <= 11
 
 
+def test_a_heartbeat_tells_of_records_that_are_known_to_be_in_the_stream() -> None:
+    active = ActiveLog()
+    acknowledged = active.put()
+    active.write_all()
+    active.messages.lose_quorum()
+    written = active.put()
+    active.write_all()
+    # With that write unanswered.
+    active.publisher.start()
+    active.messages.restore_quorum()
+    active.reactor.settle()
+    assert max(each.last_lsn for each in active.writes()) == written
+    beats = [each.last_lsn for each in active.said() if isinstance(each, Note)]
+    assert beats == [acknowledged]
+
+
 def test_without_a_quorum_heartbeats_do_not_pile_up() -> None:
     active = ActiveLog()
     active.publisher.start()

@@ -121,3 +121,18 @@ def test_a_gap_is_open_until_a_write_goes_on() -> None:
     assert gaps.is_torn
     gaps.went_on()
     assert (gaps.since, gaps.is_torn) == (None, False)
+
+
+def test_what_was_acknowledged_and_did_not_come_needs_no_gap_to_be_missed() -> None:
+    gaps = Gaps()
+    gaps.step(3, 4)
+    gaps.passed_over()
+    gaps.acknowledged(8, 8)
+    assert not gaps.is_torn
+    for at in (5, 6):
+        gaps.step(at - 1, at)
+        gaps.acknowledged(9, 8)
+    found = [(gaps.since, gaps.is_torn)]
+    gaps.went_on()
+    found.append((gaps.since, gaps.is_torn))
+    assert found == [(5, True), (None, False)]

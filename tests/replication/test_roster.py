@@ -174,6 +174,17 @@ def test_stats_tell_of_replication() -> None:
     assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
 
 
+def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
+    first = OTHER._replace(addresses="127.0.0.1:11300 127.0.0.1:9300")
+    second = OTHER._replace(id="03", addresses="127.0.0.2:11300")
+    others = OTHER._replace(id="04"), OTHER._replace(id="05", name="c:1", addresses="127.0.0.3:1")
+    standbys = first, second, *others
+    leads = Situation(ACTIVE, "", US, US.name, 0, 0, 0.0, standbys, 1, 0)
+    shown = "127.0.0.1:11300 127.0.0.2:11300 b:11300 c:1"
+    assert dict(leads.pairs())["replication-standbys"] == Quoted(shown)
+    assert roster_of(first, second).successor(0, 90, "127.0.0.2:11300") == second
+
+
 def test_what_a_standby_lacks_is_counted_when_it_tells_of_itself() -> None:
     roster = Roster(US)
     for number, position in enumerate((90, 87, 95)):

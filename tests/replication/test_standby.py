@@ -13,8 +13,8 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, WriteFailed
-from beanstalk_twisted.binlog.format import TRAILER_BYTES
+from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, NoSpace, WriteFailed
+from beanstalk_twisted.binlog.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.replication.reading import Behind
@@ -272,6 +272,8 @@ def test_a_standby_waits_for_the_lease_of_the_active_server_if_that_is_longer() 
     assert standby.outcome is None
     cluster.go(1.5)
     assert standby.is_active
+    succession: Any = standby.outcome
+    assert succession.why == f"a was silent for {3 * LEASE_S:g} s"
 
 
 def test_a_standby_that_gets_nothing_of_what_is_there_asks_anew() -> None:
@@ -670,6 +672,49 @@ def test_a_log_of_another_store_is_refused() -> None:
     assert files_of(directory) == with_jobs(b"theirs").files()
 
 
+def test_a_standby_that_falls_behind_a_purge_in_a_gap_begins_anew() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    standby.stream.cut(sending=False)
+    active.beat()
+    cluster.go(0.1)
+    cluster.log.expire(cluster.log.last)
+    active.beat()
+    standby.stream.mend()
+    cluster.go(0.1)
+    # It has seen a gap, and that nothing was purged.
+    assert standby.standby.figures().is_in_sync
+    standby.stream.cut(sending=False)
+    for n in list(active.queue.state.jobs):
+        active.delete(n)
+    active.rotate()
+    log = active.outcome.opened.log
+    log.append(Trim(log.segment, active.clock.now_ns()))
+    active.commit()
+    cluster.go(0.3)
+    cluster.log.purge(cluster.log.last)
+    standby.stream.mend()
+    cluster.go(LEASE_S, active)
+    assert standby.outcome.check(Behind), standby.standby.figures()
+    assert "purged" in standby.outcome.getErrorMessage()
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+def test_messages_of_a_later_version_end_who_joins_and_who_follows(has_log: bool) -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    newer = b"BTR2" + encode_note(Kind.HEARTBEAT, 1, T0)[4:]
+    directory = standby.directory.after_kill() if has_log else None
+    active.outcome.appender.append(newer)
+    cluster.go(0.5)
+    assert standby.outcome.check(Incompatible)
+    joining = cluster.start("c", directory)
+    cluster.go(LEASE_S + 1)
+    said = joining.outcome.getErrorMessage()
+    assert joining.outcome.check(Incompatible) and "begins with b'BTR2'" in said
+    assert "Install the version of the active server" in said
+
+
 def purged_past(cluster: Cluster, is_told: bool) -> tuple[Host, MemoryDirectory]:
     """
     An active server whose stream begins behind the log of a standby that has ended.
@@ -741,6 +786,49 @@ def test_nobody_takes_over_with_part_of_a_log() -> None:
     assert empty.outcome.check(Incompatible)
     assert "purged" in str(empty.outcome.value)
     assert cluster.log.last == last
+
+
+def test_who_has_part_of_a_log_is_not_in_sync_and_says_why() -> None:
+    cluster = Cluster()
+    active, _ = purged_past(cluster, is_told=False)
+    oldest = min(w.write.segment for p in cluster.log.messages.values()
+                 if isinstance(w := decode(p), Part) and w.write.begins)  # fmt: skip
+    empty = cluster.start("empty")
+    cluster.go(0.5, active)
+    figures = empty.standby.figures()
+    assert not figures.is_in_sync and figures.position == cluster.log.last
+    why = f"lacks what is in use before {segment_name(oldest)}: somebody has purged the stream"
+    assert figures.doing == why
+    # Once the log says that what is missing is dead nothing is.
+    active.outcome.opened.log.append(Trim(oldest, active.clock.now_ns()))
+    active.commit()
+    cluster.go(0.5, active)
+    assert empty.standby.figures().is_in_sync and empty.standby.figures().doing == FOLLOWS
+
+
+def test_a_stream_that_was_purged_of_all_beginnings_is_told_from_no_log_of_a_queue() -> None:
+    cluster = Cluster()
+    active, standby = cluster.active(), cluster.start("b")
+    for _ in range(3):
+        active.put()
+    cluster.go(0.5, active)
+    directories = MemoryDirectory(), standby.directory.after_kill(), active.directory.after_kill()
+    cluster.log.purge(3)
+    for each in directories:
+        before = segment_files(each)
+        again = cluster.start("again", each)
+        cluster.go(0.5, active)
+        assert again.outcome.check(Incompatible)
+        said = str(again.outcome.value)
+        assert "somebody has purged it; nothing was changed. End all servers" in said
+        assert "nats stream purge" in said and "another stream" not in said
+        assert segment_files(each) == before
+    foreign = Cluster()
+    foreign.log.append(b"of somebody else", 0)
+    host = foreign.start("a")
+    foreign.go(0.5)
+    assert host.outcome.check(Incompatible)
+    assert "Name another stream with --replicate" in str(host.outcome.value)
 
 
 def run_alone(directory: MemoryDirectory, body: bytes) -> MemoryDirectory:
@@ -963,6 +1051,24 @@ def test_who_reads_that_more_than_heartbeats_is_missing_does_not_go_on(keeps_log
     assert cluster.log.last == last
 
 
+def test_who_lacks_what_was_acknowledged_does_not_take_over() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    assert standby.standby.figures().is_in_sync
+    # As a server of NATS shows it that has lost what the others have.
+    lsn = standby.standby.figures().lsn + 1
+    said = note_text(Identity(active.name, f"id-{active.name}"), "", LEASE_S)
+    active.outcome.appender.append(encode_note(Kind.HEARTBEAT, lsn, T0, said))
+    cluster.go(0.1)
+    figures = standby.standby.figures()
+    assert figures.doing == f"misses what was behind message {figures.position}"
+    assert not figures.is_in_sync
+    last = cluster.log.last
+    cluster.go(LEASE_S + 1)
+    assert standby.outcome.check(Behind)
+    assert cluster.log.last == last
+
+
 # Faults.
 
 
@@ -985,6 +1091,25 @@ def test_a_server_that_dies_while_it_takes_over_leaves_no_hole() -> None:
     assert sorted(third.bodies()) == sorted(active.bodies())
     again = restarted(cluster, standby, standby.directory.after_kill(), third)
     check_same(third, again)
+
+
+def test_a_standby_whose_disk_is_full_ends_and_does_not_say_that_it_tries_again() -> None:
+    cluster = Cluster()
+    active, standby = cluster.active(), cluster.start("b")
+    cluster.go(0.5, active)
+
+    def full(operation: str, name: str) -> None:
+        if operation == "write":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    standby.directory.fault = full
+    active.put()
+    cluster.go(0.5, active)
+    assert standby.outcome.check(NoSpace)
+    assert str(standby.outcome.value) == (
+        f"binlog {standby.directory.path}: no space for the newest changes: No space left on "
+        "device; nothing was lost. Free some space, then start it again."
+    )
 
 
 def test_a_standby_whose_disk_fails_ends() -> None:
@@ -1015,6 +1140,20 @@ def test_a_late_write_of_a_fenced_server_is_passed_over() -> None:
     cluster.go(LEASE_S + 1)
     assert other.is_active
     assert sorted(other.bodies()) == sorted(new.bodies())
+
+
+def test_what_does_not_go_on_is_no_lag() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    write = write_of(late_batch(active), T0)
+    # Of a segment that a fenced server has begun, whose beginning did not come in.
+    late = write._replace(segment=write.segment + 1, last_lsn=write.last_lsn + 40)
+    for payload in encode_write(late):
+        active.outcome.appender.append(payload)
+    cluster.go(0.1)
+    figures = standby.standby.figures()
+    assert (figures.lag_records, figures.lag_bytes, figures.lag_s) == (0, 0, 0.0)
+    assert figures.is_in_sync
 
 
 def late_batch(host: Host) -> Batch:

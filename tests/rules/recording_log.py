@@ -4,10 +4,12 @@ A log that is a list, on a disk that gives as much as a test says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from beanstalk_twisted.binlog.records import JobImage, Record
+from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.rules.changes import ALL, SpaceBudget, Unlimited
+from tests.binlog.scribe import records_of
 
 
 class Budget:
@@ -85,12 +87,12 @@ class RecordingLog:
         There is no end to it.
         """
 
-    def append_run(self, records: Iterator[Record]) -> int:
+    def append_run(self, make: Callable[[], Run]) -> int:
         """
         Keep records and number the first.
         """
         first = len(self.records) + 1
-        self.records += records
+        self.records += records_of(make())
         assert 0 <= len(self.records) - first < self.budget.run_records
         return first
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 from graphlib import TopologicalSorter
 
-import pytest
-
 from tests.test_layers import TOOLS, imported_tops, imports
 
 PACKAGE = "binlog_tools.spark."
@@ -79,28 +77,31 @@ def test_the_parts_can_be_put_in_an_order() -> None:
     assert len(list(TopologicalSorter(MAY_IMPORT).static_order())) == len(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_its_own_part_and_those_below_it(name: str) -> None:
-    part = part_of(name)
-    found = {part_of(other) for other in imports(MODULES[name]) if other.startswith(PACKAGE)}
-    assert found - {part} <= MAY_IMPORT.get(part, frozenset())
+def test_a_module_imports_its_own_part_and_those_below_it() -> None:
+    for name, path in MODULES.items():
+        part = part_of(name)
+        found = {part_of(other) for other in imports(path) if other.startswith(PACKAGE)}
+        assert found - {part} <= MAY_IMPORT.get(part, frozenset()), name
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if part_of(name) in KNOW_NO_SPARK])
-def test_what_reads_bytes_and_files_needs_no_spark(name: str) -> None:
-    assert not imported_tops(MODULES[name]) & {"pyspark", "py4j", "pandas"}
+def test_what_reads_bytes_and_files_needs_no_spark() -> None:
+    names = [name for name in MODULES if part_of(name) in KNOW_NO_SPARK]
+    assert names
+    for name in names:
+        assert not imported_tops(MODULES[name]) & {"pyspark", "py4j", "pandas"}, name
 
 
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - {FOLLOWS_LOGS}))
-def test_what_needs_the_newest_spark_is_imported_when_it_is_called(name: str) -> None:
-    at_once = [node for node in ast.parse(MODULES[name].read_text()).body
-               if isinstance(node, ast.ImportFrom)]  # fmt: skip
-    assert not {node.module for node in at_once} & {FOLLOWS_LOGS, STREAM_LIMITS}
+def test_what_needs_the_newest_spark_is_imported_when_it_is_called() -> None:
+    for name in MODULES.keys() - {FOLLOWS_LOGS}:
+        at_once = [node for node in ast.parse(MODULES[name].read_text()).body
+                   if isinstance(node, ast.ImportFrom)]  # fmt: skip
+        assert not {node.module for node in at_once} & {FOLLOWS_LOGS, STREAM_LIMITS}, name
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.endswith(".__init__")])
-def test_a_package_says_what_it_may_import(name: str) -> None:
-    said = ast.get_docstring(ast.parse(MODULES[name].read_text())) or ""
-    part = part_of(name)
-    for other in MAY_IMPORT.get(part, frozenset()) - BELOW:
-        assert f"`{other}`" in said
+def test_a_package_says_what_it_may_import() -> None:
+    names = [name for name in MODULES if name.endswith(".__init__")]
+    assert names
+    for name in names:
+        said = ast.get_docstring(ast.parse(MODULES[name].read_text())) or ""
+        for other in MAY_IMPORT.get(part_of(name), frozenset()) - BELOW:
+            assert f"`{other}`" in said, name

@@ -208,7 +208,10 @@ def test_each_state_of_the_disk_is_told_once() -> None:
         assert told[0].split()[-4].isdigit(), "how much is left"
         bounded.directory.space = None
         bounded.server.advance(20)
-        assert said(events)[1:] == ["binlog (memory): there is space again"]
+        full, *after = said(events)
+        assert "Free some space; it is tried again every second. " in full
+        assert full.endswith(" bytes are left.") and "start" not in full
+        assert after == ["binlog (memory): there is space again"]
 
 
 def test_space_that_is_taken_again_at_once_is_not_told() -> None:

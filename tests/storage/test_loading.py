@@ -14,6 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog import cold
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
@@ -239,6 +240,48 @@ def test_both_ways_give_each_job_once(files: Files) -> None:
     for each in found.survivors_in_bulk(NOW):
         ids += each.job_ids if isinstance(each, ColdJobs) else [each.image.job_id]
     assert sorted(ids) == [each.image.job_id for each in found.survivors(NOW)]
+
+
+# What is left to the log.
+
+
+def leave_all_to_the_log(files: Files, found: Replay) -> None:
+    """
+    Load all jobs, let go of their bodies, and look whether each is where its job says.
+    """
+    state, reader = tubes_of(found), LogBodyReader(MemoryDirectory(files))
+    bodies = {job.image.job_id: job.image.body for job in found.survivors(NOW)}
+    for each in found.survivors_in_bulk(NOW, with_lsns=True):
+        if isinstance(each, ColdJobs):
+            state.apply_cold(each)
+            state.bodies.loaded(each.job_ids, 0)
+        else:
+            state.apply(each.image, each.lsn, each.segment_seq)
+            state.bodies.loaded([each.image.job_id], 0)
+    assert state.jobs.loaded_bytes == 0
+    newest = max(segment.header.seq for segment in found.survey.segments)
+    for job_id, body in bodies.items():
+        place = state.jobs.place(job_id)
+        assert (place is not None) == bool(body)
+        # What is not known durable is about to be written to the next segment.
+        if place is not None and place.segment <= newest:
+            assert reader.read(place, job_id) == body
+
+
+@settings(max_examples=share(40), deadline=None)
+@given(logs())
+def test_each_body_that_a_start_leaves_to_the_log_is_found_there(files: Files) -> None:
+    leave_all_to_the_log(files, read_or_reject(files))
+
+
+def test_the_same_of_jobs_among_others_that_are_loaded_one_by_one() -> None:
+    scribe = Scribe(opening=TUBES, segment_bytes=1 << 20)
+    scribe.write(*TUBES)
+    scribe.write(*(
+        image(Kind.COPY, n, body=b"%d" % n, reserves=MAX_COUNT + (n % 3 == 0)) for n in range(1, 50)
+    ))  # fmt: skip
+    scribe.finish()
+    leave_all_to_the_log(scribe.files(), read(scribe.files()))
 
 
 # What is taken in bulk.

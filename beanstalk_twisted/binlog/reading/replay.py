@@ -57,9 +57,6 @@ class Survivor(NamedTuple):
     lsn: int = 0
 
 
-MAX_LSN: Final = (1 << 63) - 1
-"""More records than a log can have."""
-
 PART_BYTES: Final = 1 << 20
 """
 How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it is
@@ -371,7 +368,7 @@ class Replay:
         records = cold.Records()
         for buffer, place, indexes, job_ids, newest in run:
             arrays = frames.record_arrays(buffer, place.frame, indexes)
-            lsns = _lsns(place.frame, indexes) if with_lsns else ()
+            lsns = frames.lsns(place.frame, indexes) if with_lsns else ()
             records.add(job_ids, arrays, frames.heap(buffer, place.frame), lsns, newest)
         jobs, others = records.take(self.small.tubes, run[0].place.home, now_ns)
         if others:
@@ -451,15 +448,6 @@ class Replay:
                 if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
                     return part.start + frame.end
         return SEGMENT_HEADER_BYTES
-
-
-def _lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
-    """
-    The LSNs of some records of a frame; 0 for each if no log can have them.
-    """
-    if frame.next_lsn > MAX_LSN:
-        return [0] * len(indexes)
-    return [frame.base_lsn + at for at in indexes]
 
 
 def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:

@@ -90,14 +90,22 @@ def parse(url: str) -> Address:
             f"the path of a stream's URL is its name, of A-Z, a-z, 0-9, _ and -, at most {MAX_NAME}"
             f" of them, like {_FORM}; it is {split.path!r}"
         )
-    options = dict(parse_qsl(split.query, keep_blank_values=True))
-    for option in options:
-        if option not in OPTIONS:
-            raise Refused(f"{option!r} is none of the options {', '.join(OPTIONS)} of {_FORM}")
+    options = _options(split.query)
     monitor = options.get("monitor")
     return Address(
         split.scheme, servers, name, options.get("creds"), _port(monitor) if monitor else None
     )
+
+
+def _options(query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for option, value in parse_qsl(query, keep_blank_values=True):
+        if option not in OPTIONS:
+            raise Refused(f"{option!r} is none of the options {', '.join(OPTIONS)} of {_FORM}")
+        if not value or option in options:
+            raise Refused(f"{option} in the URL of a stream is given once, and has a value")
+        options[option] = value
+    return options
 
 
 def _server(text: str) -> Server:

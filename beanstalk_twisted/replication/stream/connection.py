@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -47,7 +48,7 @@ class Connection:
     """
 
     def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
-        self.trouble = "not connected yet"
+        self.trouble = "no server has answered yet"
         self.denied = ""
         self._address = address
         self._options = options
@@ -276,6 +277,10 @@ class Connection:
             error = self._errors[-1]
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"{error.verify_message}: NATS_CA=FILE names who has signed its certificate"
+        if isinstance(error, socket.gaierror):
+            return str(error.strerror)
+        if isinstance(error, TimeoutError):
+            return "no answer in time"
         if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
             return os.strerror(error.errno)
         return str(error).removeprefix("nats: ") or type(error).__name__

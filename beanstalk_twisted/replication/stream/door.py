@@ -53,6 +53,13 @@ class Refused(StreamError):
     """
 
 
+class StreamLost(Refused):
+    """
+    The stream is not there any more, is another one of the same name, or lacks messages that it had
+    acknowledged: a server's own log may be the only place that has them.
+    """
+
+
 class Message(NamedTuple):
     """
     :ivar position: where it is in the stream.
@@ -116,6 +123,7 @@ class Stream(Protocol):
         Ask those who decide, not a replica that may be behind.
 
         :raise Unreachable: they do not answer.
+        :raise StreamLost: the stream that was opened is not there any more.
         """
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":

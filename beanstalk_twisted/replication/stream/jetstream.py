@@ -6,10 +6,10 @@ The door to a stream of NATS JetStream.
 
 import asyncio
 import base64
+import http.client
 import json
 import os
 import ssl
-import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -32,6 +32,7 @@ from beanstalk_twisted.replication.stream.door import (
     Message,
     Refused,
     StreamError,
+    StreamLost,
     Unreachable,
     WrongPosition,
 )
@@ -44,6 +45,9 @@ OPEN_S: Final = 10.0
 
 MONITOR_S: Final = 2.0
 """For a server to say how it syncs."""
+
+MAX_MONITOR_BYTES: Final = 1 << 20
+"""Of what it says, which is some 2 KB: whatever else is at that port may say more."""
 
 NO_STREAM: Final = 10059
 NO_MESSAGE: Final = 10037
@@ -206,7 +210,16 @@ class JetStream:
         return await self._api(f"STREAM.CREATE.{self._name}", settings.wanted(self._name, replicas))
 
     async def _ends(self) -> Ends:
-        return _ends_of(await self._api(f"STREAM.INFO.{self._name}", {}))
+        return _ends_of(await self._info())
+
+    async def _info(self) -> dict[str, Any]:
+        """
+        :raise StreamLost: the stream that was opened is not there any more.
+        """
+        info = await self._api_for_reader(f"STREAM.INFO.{self._name}", {})
+        if self._created and info["created"] != self._created:
+            raise StreamLost(f"{self.url}: the stream {self._name} was deleted and made anew")
+        return info
 
     async def _append(self, payload: bytes, expected: int, expires: bool) -> int:
         if len(payload) > MAX_MESSAGE_BYTES:
@@ -244,14 +257,11 @@ class JetStream:
             return await self._api(what, body)
         except ApiError as error:
             if error.number == NO_STREAM:
-                raise Refused(f"{self.url}: the stream {self._name} was deleted") from None
+                raise StreamLost(f"{self.url}: the stream {self._name} was deleted") from None
             raise Unreachable(f"{self.url}: {error}") from None
 
     async def _check_followed(self, last: int) -> None:
-        info = await self._api_for_reader(f"STREAM.INFO.{self._name}", {})
-        if self._created and info["created"] != self._created:
-            raise Refused(f"{self.url}: the stream {self._name} was deleted and made anew")
-        if (found := _ends_of(info).last) >= last:
+        if (found := _ends_of(await self._info()).last) >= last:
             self._short_since = None
             return
         # A server that does not know yet that it leads no longer may say so for a while.
@@ -259,7 +269,7 @@ class JetStream:
         self._short_since = self._short_since or now
         if now - self._short_since < OPEN_S:
             raise Unreachable(f"{self.url}: no message at {last}")
-        raise Refused(
+        raise StreamLost(
             f"{self.url}: the stream {self._name} ends at {found}, and had a message at {last}:"
             " NATS has lost messages that it acknowledged"
         )
@@ -291,16 +301,30 @@ def _sync_warning(url: str, server: Server, port: int) -> str:
     asked = f"http://{server.host}:{port}/jsz?config=1"
     try:
         with urllib.request.urlopen(asked, timeout=MONITOR_S) as answer:
-            config = json.load(answer).get("config") or {}
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        return f"{url}: {asked} does not say whether {server} syncs what it acknowledges: {error}"
-    if config.get("sync_always"):
+            seconds = _sync_seconds(answer.read(MAX_MONITOR_BYTES))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        # The text of the last is what has come.
+        why = "no proper HTTP" if isinstance(error, http.client.HTTPException) else error
+        return f"{url}: {asked} does not say whether {server} syncs what it acknowledges: {why}"
+    if not seconds:
         return ""
-    seconds = config.get("sync_interval", 0) / 1e9
     return (
         f"{url}: {server} syncs every {seconds:g} s only (sync_interval): when all machines lose"
         " power, what it acknowledged since is lost.  Set `sync_interval: always` there"
     )
+
+
+def _sync_seconds(said: bytes) -> float:
+    """
+    From one sync to the next, as a server says; 0 for always.
+
+    :raise ValueError: a server of NATS does not answer like that.
+    """
+    try:
+        config = json.loads(said)["config"]
+        return 0.0 if config.get("sync_always") else float(config["sync_interval"]) / 1e9
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise ValueError("no server of NATS with JetStream answers there") from None
 
 
 def _checked(answer: Any) -> dict[str, Any]:

@@ -70,6 +70,13 @@ class Silence:
         self._own_ns = self._ns = int(seconds * 1e9)
         self._since_ns = now_ns
 
+    @property
+    def seconds(self) -> float:
+        """
+        For how long nothing must be heard.
+        """
+        return self._ns / 1e9
+
     def lasts(self, seconds: float) -> None:
         """
         The active server's lease is so long: it may speak for that time, if that is longer.

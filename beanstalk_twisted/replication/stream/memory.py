@@ -20,6 +20,7 @@ from beanstalk_twisted.replication.stream.door import (
     Message,
     Refused,
     StreamError,
+    StreamLost,
     Unreachable,
     WrongPosition,
 )
@@ -85,6 +86,7 @@ class MemoryLog:
     :ivar messages: payloads by position, ascending.
     :ivar expire_s: how long those stay that expire, seconds of the client's reactor.
     :ivar last: position of the newest message ever appended.
+    :ivar times_made: how often a stream of this name was made.
     :ivar warnings: what `MemoryStream.open` returns; ``refusal`` is the text with which it fails.
     """
 
@@ -99,6 +101,7 @@ class MemoryLog:
         self._has_quorum = True
         self._waiting: list[Callable[[], None]] = []
         self.doors: list[MemoryStream] = []
+        self.times_made = 1
 
     @property
     def ends(self) -> Ends:
@@ -184,6 +187,25 @@ class MemoryLog:
         self.messages.pop(position, None)
         self._skip()
 
+    def lose(self, above: int) -> None:
+        """
+        A fault: all messages above a position are lost, though they were acknowledged.
+        """
+        for position in range(above + 1, self.last + 1):
+            self.messages.pop(position, None)
+        self.last = above
+        self._first = min(self._first, above + 1)
+
+    def remake(self) -> None:
+        """
+        Somebody deletes the stream, and another one of its name is made.
+        """
+        self.messages.clear()
+        self.last, self._first = 0, 1
+        self.times_made += 1
+        for door in list(self.doors):
+            door.end_followings(door.lost())
+
     def _skip(self) -> None:
         # The first message that is left is the first.
         while self._first <= self.last and self._first not in self.messages:
@@ -216,13 +238,14 @@ class MemoryStream:
         self._order: deque[_OnWay] = deque()
         self._followings: list[_Following] = []
         self._hearers: list[Callable[[bytes], None]] = []
+        self._made = log.times_made
         log.doors.append(self)
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
         return self._ask("open", self._opened)
 
     def ends(self) -> "Future[Ends]":
-        return self._ask("ends", self._seen)
+        return self._ask("ends", self._asked_ends)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         if len(payload) > MAX_MESSAGE_BYTES:
@@ -301,10 +324,22 @@ class MemoryStream:
         for following in list(self._followings):
             following.look()
 
+    def lost(self) -> StreamLost:
+        """
+        What is told when the stream that was opened is not there any more.
+        """
+        return StreamLost(f"{self.url}: the stream was deleted and made anew")
+
     def _opened(self) -> list[str]:
         if self._log.refusal is not None:
             raise Refused(self._log.refusal)
+        self._made = self._log.times_made
         return list(self._log.warnings)
+
+    def _asked_ends(self) -> Ends:
+        if self._made != self._log.times_made:
+            raise self.lost()
+        return self._seen()
 
     def _seen(self) -> Ends:
         first, last = self._log.ends

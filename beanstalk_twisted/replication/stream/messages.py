@@ -304,7 +304,8 @@ class Gaps:
     :ivar since: position of the message behind which some are missing, while no write has gone on
         behind them; None if there is no such gap.
     :ivar is_torn: whether something behind that gap tells of records that did not come: unless a
-        later write goes on, the gap has swallowed more than heartbeats.
+        later write goes on, the gap has swallowed more than heartbeats.  Without a gap: a server
+        of NATS shows another stream than the others.
 
     A stale message may have taken the place of one whose server had others under way, and has ended
     before it could send all of them again.  These were never acknowledged: what they tell of is no
@@ -351,6 +352,14 @@ class Gaps:
         """
         is_told = last_lsn > known_lsn and self._at > self._displaced_to
         if is_told and self.since is not None:
+            self.is_torn = True
+
+    def acknowledged(self, last_lsn: int, known_lsn: int) -> None:
+        """
+        A note whose sender knows that records up to ``last_lsn`` are in the stream, in place.
+        """
+        if last_lsn > known_lsn:
+            self.since = self._at if self.since is None else self.since
             self.is_torn = True
 
 

@@ -31,6 +31,9 @@ _EXPECTED: Final[tuple[tuple[str, object, str], ...]] = (
 )
 """Settings, what they must be, and what a stream does in which they are not."""
 
+_FIXED: Final = frozenset({"storage", "deny_purge", "sealed", "persist_mode"})
+"""Those that NATS changes back in no stream; nor a ``retention`` of ``workqueue``."""
+
 
 def subject(name: str) -> str:
     """
@@ -73,10 +76,19 @@ def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
         if (found := config.get(setting) or _nothing(right)) != right:
             raise Refused(
                 f"{url}: the stream {name} {why}: {setting} is {found!r}, not {right!r}.  Nothing"
-                f" was written to it.  `nats stream edit {name}` changes it, or take another name"
+                f" was written to it.  {_advice(name, setting, found)}"
             )
     _check_sizes(url, name, config)
     return _warnings(url, name, config)
+
+
+def _advice(name: str, setting: str, found: object) -> str:
+    if setting in _FIXED or found == "workqueue":
+        return (
+            f"NATS never changes that: take another name; or, if nobody wants what is in it,"
+            f" `nats stream rm {name}`: it is made anew"
+        )
+    return f"`nats stream edit {name}` changes it, or take another name"
 
 
 def check_payload(url: str, max_payload: int) -> None:

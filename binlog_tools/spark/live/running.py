@@ -63,7 +63,6 @@ class LiveTables:
             ``TABLE_BUSY``.
         """
         self._lock = RLock()
-        self._door = door
         self._place = place.rstrip("/")
         Location.of(self._place).refuse_hopeless()
         here = Location.of(f"{self._place}/{FOLDER}/state")
@@ -73,14 +72,13 @@ class LiveTables:
         self.step_s = 0.0
         self._is_broken = False
         self._commits = dict.fromkeys(SCHEMAS, 0)
-        self._tables = {name: self._open(name) for name in SCHEMAS}
+        places = {name: Location.of(f"{self._place}/{name}") for name in SCHEMAS}
+        self._doors = {name: door(location) for name, location in places.items()}
+        self._tables = {name: DeltaStored(location, LAYOUTS[name], self._doors[name])
+                        for name, location in places.items()}  # fmt: skip
         with here.writing():
             self._journal = Journal(door(here), arrow_schema(NAMES).empty_table())
             self._recover()
-
-    def _open(self, name: str) -> DeltaStored:
-        location = Location.of(f"{self._place}/{name}")
-        return DeltaStored(location, LAYOUTS[name], self._door(location))
 
     def close(self) -> None:
         """
@@ -200,7 +198,7 @@ class LiveTables:
         if table.progress([self.stream]).get(self.stream, 0) >= self._number:
             return
         batches = [dated(batch, DATED_BY[name]) for batch in rows.combine_chunks().to_batches()]
-        files = tuple(write_files(self._door(table.location), batches, LAYOUTS[name]))
+        files = tuple(write_files(self._doors[name], batches, LAYOUTS[name]))
         table.commit(Change(files, progress={self.stream: self._number}))
         self.told[name] += rows.num_rows
         self._commits[name] += 1

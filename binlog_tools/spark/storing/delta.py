@@ -191,7 +191,9 @@ class DeltaStored(Stored):
 
         :return: the table at the version that was made.
         """
-        removed = [file for file in _files(base) if change.removes(file)]
+        # What only adds need not list what is there: its cost does not grow with that.
+        there = _files(base) if change.replaced else []
+        removed = [file for file in there if change.removes(file)]
         actions: list[AddAction | RemoveAction] = [
             *map(_added, change.added),
             *map(_removed, removed),

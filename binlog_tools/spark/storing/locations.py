@@ -4,6 +4,7 @@ Where a table is: a directory or a URL, and the door to its files.
 
 import contextlib
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,16 @@ UNFINISHED: Final = "_unfinished"
 
 BUFFER_BYTES: Final = 5 << 20
 """Bytes that are collected before object storage is asked to take them: the least of an S3 part."""
+
+
+ANYBODY: Final = {
+    "google_skip_signature": "true",
+    "google_service_account_key": json.dumps({
+        "client_email": "", "private_key_id": "", "private_key": "", "disable_oauth": True,
+    }),
+}  # fmt: skip
+"""What makes deltalake ask Google's store without credentials: the first for reads; writes would
+ask the machine for a token all the same, were there no account that needs none."""
 
 
 class Files(Protocol):
@@ -66,10 +77,17 @@ class ArrowFiles(Files):
     :ivar root: the table's path in it.
     """
 
-    def __init__(self, system: pa_fs.FileSystem, root: str) -> None:
+    def __init__(
+        self, system: pa_fs.FileSystem, root: str, synced: Callable[[Path], None] | None = None
+    ) -> None:
+        """
+        :param synced: syncs a file or folder of this machine; None: fsync.
+        """
         self.system = system
         self.root = root
+        self._synced = synced or _sync
         self._is_local = system.type_name == "local"
+        self._lasting: set[tuple[str, int]] = set()
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root
@@ -90,8 +108,15 @@ class ArrowFiles(Files):
         if not self._is_local:
             return
         path = Path(self.path(name))
-        for each in (path, *list(path.parents)[: name.count("/") + 2]):
-            _sync(each)
+        self._synced(path)
+        inner: list[tuple[str, int]] = []
+        for folder in list(path.parents)[: name.count("/") + 2]:
+            self._synced(folder)
+            self._lasting.update(inner)
+            inner = [(str(folder), folder.stat().st_ino)]
+            # Its own name was synced before: what is above it has nothing new.
+            if inner[0] in self._lasting:
+                return
 
     def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
         if not is_deep:
@@ -202,7 +227,7 @@ class Location(NamedTuple):
             return _azure_options(split, options)
         found = {"AWS_REGION": options["region"]} if "region" in options else {}
         if split.scheme == "gs" and split.username == ANONYMOUS:
-            found["google_skip_signature"] = "true"
+            found |= ANYBODY
         name = "google_base_url" if split.scheme == "gs" else "AWS_ENDPOINT_URL"
         return found | _endpoint(name, options)
 
@@ -272,7 +297,8 @@ def _endpoint(name: str, options: dict[str, str], path: str = "") -> dict[str, s
 def _unwritable(location: Location, problem: Exception) -> TableError:
     number = getattr(problem, "errno", None)
     text = str(problem.args[-1] if problem.args else problem).splitlines()[0]
-    why = os.strerror(number) if number else text
+    # Of a store that is elsewhere the number says less than the text.
+    why = os.strerror(number) if number and location.is_local else text
     room = "; make room and run it again" if number == errno.ENOSPC else ""
     what = "the table is as it was before"
     return TableError("TABLE_UNWRITABLE", f"{location}: {why}; {what}{room}")

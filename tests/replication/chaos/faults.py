@@ -32,6 +32,12 @@ OF_NATS: Final = (
 """One of these at a time, and only when all NATS servers are well: two of three stay together."""
 
 
+class CannotBe(Exception):
+    """
+    None of the faults that were asked for can be had on this machine.
+    """
+
+
 class Faults:
     """
     Injects faults for as long as it is let.
@@ -44,7 +50,7 @@ class Faults:
     ) -> None:  # fmt: skip
         """
         :param only: kinds to draw; all if it is empty.
-        :raise LookupError: none of them can be here.
+        :raise CannotBe: none of them can be had here.
         """
         self._kinds = [
             kind for kind in only or WEIGHTS
@@ -53,7 +59,7 @@ class Faults:
             if field.has_power or kind != "all lose power"
         ]  # fmt: skip
         if not self._kinds:
-            raise LookupError(f"these faults cannot be here: {', '.join(only)}")
+            raise CannotBe(f"these faults cannot be had here: {', '.join(only)}")
         self._field = field
         self._random = random
         self._tell = tell

@@ -16,8 +16,14 @@ import pytest
 
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.door import Message, Refused, StreamError, Unreachable
-from beanstalk_twisted.replication.stream.jetstream import JetStream
+from beanstalk_twisted.replication.stream.door import (
+    Message,
+    Refused,
+    StreamError,
+    StreamLost,
+    Unreachable,
+)
+from beanstalk_twisted.replication.stream.jetstream import JetStream, sync_warnings
 from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.certificates import Authority
 from tests.pages import ROOT
@@ -87,6 +93,43 @@ def test_a_stream_that_does_not_let_messages_expire_keeps_them_until_it_is_edite
         assert stream.read(1).result(LIMIT_S) == Message(1, b"stays")
         assert stream.ends().result(LIMIT_S) == (1, 2)
         stream.close().result(LIMIT_S)
+
+
+HTTP = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'INFO {"server_id": "x"}\r\n',
+        b"",
+        HTTP + b"Content-Length: 100\r\n\r\n{}",
+        HTTP + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
+        HTTP + b"\r\n[]",
+        HTTP + b"\r\n{}",
+        HTTP + b'\r\n{"config": null}',
+        HTTP + b'\r\n{"config": {"sync_interval": "often"}}',
+        HTTP + b"\r\n" + b"[" * 100_000,
+        HTTP + b"\r\n\xff",
+        b"HTTP/1.1 404 Not Found\r\n\r\n",
+    ],
+)
+def test_what_does_not_answer_as_a_monitor_of_nats_is_warned_of(said: bytes) -> None:
+    def serve(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            line.recv(4096)
+            line.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        port = listener.getsockname()[1]
+        [warning] = sync_warnings("nats://a/q", parse(f"nats://127.0.0.1/q?monitor={port}"))
+        server.join(LIMIT_S)
+    asked = f"http://127.0.0.1:{port}/jsz?config=1"
+    assert f"{asked} does not say whether 127.0.0.1:4222 syncs what it acknowl" in warning
+    assert not warning.endswith(": ") and "\n" not in warning
 
 
 @pytest.mark.exhaustive
@@ -198,6 +241,13 @@ def test_nobody_at_the_address() -> None:
         opened(f"nats://127.0.0.1:{port}/q", open_s=1.0)
 
 
+def test_why_nobody_is_reached_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable) as failed:
+        opened("nats://nowhere.invalid/q", open_s=1.0)
+    said = str(failed.value)
+    assert said.startswith("nats://nowhere.invalid:4222/q: ") and "rror" not in said
+
+
 def test_a_server_that_does_not_encrypt_hears_nothing_where_that_is_wanted() -> None:
     heard: list[bytes] = []
 
@@ -251,6 +301,11 @@ def test_who_follows_is_told_when_the_stream_is_deleted_and_made_anew(tmp_path: 
         ask(cluster, "STREAM.DELETE.q", {})
         ask(cluster, "STREAM.CREATE.q", settings.wanted("q", 1))
         wait_for(lambda: ends)
-        assert isinstance(ends[0], Refused)
+        assert isinstance(ends[0], StreamLost)
         assert "deleted" in str(ends[0])
+        with pytest.raises(StreamLost, match="deleted and made anew"):
+            stream.ends().result(LIMIT_S)
+        ask(cluster, "STREAM.DELETE.q", {})
+        with pytest.raises(StreamLost, match="deleted"):
+            stream.ends().result(LIMIT_S)
         stream.close().result(LIMIT_S)

@@ -51,6 +51,24 @@ def test_a_stream_that_may_lose_messages_is_refused_in_one_line(
     assert "\n" not in text
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "is_fixed"),
+    [
+        ("storage", "memory", True), ("retention", "workqueue", True),
+        ("deny_purge", True, True), ("sealed", True, True), ("persist_mode", "async", True),
+        ("retention", "interest", False), ("max_age", 1, False), ("no_ack", True, False),
+    ],
+)  # fmt: skip
+def test_what_nats_does_not_change_is_not_to_be_edited(
+    setting: str, value: object, is_fixed: bool
+) -> None:
+    with pytest.raises(Refused) as refused:
+        settings.check(URL, "q", settings.wanted("q", 3) | {setting: value})
+    said = str(refused.value)
+    assert ("nats stream edit" not in said) is ("`nats stream rm q`" in said) is is_fixed
+    assert "take another name" in said
+
+
 def test_a_limit_of_bytes_is_warned_of_unless_it_drops_what_is_old() -> None:
     config = settings.wanted("q", 3) | {"max_bytes": 1 << 30}
     [warning] = settings.check(URL, "q", config)
@@ -110,6 +128,7 @@ def test_the_options_of_a_url() -> None:
         "nats://", "nats:///q", "nats://h", "nats://h/", "nats://h/a/b", "nats://h/a.b",
         "nats://h/a*", "nats://h/q#x", "nats://h,/q", "nats://h:0/q", "nats://h:65536/q",
         "nats://h:x/q", "nats://[::1/q", "nats://h/q?credentials=x", "nats://h/q?monitor=x",
+        "nats://h/q?monitor=", "nats://h/q?creds=", "nats://h/q?monitor=1&monitor=2",
         "http://h/q", "nats://h/é", f"nats://h/{'q' * (MAX_NAME + 1)}", "nats://h q/q",
     ],
 )  # fmt: skip

@@ -18,7 +18,17 @@ import pytest
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
 from binlog_tools.spark.reporting.series import Period
 from tests.server_process import ServerProcess, ours_at_once
-from tests.spark.reporting.some_tables import HOSTILE, START_S, all_tables
+from tests.spark.reporting.some_tables import (
+    HOSTILE,
+    START_S,
+    all_tables,
+    attempt,
+    lifetimes,
+    minute,
+    write,
+    write_attempts,
+    write_minutes,
+)
 from tests.web.test_browser import FOLDER, browser_or_skip
 
 OPTIONS = (
@@ -114,3 +124,25 @@ def test_it_is_used_with_a_mouse_on_a_narrow_screen(folder: Path) -> None:
     assert re.match(r"2025-11-24 \d\d:\d\d UTC", found["at"]) and found["whole"] is True
     # All tubes, and the one that was asked for.
     assert found["rows"] == 2 and found["legend"][1:] == ["tube0"]
+
+
+def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) -> None:
+    node, chromium = browser_or_skip()
+    tables = tmp_path / "tables"
+    write_minutes(tables, [minute(60 * at, ready=20 if at == 1 else 1) for at in range(4)])
+    write(tables / "lifetimes", lifetimes(("alive", None, None, 9)))
+    write_attempts(tables, [attempt(20, 21), attempt(185, 186), attempt(200, 201)])
+    page = tmp_path / "short.html"
+    period = Period(START_S + 60, START_S + 240)
+    page.write_text(make(Request(str(tables), "Short", period, versus=START_S)).page)
+    done = subprocess.run(
+        [node, "short.mjs", chromium, str(page)],
+        cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["errors"] == []
+    # What stood there from a minute's beginning on is 20 high, to the end of that minute.
+    assert found["top"] == 0 and found["filled"] > 0.9
+    # The zoom begins with the first that happened in either period.
+    assert found["at"].startswith("2025-11-24 00:01 UTC")

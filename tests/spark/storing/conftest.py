@@ -1,7 +1,7 @@
 """
-Tables at an S3 server too.
+Tables in object storage too.
 """
 
-from tests.object_storage.conftest import s3
+from tests.object_storage.conftest import gs, s3
 
-__all__ = ["s3"]
+__all__ = ["gs", "s3"]

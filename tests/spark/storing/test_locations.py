@@ -4,13 +4,15 @@ Where tables are, and the sign that they are not all made.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+import pyarrow.fs as pa_fs
 import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.locations import UNFINISHED, Location, unfinished
+from binlog_tools.spark.storing.locations import UNFINISHED, ArrowFiles, Location, unfinished
 from tests.object_storage.s3_server import BUCKET, S3Server
 
 
@@ -45,6 +47,36 @@ def test_a_file_is_no_place_for_a_table(tmp_path: Path) -> None:
     assert caught.value.code == "TABLE_EXISTS"
     for there in (tmp_path, tmp_path / "new"):
         Location.of(str(there)).refuse_hopeless()
+
+
+def test_a_folder_is_synced_for_each_new_name_in_it_and_for_no_other(tmp_path: Path) -> None:
+    synced: list[Path] = []
+    root = tmp_path / "t"
+    files = ArrowFiles(pa_fs.LocalFileSystem(), str(root), synced.append)
+
+    def written(name: str) -> list[Path]:
+        synced.clear()
+        files.create(name).close()
+        files.sync(name)
+        return list(synced)
+
+    assert written("a/x") == [root / "a/x", root / "a", root, tmp_path]
+    assert written("a/y") == [root / "a/y", root / "a"]
+    assert written("z") == [root / "z", root]
+    assert written("b/c/x") == [root / "b/c/x", root / "b/c", root / "b", root]
+    # Another one of the same name.
+    kept = root / "a-before"
+    (root / "a").rename(kept)
+    assert written("a/x") == [root / "a/x", root / "a", root]
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("/a/b", "Input/output error"), ("hdfs://h:9/t", "no libjvm")]
+)
+def test_of_another_machine_its_own_words_are_told(place: str, why: str) -> None:
+    with pytest.raises(TableError) as caught, Location(place).writing():
+        raise OSError(errno.EIO, "no libjvm")
+    assert str(caught.value).endswith(f"{place}: {why}; the table is as it was before")
 
 
 @pytest.mark.exhaustive

@@ -24,8 +24,9 @@ from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import LOG, Change, Stored, dataset
+from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
-from tests.spark.storing.counting import counted_opens
+from tests.spark.storing.counting import counted_lists, counted_opens
 
 SCHEMA = pa.schema([
     pa.field("server", pa.string()),
@@ -76,12 +77,15 @@ def lsns(place: str) -> list[int]:
     return [row["lsn"] for row in found(place)]
 
 
-@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.exhaustive)])
+STORES = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("s3", "gs")]
+
+
+@pytest.fixture(params=["directory", *STORES])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "s3":
-        server: S3Server = request.getfixturevalue("s3")
-        return server.url(f"{os.urandom(8).hex()}/table")
-    return str(tmp_path / "a table, größer")
+    if request.param == "directory":
+        return str(tmp_path / "a table, größer")
+    store: S3Server | Emulator = request.getfixturevalue(request.param)
+    return store.url(f"{os.urandom(8).hex()}/table")
 
 
 def test_commits_append_and_replace_partitions_and_tell_progress(place: str) -> None:
@@ -213,6 +217,17 @@ def test_a_table_is_opened_once_for_all_commits_of_a_run(tmp_path: Path) -> None
         assert [add(table, rows([lsn]), replaced=({},)) for lsn in range(5, 8)] == [5, 6, 7]
     assert len(opens) == 1
     assert lsns(place) == [7]
+
+
+def test_who_only_adds_does_not_list_the_files_that_are_there(tmp_path: Path) -> None:
+    table = open_stored(str(tmp_path / "t"), LAYOUT)
+    with counted_lists() as lists:
+        for lsn in range(3):
+            add(table, rows([lsn]))
+        assert lists == []
+        add(table, rows([9]), replaced=({"server": "1e5"},))
+    assert len(lists) == 1
+    assert lsns(str(tmp_path / "t")) == [9]
 
 
 def test_who_was_slower_reads_the_log_once_more(tmp_path: Path) -> None:

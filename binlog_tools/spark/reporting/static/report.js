@@ -10,6 +10,8 @@
   const MAX_LINES = 8;
   const HEIGHT = 240;
   const PRINT_WIDTH = 450;
+  /** Pixels for half of the time under the right edge. */
+  const EDGE = 28;
   const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7].map((number) => `--c${number}`);
   const STATES = [["ready", 0], ["reserved", 1], ["delayed", 2], ["buried", 3]];
   const UNITS = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"], [1, "ms"], [0.001, "µs"]];
@@ -208,9 +210,23 @@
 
   const axis = (isX, more) => ({ stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif", ...(isX ? {} : { size: 64 }), ...more });
 
+  /** The least and the most that is seen. A step that began before the left edge counts, which uPlot leaves out. */
+  function extent(plot) {
+    const [first, last] = plot.series[0].idxs;
+    const seen = plot.data.slice(1).filter((_, at) => plot.series[at + 1].show)
+      .flatMap((values) => values.slice(Math.max(0, first - 1), last + 1)).filter((value) => value !== null);
+    return seen.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+  }
+
+  function linearRange(plot) {
+    const high = extent(plot)[1];
+    return [0, high > 0 ? high * 1.05 : 1];
+  }
+
   /** Of a logarithmic axis of lengths: from mark to mark, so that there are two at least. */
-  function logRange(plot, low, high) {
-    if (low === null || low <= 0) return [1, 1000];
+  function logRange(plot) {
+    const [low, high] = extent(plot);
+    if (low === Infinity || low <= 0) return [1, 1000];
     const from = LENGTHS.findLast((length) => length <= low) ?? LENGTHS[0];
     const to = LENGTHS.find((length) => length >= high && length > from) ?? LENGTHS.at(-1);
     return [from, to];
@@ -222,7 +238,7 @@
       const text = timeText(each);
       if (step >= 28 * 86_400) return text.slice(0, 7);
       if (step >= 86_400 || text.endsWith("00:00")) return text.slice(5, 10);
-      return step >= 60 ? text.slice(11) : new Date(each * 1000).toISOString().slice(11, 19);
+      return step >= 60 ? text.slice(11) : new Date(each * 1000).toISOString().slice(11, step < 1 ? 21 : 19);
     });
   }
 
@@ -241,9 +257,9 @@
       value: (plot, _, __, index) => (index === null ? "" : show(rows[at].values[index])),
     }));
     return {
-      width, height: HEIGHT, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      width, height: HEIGHT, padding: [null, EDGE, null, null], tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       cursor: { sync: { key: "report" }, drag: { x: true, y: false } },
-      scales: { x: { time: true }, y: isLog ? { distr: 3, range: logRange } : { range: (plot, low, high) => [0, Math.max(1e-9, high > 0 ? high * 1.05 : 1)] } },
+      scales: { x: { time: true }, y: isLog ? { distr: 3, range: logRange } : { range: linearRange } },
       axes: [axis(true, { values: timeMarks, space: 66 }), axis(false, { ...(isLog ? { splits: (plot) => LENGTHS.filter((length) => length >= plot.scales.y.min && length <= plot.scales.y.max), filter: (_, splits) => splits } : {}), values: (plot, splits) => splits.map((value) => (value === null ? "" : show(value).replace("/min", ""))) })],
       series: [{ value: (plot, seconds) => (seconds === null ? "" : timeText(seconds)) }, ...series],
       hooks: { draw: [drawMarks], setCursor: [tell], setScale: [zoomed] },
@@ -371,12 +387,17 @@
     document.getElementById("report").replaceChildren(...parts.filter((part) => part !== null));
   }
 
-  /** Minutes may hold a few busy seconds: those are shown at first. */
+  /** When the first busy step begins and the last one ends, seconds behind the period's beginning; empty: none is. */
+  function busySpan({ fine: { whole: { count, width, numbers } } }) {
+    const busy = [...Array(count).keys()].filter((at) => ["puts", "deletes", "failed", "reserves"].some((name) => numbers[0][name]?.[at]));
+    return busy.length ? [busy[0] * width, (busy.at(-1) + 1) * width] : [];
+  }
+
+  /** Minutes may hold a few busy seconds: those of both periods are shown at first. */
   function firstZoom() {
     if (!now?.fine) return null;
-    const { series, numbers } = place(now, ALL, "puts");
-    const busy = [...Array(series.count).keys()].filter((at) => ["puts", "deletes", "failed", "reserves"].some((name) => numbers[name]?.[at]));
-    return busy.length ? { min: series.start + busy[0] * series.width, max: series.start + (busy.at(-1) + 1) * series.width } : null;
+    const spans = [now, then].filter((period) => period?.fine).flatMap(busySpan);
+    return spans.length ? { min: now.whole.start + Math.min(...spans), max: now.whole.start + Math.max(...spans) } : null;
   }
 
   // ---- Start
