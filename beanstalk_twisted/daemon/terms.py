@@ -714,9 +714,12 @@ class ReplicatedService(Service):
             with suppress(OSError):
                 # Else the next start has to do without it.
                 loss_note.leave(directory, why)
+            who = "this server"
+            if self._publisher is None:
+                who = self._roster.active(self._now_ns()) or "another server"
             why = (
-                f"{why.rstrip('.')}. What was acknowledged is in {directory.path}. "
-                f"{filled_again(self._stream.url)}"
+                f"{why.rstrip('.')}. Nothing was cut off of the log in {directory.path}; {who} was "
+                f"active last. {filled_again(self._stream.url)}"
             )
         self._end_process(STREAM_REFUSED, why)
 

@@ -100,6 +100,7 @@ class Comparison:
                 return False
         if here != write.content:
             if not self._heals:
+                self._note_beginning(write, here)
                 return False
             self._heal(name, write, here)
         self._ends[seq] = write.end
@@ -108,6 +109,14 @@ class Comparison:
         if write.seals:
             self._sealed.add(seq)
         return True
+
+    def _note_beginning(self, write: Write, here: bytes) -> None:
+        """
+        What is here may be the beginning of a write.
+        """
+        kept = here[: content_end(here, 0)]
+        if write.content.startswith(kept):
+            self._ends[write.segment] = write.offset + len(kept)
 
     def _is_stray(self, write: Write) -> bool:
         """

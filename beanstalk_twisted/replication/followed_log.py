@@ -443,6 +443,9 @@ def other_store(ours: bytes, theirs: bytes) -> Incompatible:
     """
     return Incompatible(
         f"the log here is of store {ours.hex()}, that of the stream is of store {theirs.hex()}; "
-        f"nothing was changed. Name the right stream with --replicate; or, if this log is not "
-        f"wanted any more, move its directory away and start again: it is filled from the stream."
+        f"nothing was changed. Name the right stream with --replicate. If this log has the jobs, "
+        f"and the stream was begun by a server with an empty log: end all servers, purge the "
+        f"stream ('nats stream purge'), remove their logs, and start this one first. If this log "
+        f"is not wanted any more: move its directory away and start again, it is filled from the "
+        f"stream."
     )

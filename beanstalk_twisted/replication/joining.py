@@ -178,27 +178,24 @@ class Joining:
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._reader.ends.last, fills=True)
         common, positions = await self._newest_common(found, first)
-        await self._refuse_loss(found, first, common, positions, queue)
         lost = await self._io.run(partial(loss_note.why_left, self._directory))
+        if lost is not None and not await self._has_all(common, positions):
+            raise loss_note.refusal(self._directory.path, self._url, lost)
+        await self._refuse_loss(found, first, common, positions, queue)
         comparison = Comparison(
-            self._directory, common, self.notes, heals=lost is None, first_alive=first.header.seq
+            self._directory, common, self.notes, first_alive=first.header.seq
         )  # fmt: skip
         if common is None:
-            if lost is not None:
-                raise loss_note.refusal(self._directory.path, self._url, lost)
             await self._io.run(comparison.remove_all)
             return self._joined(self._reader.ends.first - 1)
         going = await self._compare(comparison, positions[common])
-        if lost is not None:
-            if await self._io.run(comparison.would_cut):
-                raise loss_note.refusal(self._directory.path, self._url, lost)
-            await self._io.run(partial(loss_note.remove, self._directory))
         await self._io.run(comparison.finish)
+        await self._io.run(partial(loss_note.remove, self._directory))
         is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
             replay = await self._io.run(
-                partial(load, self._directory, queue, clock, Unheard(), read)
+                partial(load, self._directory, queue, clock, Unheard(), read, is_followed=True)
             )
         except Damaged as problem:
             # It ended before it was told which segments are dead, whose jobs it has states of.
@@ -351,6 +348,17 @@ class Joining:
             # Nothing of a filling expires: whoever has answered does not know all of it yet.
             raise Behind(f"message {going.seen_to + 1} could not be read")
         return True
+
+    async def _has_all(self, common: int | None, positions: dict[int, int]) -> bool:
+        """
+        Whether the stream has all that is here.
+        """
+        if common is None:
+            return False
+        mark, comparison = copy(self._mark), Comparison(self._directory, common, [], heals=False)
+        await self._compare(comparison, positions[common])
+        self._mark = mark
+        return not await self._io.run(comparison.would_cut)
 
     async def _compare(self, comparison: Comparison, position: int) -> "_Going":
         """

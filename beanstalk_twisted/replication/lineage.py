@@ -130,6 +130,6 @@ def filled_again(url: str) -> str:
     """
     stream = url.rpartition("/")[2]
     return (
-        f"End all servers, purge all of the stream ('nats stream purge {stream}'), and start the "
-        f"one first that was active last: it fills the stream from its own log."
+        f"End all servers, purge all of the stream if it is there ('nats stream purge {stream}'), "
+        f"and start the one first that was active last: it fills the stream from its own log."
     )

@@ -424,11 +424,14 @@ class WorkQueue:
 
     def finish_loading(
         self, pauses: Iterable[Pause], now_ns: int, policies: Iterable[TubePolicy] = (),
-        keys: Iterable[Remembered] = (),
+        keys: Iterable[Remembered] = (), is_followed: bool = False,
     ) -> None:  # fmt: skip
         """
         Take up all else, and timers, when all jobs are loaded, and forget tubes that nothing refers
         to.
+
+        :param is_followed: whether another server goes on with the log.  It may use each tube that
+            its newest segment has named, though no job refers to it: all stay.
         """
         for policy in policies:
             if self.state.tubes.has_id(policy.tube_id):
@@ -440,7 +443,10 @@ class WorkQueue:
             if self.state.tubes.has_id(pause.tube_id):
                 self.state.apply_pause(pause)
         self.policies.hold_all()
-        self._take_up(now_ns)
+        if is_followed:
+            self.state.tubes.restore_order(self.state.default())
+        else:
+            self._take_up(now_ns)
 
     def _take_up(self, now_ns: int) -> None:
         for tube in list(self.state.tubes.in_order):

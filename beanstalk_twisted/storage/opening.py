@@ -130,7 +130,7 @@ class OpenLog(NamedTuple):
 def load(
     directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
     read: Callable[[Directory, Progress], replay.Replay] = replay.read,
-    body_cache: int | None = None,
+    body_cache: int | None = None, is_followed: bool = False,
 ) -> replay.Replay:  # fmt: skip
     """
     Load a queue from a directory; nothing there is changed.
@@ -139,6 +139,7 @@ def load(
     :param read: see `replay.read`.
     :param body_cache: bytes of bodies that are kept in memory; the others are left to the log as
         they are loaded.  None for all.
+    :param is_followed: see `WorkQueue.finish_loading`.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
@@ -148,7 +149,7 @@ def load(
             _distrust_cache(directory)
             found = read(directory, report.read)
             clock.not_before(found.small.time_ns)
-            _load(queue, found, clock.now_ns(), report, body_cache)
+            _load(queue, found, clock.now_ns(), report, body_cache, is_followed)
         return found
     except (OSError, MemoryError) as problem:
         raise _cannot_use(directory, problem) from problem
@@ -283,7 +284,8 @@ class _without_garbage_collection:
 
 
 def _load(
-    queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report, body_cache: int | None
+    queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report, body_cache: int | None,
+    is_followed: bool,
 ) -> None:  # fmt: skip
     small, state, told = found.small, queue.state, 0
     state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
@@ -303,7 +305,7 @@ def _load(
             report.loaded(told)
     queue.finish_loading(
         found.pauses(now_ns), now_ns, small.policies.values(),
-        [Remembered(record, segment) for record, segment in found.keys(now_ns)],
+        [Remembered(record, segment) for record, segment in found.keys(now_ns)], is_followed,
     )  # fmt: skip
 
 

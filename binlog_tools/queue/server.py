@@ -43,7 +43,8 @@ OF_NO_TUBE: Final = (
 
 NO_ROOM: Final = (
     "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of "
-    "the server's memory, unique keys or disk (its log)"
+    "the server's memory, unique keys or disk (its log); or the stream of a replicated queue does "
+    "not answer (`beanstalk health` says so)"
 )
 """What OUT_OF_MEMORY means."""
 

@@ -587,6 +587,40 @@ def test_a_log_that_has_more_than_its_stream_fills_it_when_that_was_purged() -> 
         assert loss_note.why_left(directory) is None
 
 
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_when_a_stream_was_lost_whoever_has_no_more_than_the_next_one_follows_it(
+    first: str,
+) -> None:
+    cluster, reactor = MemoryLog(), SimulatedReactor()
+    a, b = Host(cluster, reactor, "a"), Host(cluster, reactor, "b")
+    reactor.pass_s(LEASE_S + 1)
+    active, standby = (a, b) if a.role == ACTIVE else (b, a)
+    client = active.connect()
+    put_some(cluster, client, 5)
+    reactor.pass_s(1)
+    cluster.remake()
+    # It is on the disk of the active server only, and was not answered.
+    assert put(client) == b""
+    reactor.pass_s(LEASE_S)
+    assert active.codes == standby.codes == [STREAM_REFUSED]
+    disks = {"a": ended(active), "b": ended(standby)}
+    second = "ab".replace(first, "")
+    one = Host(cluster, reactor, first, directory=disks[first])
+    reactor.pass_s(2 * LEASE_S)
+    assert one.role == ACTIVE
+    with capturedLogs() as events:
+        two = Host(cluster, reactor, second, directory=disks[second])
+        reactor.pass_s(1)
+    if first == "a":
+        assert (two.role, two.codes) == (STANDBY, [])
+        assert two.service.situation().is_in_sync
+        assert loss_note.why_left(disks[second]) is None
+    else:
+        assert two.codes == [Incompatible.exit_code]
+        assert not told(events, "recovery-note")
+        assert not disks[second].quarantined
+
+
 def test_a_standby_that_has_no_more_than_the_stream_forgets_that_it_was_lost() -> None:
     with hosts() as (a, b):
         put_some(a.cluster, a.connect(), 5)

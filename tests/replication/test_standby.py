@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, NoSpace, Wr
 from beanstalk_twisted.binlog.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import (
@@ -697,6 +698,40 @@ def test_a_standby_that_falls_behind_a_purge_in_a_gap_begins_anew() -> None:
     cluster.go(LEASE_S, active)
     assert standby.outcome.check(Behind), standby.standby.figures()
     assert "purged" in standby.outcome.getErrorMessage()
+
+
+@pytest.mark.parametrize("name", [b"idle", b"default"])
+def test_a_tube_without_jobs_is_known_to_a_standby_that_starts_again(name: bytes) -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    worker = active.queue.connect()
+    active.queue.watching.use(worker, active.clock.now_ns(), name)
+    active.queue.watching.watch(worker, active.clock.now_ns(), name)
+    for job_id in list(active.queue.state.jobs):
+        active.delete(job_id)
+    put_to(active, worker, b"gone soon")
+    active.delete(max(active.queue.state.jobs))
+    cluster.go(0.2, active)
+    again = cluster.start("b", end(standby))
+    cluster.go(0.5, active)
+    assert again.standby.figures().is_in_sync
+    put_to(active, worker, b"there")
+    cluster.go(0.5, active)
+    assert again.outcome is None and again.bodies() == [b"there"]
+    (job_id,) = again.queue.state.jobs
+    job = again.queue.state.jobs.look(job_id)
+    assert job is not None and again.queue.state.tubes.by_id(job.tube_id).name == name
+    cluster.go(LEASE_S + 1)
+    assert again.is_active and again.bodies() == [b"there"]
+
+
+def put_to(host: Host, session: Session, body: bytes) -> None:
+    """
+    Put a job into the tube that a session uses.
+    """
+    now_ns = host.clock.now_ns()
+    host.queue.puts.put(session, now_ns, host.queue.puts.begin(session, now_ns), 1, 0, 60, body)
+    host.commit()
 
 
 @pytest.mark.parametrize("has_log", [True, False])

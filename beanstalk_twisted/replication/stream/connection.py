@@ -354,6 +354,6 @@ def refuse_if_denied(url: str, trouble: str) -> None:
     """
     if is_denied(trouble):
         raise Refused(
-            f"{url}: the credentials were refused: {trouble}.  Give a file of credentials that may"
-            " use the stream: ?creds=FILE or NATS_CREDS=FILE"
+            f"{url}: the credentials were refused: {trouble}. Give those of a user who may use the"
+            " stream: ?creds=FILE or NATS_CREDS=FILE, or NATS_USER and NATS_PASSWORD"
         )
