@@ -4,12 +4,13 @@ Servers that speak TLS in ways that ours does not: they ask for certificates, ha
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 
 from tests.server_process import LIMIT_S
@@ -93,24 +94,43 @@ def relay(context: ssl.SSLContext, port: int) -> Speak:
             context.wrap_socket(line, server_side=True) as client,
             socket.create_connection(("127.0.0.1", port)) as server,
         ):
-            back = Thread(target=copy, args=(server, client), daemon=True)
+            turns = Lock()
+            back = Thread(target=copy, args=(server, client, turns), daemon=True)
             back.start()
-            copy(client, server)
+            copy(client, server, turns)
             back.join(LIMIT_S)
 
     return speak
 
 
-def copy(source: socket.socket, target: socket.socket) -> None:
+def copy(source: socket.socket, target: socket.socket, turns: Lock) -> None:
     """
     Pass on all that comes until one of the two has ended.
+
+    :param turns: held while a socket of TLS is read or written: OpenSSL takes one thread at a time,
+        and before 3.13 Python does not see to that.
     """
     with suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
+        while data := received(source, turns):
+            with turns if isinstance(target, ssl.SSLSocket) else nullcontext():
+                target.sendall(data)
     for each in (source, target):
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
+
+
+def received(source: socket.socket, turns: Lock) -> bytes:
+    """
+    What has come; nothing is held while it is waited for.
+    """
+    if not isinstance(source, ssl.SSLSocket):
+        return source.recv(1 << 16)
+    with turns:
+        is_there = source.pending()
+    if not is_there:
+        select.select([source], [], [], LIMIT_S)
+    with turns:
+        return source.recv(1 << 16)
 
 
 def say(data: bytes) -> Speak:

@@ -13,7 +13,7 @@ Nothing is mapped here: a page that the disk cannot read would end the process.
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, Protocol
 
 from beanstalk_twisted.binlog import frames
@@ -72,6 +72,21 @@ class BodyReader(Protocol):
         """
         As `read` for each of these, with what it would raise in place of the body.
         """
+
+
+def read_each(
+    read: Callable[[BodyPlace, int], bytes], asked: Sequence[tuple[BodyPlace, int]]
+) -> list[bytes | Exception]:
+    """
+    :return: of each what ``read`` returns, or raises.
+    """
+    bodies: list[bytes | Exception] = []
+    for place, job_id in asked:
+        try:
+            bodies.append(read(place, job_id))
+        except Exception as problem:
+            bodies.append(problem)
+    return bodies
 
 
 class _Window:
@@ -162,12 +177,7 @@ class LogBodyReader(BodyReader):
 
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
         self._begin(READ_BYTES if len(asked) > 1 else 0)
-        bodies: list[bytes | Exception] = []
-        for place, job_id in asked:
-            try:
-                bodies.append(self._read(place, job_id))
-            except Exception as problem:
-                bodies.append(problem)
+        bodies = read_each(self._read, asked)
         self._begin(0)
         return bodies
 

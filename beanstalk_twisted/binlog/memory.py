@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.archive import PART, Archive
-from beanstalk_twisted.binlog.bodies import BodyReader
+from beanstalk_twisted.binlog.bodies import BodyReader, read_each
 from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
 from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.frames import Buffer
@@ -461,10 +461,4 @@ class MemoryBodyReader(BodyReader):
         return body
 
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
-        bodies: list[bytes | Exception] = []
-        for place, job_id in asked:
-            try:
-                bodies.append(self.read(place, job_id))
-            except Exception as problem:
-                bodies.append(problem)
-        return bodies
+        return read_each(self.read, asked)

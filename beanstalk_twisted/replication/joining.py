@@ -190,7 +190,8 @@ class Joining:
             return self._joined(self._reader.ends.first - 1)
         going = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
-        await self._io.run(partial(loss_note.remove, self._directory))
+        if lost is not None:
+            await self._io.run(partial(loss_note.remove, self._directory))
         is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
@@ -339,9 +340,8 @@ class Joining:
         Whether this server has begun to fill the stream, and did not come to the end: what is in
         the stream is here too.
         """
-        mark, comparison = copy(self._mark), Comparison(self._directory, None, [], heals=False)
-        going = await self._compare(comparison, first.position)
-        is_filling, self._mark = self._mark.is_filling, mark
+        comparison = Comparison(self._directory, None, [], heals=False)
+        going, is_filling = await self._look_through(comparison, first.position)
         if not is_filling or going.differs:
             return False
         if going.seen_to < self._reader.ends.last:
@@ -355,10 +355,22 @@ class Joining:
         """
         if common is None:
             return False
-        mark, comparison = copy(self._mark), Comparison(self._directory, common, [], heals=False)
-        await self._compare(comparison, positions[common])
-        self._mark = mark
+        comparison = Comparison(self._directory, common, [], heals=False)
+        await self._look_through(comparison, positions[common])
         return not await self._io.run(comparison.would_cut)
+
+    async def _look_through(
+        self, comparison: Comparison, position: int
+    ) -> "tuple[_Going, bool]":  # fmt: skip
+        """
+        Compare, and keep nothing of what is told on the way.
+
+        :return: how far it has come, and whether the stream is being filled there.
+        """
+        mark = copy(self._mark)
+        going = await self._compare(comparison, position)
+        is_filling, self._mark = self._mark.is_filling, mark
+        return going, is_filling
 
     async def _compare(self, comparison: Comparison, position: int) -> "_Going":
         """

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.task import Clock
@@ -149,9 +149,12 @@ def test_what_is_wrong_is_said_in_one_line(
 
 def test_a_start_does_not_try_for_long_before_it_says_why_it_waits() -> None:
     service: Any = makeService(parsed("-b/x", "--replicate", URL), Clock())
-    stream = service._connect()
+    stream, usual = service._connect(), cast(jetstream.JetStream, stream_at(URL))
     assert stream._open_s == OPEN_S < jetstream.OPEN_S
-    assert stream_at(URL)._open_s == jetstream.OPEN_S  # type: ignore[attr-defined]
+    assert usual._open_s == jetstream.OPEN_S
+    for each in (stream, usual):
+        each.close().result(0)
+        assert each._connection._loop.is_closed()
 
 
 SCRIPT = """

@@ -103,6 +103,8 @@ class Connection:
         End the thread; all that is under way fails with `Unreachable`.
         """
         if not self._thread.is_alive() and not self._ended.done():
+            # It was never started: nobody else closes what asyncio has opened.
+            self._loop.close()
             self._ended.set_result(None)
         self.soon(self._stopping.set)
         return self._ended
