@@ -63,13 +63,15 @@ class OrderedJobs:
 
         :return: whether it is the first now.
         """
-        majors, ids = self._majors[-1], self._ids[-1]
         self.count += 1
+        ids = self._ids[-1]
         if not ids:
-            self._own()
+            if ids is _NO_IDS[0]:
+                self._own()
             self._majors[0].append(major)
             self._ids[0].append(job_id)
             return True
+        majors = self._majors[-1]
         last = majors[-1]
         if major < last or (major == last and job_id < ids[-1]):
             return self._insert(major, job_id)
@@ -161,6 +163,12 @@ class OrderedJobs:
         """
         return self._majors[0][0] << 64 | self._ids[0][0] if self.count else None
 
+    def first_pair(self) -> tuple[int, int] | None:
+        """
+        The major and the id of the first job.
+        """
+        return (self._majors[0][0], self._ids[0][0]) if self.count else None
+
     def last(self) -> int | None:
         """
         The key of the last job.
@@ -181,13 +189,11 @@ class OrderedJobs:
             place, at = place + 1, 0
         return keys
 
-    def firsts(self, most: int) -> list[int]:
+    def first_ids(self, most: int) -> list[int]:
         """
-        The keys of so many of the first jobs, in order; fewer if there are not as many.
+        The ids of so many of the first jobs, in order; fewer if there are not as many.
         """
-        majors, ids = chain.from_iterable(self._majors), chain.from_iterable(self._ids)
-        firsts = islice(zip(majors, ids, strict=True), most)
-        return [major << 64 | job_id for major, job_id in firsts]
+        return list(islice(chain.from_iterable(self._ids), most))
 
     def _behind_in(self, place: int, key: int) -> int:
         """

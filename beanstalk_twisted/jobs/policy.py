@@ -11,7 +11,7 @@ from beanstalk_twisted.jobs.ordered import OrderedJobs
 if TYPE_CHECKING:
     # By name: what is compiled calls methods of a class of its own directly.
     from beanstalk_twisted.jobs.job import Job
-    from beanstalk_twisted.jobs.table import JobFacts
+    from beanstalk_twisted.jobs.pages import JobFacts
 
 NS: Final = 1_000_000_000
 

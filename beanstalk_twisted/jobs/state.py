@@ -6,9 +6,6 @@ one it has read.  `apply_kicks` and `apply_cold` do the same for many jobs at on
 needs no image: a delayed job becomes ready when its time has come (`promote`).
 """
 
-from array import array
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -29,86 +26,31 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.bodies import Bodies
 from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
+from beanstalk_twisted.jobs.dead_letters import DeadLetters
 from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.job_times import JobTimes
 from beanstalk_twisted.jobs.live_bytes import LiveBytes
+from beanstalk_twisted.jobs.memory_use import KEY_BYTES, TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
 from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.queues import BURIED, DELAYED, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
-from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
+from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.jobs.unique_keys import UniqueKeys
 
 NS: Final = 1_000_000_000
 
-TUBE_BYTES: Final = 900
-"""What a tube takes of memory beside its jobs; measured as the numbers in `table`."""
-
-WATCH_BYTES: Final = 300
-"""
-The same of a tube that a session watches beside its first, with what it takes when that reserves:
-100 to be watched, and of many, or by weights, 200 more to be found.
-"""
-
-WAITERS_BYTES: Final = 700
-"""The same of a tube's queue of sessions that wait, which stays when it is empty."""
-
-KEY_BYTES: Final = 600
-"""The same of a unique key of 20 bytes that is remembered."""
-
 REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 """The kinds that give a job another tube, body or tags."""
 
-DELAYED: Final = State.DELAYED
-BURIED: Final = State.BURIED
 
-
-class DeadLetters:
-    """
-    Jobs that died, by the tube that they died in, wherever they are now; of each in the order in
-    which they did.
-    """
-
-    def __init__(self) -> None:
-        self._by_tube: dict[bytes, OrderedJobs] = {}
-
-    def enter(self, job: Job) -> None:
-        """
-        A job is there, which may be a dead letter.
-        """
-        tags = job.tags
-        if tags is not None and tags.dead_from:
-            jobs = self._by_tube.get(tags.dead_from)
-            if jobs is None:
-                jobs = self._by_tube[tags.dead_from] = OrderedJobs()
-            jobs.add(tags.dead_at_ns, job.job_id)
-
-    def leave(self, job: Job) -> None:
-        """
-        A job is gone, or is about to have other tags.
-        """
-        tags = job.tags
-        if tags is not None and tags.dead_from:
-            jobs = self._by_tube[tags.dead_from]
-            jobs.discard(tags.dead_at_ns, job.job_id)
-            if not jobs.count:
-                del self._by_tube[tags.dead_from]
-
-    def of(self, name: bytes) -> OrderedJobs | None:
-        """
-        The dead letters of a tube, by when they died; None if there are none.
-        """
-        return self._by_tube.get(name)
-
-
-class QueueState:
+class QueueState(Queues):
     """
     All that a log makes durable, and the sessions that hold reserved jobs.
 
-    :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.
     :ivar next_job_id: the next id to give out.
     :ivar live: where in the log the living jobs are; ``bodies`` which of theirs are in memory.
-    :ivar last_buried_ns: the time of the newest burial; the next one is later.
     :ivar unique: the unique keys that are taken.
     :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
     :ivar dead_letters: which jobs are dead letters.
@@ -121,14 +63,11 @@ class QueueState:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs = JobTable()
         self.bodies = Bodies(self.jobs)
-        self.tubes = TubeList()
         self.sessions: dict[int, Session] = {}
-        self.counts: Counter[State] = Counter()
-        self.urgent = 0
         self.next_job_id = 1
-        self.last_buried_ns = 0
         self.live = LiveBytes()
         self.unique = UniqueKeys(self.tubes, self.live)
         self.concurrency = ConcurrencyKeys()
@@ -277,7 +216,7 @@ class QueueState:
         `apply` for the images of many kicks, without the images.  tests/rules/test_kicks.py
         compares the two.
 
-        :param queue: the tube's buried or delayed jobs; ``job_ids`` are of its `firsts`.
+        :param queue: the tube's buried or delayed jobs; ``job_ids`` are its `first_ids`.
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         """
         state = DELAYED if queue is tube.delayed else BURIED
@@ -285,16 +224,19 @@ class QueueState:
         for job in tagged:
             assert job.state is state
             self.groups.leave_state(job)
-        jobs = self.jobs.kick(job_ids, lsn)
+        priorities = self.jobs.kick(job_ids, lsn)
         queue.discard_firsts(len(job_ids))
         self.counts[state] -= len(job_ids)
-        if tagged:
-            for job in tagged:
-                self._enter_tagged(job, tube)
-            others = {job.job_id for job in tagged}
-            jobs = [each for each in jobs if each[1] not in others]
+        if not tagged and priorities.count(priorities[0]) == len(priorities):
+            self.enqueue_run(tube, priorities[0], sorted(job_ids))
+            return
+        for job in tagged:
+            self._enter_tagged(job, tube)
+        others = {job.job_id for job in tagged}
+        keys = zip(priorities, job_ids, strict=True)
+        jobs = [key for key in keys if key[1] not in others]
         if jobs:
-            self._enqueue(tube, jobs)
+            self.enqueue_ready(tube, jobs)
 
     def _tagged_of(self, job_ids: list[int]) -> list[Job]:
         jobs = [self.jobs.get(job_id) for job_id in job_ids]
@@ -312,91 +254,15 @@ class QueueState:
         tubes, priorities = values(jobs.tube_id), values(jobs.priority)
         if jobs.standing is None and len(tubes) == len(priorities) == 1:
             tube = self.tubes.by_id(tubes[0])
-            self._enqueue_run(tube, priorities[0], sorted(jobs.job_ids))
+            self.enqueue_run(tube, priorities[0], sorted(jobs.job_ids))
         else:
-            self._enqueue_all(jobs)
+            self.enqueue_all(jobs)
         if len(tubes) == 1:
             self.tubes.by_id(tubes[0]).count(len(jobs.job_ids), sum(map(len, jobs.bodies)))
         else:
             for tube_id, body in zip(jobs.tube_id, jobs.bodies, strict=True):
                 self.tubes.by_id(tube_id).count(1, len(body))
-        self._count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
-
-    def _enqueue_all(self, jobs: ColdJobs) -> None:
-        """
-        Add jobs to the queues of their tubes.
-        """
-        queues: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        standing = jobs.standing
-        states = bytes([READY]) * len(jobs.job_ids) if standing is None else standing.states
-        deadlines = jobs.job_ids if standing is None else standing.deadlines_ns
-        rows = zip(jobs.tube_id, states, jobs.priority, deadlines, jobs.job_ids, strict=True)
-        for tube_id, state, priority, deadline_ns, job_id in rows:
-            entry = (priority if state == READY else deadline_ns, job_id)
-            queues.setdefault((tube_id, state), []).append(entry)
-        for (tube_id, state), entries in queues.items():
-            if state == READY:
-                self._enqueue(self.tubes.by_id(tube_id), entries)
-            else:
-                self._set_aside(self.tubes.by_id(tube_id), state, entries)
-
-    def _set_aside(self, tube: Tube, state: int, jobs: list[tuple[int, int]]) -> None:
-        """
-        Add delayed or buried jobs to their tube's queue.
-
-        :param jobs: their deadlines and ids; at least one.
-        """
-        jobs.sort()
-        majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
-        if state == DELAYED:
-            tube.delayed.add_all(majors, ids)
-            self.counts[DELAYED] += len(jobs)
-        else:
-            self.last_buried_ns = max(self.last_buried_ns, majors[-1])
-            tube.buried.add_all(majors, ids)
-            self.counts[BURIED] += len(jobs)
-
-    def _count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
-        """
-        :param tubes: those that the jobs are in.  At a start their policies are not known yet.
-        """
-        totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
-        if not totals:
-            return
-        columns = (jobs.job_ids, jobs.created_high, jobs.created_low, jobs.tube_id)
-        for job_id, high, low, tube_id in zip(*columns, strict=True):
-            if tube_id in totals:
-                created_ns = high << 32 | low
-                # The highest bit is the sign.
-                totals[tube_id].enter_cold(job_id, created_ns - (high >> 31 << 64))
-
-    def _enqueue(self, tube: Tube, jobs: list[tuple[int, int]]) -> None:
-        """
-        Add ready jobs to their tube's queue.
-
-        :param jobs: their priorities and ids; at least one.
-        """
-        jobs.sort()
-        majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
-        if tube.ready.add_all(majors, ids) and tube.listeners:
-            tube.tell()
-        self._count_many_ready(tube, len(jobs), bisect_left(majors, URGENT_BELOW))
-
-    def _enqueue_run(self, tube: Tube, priority: int, job_ids: list[int]) -> None:
-        """
-        The same for jobs of one priority.
-
-        :param job_ids: at least one, ascending.
-        """
-        if tube.ready.add_run(priority, job_ids) and tube.listeners:
-            tube.tell()
-        count = len(job_ids)
-        self._count_many_ready(tube, count, count if priority < URGENT_BELOW else 0)
-
-    def _count_many_ready(self, tube: Tube, count: int, urgent: int) -> None:
-        self.counts[READY] += count
-        self.urgent += urgent
-        tube.urgent += urgent
+        self.count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
 
     def apply_pause(self, record: Pause) -> None:
         """
@@ -469,10 +335,12 @@ class QueueState:
             if after is RESERVED or after is GONE or not self.jobs.rest(job, image):
                 job.become(image)
                 if after is not GONE:
-                    self.jobs.keep(job)
+                    self.jobs.hold(job)
                 self._enter(job, tube)
             else:
-                self._enter_queue(tube, after, image.priority, image.deadline_ns, image.job_id)
+                self.enqueue(tube, after, image.priority, image.deadline_ns, image.job_id)
+                if after is BURIED and self.awaited:
+                    self._tell_end(image.job_id)
         else:
             self._leave_tagged(job, tube, is_taken=after is RESERVED)
             job.become(image)
@@ -528,7 +396,7 @@ class QueueState:
         if key and state is READY:
             job.state = GONE
             self.concurrency.leave(job, tube, is_taken=is_taken)
-            self._count_ready(tube, job.priority, -1)
+            self.count_ready(tube, job.priority, -1)
             return
         self._leave(job, tube)
         if key and state is RESERVED:
@@ -542,7 +410,7 @@ class QueueState:
         key = job.tags.concurrency_key
         if key and job.state is READY:
             self.concurrency.enter(job, tube)
-            self._count_ready(tube, job.priority, 1)
+            self.count_ready(tube, job.priority, 1)
             return
         self._enter(job, tube)
         if key and job.state is RESERVED:
@@ -563,40 +431,13 @@ class QueueState:
         tube = self.tubes.by_id(image.tube_id)
         if segment:
             self.live.enter(segment, len(image.body))
-        self._enter_queue(tube, image.state, image.priority, image.deadline_ns, image.job_id)
+        self.enqueue(tube, image.state, image.priority, image.deadline_ns, image.job_id)
         size = len(image.body)
         tube.body_bytes += size
         if tube.quotas is not None:
             tube.count_for_quotas(1, size)
         if tube.totals is not None:
             tube.totals.enter_cold(image.job_id, image.ts_ns)
-
-    def _enter_queue(
-        self, tube: Tube, state: State, priority: int, deadline_ns: int, job_id: int
-    ) -> None:  # fmt: skip
-        """
-        A job that nobody holds comes into its queue.
-        """
-        self.counts[state] += 1
-        if state is READY:
-            if tube.ready.add(priority, job_id) and tube.listeners:
-                tube.tell()
-            if priority < URGENT_BELOW:
-                self.urgent += 1
-                tube.urgent += 1
-        elif state is DELAYED:
-            tube.delayed.add(deadline_ns, job_id)
-        else:
-            self.last_buried_ns = max(self.last_buried_ns, deadline_ns)
-            tube.buried.add(deadline_ns, job_id)
-            if self.awaited:
-                self._tell_end(job_id)
-
-    def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
-        self.counts[READY] += change
-        if priority < URGENT_BELOW:
-            self.urgent += change
-            tube.urgent += change
 
     def _leave(self, job: Job, tube: Tube) -> None:
         """
@@ -605,7 +446,7 @@ class QueueState:
         state, job.state = job.state, GONE
         if state is READY:
             tube.ready.discard(job.priority, job.job_id)
-            self._count_ready(tube, job.priority, -1)
+            self.count_ready(tube, job.priority, -1)
             return
         if state is RESERVED:
             self.sessions[job.holder].let_go(job.job_id, job.deadline_ns)
@@ -633,7 +474,9 @@ class QueueState:
                 tube.totals.hold(job)
             return
         if state is not GONE:
-            self._enter_queue(tube, state, job.priority, job.deadline_ns, job.job_id)
+            self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
+            if state is BURIED and self.awaited:
+                self._tell_end(job.job_id)
             return
         self.jobs.remove(job)
         if job.segment:

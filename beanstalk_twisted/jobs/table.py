@@ -13,134 +13,46 @@ what the change has made of it is kept by `keep`, as a row or as it is.
 """
 
 import struct
-from array import array
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Standing
-from beanstalk_twisted.binlog.records import READY, RESERVED, BodyPlace, JobImage, State
-from beanstalk_twisted.binlog.runs import KICKED, Run, kick_record
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
+from beanstalk_twisted.binlog.records import GONE, READY, RESERVED, BodyPlace, JobImage
+from beanstalk_twisted.binlog.runs import KICKED as KICKED_HEAD
+from beanstalk_twisted.binlog.runs import Run, kick_record
 from beanstalk_twisted.binlog.runs import kicks as kicks_of
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import KICK, Job
+from beanstalk_twisted.jobs.memory_use import (
+    BODY_OBJECT_BYTES,
+    HELD_BYTES,
+    HOT_JOB_BYTES,
+    RESTING_JOB_BYTES,
+    data_memory_bytes,
+    tags_memory_bytes,
+)
+from beanstalk_twisted.jobs.pages import PAGE_SIZE, JobFacts, Page
 from beanstalk_twisted.jobs.policy import PAGE_BITS
+from beanstalk_twisted.jobs.rows import (
+    FULL_LSN,
+    FULL_LSN_AT,
+    KICKED,
+    KICKED_AT,
+    LOGGED,
+    ROW,
+    ROW_BYTES,
+    SEGMENT_AT,
+    STANDING,
+    STATE_AT,
+    U32,
+    pack,
+    pack_all,
+    unpack,
+)
 
-_ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
-"""
-created_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment, body_bytes,
-full_lsn, reserves, timeouts, releases, buries.  The state is GONE if there is no such job, or it is
-a `Job`.
-"""
+PAGE_MASK: Final = PAGE_SIZE - 1
 
-ROW_BYTES: Final = _ROW.size
-
-_STATE_AT: Final = 26
-_CREATED: Final = struct.Struct("<q")
-_KICKED: Final = struct.Struct("<QqHB")
-"""lsn, deadline_ns, kicks, state."""
-_KICKED_AT: Final = 8
-_STANDING: Final = struct.Struct("<24xHBxI")
-"""kicks, state, priority."""
-_LOGGED: Final = struct.Struct("<24xHBxIII20xHHHH")
-"""The same, delay_s, ttr_s, reserves, timeouts, releases, buries."""
-_U32: Final = struct.Struct("<I")
-_TUBE_AT: Final = 40
-_SEGMENT_AT: Final = 44
-_SIZE_AT: Final = 48
-_FULL_LSN: Final = struct.Struct("<Q")
-_FULL_LSN_AT: Final = 52
-
-_ROW_WORDS: Final = ROW_BYTES // 4
-_LSN_WORD: Final = _KICKED_AT // 4
-_DEADLINE_WORD: Final = 4
-_STATE_WORD: Final = 6
-_COUNTS_WORD: Final = 15
-_SHIFT: Final = 16
-_SEGMENT_WORD: Final = _SEGMENT_AT // 4
-_SIZE_WORD: Final = _SIZE_AT // 4
-_FULL_LSN_WORD: Final = _FULL_LSN_AT // 4
-
-_PAGE_BITS: Final = PAGE_BITS
-_PAGE_SIZE: Final = 1 << _PAGE_BITS
-_PAGE_MASK: Final = _PAGE_SIZE - 1
-"""32 slots: 10 bytes a job when all are in use, and no more than 2,800 for one lone survivor."""
-
-_STATES: Final = tuple(State(number) for number in range(len(State)))
-
-RESTING_JOB_BYTES: Final = 140
-"""
-What a resting job takes of memory beside its body, its place in its tube's queue included, and that
-its body is an object.  This and what follows was measured (CPython 3.11;
-tests/jobs/test_memory_use.py compares it).
-"""
-
-BODY_OBJECT_BYTES: Final = 30
-"""What a body takes of that, which is not in memory."""
-
-HOT_JOB_BYTES: Final = 512
-"""What a `Job` takes; 400 to 500, and 380 where this is compiled."""
-
-HELD_BYTES: Final = HOT_JOB_BYTES - RESTING_JOB_BYTES
-"""How much more a job takes as a `Job`."""
-
-TAGS_BYTES: Final = 100
-"""What tags take beside the job, with `TAG_BYTES` for each byte that they take in the log."""
-
-TAG_BYTES: Final = 8
-"""A key of 19 bytes is kept twice, with entries of two to four dictionaries."""
-
-_NONE: Final[list[bytes | Job | None]] = [None] * _PAGE_SIZE
-
-
-class JobFacts(NamedTuple):
-    """
-    What a walk through the table tells of a job.
-
-    :ivar job: None if it rests.
-    """
-
-    job_id: int
-    tube_id: int
-    created_ns: int
-    body_bytes: int
-    job: Job | None
-
-
-class _Page:
-    """
-    Jobs whose ids differ in their last bits only.
-
-    :ivar entries: by these bits, each job that is a `Job`, and the body of one that is a row, None
-        if that is in the log only; ``rows`` the rows.
-    :ivar count: of jobs.
-    """
-
-    __slots__ = ("count", "entries", "rows")
-
-    def __init__(self) -> None:
-        self.entries: list[bytes | Job | None] = [None] * _PAGE_SIZE
-        self.rows = bytearray(ROW_BYTES * _PAGE_SIZE)
-        self.count = 0
-
-    def has(self, slot: int) -> bool:
-        """
-        Whether there is such a job.
-        """
-        return self.entries[slot] is not None or self.rows[slot * ROW_BYTES + _STATE_AT] > 0
-
-    def home(self, slot: int) -> tuple[int, int]:
-        """
-        :return: the segment and the LSN of the full record of a row.
-        """
-        at = slot * ROW_BYTES
-        segment = _U32.unpack_from(self.rows, at + _SEGMENT_AT)[0]
-        return segment, _FULL_LSN.unpack_from(self.rows, at + _FULL_LSN_AT)[0]
-
-    def body_bytes(self, slot: int) -> int:
-        """
-        The bytes of the body of a row, wherever that is.
-        """
-        return int(_U32.unpack_from(self.rows, slot * ROW_BYTES + _SIZE_AT)[0])
+_NONE: Final[list[bytes | Job | None]] = [None] * PAGE_SIZE
 
 
 class JobTable:
@@ -157,22 +69,23 @@ class JobTable:
     def __init__(self) -> None:
         self.memory_bytes = self.loaded_bytes = self.absent_bytes = 0
         self.keeps_places = False
-        self._pages: dict[int, _Page] = {}
+        self._pages: dict[int, Page] = {}
         self._count = 0
+        self._newest = Page(-1)
 
     def __len__(self) -> int:
         return self._count
 
     def __contains__(self, job_id: int) -> bool:
-        page = self._pages.get(job_id >> _PAGE_BITS)
-        return page is not None and page.has(job_id & _PAGE_MASK)
+        page = self._pages.get(job_id >> PAGE_BITS)
+        return page is not None and page.has(job_id & PAGE_MASK)
 
     def __iter__(self) -> Iterator[int]:
         for number in sorted(self._pages):
             page = self._pages[number]
-            for slot in range(_PAGE_SIZE):
+            for slot in range(PAGE_SIZE):
                 if page.has(slot):
-                    yield number << _PAGE_BITS | slot
+                    yield number << PAGE_BITS | slot
 
     def pages(self) -> list[int]:
         """
@@ -185,24 +98,20 @@ class JobTable:
         What is known of the jobs of a page, none if there is no such page: 1 us for each.
         """
         page = self._pages.get(number)
-        if page is None:
-            return []
-        start = number << _PAGE_BITS
-        return [_facts(start, page, slot) for slot in range(_PAGE_SIZE) if page.has(slot)]
+        return [] if page is None else page.facts()
 
     def get(self, job_id: int) -> Job | None:
         """
         The job as it is now; if it rests, a copy, for reading or for a change of it.
         """
-        page = self._pages.get(job_id >> _PAGE_BITS)
+        page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
             return None
-        slot = job_id & _PAGE_MASK
+        slot = job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
             return entry
-        fields = _ROW.unpack_from(page.rows, slot * ROW_BYTES)
-        return _job(job_id, fields, entry) if fields[4] else None
+        return unpack(job_id, page.rows, slot * ROW_BYTES, entry)
 
     def kicks(
         self, job_ids: Sequence[int], tube_id: int, connection: int, now_ns: int
@@ -211,40 +120,40 @@ class JobTable:
         :param job_ids: of jobs of a tube, which no session holds; at least one.
         :return: the records of these jobs when they are kicked.
         """
-        pages, unpack, pack = self._pages, _LOGGED.unpack_from, kick_record
+        pages, logged, record = self._pages, LOGGED.unpack_from, kick_record
         records = []
         for job_id in job_ids:
-            kicks, state, priority, delay_s, ttr_s, reserves, timeouts, releases, buries = unpack(
-                pages[job_id >> _PAGE_BITS].rows, (job_id & _PAGE_MASK) * ROW_BYTES
+            kicks, state, priority, delay_s, ttr_s, reserves, timeouts, releases, buries = logged(
+                pages[job_id >> PAGE_BITS].rows, (job_id & PAGE_MASK) * ROW_BYTES
             )
             if not state:
                 return kicks_of([self.job(each) for each in job_ids], tube_id, connection, now_ns)
-            records.append(pack(
-                KICKED, priority, job_id, now_ns, delay_s, ttr_s, tube_id,
+            records.append(record(
+                KICKED_HEAD, priority, job_id, now_ns, delay_s, ttr_s, tube_id,
                 reserves, timeouts, releases, buries, kicks + 1, connection,
             ))  # fmt: skip
         return Run(KICK, now_ns, min(job_ids), max(job_ids), b"".join(records))
 
-    def kick(self, job_ids: Sequence[int], lsn: int) -> list[tuple[int, int]]:
+    def kick(self, job_ids: Sequence[int], lsn: int) -> list[int]:
         """
         These jobs are kicked.
 
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
-        :return: their priorities and ids.
+        :return: their priorities.
         """
         pages, step = self._pages, 1 if lsn else 0
-        unpack, pack_into = _STANDING.unpack_from, _KICKED.pack_into
-        jobs = []
+        standing, set_kicked = STANDING.unpack_from, KICKED.pack_into
+        priorities = []
         for job_id in job_ids:
-            rows, at = pages[job_id >> _PAGE_BITS].rows, (job_id & _PAGE_MASK) * ROW_BYTES
-            kicks, state, priority = unpack(rows, at)
+            rows, at = pages[job_id >> PAGE_BITS].rows, (job_id & PAGE_MASK) * ROW_BYTES
+            kicks, state, priority = standing(rows, at)
             if state and kicks < MAX_COUNT:
-                pack_into(rows, at + _KICKED_AT, lsn, 0, kicks + 1, READY)
+                set_kicked(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
             else:
                 priority = self._kick_one(job_id, lsn)
-            jobs.append((priority, job_id))
+            priorities.append(priority)
             lsn += step
-        return jobs
+        return priorities
 
     def _kick_one(self, job_id: int, lsn: int) -> int:
         job = self.job(job_id)
@@ -272,7 +181,7 @@ class JobTable:
         :param job_id: of a job that is there.
         :return: the bytes of its body, and whether it has tags.
         """
-        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
             return entry.body_bytes, entry.tags is not None
@@ -286,20 +195,22 @@ class JobTable:
         """
         (_, state, _, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
          reserves, timeouts, releases, buries, kicks, _, body, _) = image  # fmt: skip
-        if reserves | timeouts | releases | buries | kicks > MAX_COUNT:
-            return False
-        page = self._pages.get(job_id >> _PAGE_BITS)
+        page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
-            page = self._pages[job_id >> _PAGE_BITS] = _Page()
-        slot = job_id & _PAGE_MASK
+            page = self._new_page(job_id >> PAGE_BITS)
+        slot = job_id & PAGE_MASK
         at = slot * ROW_BYTES
-        if page.entries[slot] is not None or page.rows[at + _STATE_AT]:
+        if page.entries[slot] is not None or page.rows[at + STATE_AT]:
             return False
         size = len(body)
-        _ROW.pack_into(
-            page.rows, at, ts_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s,
-            tube_id, segment, size, lsn, reserves, timeouts, releases, buries,
-        )  # fmt: skip
+        try:
+            ROW.pack_into(
+                page.rows, at, ts_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s,
+                tube_id, segment, size, lsn, reserves, timeouts, releases, buries,
+            )  # fmt: skip
+        except struct.error:
+            page.rows[at + STATE_AT] = GONE
+            return False
         page.entries[slot] = body
         page.count += 1
         self._count += 1
@@ -312,14 +223,14 @@ class JobTable:
         The same as `add_row` for each of these jobs, with their LSNs if those are known, else 0;
         none of them is there yet.
         """
-        rows = _rows(jobs)
+        rows = pack_all(jobs)
         job_ids, count = jobs.job_ids, len(jobs.job_ids)
         if job_ids == list(range(job_ids[0], job_ids[0] + count)):
             self._fill(job_ids[0], rows, jobs.bodies)
         else:
             at = 0
             for job_id, body in zip(job_ids, jobs.bodies, strict=True):
-                page, slot = self._page(job_id >> _PAGE_BITS), job_id & _PAGE_MASK
+                page, slot = self._page(job_id >> PAGE_BITS), job_id & PAGE_MASK
                 assert not page.has(slot)
                 page.entries[slot] = body
                 page.rows[slot * ROW_BYTES : (slot + 1) * ROW_BYTES] = rows[at : at + ROW_BYTES]
@@ -336,21 +247,33 @@ class JobTable:
         """
         at, end = 0, len(bodies)
         while at < end:
-            page = self._page(first + at >> _PAGE_BITS)
-            slot = first + at & _PAGE_MASK
-            count = min(_PAGE_SIZE - slot, end - at)
+            page = self._page(first + at >> PAGE_BITS)
+            slot = first + at & PAGE_MASK
+            count = min(PAGE_SIZE - slot, end - at)
             first_row, end_row = slot * ROW_BYTES, (slot + count) * ROW_BYTES
             assert page.entries[slot : slot + count] == _NONE[:count]
-            assert not any(page.rows[first_row + _STATE_AT : end_row : ROW_BYTES])
+            assert not any(page.rows[first_row + STATE_AT : end_row : ROW_BYTES])
             page.entries[slot : slot + count] = bodies[at : at + count]
             page.rows[first_row:end_row] = rows[at * ROW_BYTES : (at + count) * ROW_BYTES]
             page.count += count
             at += count
 
-    def _page(self, number: int) -> _Page:
+    def _page(self, number: int) -> Page:
         page = self._pages.get(number)
-        if page is None:
-            page = self._pages[number] = _Page()
+        return self._new_page(number) if page is None else page
+
+    def _new_page(self, number: int) -> Page:
+        """
+        The last one that was made stays while it is empty, until it is made the next: of jobs that
+        come and go one by one each would make one.
+        """
+        page = self._newest
+        if page.count:
+            page = Page(number)
+        else:
+            self._pages.pop(page.number, None)
+            page.number = number
+        self._newest = self._pages[number] = page
         return page
 
     def add(self, job: Job) -> None:
@@ -358,8 +281,8 @@ class JobTable:
         A job that is not there yet.
         """
         job_id = job.job_id
-        page = self._page(job_id >> _PAGE_BITS)
-        slot = job_id & _PAGE_MASK
+        page = self._page(job_id >> PAGE_BITS)
+        slot = job_id & PAGE_MASK
         assert not page.has(slot)
         page.entries[slot] = job
         page.count += 1
@@ -372,18 +295,19 @@ class JobTable:
         A job that is there has become what an image says: a job that nobody holds.
 
         :param job: as it was before; it has no tags.
-        :return: whether it can rest; otherwise nothing has changed.
+        :return: whether it can rest; otherwise `keep` or `hold` comes next.
         """
         (_, state, _, priority, job_id, _, deadline_ns, delay_s, ttr_s, tube_id,
          reserves, timeouts, releases, buries, kicks, _, _, _) = image  # fmt: skip
-        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
-        if reserves | timeouts | releases | buries | kicks > MAX_COUNT:
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
+        try:
+            ROW.pack_into(
+                page.rows, slot * ROW_BYTES, job.created_ns, job.lsn, deadline_ns, kicks, state,
+                priority, delay_s, ttr_s, tube_id, job.segment, job.body_bytes, job.full_lsn,
+                reserves, timeouts, releases, buries,
+            )  # fmt: skip
+        except struct.error:
             return False
-        _ROW.pack_into(
-            page.rows, slot * ROW_BYTES, job.created_ns, job.lsn, deadline_ns, kicks, state,
-            priority, delay_s, ttr_s, tube_id, job.segment, job.body_bytes, job.full_lsn, reserves,
-            timeouts, releases, buries,
-        )  # fmt: skip
         if isinstance(page.entries[slot], Job):
             page.entries[slot] = job.body
             self.memory_bytes -= HELD_BYTES
@@ -393,23 +317,29 @@ class JobTable:
         """
         A job that is there has changed: from now on it is so.
         """
-        page, slot = self._pages[job.job_id >> _PAGE_BITS], job.job_id & _PAGE_MASK
-        entry = page.entries[slot]
-        if job.state is not RESERVED and job.tags is None and _fits(job):
-            _pack(page.rows, slot * ROW_BYTES, job)
-            if entry is job:
-                page.entries[slot] = job.body
-                self.memory_bytes -= HELD_BYTES
-        elif entry is not job:
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
+        may_rest = job.state is not RESERVED and job.tags is None
+        if not (may_rest and pack(page.rows, slot * ROW_BYTES, job)):
+            self.hold(job)
+        elif page.entries[slot] is job:
+            page.entries[slot] = job.body
+            self.memory_bytes -= HELD_BYTES
+
+    def hold(self, job: Job) -> None:
+        """
+        The same of one that cannot rest: from now on it is this object.
+        """
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
+        page.rows[slot * ROW_BYTES + STATE_AT] = GONE
+        if page.entries[slot] is not job:
             page.entries[slot] = job
-            page.rows[slot * ROW_BYTES + _STATE_AT] = 0
             self.memory_bytes += HELD_BYTES
 
     def remake(self, job: Job, body: bytes, tags: Tags | None) -> None:
         """
         Give a job that is there another body and other tags; `keep` comes next.
         """
-        page, slot = self._pages[job.job_id >> _PAGE_BITS], job.job_id & _PAGE_MASK
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
         if page.entries[slot] is not job:
             page.entries[slot] = body
         before = 0 if job.body is None else job.body_bytes
@@ -428,7 +358,7 @@ class JobTable:
         :param lsn: the record's, if it is another one; 0 for the same one.
         :return: where it was.
         """
-        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
             old, entry.segment = entry.segment, segment
@@ -436,9 +366,9 @@ class JobTable:
             return old
         old = page.home(slot)[0]
         at = slot * ROW_BYTES
-        _U32.pack_into(page.rows, at + _SEGMENT_AT, segment)
+        U32.pack_into(page.rows, at + SEGMENT_AT, segment)
         if lsn:
-            _FULL_LSN.pack_into(page.rows, at + _FULL_LSN_AT, lsn)
+            FULL_LSN.pack_into(page.rows, at + FULL_LSN_AT, lsn)
         return old
 
     # Bodies that are in the log only.
@@ -447,7 +377,7 @@ class JobTable:
         """
         Where the full record of a job is whose body is in the log only; None of any other.
         """
-        page, slot = self._pages.get(job_id >> _PAGE_BITS), job_id & _PAGE_MASK
+        page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if isinstance(entry, Job):
             return None if entry.body is not None else BodyPlace(entry.segment, entry.full_lsn)
@@ -466,7 +396,7 @@ class JobTable:
         Whether the body of a job could be in the log only, now or later: it is in memory, and its
         place is known.
         """
-        page, slot = self._pages.get(job_id >> _PAGE_BITS), job_id & _PAGE_MASK
+        page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if page is None or entry is None:
             return False
@@ -481,7 +411,7 @@ class JobTable:
 
         :return: whether that was done.
         """
-        page, slot = self._pages.get(job_id >> _PAGE_BITS), job_id & _PAGE_MASK
+        page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if page is None or entry is None:
             return False
@@ -504,7 +434,7 @@ class JobTable:
         """
         A job's body, which was in the log only, is in memory again.
         """
-        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
             assert entry.body is None and entry.body_bytes == len(body)
@@ -524,11 +454,11 @@ class JobTable:
         A job is gone, which was got for that.
         """
         job_id = job.job_id
-        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         if page.entries[slot] is job:
             self.memory_bytes -= HOT_JOB_BYTES
         else:
-            page.rows[slot * ROW_BYTES + _STATE_AT] = 0
+            page.rows[slot * ROW_BYTES + STATE_AT] = 0
             self.memory_bytes -= RESTING_JOB_BYTES
         page.entries[slot] = None
         if job.body is None:
@@ -541,102 +471,5 @@ class JobTable:
             self.memory_bytes -= tags_memory_bytes(job.tags)
         page.count -= 1
         self._count -= 1
-        if not page.count:
-            del self._pages[job_id >> _PAGE_BITS]
-
-
-def tags_memory_bytes(tags: Tags) -> int:
-    """
-    :return: what a job's tags take of memory.
-    """
-    return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
-
-
-def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
-    """
-    :param body_bytes: of its body, as far as that is in memory.
-    :return: what a job takes of memory beside itself.
-    """
-    return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
-
-
-def _rows(jobs: ColdJobs) -> memoryview:
-    """
-    What `_ROW` packs, of one job after the other.
-    """
-    count = len(jobs.job_ids)
-    packed = memoryview(bytearray(ROW_BYTES * count))
-    words = packed.cast("I")
-    for at, column in (
-        (0, jobs.created_low), (1, jobs.created_high), (7, jobs.priority), (8, jobs.delay_s),
-        (9, jobs.ttr_s), (10, jobs.tube_id),
-        (_SIZE_WORD, memoryview(array("I", map(len, jobs.bodies)))),
-        (_STATE_WORD, memoryview(array("I", [READY << _SHIFT]) * count)),
-        (_SEGMENT_WORD, memoryview(array("I", [jobs.segment]) * count)),
-    ):  # fmt: skip
-        words[at::_ROW_WORDS] = column
-    if jobs.lsns:
-        halves = memoryview(array("Q", jobs.lsns)).cast("B").cast("I")
-        for at in (_LSN_WORD, _FULL_LSN_WORD):
-            words[at::_ROW_WORDS] = halves[::2]
-            words[at + 1 :: _ROW_WORDS] = halves[1::2]
-    if jobs.standing is not None:
-        _stand(words, jobs.standing)
-    return packed
-
-
-def _stand(words: memoryview, standing: Standing) -> None:
-    """
-    Fill in where jobs stand.
-    """
-    states, deadlines_ns, reserves, timeouts, releases, buries, kicks = standing
-    halves = memoryview(array("q", deadlines_ns)).cast("B").cast("I")
-    words[_DEADLINE_WORD::_ROW_WORDS] = halves[::2]
-    words[_DEADLINE_WORD + 1 :: _ROW_WORDS] = halves[1::2]
-    for at, low, high in (
-        (_STATE_WORD, kicks, states), (_COUNTS_WORD, reserves, timeouts),
-        (_COUNTS_WORD + 1, releases, buries),
-    ):  # fmt: skip
-        both = [one | other << _SHIFT for one, other in zip(low, high, strict=True)]
-        words[at::_ROW_WORDS] = memoryview(array("I", both))
-
-
-def _facts(start: int, page: _Page, slot: int) -> JobFacts:
-    """
-    :param start: the first id of the page.
-    """
-    entry = page.entries[slot]
-    if isinstance(entry, Job):
-        return JobFacts(start | slot, entry.tube_id, entry.created_ns, entry.body_bytes, entry)
-    at = slot * ROW_BYTES
-    tube_id = _U32.unpack_from(page.rows, at + _TUBE_AT)[0]
-    created_ns = _CREATED.unpack_from(page.rows, at)[0]
-    return JobFacts(start | slot, tube_id, created_ns, page.body_bytes(slot), None)
-
-
-def _fits(job: Job) -> bool:
-    """
-    Whether a row can say how often all was done with a job.
-    """
-    return job.reserves | job.timeouts | job.releases | job.buries | job.kicks <= MAX_COUNT
-
-
-def _pack(rows: bytearray, at: int, job: Job) -> None:
-    _ROW.pack_into(
-        rows, at, job.created_ns, job.lsn, job.deadline_ns, job.kicks, job.state, job.priority,
-        job.delay_s, job.ttr_s, job.tube_id, job.segment, job.body_bytes, job.full_lsn,
-        job.reserves, job.timeouts, job.releases, job.buries,
-    )  # fmt: skip
-
-
-def _job(job_id: int, fields: tuple[int, ...], body: bytes | None) -> Job:
-    """
-    :param fields: as `_ROW` unpacks them.
-    """
-    # Not by `__new__` alone, which calls `__init__` where this is compiled.
-    job = Job(job_id, fields[8], fields[0], body)
-    (_, job.lsn, job.deadline_ns, job.kicks, state, job.priority, job.delay_s, job.ttr_s, _,
-     job.segment, job.body_bytes, job.full_lsn, job.reserves, job.timeouts, job.releases,
-     job.buries) = fields  # fmt: skip
-    job.state = _STATES[state]
-    return job
+        if not page.count and page is not self._newest:
+            del self._pages[job_id >> PAGE_BITS]

@@ -25,7 +25,7 @@ from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
+from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.jobs.unique_keys import Remembered
@@ -416,7 +416,7 @@ class Changes:
         most = min(most, log.budget.run_records)
         if not most:
             return 0
-        job_ids = [key & ID_MASK for key in queue.firsts(most)]
+        job_ids = queue.first_ids(most)
         make = partial(self._state.jobs.kicks, job_ids, tube.tube_id, connection, now_ns)
         lsn = log.append_run(make)
         self._state.apply_kicks(tube, queue, job_ids, lsn)

@@ -9,7 +9,8 @@ import pytest
 from beanstalk_twisted.binlog.records import BodyPlace, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.table import BODY_OBJECT_BYTES, JobTable
+from beanstalk_twisted.jobs.memory_use import BODY_OBJECT_BYTES
+from beanstalk_twisted.jobs.table import JobTable
 from tests.jobs.test_table import held, put_image, table_of
 
 KINDS = pytest.mark.parametrize("is_row", [True, False], ids=["row", "tagged"])

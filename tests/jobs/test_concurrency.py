@@ -305,7 +305,7 @@ def kick(jobs: Jobs, image: JobImage) -> None:
     Kick the first buried jobs of a tube, as many of them at once.
     """
     tube = jobs.tube(image.tube_id)
-    buried = [key & ID_MASK for key in tube.buried.firsts(2)]
+    buried = tube.buried.first_ids(2)
     jobs.state.apply_kicks(tube, tube.buried, buried)
     for job_id in buried:
         old = jobs.images[job_id]

@@ -43,14 +43,18 @@ def first(queue: OrderedJobs) -> tuple[int, int] | None:
     Give major and id of the first job.
     """
     key = queue.first()
-    return None if key is None else (key >> 64, key & ID_MASK)
+    pair = None if key is None else (key >> 64, key & ID_MASK)
+    assert pair == queue.first_pair()
+    return pair
 
 
 def firsts(queue: OrderedJobs, most: int) -> Jobs:
     """
     Give the same of the first jobs.
     """
-    return [(key >> 64, key & ID_MASK) for key in queue.firsts(most)]
+    jobs = [(key >> 64, key & ID_MASK) for key in queue.behind(LEAST, most)]
+    assert [job_id for _, job_id in jobs] == queue.first_ids(most)
+    return jobs
 
 
 def drain(queue: OrderedJobs) -> Iterator[tuple[int, int]]:
@@ -84,7 +88,8 @@ def calls(action: Callable[[], object]) -> int:
 def test_an_empty_queue_has_no_first() -> None:
     queue = OrderedJobs()
     assert queue.first() is None
-    assert queue.firsts(5) == []
+    assert queue.first_pair() is None
+    assert queue.first_ids(5) == []
     assert queue.count == 0
 
 
@@ -95,7 +100,7 @@ def test_from_any_key_on_the_keys_behind_it_can_be_had(major: Callable[[int], in
     gone = jobs[BLOCK_KEYS // 2 : 2 * BLOCK_KEYS]
     for job in gone:
         queue.discard(*job)
-    keys = queue.firsts(queue.count)
+    keys = queue.behind(LEAST, queue.count)
     assert queue.last() == keys[-1]
     for passed in [LEAST, *(job[0] << 64 | job[1] for job in jobs)]:
         behind = [key for key in keys if key > passed]
@@ -261,7 +266,7 @@ def test_the_first_jobs_together_take_no_longer_whatever_left_before(
     for job in leaving:
         queue.discard(*job)
     staying = sorted(set(jobs) - set(leaving))
-    assert calls(lambda: queue.firsts(100)) <= MOST_CALLS
+    assert calls(lambda: queue.first_ids(100)) <= MOST_CALLS
     assert firsts(queue, 100) == staying[:100]
     taken = len(staying[:100])
     # Of each block that it takes wholly, it asks how many there are.

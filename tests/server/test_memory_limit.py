@@ -11,8 +11,15 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.state import KEY_BYTES, TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
-from beanstalk_twisted.jobs.table import HOT_JOB_BYTES, RESTING_JOB_BYTES, data_memory_bytes
+from beanstalk_twisted.jobs.memory_use import (
+    HOT_JOB_BYTES,
+    KEY_BYTES,
+    RESTING_JOB_BYTES,
+    TUBE_BYTES,
+    WAITERS_BYTES,
+    WATCH_BYTES,
+    data_memory_bytes,
+)
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
