@@ -26,14 +26,13 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.bodies import Bodies
 from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
-from beanstalk_twisted.jobs.dead_letters import DeadLetters
 from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.job_times import JobTimes
 from beanstalk_twisted.jobs.live_bytes import LiveBytes
 from beanstalk_twisted.jobs.memory_use import KEY_BYTES, TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.queues import BURIED, DELAYED, Queues
+from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
@@ -220,7 +219,8 @@ class QueueState(Queues):
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         """
         state = DELAYED if queue is tube.delayed else BURIED
-        tagged = self._tagged_of(job_ids) if self.tagged else []
+        found = map(self.jobs.job, job_ids) if self.tagged else ()
+        tagged = [job for job in found if job.tags is not None]
         for job in tagged:
             assert job.state is state
             self.groups.leave_state(job)
@@ -237,10 +237,6 @@ class QueueState(Queues):
         jobs = [key for key in keys if key[1] not in others]
         if jobs:
             self.enqueue_ready(tube, jobs)
-
-    def _tagged_of(self, job_ids: list[int]) -> list[Job]:
-        jobs = [self.jobs.get(job_id) for job_id in job_ids]
-        return [job for job in jobs if job is not None and job.tags is not None]
 
     def apply_cold(self, jobs: ColdJobs) -> None:
         """

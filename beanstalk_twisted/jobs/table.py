@@ -31,24 +31,26 @@ from beanstalk_twisted.jobs.memory_use import (
     data_memory_bytes,
     tags_memory_bytes,
 )
-from beanstalk_twisted.jobs.pages import PAGE_SIZE, JobFacts, Page
-from beanstalk_twisted.jobs.policy import PAGE_BITS
-from beanstalk_twisted.jobs.rows import (
+from beanstalk_twisted.jobs.pages import (
     FULL_LSN,
     FULL_LSN_AT,
     KICKED,
     KICKED_AT,
     LOGGED,
+    PAGE_SIZE,
     ROW,
     ROW_BYTES,
     SEGMENT_AT,
     STANDING,
     STATE_AT,
     U32,
+    JobFacts,
+    Page,
     pack,
     pack_all,
     unpack,
 )
+from beanstalk_twisted.jobs.policy import PAGE_BITS
 
 PAGE_MASK: Final = PAGE_SIZE - 1
 

@@ -114,7 +114,7 @@ def all_of(state: QueueState) -> dict[str, Any]:
     seen: dict[str, Any] = {
         "jobs": {job_id: fields_of(state.jobs.look(job_id)) for job_id in state.jobs},
         "count": len(state.jobs),
-        "counts": dict(+state.counts),
+        "counts": dict(state.counts),
         "urgent": (state.urgent, [tube.urgent for tube in tubes]),
         "last_buried_ns": state.last_buried_ns,
         "live": [state.live.of(segment) for segment in range(20)],
