@@ -52,7 +52,7 @@ RESERVED_DESCRIPTORS: Final = 32
 BODY_CACHE_SHARE: Final = 4
 """
 One part in so many of the memory of jobs is for bodies, unless told otherwise: the rest is for the
-jobs themselves, of which each takes 145 bytes or more.
+jobs themselves, of which each takes 110 bytes or more.
 """
 
 MAX_ADDRESSES: Final = 8

@@ -361,7 +361,6 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
             f"{put_batches.SOON_JOBS} jobs, {put_batches.SOON_BYTES:,} bytes",
         ],
         ["deleted in the turn of a `delete-batch`", f"{batches.BATCH_SLICE_JOBS} jobs"],
-        ["bodies looked at in one go by `delete-batch`", f"{batches.BATCH_SLICE_BYTES:,} bytes"],
         ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
         ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
         ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],

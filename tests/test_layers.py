@@ -85,6 +85,7 @@ VOCABULARIES = {
         "jobs.",
         "binlog.cold",
         "binlog.records",
+        "binlog.runs",
         "binlog.space_budget",
         "binlog.tags",
     ),

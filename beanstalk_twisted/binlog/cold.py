@@ -1,10 +1,11 @@
 """
-Many jobs at once that were put and are ready, and of which nothing else is known: `ColdJobs`.
+Many jobs at once, as a server that starts takes them over: `ColdJobs`.
 
-Most jobs of a long queue are such.  Their records are cut into columns, by memoryviews and the
-iterators of C, so that no record becomes an object: 0.65 us a job from the log to its tube,
-instead of 4 one by one.  Whatever is not as plain as that is left to `replay`, which reads it
-record by record, and says what is wrong with it.
+Their records are cut into columns, by memoryviews and the iterators of C, so that no record becomes
+an object.  Most jobs of a long queue were put, are ready, and nothing else is known of them: these
+take 0.65 us each from the log to its tube.  Others, which are delayed or buried or were reserved,
+take a third of the time that they would one by one.  Whatever is not as plain as that, such as a
+job with tags, is left to `replay`, which reads it record by record, and says what is wrong with it.
 """
 
 from collections.abc import Container, Sequence
@@ -14,12 +15,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import RECORD_BYTES
-from beanstalk_twisted.binlog.records import READY, Flag
+from beanstalk_twisted.binlog.records import NEVER_NS, READY, RESERVED, Flag, State
 
 Column = memoryview
 """A u32 of each record."""
-
-Bodies = list[bytes] | list[memoryview]
 
 RUN_RECORDS: Final = 1024
 """Records that are gathered: few enough to stay in the cache, enough to pay for a call on each."""
@@ -27,33 +26,64 @@ RUN_RECORDS: Final = 1024
 _WORDS: Final = RECORD_BYTES // 4
 _LONGS: Final = RECORD_BYTES // 8
 
+MAX_COUNT: Final = (1 << 16) - 1
+"""
+A counter of these jobs: few are reserved more often, and two bytes are enough to keep it in memory.
+"""
+
+_NS: Final = 1_000_000_000
+
 # Where fields stand in a record, in words of 4 bytes; see docs/binlog-format.md, "Record".
 _HEAD, _PRIORITY, _CREATED_LOW, _CREATED_HIGH, _DELAY_S, _TTR_S, _TUBE_ID = 0, 1, 4, 5, 8, 9, 10
 _RESERVES, _DATA_OFF, _DATA_LEN = 11, 16, 17
+_COUNTERS: Final = 5
 # The same in words of 8.
 _TIMEOUTS_AND_RELEASES, _BURIES_AND_KICKS = 6, 7
 
+_DEADLINE_LONG: Final = 3
+
 _RECORDS: Final = Struct(f"{RECORD_BYTES}s")
-_PLAIN: Final = Struct("<xBBx36xI20s16x")
+_FLAGS: Final = Struct("<2xB77x")
+_NOW: Final = Struct("<xBBx36xIIIIII16x")
 """State, flags, tube and the five counters of a record."""
-_NO_COUNTS: Final = bytes(20)
 _READY: Final = int(READY)
+_RESERVED: Final = int(RESERVED)
+_DELAYED: Final = int(State.DELAYED)
+_ALIVE: Final = bytes(sorted(set(State) - {State.GONE}))
 _EXT: Final = int(Flag.EXT)
+
+
+class Standing(NamedTuple):
+    """
+    Where jobs stand, and how often what was done with them, in columns.
+
+    :ivar states: numbers of `State`; none is reserved.
+    :ivar deadlines_ns: see `JobImage.deadline_ns`.
+    """
+
+    states: bytes
+    deadlines_ns: Sequence[int]
+    reserves: Column
+    timeouts: Column
+    releases: Column
+    buries: Column
+    kicks: Column
 
 
 class ColdJobs(NamedTuple):
     """
-    Jobs that were put and are ready, and of which nothing else is known.
+    Jobs without tags that nobody holds.
 
     :ivar bodies: in the order of ``job_ids``, as all columns.
     :ivar created_low: of the times in nanoseconds at which they were put, the lower 32 bits.
     :ivar created_high: the upper ones.
     :ivar segment: the log segment that holds their full records, or is about to.
     :ivar lsns: of these records; empty if nobody has asked for them.
+    :ivar standing: None if all are ready, and nothing was done with them since they were put.
     """
 
     job_ids: list[int]
-    bodies: Bodies
+    bodies: list[bytes]
     created_low: Column
     created_high: Column
     priority: Column
@@ -62,6 +92,7 @@ class ColdJobs(NamedTuple):
     tube_id: Column
     segment: int
     lsns: Sequence[int] = ()
+    standing: Standing | None = None
 
 
 class Records:
@@ -79,18 +110,22 @@ class Records:
         self._bases: list[int] = []
         self._heap_bytes = 0
         self._lsns: list[int] = []
+        self._newest: list[bytes] = []
 
     def add(
         self, job_ids: Sequence[int], arrays: Sequence[memoryview], heap: memoryview,
-        lsns: Sequence[int] = (),
+        lsns: Sequence[int] = (), newest: Sequence[bytes] = (),
     ) -> None:  # fmt: skip
         """
         Records of a frame.
 
         :param arrays: one behind the other they are the records of these jobs.
         :param lsns: of these records, if they are asked for, then of all that are added.
+        :param newest: the newest records of these jobs, if they are others, then of all that are
+            added.
         """
         self._lsns += lsns
+        self._newest += newest
         self._arrays += arrays
         self._heaps.append(heap)
         self._counts.append(len(job_ids))
@@ -98,45 +133,57 @@ class Records:
         self._heap_bytes += len(heap)
         self.job_ids += job_ids
 
-    def take(self, tubes: Container[int], segment: int) -> tuple[ColdJobs, Sequence[int]]:
+    def take(
+        self, tubes: Container[int], segment: int, now_ns: int
+    ) -> tuple[ColdJobs, Sequence[int]]:  # fmt: skip
         """
-        The jobs that are cold, and which of the records are not of such.
+        The jobs that can be had in columns, as `as_loaded` makes them, and which of the records are
+        not of such.
 
         :param tubes: the ids that have a name.
+        :param now_ns: log time.
         """
         records = b"".join(self._arrays)
         words = memoryview(records).cast("I")
         bases = chain.from_iterable(map(repeat, self._bases, self._counts))
         starts = list(map(add, words[_DATA_OFF::_WORDS].tolist(), bases))
         ends = list(map(add, starts, words[_DATA_LEN::_WORDS].tolist()))
-        job_ids, lsns, others = self.job_ids, self._lsns, list[int]()
-        if not (_are_plain(records, tubes) and self._are_inside(ends)):
-            keep = self._which(records, ends, tubes)
-            others = [at for at, is_cold in enumerate(keep) if not is_cold]
-            records = b"".join(compress(chain.from_iterable(_RECORDS.iter_unpack(records)), keep))
-            job_ids = list(compress(job_ids, keep))
-            starts, ends = list(compress(starts, keep)), list(compress(ends, keep))
-            lsns = list(compress(lsns, keep))
-        bodies = self._cut(list(map(slice, starts, ends)))
-        jobs = _cold_jobs(job_ids, bodies, memoryview(records).cast("I"), segment)
-        return jobs._replace(lsns=lsns), others
+        if not self._newest and _are_plain(records, tubes) and self._are_inside(ends):
+            bodies = self._cut(list(map(slice, starts, ends)))
+            jobs = _cold_jobs(self.job_ids, bodies, words, words, segment)
+            return jobs._replace(lsns=self._lsns), ()
+        newest = b"".join(self._newest) or records
+        keep = self._which(records, newest, ends, tubes)
+        newest = _kept(newest, keep)
+        bodies = self._cut(list(compress(map(slice, starts, ends), keep)))
+        jobs = _cold_jobs(
+            list(compress(self.job_ids, keep)), bodies,
+            memoryview(_kept(records, keep)).cast("I"), memoryview(newest).cast("I"), segment,
+        )  # fmt: skip
+        others = [at for at, is_cold in enumerate(keep) if not is_cold]
+        lsns = list(compress(self._lsns, keep))
+        return jobs._replace(lsns=lsns, standing=_standing(newest, now_ns)), others
 
-    def _cut(self, places: list[slice]) -> Bodies:
+    def _cut(self, places: list[slice]) -> list[bytes]:
         """
         Small bodies are cut out of a copy, which is quicker; of one large one that is alone there
         is none but where it stays.
         """
         if len(self.job_ids) == 1:
-            return list(map(self._heaps[0].__getitem__, places))
+            return [bytes(self._heaps[0][place]) for place in places]
         return list(map(b"".join(self._heaps).__getitem__, places))
 
-    def _which(self, records: bytes, ends: list[int], tubes: Container[int]) -> list[bool]:
+    def _which(
+        self, records: bytes, newest: bytes, ends: list[int], tubes: Container[int]
+    ) -> list[bool]:  # fmt: skip
         limits = chain.from_iterable(map(repeat, self._limits(), self._counts))
         return [
-            state == _READY and not flags & _EXT and counts == _NO_COUNTS
-            and tube_id in tubes and end <= limit
-            for (state, flags, tube_id, counts), end, limit
-            in zip(_PLAIN.iter_unpack(records), ends, limits, strict=True)
+            state in _ALIVE and not (flags | newest_flags) & _EXT and tube_id in tubes
+            and reserves | timeouts | releases | buries | kicks <= MAX_COUNT and end <= limit
+            for (flags,), (
+                state, newest_flags, tube_id, reserves, timeouts, releases, buries, kicks
+            ), end, limit
+            in zip(_FLAGS.iter_unpack(records), _NOW.iter_unpack(newest), ends, limits, strict=True)
         ]  # fmt: skip
 
     def _limits(self) -> list[int]:
@@ -183,10 +230,48 @@ def values(column: Column) -> Sequence[int]:
 
 
 def _cold_jobs(
-    job_ids: list[int], bodies: Bodies, words: memoryview, segment: int
+    job_ids: list[int], bodies: list[bytes], words: memoryview, newest: memoryview, segment: int
 ) -> ColdJobs:  # fmt: skip
     return ColdJobs(
         job_ids, bodies, words[_CREATED_LOW::_WORDS], words[_CREATED_HIGH::_WORDS],
-        words[_PRIORITY::_WORDS], words[_DELAY_S::_WORDS], words[_TTR_S::_WORDS],
-        words[_TUBE_ID::_WORDS], segment,
+        newest[_PRIORITY::_WORDS], newest[_DELAY_S::_WORDS], newest[_TTR_S::_WORDS],
+        newest[_TUBE_ID::_WORDS], segment,
     )  # fmt: skip
+
+
+def _kept(records: bytes, keep: list[bool]) -> bytes:
+    """
+    Those of the records that are to be kept.
+    """
+    if all(keep):
+        return records
+    return b"".join(compress(chain.from_iterable(_RECORDS.iter_unpack(records)), keep))
+
+
+def _standing(newest: bytes, now_ns: int) -> Standing:
+    """
+    :param newest: the newest record of each job.
+    """
+    words = memoryview(newest).cast("I")
+    states = newest[1::RECORD_BYTES]
+    deadlines = memoryview(newest).cast("q")[_DEADLINE_LONG::_LONGS].tolist()
+    if _RESERVED in states or _DELAYED in states:
+        delays = words[_DELAY_S::_WORDS].tolist()
+        deadlines = [
+            _deadline_ns(*each, now_ns) for each in zip(states, deadlines, delays, strict=True)
+        ]
+        states = states.replace(bytes((_RESERVED,)), bytes((_READY,)))
+    return Standing(
+        states, deadlines, *(words[at::_WORDS] for at in range(_RESERVES, _RESERVES + _COUNTERS))
+    )
+
+
+def _deadline_ns(state: int, deadline_ns: int, delay_s: int, now_ns: int) -> int:
+    """
+    As `as_loaded` makes it.
+    """
+    if state == _RESERVED:
+        return 0
+    if state != _DELAYED or deadline_ns == NEVER_NS:
+        return deadline_ns
+    return min(deadline_ns, now_ns + delay_s * _NS)

@@ -2,7 +2,7 @@
 Records of many jobs to which the same happens, as their bytes.
 
 A command that changes many jobs slice by slice logs each slice as a `Run`.  Its records are packed
-from the jobs at once and stay bytes until they stand in a frame: 0.4 us for each, instead of 2 with
+from the jobs at once and stay bytes until they stand in a frame: 0.5 us for each, instead of 2 with
 an image of each between.
 """
 
@@ -22,8 +22,12 @@ from beanstalk_twisted.binlog.records import (
 )
 
 _NO_FLAGS: Final = 0
-_KICKED: Final = int.from_bytes(bytes((Kind.KICK, READY, _NO_FLAGS, Reason.CLIENT)), "little")
+KICKED: Final = int.from_bytes(bytes((Kind.KICK, READY, _NO_FLAGS, Reason.CLIENT)), "little")
 """The first four bytes of a KICK."""
+
+
+kick_record: Final = PLAIN_RECORD.pack
+"""Packs `KICKED`, what `LoggedJob` has in the order of a record, and the connection."""
 
 
 class LoggedJob(Protocol):
@@ -101,11 +105,11 @@ def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int)
 
     :param jobs: as they are before, of one tube; at least one.
     """
-    pack = PLAIN_RECORD.pack
+    pack = kick_record
     try:
         rows = [
             pack(
-                _KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
+                KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
                 job.reserves, job.timeouts, job.releases, job.buries, job.kicks + 1, connection,
             )
             for job in jobs
@@ -122,6 +126,6 @@ def _saturated_kick(job: LoggedJob, tube_id: int, connection: int, now_ns: int) 
     """
     counters = job.reserves, job.timeouts, job.releases, job.buries, job.kicks + 1
     return PLAIN_RECORD.pack(
-        _KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
+        KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
         *[min(counter, MAX_COUNTER) for counter in counters], connection,
     )  # fmt: skip

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import BodyPlace
-from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube
 
@@ -241,8 +240,7 @@ class Bodies:
         """
         tube.until_look = AHEAD_JOBS // 2
         left = min(self.most_bytes // AHEAD_SHARE, AHEAD_BYTES)
-        for at, key in enumerate(tube.ready.firsts(AHEAD_JOBS), start=1):
-            job_id = key & ID_MASK
+        for at, job_id in enumerate(tube.ready.first_ids(AHEAD_JOBS), start=1):
             if self._jobs.place(job_id) is None:
                 continue
             left -= self._jobs.weigh(job_id)[0]

@@ -42,7 +42,7 @@ LEGAL_MOVES: dict[Kind, tuple[frozenset[State], frozenset[State]]] = {
 
 class Job:
     """
-    A job that has been more than put.
+    A job that a session holds, or a copy of one that rests; see `table`.
 
     :ivar body: None while it is in the log only; ``body_bytes`` its length, wherever it is.
     :ivar holder: number of the session that has it reserved, 0 if none has.

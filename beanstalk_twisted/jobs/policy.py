@@ -11,7 +11,7 @@ from beanstalk_twisted.jobs.ordered import OrderedJobs
 if TYPE_CHECKING:
     # By name: what is compiled calls methods of a class of its own directly.
     from beanstalk_twisted.jobs.job import Job
-    from beanstalk_twisted.jobs.table import JobFacts
+    from beanstalk_twisted.jobs.pages import JobFacts
 
 NS: Final = 1_000_000_000
 
@@ -21,7 +21,7 @@ How late a server may be to hand out the next job of a tube with a rate, and sti
 ns: longer than a turn and than most of a busy machine's delays.
 """
 
-PAGE_BITS: Final = 6
+PAGE_BITS: Final = 5
 """An id without so many bits is the number of its page in the table of jobs."""
 
 MAX_DELAY_S: Final = (1 << 32) - 1

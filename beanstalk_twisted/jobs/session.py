@@ -4,7 +4,7 @@ What the queue knows of one connection.
 
 from typing import Final
 
-from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
+from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.quota import Quota
 from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
 from beanstalk_twisted.jobs.tube import Tube, TubeIndex
@@ -264,5 +264,4 @@ class Session:
         """
         The earliest deadline among its jobs, ns, and that job's id.
         """
-        key = self._deadlines.first()
-        return None if key is None else (key >> 64, key & ID_MASK)
+        return self._deadlines.first_pair()

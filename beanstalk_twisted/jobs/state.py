@@ -6,8 +6,6 @@ one it has read.  `apply_kicks` and `apply_cold` do the same for many jobs at on
 needs no image: a delayed job becomes ready when its time has come (`promote`).
 """
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -32,85 +30,26 @@ from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.job_times import JobTimes
 from beanstalk_twisted.jobs.live_bytes import LiveBytes
+from beanstalk_twisted.jobs.memory_use import KEY_BYTES, TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
 from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
-from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
+from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.jobs.unique_keys import UniqueKeys
 
 NS: Final = 1_000_000_000
 
-TUBE_BYTES: Final = 900
-"""What a tube takes of memory beside its jobs; measured as the numbers in `table`."""
-
-WATCH_BYTES: Final = 300
-"""
-The same of a tube that a session watches beside its first, with what it takes when that reserves:
-100 to be watched, and of many, or by weights, 200 more to be found.
-"""
-
-WAITERS_BYTES: Final = 700
-"""The same of a tube's queue of sessions that wait, which stays when it is empty."""
-
-KEY_BYTES: Final = 600
-"""The same of a unique key of 20 bytes that is remembered."""
-
-NEVER_CHANGED: Final = (0, 0, 0, 0, 0)
-"""How often a job was reserved, timed out, released, buried and kicked."""
-
 REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 """The kinds that give a job another tube, body or tags."""
 
-DELAYED: Final = State.DELAYED
-BURIED: Final = State.BURIED
 
-
-class DeadLetters:
-    """
-    Jobs that died, by the tube that they died in, wherever they are now; of each in the order in
-    which they did.
-    """
-
-    def __init__(self) -> None:
-        self._by_tube: dict[bytes, OrderedJobs] = {}
-
-    def enter(self, job: Job) -> None:
-        """
-        A job is there, which may be a dead letter.
-        """
-        tags = job.tags
-        if tags is not None and tags.dead_from:
-            jobs = self._by_tube.get(tags.dead_from)
-            if jobs is None:
-                jobs = self._by_tube[tags.dead_from] = OrderedJobs()
-            jobs.add(tags.dead_at_ns, job.job_id)
-
-    def leave(self, job: Job) -> None:
-        """
-        A job is gone, or is about to have other tags.
-        """
-        tags = job.tags
-        if tags is not None and tags.dead_from:
-            jobs = self._by_tube[tags.dead_from]
-            jobs.discard(tags.dead_at_ns, job.job_id)
-            if not jobs.count:
-                del self._by_tube[tags.dead_from]
-
-    def of(self, name: bytes) -> OrderedJobs | None:
-        """
-        The dead letters of a tube, by when they died; None if there are none.
-        """
-        return self._by_tube.get(name)
-
-
-class QueueState:
+class QueueState(Queues):
     """
     All that a log makes durable, and the sessions that hold reserved jobs.
 
-    :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.
     :ivar next_job_id: the next id to give out.
     :ivar live: where in the log the living jobs are; ``bodies`` which of theirs are in memory.
-    :ivar last_buried_ns: the time of the newest burial; the next one is later.
     :ivar unique: the unique keys that are taken.
     :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
     :ivar dead_letters: which jobs are dead letters.
@@ -123,14 +62,11 @@ class QueueState:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs = JobTable()
         self.bodies = Bodies(self.jobs)
-        self.tubes = TubeList()
         self.sessions: dict[int, Session] = {}
-        self.counts: Counter[State] = Counter()
-        self.urgent = 0
         self.next_job_id = 1
-        self.last_buried_ns = 0
         self.live = LiveBytes()
         self.unique = UniqueKeys(self.tubes, self.live)
         self.concurrency = ConcurrencyKeys()
@@ -220,10 +156,9 @@ class QueueState:
         kind = image.kind
         is_full = kind in FULL
         if is_full:
-            # Loading a million jobs is this: 4 us for each from the log to its tube.
-            is_cold = image.state is READY and image[10:15] == NEVER_CHANGED and image.tags is None
-            if is_cold and self.jobs.add_cold(image, lsn, segment):
-                self._enter_cold(image, segment)
+            may_rest = image.state is not RESERVED and image.tags is None
+            if may_rest and self.jobs.add_row(image, lsn, segment):
+                self._enter_new(image, segment)
                 if self.bodies.is_on:
                     self.bodies.note(image.job_id, lsn)
                 return
@@ -232,6 +167,8 @@ class QueueState:
                 if self.bodies.is_on:
                     self.bodies.note(image.job_id, lsn)
                 return
+            if kind not in REMAKES and image.job_id in self.jobs:
+                self.move_home(image.job_id, segment, lsn)
         if job is None:
             job = self.jobs.get(image.job_id)
         if job is None:
@@ -244,8 +181,6 @@ class QueueState:
         elif kind in REMAKES:
             self._remake(job, image, segment)
             job.full_lsn = lsn
-        elif is_full:
-            self.move_home(image.job_id, segment, lsn)
         if is_full and self.bodies.is_on:
             self.bodies.note(image.job_id, lsn)
         if kind in WAITED_FOR:
@@ -273,91 +208,57 @@ class QueueState:
         elif job is not None:
             self._move(job, as_loaded(image, now_ns))
 
-    def apply_kicks(self, tube: Tube, queue: OrderedJobs, jobs: list[Job], lsn: int = 0) -> None:
+    def apply_kicks(
+        self, tube: Tube, queue: OrderedJobs, job_ids: list[int], lsn: int = 0
+    ) -> None:  # fmt: skip
         """
-        `apply` for the images of many kicks, without the images: 100,000 take 20 ms instead of 300.
-        tests/rules/test_kicks.py compares the two.
+        `apply` for the images of many kicks, without the images.  tests/rules/test_kicks.py
+        compares the two.
 
-        :param queue: the tube's buried or delayed jobs; ``jobs`` are its `firsts`.
+        :param queue: the tube's buried or delayed jobs; ``job_ids`` are its `first_ids`.
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         """
         state = DELAYED if queue is tube.delayed else BURIED
-        tagged = [job for job in jobs if job.tags is not None] if self.tagged else []
+        found = map(self.jobs.job, job_ids) if self.tagged else ()
+        tagged = [job for job in found if job.tags is not None]
         for job in tagged:
-            self.groups.leave_state(job)
-        for job in jobs:
             assert job.state is state
-            job.state = READY
-            job.deadline_ns = 0
-            job.kicks += 1
-        if lsn:
-            for job_lsn, job in enumerate(jobs, start=lsn):
-                job.lsn = job_lsn
-        queue.discard_firsts(len(jobs))
-        self.counts[state] -= len(jobs)
-        if tagged:
-            for job in tagged:
-                self._enter_tagged(job, tube)
-            jobs = [job for job in jobs if job.tags is None]
+            self.groups.leave_state(job)
+        priorities = self.jobs.kick(job_ids, lsn)
+        queue.discard_firsts(len(job_ids))
+        self.counts[state] -= len(job_ids)
+        if not tagged and priorities.count(priorities[0]) == len(priorities):
+            self.enqueue_run(tube, priorities[0], sorted(job_ids))
+            return
+        for job in tagged:
+            self._enter_tagged(job, tube)
+        others = {job.job_id for job in tagged}
+        keys = zip(priorities, job_ids, strict=True)
+        jobs = [key for key in keys if key[1] not in others]
         if jobs:
-            self._enqueue(tube, sorted([job.priority << 64 | job.job_id for job in jobs]))
+            self.enqueue_ready(tube, jobs)
 
     def apply_cold(self, jobs: ColdJobs) -> None:
         """
-        `apply` for the images of jobs that were only put, without the images: 0.3 us for each
-        instead of 2.  tests/storage/test_loading.py compares the two.
+        `apply` for the images of many jobs, without the images.  tests/storage/test_loading.py
+        compares the two.
 
         :param jobs: none of them is there yet.
         """
         self.jobs.add_all_cold(jobs)
         self.live.enter(jobs.segment, sum(map(len, jobs.bodies)), len(jobs.job_ids))
         tubes, priorities = values(jobs.tube_id), values(jobs.priority)
-        if len(tubes) == len(priorities) == 1:
-            major = priorities[0] << 64
-            keys = [major | job_id for job_id in sorted(jobs.job_ids)]
+        if jobs.standing is None and len(tubes) == len(priorities) == 1:
             tube = self.tubes.by_id(tubes[0])
-            self._enqueue(tube, keys)
-            tube.count(len(keys), sum(map(len, jobs.bodies)))
-            self._count_ages(jobs, [tube])
-            return
-        queues: dict[int, list[int]] = {}
-        sizes: Counter[int] = Counter()
-        rows = zip(jobs.tube_id, jobs.priority, jobs.job_ids, jobs.bodies, strict=True)
-        for tube_id, priority, job_id, body in rows:
-            queues.setdefault(tube_id, []).append(priority << 64 | job_id)
-            sizes[tube_id] += len(body)
-        for tube_id, keys in queues.items():
-            tube = self.tubes.by_id(tube_id)
-            self._enqueue(tube, sorted(keys))
-            tube.count(len(keys), sizes[tube_id])
-        self._count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in queues])
-
-    def _count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
-        """
-        :param tubes: those that the jobs are in.  At a start their policies are not known yet.
-        """
-        totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
-        if not totals:
-            return
-        columns = (jobs.job_ids, jobs.created_high, jobs.created_low, jobs.tube_id)
-        for job_id, high, low, tube_id in zip(*columns, strict=True):
-            if tube_id in totals:
-                created_ns = high << 32 | low
-                # The highest bit is the sign.
-                totals[tube_id].enter_cold(job_id, created_ns - (high >> 31 << 64))
-
-    def _enqueue(self, tube: Tube, keys: list[int]) -> None:
-        """
-        Add ready jobs to their tube's queue.
-
-        :param keys: see `ordered`; at least one, ascending.
-        """
-        if tube.ready.add_all(keys) and tube.listeners:
-            tube.tell()
-        self.counts[READY] += len(keys)
-        urgent = bisect_left(keys, URGENT_BELOW << 64)
-        self.urgent += urgent
-        tube.urgent += urgent
+            self.enqueue_run(tube, priorities[0], sorted(jobs.job_ids))
+        else:
+            self.enqueue_all(jobs)
+        if len(tubes) == 1:
+            self.tubes.by_id(tubes[0]).count(len(jobs.job_ids), sum(map(len, jobs.bodies)))
+        else:
+            for tube_id, body in zip(jobs.tube_id, jobs.bodies, strict=True):
+                self.tubes.by_id(tube_id).count(1, len(body))
+        self.count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
 
     def apply_pause(self, record: Pause) -> None:
         """
@@ -388,6 +289,7 @@ class QueueState:
         self._leave(job, tube)
         job.state = State.READY
         job.deadline_ns = 0
+        self.jobs.keep(job)
         if job.tags is None:
             self._enter(job, tube)
         else:
@@ -426,11 +328,20 @@ class QueueState:
         tube = self.tubes.by_id(image.tube_id)
         if job.tags is None:
             self._leave(job, tube)
-            job.become(image)
-            self._enter(job, tube)
+            if after is RESERVED or after is GONE or not self.jobs.rest(job, image):
+                job.become(image)
+                if after is not GONE:
+                    self.jobs.hold(job)
+                self._enter(job, tube)
+            else:
+                self.enqueue(tube, after, image.priority, image.deadline_ns, image.job_id)
+                if after is BURIED and self.awaited:
+                    self._tell_end(image.job_id)
         else:
             self._leave_tagged(job, tube, is_taken=after is RESERVED)
             job.become(image)
+            if after is not GONE:
+                self.jobs.keep(job)
             self._enter_tagged(job, tube)
 
     def _remake(self, job: Job, image: JobImage, segment: int) -> None:
@@ -481,7 +392,7 @@ class QueueState:
         if key and state is READY:
             job.state = GONE
             self.concurrency.leave(job, tube, is_taken=is_taken)
-            self._count_ready(tube, job.priority, -1)
+            self.count_ready(tube, job.priority, -1)
             return
         self._leave(job, tube)
         if key and state is RESERVED:
@@ -495,7 +406,7 @@ class QueueState:
         key = job.tags.concurrency_key
         if key and job.state is READY:
             self.concurrency.enter(job, tube)
-            self._count_ready(tube, job.priority, 1)
+            self.count_ready(tube, job.priority, 1)
             return
         self._enter(job, tube)
         if key and job.state is RESERVED:
@@ -509,29 +420,20 @@ class QueueState:
         job = self.jobs.look(image.job_id)
         return job is not None and job.copy() == image
 
-    def _enter_cold(self, image: JobImage, segment: int) -> None:
+    def _enter_new(self, image: JobImage, segment: int) -> None:
+        """
+        A job has come that rests.
+        """
         tube = self.tubes.by_id(image.tube_id)
         if segment:
             self.live.enter(segment, len(image.body))
-        priority = image.priority
-        if tube.ready.add(priority, image.job_id) and tube.listeners:
-            tube.tell()
-        self.counts[READY] += 1
-        if priority < URGENT_BELOW:
-            self.urgent += 1
-            tube.urgent += 1
+        self.enqueue(tube, image.state, image.priority, image.deadline_ns, image.job_id)
         size = len(image.body)
         tube.body_bytes += size
         if tube.quotas is not None:
             tube.count_for_quotas(1, size)
         if tube.totals is not None:
             tube.totals.enter_cold(image.job_id, image.ts_ns)
-
-    def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
-        self.counts[READY] += change
-        if priority < URGENT_BELOW:
-            self.urgent += change
-            tube.urgent += change
 
     def _leave(self, job: Job, tube: Tube) -> None:
         """
@@ -540,7 +442,7 @@ class QueueState:
         state, job.state = job.state, GONE
         if state is READY:
             tube.ready.discard(job.priority, job.job_id)
-            self._count_ready(tube, job.priority, -1)
+            self.count_ready(tube, job.priority, -1)
             return
         if state is RESERVED:
             self.sessions[job.holder].let_go(job.job_id, job.deadline_ns)
@@ -560,40 +462,39 @@ class QueueState:
 
     def _enter(self, job: Job, tube: Tube) -> None:
         state = job.state
-        if state is READY:
-            if tube.ready.add(job.priority, job.job_id) and tube.listeners:
-                tube.tell()
-            self._count_ready(tube, job.priority, 1)
-            return
-        if state is GONE:
-            self.jobs.remove(job)
-            if job.segment:
-                self.live.leave(job.segment, job.data_bytes)
-            tube.body_bytes -= job.body_bytes
-            if tube.quotas is not None:
-                tube.count_for_quotas(-1, -job.body_bytes)
-            if tube.totals is not None:
-                tube.totals.leave(job)
-            if job.tags is not None:
-                self._leave_tags(job)
-            if self.awaited:
-                self._tell_end(job)
-            return
         if state is RESERVED:
+            self.counts[state] += 1
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
             tube.reserved += 1
             if tube.totals is not None:
                 tube.totals.hold(job)
-        elif state is DELAYED:
-            tube.delayed.add(job.deadline_ns, job.job_id)
-        else:
-            self.last_buried_ns = max(self.last_buried_ns, job.deadline_ns)
-            tube.buried.add(job.deadline_ns, job.job_id)
-            if self.awaited:
-                self._tell_end(job)
-        self.counts[state] += 1
+            return
+        if state is not GONE:
+            self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
+            if state is BURIED and self.awaited:
+                self._tell_end(job.job_id)
+            return
+        self.jobs.remove(job)
+        if job.segment:
+            self.live.leave(job.segment, job.data_bytes)
+        tube.body_bytes -= job.body_bytes
+        if tube.quotas is not None:
+            tube.count_for_quotas(-1, -job.body_bytes)
+        if tube.totals is not None:
+            tube.totals.leave(job)
+        if job.tags is not None:
+            self._leave_tags(job)
+        if self.awaited:
+            told = self.awaited.pop(job.job_id, None)
+            if told is not None:
+                told(job)
 
-    def _tell_end(self, job: Job) -> None:
-        told = self.awaited.pop(job.job_id, None)
+    def _tell_end(self, job_id: int) -> None:
+        """
+        A job is buried, which somebody may wait for.
+        """
+        told = self.awaited.pop(job_id, None)
         if told is not None:
+            job = self.jobs.get(job_id)
+            assert job is not None
             told(job)

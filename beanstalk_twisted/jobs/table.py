@@ -1,96 +1,60 @@
 """
 Where all jobs are, by id; hides how.
 
-A *cold* job, one that was put and is ready and of which nothing else is known, is one ``bytes``
-object, fields and body together: a third of the memory of an object with attributes, and nothing
-for the garbage collector to look at, so that a million of them cost no pauses.  It becomes a
-`Job` when a command changes it.  Ids are dense, so they index pages instead of being keys of a
-dictionary.
+A job that no session holds *rests*, whatever its state: its fields are a row of `ROW_BYTES` in the
+page of its id, one behind the other, and its body, if that is in memory, is a ``bytes`` object of
+its own.  So a resting job is no object with attributes, a fifth of the memory of one, and nothing
+for the garbage collector to look at: a million of them cost no pauses.  Ids are dense, so they
+index pages instead of being keys of a dictionary.
+
+While a session holds it, a job is a `Job`, and so is always one that has tags, or that was counted
+more often than a row can say.  `get` makes a `Job` of a row, for reading or for whoever changes it;
+what the change has made of it is kept by `keep`, as a row or as it is.
 """
 
 import struct
-from array import array
-from collections.abc import Iterator
-from itertools import chain
-from operator import add
-from typing import Final, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.records import READY, RESERVED, BodyPlace, JobImage
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
+from beanstalk_twisted.binlog.records import GONE, READY, RESERVED, BodyPlace, JobImage
+from beanstalk_twisted.binlog.runs import KICKED as KICKED_HEAD
+from beanstalk_twisted.binlog.runs import Run, kick_record
+from beanstalk_twisted.binlog.runs import kicks as kicks_of
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.job import KICK, Job
+from beanstalk_twisted.jobs.memory_use import (
+    BODY_OBJECT_BYTES,
+    HELD_BYTES,
+    HOT_JOB_BYTES,
+    RESTING_JOB_BYTES,
+    data_memory_bytes,
+    tags_memory_bytes,
+)
+from beanstalk_twisted.jobs.pages import (
+    FULL_LSN,
+    FULL_LSN_AT,
+    KICKED,
+    KICKED_AT,
+    LOGGED,
+    PAGE_SIZE,
+    ROW,
+    ROW_BYTES,
+    SEGMENT_AT,
+    STANDING,
+    STATE_AT,
+    U32,
+    JobFacts,
+    Page,
+    pack,
+    pack_all,
+    unpack,
+)
 from beanstalk_twisted.jobs.policy import PAGE_BITS
 
-_COLD: Final = struct.Struct("<qIIIIQI")
-"""created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment."""
+PAGE_MASK: Final = PAGE_SIZE - 1
 
-_PLACE: Final = struct.Struct("<QI")
-"""
-full_lsn, and the bytes of the body if that is in the log only, else 0: what stands behind the
-fields of a cold job whose LSN has the bit `_PLACED`.  The LSN of others is that of their full
-record, and their body follows.
-"""
-
-_PLACED: Final = 1 << 63
-"""No log has so many records; a job of one that says so all the same is never cold."""
-
-_PLACED_AT: Final = _COLD.size - 5
-_PLACED_BIT: Final = 0x80
-_PLACED_BYTES: Final = _COLD.size + _PLACE.size
-
-_COLD_WORDS: Final = _COLD.size // 4
-_LSN_WORD: Final = 6
-_WHOLE: Final = struct.Struct(f"{_COLD.size}s")
-_PAGE_BITS: Final = PAGE_BITS
-_PAGE_SIZE: Final = 1 << _PAGE_BITS
-_PAGE_MASK: Final = _PAGE_SIZE - 1
-"""64 slots: 12 bytes a job when all are in use, and no more than 700 for one lone survivor."""
-
-COLD_JOB_BYTES: Final = 145
-"""
-What a cold job takes of memory beside its body, its place in its tube's queue included.  This and
-what follows was measured (CPython 3.11; tests/jobs/test_memory_use.py compares it).
-"""
-
-HOT_JOB_BYTES: Final = 512
-"""The same of a `Job`, in any state; 400 to 500, and 380 where this is compiled."""
-
-WARMED_BYTES: Final = HOT_JOB_BYTES - COLD_JOB_BYTES
-"""How much more a cold job takes as a `Job`."""
-
-TAGS_BYTES: Final = 100
-"""What tags take beside the job, with `TAG_BYTES` for each byte that they take in the log."""
-
-TAG_BYTES: Final = 8
-"""A key of 19 bytes is kept twice, with entries of two to four dictionaries."""
-
-LARGE_BYTES: Final = 4 << 10
-"""Bytes of a cold job from which a look leaves it a `Job`, whose own size is then a small part."""
-
-_NONE: Final[list[bytes | Job | None]] = [None] * _PAGE_SIZE
-
-
-class JobFacts(NamedTuple):
-    """
-    What a walk through the table tells of a job.
-
-    :ivar job: None if it is cold.
-    """
-
-    job_id: int
-    tube_id: int
-    created_ns: int
-    body_bytes: int
-    job: Job | None
-
-
-class _Page:
-    __slots__ = ("count", "entries")
-
-    def __init__(self) -> None:
-        self.entries: list[bytes | Job | None] = [None] * _PAGE_SIZE
-        self.count = 0
+_NONE: Final[list[bytes | Job | None]] = [None] * PAGE_SIZE
 
 
 class JobTable:
@@ -100,26 +64,30 @@ class JobTable:
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
         counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
         of those that are in the log only.
-    :ivar keeps_places: whether a cold job that is stated again knows where.
+    :ivar keeps_places: whether whoever adds jobs of a log is to tell the LSNs of their full
+        records: their bodies may leave memory.
     """
 
     def __init__(self) -> None:
         self.memory_bytes = self.loaded_bytes = self.absent_bytes = 0
         self.keeps_places = False
-        self._pages: dict[int, _Page] = {}
+        self._pages: dict[int, Page] = {}
         self._count = 0
+        self._newest = Page(-1)
 
     def __len__(self) -> int:
         return self._count
 
     def __contains__(self, job_id: int) -> bool:
-        return self._entry(job_id) is not None
+        page = self._pages.get(job_id >> PAGE_BITS)
+        return page is not None and page.has(job_id & PAGE_MASK)
 
     def __iter__(self) -> Iterator[int]:
         for number in sorted(self._pages):
-            for slot, entry in enumerate(self._pages[number].entries):
-                if entry is not None:
-                    yield number << _PAGE_BITS | slot
+            page = self._pages[number]
+            for slot in range(PAGE_SIZE):
+                if page.has(slot):
+                    yield number << PAGE_BITS | slot
 
     def pages(self) -> list[int]:
         """
@@ -129,129 +97,185 @@ class JobTable:
 
     def facts(self, number: int) -> list[JobFacts]:
         """
-        What is known of the jobs of a page, none if there is no such page: 0.5 us for each.
+        What is known of the jobs of a page, none if there is no such page: 1 us for each.
         """
         page = self._pages.get(number)
-        if page is None:
-            return []
-        start = number << _PAGE_BITS
-        return [
-            _facts(start | slot, entry)
-            for slot, entry in enumerate(page.entries)
-            if entry is not None
-        ]
-
-    def _entry(self, job_id: int) -> bytes | Job | None:
-        page = self._pages.get(job_id >> _PAGE_BITS)
-        return None if page is None else page.entries[job_id & _PAGE_MASK]
+        return [] if page is None else page.facts()
 
     def get(self, job_id: int) -> Job | None:
         """
-        The job, for changing it.
+        The job as it is now; if it rests, a copy, for reading or for a change of it.
         """
-        page = self._pages.get(job_id >> _PAGE_BITS)
+        page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
             return None
-        entry = page.entries[job_id & _PAGE_MASK]
-        if isinstance(entry, bytes):
-            job = page.entries[job_id & _PAGE_MASK] = _materialise(job_id, entry)
-            self.memory_bytes += WARMED_BYTES
-            return job
-        return entry
+        slot = job_id & PAGE_MASK
+        entry = page.entries[slot]
+        if isinstance(entry, Job):
+            return entry
+        return unpack(job_id, page.rows, slot * ROW_BYTES, entry)
 
-    def pick(self, keys: list[int]) -> list[Job]:
+    def kicks(
+        self, job_ids: Sequence[int], tube_id: int, connection: int, now_ns: int
+    ) -> Run:  # fmt: skip
         """
-        The jobs of these keys of a queue; see `ordered`.  All are there, and none of them is cold.
+        :param job_ids: of jobs of a tube, which no session holds; at least one.
+        :return: the records of these jobs when they are kicked.
         """
-        pages = self._pages
-        jobs = [pages[(key & ID_MASK) >> _PAGE_BITS].entries[key & _PAGE_MASK] for key in keys]
-        # Looking at each one's class would take as long again.
-        return cast("list[Job]", jobs)
+        pages, logged, record = self._pages, LOGGED.unpack_from, kick_record
+        records = []
+        for job_id in job_ids:
+            kicks, state, priority, delay_s, ttr_s, reserves, timeouts, releases, buries = logged(
+                pages[job_id >> PAGE_BITS].rows, (job_id & PAGE_MASK) * ROW_BYTES
+            )
+            if not state:
+                return kicks_of([self.job(each) for each in job_ids], tube_id, connection, now_ns)
+            records.append(record(
+                KICKED_HEAD, priority, job_id, now_ns, delay_s, ttr_s, tube_id,
+                reserves, timeouts, releases, buries, kicks + 1, connection,
+            ))  # fmt: skip
+        return Run(KICK, now_ns, min(job_ids), max(job_ids), b"".join(records))
+
+    def kick(self, job_ids: Sequence[int], lsn: int) -> list[int]:
+        """
+        These jobs are kicked.
+
+        :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
+        :return: their priorities.
+        """
+        pages, step = self._pages, 1 if lsn else 0
+        standing, set_kicked = STANDING.unpack_from, KICKED.pack_into
+        priorities = []
+        for job_id in job_ids:
+            rows, at = pages[job_id >> PAGE_BITS].rows, (job_id & PAGE_MASK) * ROW_BYTES
+            kicks, state, priority = standing(rows, at)
+            if state and kicks < MAX_COUNT:
+                set_kicked(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
+            else:
+                priority = self._kick_one(job_id, lsn)
+            priorities.append(priority)
+            lsn += step
+        return priorities
+
+    def _kick_one(self, job_id: int, lsn: int) -> int:
+        job = self.job(job_id)
+        job.state, job.deadline_ns, job.lsn = READY, 0, lsn
+        job.kicks += 1
+        self.keep(job)
+        return job.priority
+
+    def job(self, job_id: int) -> Job:
+        """
+        As `get`, of a job that is there.
+        """
+        job = self.get(job_id)
+        assert job is not None
+        return job
 
     def look(self, job_id: int) -> Job | None:
         """
-        The job as it is now, for reading only.
+        The same, for reading only.
         """
-        entry = self._entry(job_id)
-        if not isinstance(entry, bytes):
-            return entry
-        # All who look at a large body look at the same one.
-        return _materialise(job_id, entry) if len(entry) < LARGE_BYTES else self.get(job_id)
+        return self.get(job_id)
 
     def weigh(self, job_id: int) -> tuple[int, bool]:
         """
         :param job_id: of a job that is there.
         :return: the bytes of its body, and whether it has tags.
         """
-        entry = self._entry(job_id)
-        assert entry is not None
-        if isinstance(entry, bytes):
-            return _body_bytes(entry), False
-        return entry.body_bytes, entry.tags is not None
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
+        entry = page.entries[slot]
+        if isinstance(entry, Job):
+            return entry.body_bytes, entry.tags is not None
+        return page.body_bytes(slot), False
 
-    def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
+    def add_row(self, image: JobImage, lsn: int, segment: int) -> bool:
         """
-        A ready job with nothing but what it was put with.
+        A new job that nobody holds, and that has no tags.
 
-        :return: whether it was not there yet, and can be cold; otherwise nothing has changed.
+        :return: whether it was not there yet, and can rest; otherwise nothing has changed.
         """
-        (_, _, _, priority, job_id, ts_ns, _, delay_s, ttr_s, tube_id,
-         _, _, _, _, _, _, body, _) = image  # fmt: skip
-        page = self._pages.get(job_id >> _PAGE_BITS)
+        (_, state, _, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
+         reserves, timeouts, releases, buries, kicks, _, body, _) = image  # fmt: skip
+        page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
-            page = self._pages[job_id >> _PAGE_BITS] = _Page()
-        slot = job_id & _PAGE_MASK
-        if page.entries[slot] is not None or lsn >= _PLACED:
+            page = self._new_page(job_id >> PAGE_BITS)
+        slot = job_id & PAGE_MASK
+        at = slot * ROW_BYTES
+        if page.entries[slot] is not None or page.rows[at + STATE_AT]:
             return False
-        page.entries[slot] = (
-            _COLD.pack(ts_ns, priority, delay_s, ttr_s, tube_id, lsn, segment) + body
-        )
+        size = len(body)
+        try:
+            ROW.pack_into(
+                page.rows, at, ts_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s,
+                tube_id, segment, size, lsn, reserves, timeouts, releases, buries,
+            )  # fmt: skip
+        except struct.error:
+            page.rows[at + STATE_AT] = GONE
+            return False
+        page.entries[slot] = body
         page.count += 1
         self._count += 1
-        size = len(body)
-        self.memory_bytes += COLD_JOB_BYTES + size
+        self.memory_bytes += RESTING_JOB_BYTES + size
         self.loaded_bytes += size
         return True
 
     def add_all_cold(self, jobs: ColdJobs) -> None:
         """
-        The same as `add_cold` for each of these jobs, with their LSNs if those are known, else 0;
+        The same as `add_row` for each of these jobs, with their LSNs if those are known, else 0;
         none of them is there yet.
         """
-        entries = list(map(add, _packed(jobs), jobs.bodies))
+        rows = pack_all(jobs)
         job_ids, count = jobs.job_ids, len(jobs.job_ids)
         if job_ids == list(range(job_ids[0], job_ids[0] + count)):
-            self._fill(job_ids[0], entries)
+            self._fill(job_ids[0], rows, jobs.bodies)
         else:
-            for job_id, entry in zip(job_ids, entries, strict=True):
-                page = self._page(job_id >> _PAGE_BITS)
-                slot = job_id & _PAGE_MASK
-                assert page.entries[slot] is None
-                page.entries[slot] = entry
+            at = 0
+            for job_id, body in zip(job_ids, jobs.bodies, strict=True):
+                page, slot = self._page(job_id >> PAGE_BITS), job_id & PAGE_MASK
+                assert not page.has(slot)
+                page.entries[slot] = body
+                page.rows[slot * ROW_BYTES : (slot + 1) * ROW_BYTES] = rows[at : at + ROW_BYTES]
                 page.count += 1
+                at += ROW_BYTES
         self._count += count
         size = sum(map(len, jobs.bodies))
-        self.memory_bytes += COLD_JOB_BYTES * count + size
+        self.memory_bytes += RESTING_JOB_BYTES * count + size
         self.loaded_bytes += size
 
-    def _fill(self, first: int, entries: list[bytes]) -> None:
+    def _fill(self, first: int, rows: memoryview, bodies: list[bytes]) -> None:
         """
         Jobs with ids one after the other.
         """
-        at, end = 0, len(entries)
+        at, end = 0, len(bodies)
         while at < end:
-            page = self._page(first + at >> _PAGE_BITS)
-            slot = first + at & _PAGE_MASK
-            count = min(_PAGE_SIZE - slot, end - at)
+            page = self._page(first + at >> PAGE_BITS)
+            slot = first + at & PAGE_MASK
+            count = min(PAGE_SIZE - slot, end - at)
+            first_row, end_row = slot * ROW_BYTES, (slot + count) * ROW_BYTES
             assert page.entries[slot : slot + count] == _NONE[:count]
-            page.entries[slot : slot + count] = entries[at : at + count]
+            assert not any(page.rows[first_row + STATE_AT : end_row : ROW_BYTES])
+            page.entries[slot : slot + count] = bodies[at : at + count]
+            page.rows[first_row:end_row] = rows[at * ROW_BYTES : (at + count) * ROW_BYTES]
             page.count += count
             at += count
 
-    def _page(self, number: int) -> _Page:
+    def _page(self, number: int) -> Page:
         page = self._pages.get(number)
-        if page is None:
-            page = self._pages[number] = _Page()
+        return self._new_page(number) if page is None else page
+
+    def _new_page(self, number: int) -> Page:
+        """
+        The last one that was made stays while it is empty, until it is made the next: of jobs that
+        come and go one by one each would make one.
+        """
+        page = self._newest
+        if page.count:
+            page = Page(number)
+        else:
+            self._pages.pop(page.number, None)
+            page.number = number
+        self._newest = self._pages[number] = page
         return page
 
     def add(self, job: Job) -> None:
@@ -259,20 +283,70 @@ class JobTable:
         A job that is not there yet.
         """
         job_id = job.job_id
-        page = self._page(job_id >> _PAGE_BITS)
-        slot = job_id & _PAGE_MASK
-        assert page.entries[slot] is None
+        page = self._page(job_id >> PAGE_BITS)
+        slot = job_id & PAGE_MASK
+        assert not page.has(slot)
         page.entries[slot] = job
         page.count += 1
         self._count += 1
         self.memory_bytes += HOT_JOB_BYTES + data_memory_bytes(job.body_bytes, job.tags)
         self.loaded_bytes += job.body_bytes
 
+    def rest(self, job: Job, image: JobImage) -> bool:
+        """
+        A job that is there has become what an image says: a job that nobody holds.
+
+        :param job: as it was before; it has no tags.
+        :return: whether it can rest; otherwise `keep` or `hold` comes next.
+        """
+        (_, state, _, priority, job_id, _, deadline_ns, delay_s, ttr_s, tube_id,
+         reserves, timeouts, releases, buries, kicks, _, _, _) = image  # fmt: skip
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
+        try:
+            ROW.pack_into(
+                page.rows, slot * ROW_BYTES, job.created_ns, job.lsn, deadline_ns, kicks, state,
+                priority, delay_s, ttr_s, tube_id, job.segment, job.body_bytes, job.full_lsn,
+                reserves, timeouts, releases, buries,
+            )  # fmt: skip
+        except struct.error:
+            return False
+        if isinstance(page.entries[slot], Job):
+            page.entries[slot] = job.body
+            self.memory_bytes -= HELD_BYTES
+        return True
+
+    def keep(self, job: Job) -> None:
+        """
+        A job that is there has changed: from now on it is so.
+        """
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
+        may_rest = job.state is not RESERVED and job.tags is None
+        if not (may_rest and pack(page.rows, slot * ROW_BYTES, job)):
+            self.hold(job)
+        elif page.entries[slot] is job:
+            page.entries[slot] = job.body
+            self.memory_bytes -= HELD_BYTES
+
+    def hold(self, job: Job) -> None:
+        """
+        The same of one that cannot rest: from now on it is this object.
+        """
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
+        page.rows[slot * ROW_BYTES + STATE_AT] = GONE
+        if page.entries[slot] is not job:
+            page.entries[slot] = job
+            self.memory_bytes += HELD_BYTES
+
     def remake(self, job: Job, body: bytes, tags: Tags | None) -> None:
         """
-        Give a job that is there another body and other tags.
+        Give a job that is there another body and other tags; `keep` comes next.
         """
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
+        if page.entries[slot] is not job:
+            page.entries[slot] = body
         before = 0 if job.body is None else job.body_bytes
+        if job.body is None:
+            self.memory_bytes += BODY_OBJECT_BYTES
         self.absent_bytes -= job.body_bytes - before
         self.memory_bytes -= data_memory_bytes(before, job.tags)
         job.body, job.body_bytes, job.tags = body, len(body), tags
@@ -286,21 +360,18 @@ class JobTable:
         :param lsn: the record's, if it is another one; 0 for the same one.
         :return: where it was.
         """
-        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
-        if isinstance(entry, bytes):
-            *fields, cold_lsn, old = _COLD.unpack_from(entry)
-            full_lsn, absent, at = _place(entry)
-            if at == _COLD.size and not (lsn and self.keeps_places):
-                page.entries[slot] = _COLD.pack(*fields, cold_lsn, segment) + entry[at:]
-            else:
-                packed = _COLD.pack(*fields, cold_lsn | _PLACED, segment)
-                page.entries[slot] = packed + _PLACE.pack(lsn or full_lsn, absent) + entry[at:]
-            return int(old)
-        assert entry is not None
-        old, entry.segment = entry.segment, segment
-        entry.full_lsn = lsn or entry.full_lsn
-        return int(old)
+        if isinstance(entry, Job):
+            old, entry.segment = entry.segment, segment
+            entry.full_lsn = lsn or entry.full_lsn
+            return old
+        old = page.home(slot)[0]
+        at = slot * ROW_BYTES
+        U32.pack_into(page.rows, at + SEGMENT_AT, segment)
+        if lsn:
+            FULL_LSN.pack_into(page.rows, at + FULL_LSN_AT, lsn)
+        return old
 
     # Bodies that are in the log only.
 
@@ -308,32 +379,32 @@ class JobTable:
         """
         Where the full record of a job is whose body is in the log only; None of any other.
         """
-        entry = self._entry(job_id)
-        if isinstance(entry, bytes):
-            full_lsn, absent, _ = _place(entry)
-            return BodyPlace(_segment(entry), full_lsn) if absent else None
-        if entry is None or entry.body is not None:
+        page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
+        entry = None if page is None else page.entries[slot]
+        if isinstance(entry, Job):
+            return None if entry.body is not None else BodyPlace(entry.segment, entry.full_lsn)
+        if page is None or entry is not None or not page.has(slot):
             return None
-        return BodyPlace(entry.segment, entry.full_lsn)
+        return BodyPlace(*page.home(slot))
 
     def has_body(self, job_id: int) -> bool:
         """
         Whether a job is there, and its body is in memory.
         """
-        return self._entry(job_id) is not None and self.place(job_id) is None
+        return job_id in self and self.place(job_id) is None
 
     def may_leave(self, job_id: int) -> bool:
         """
         Whether the body of a job could be in the log only, now or later: it is in memory, and its
         place is known.
         """
-        entry = self._entry(job_id)
-        if isinstance(entry, bytes):
-            full_lsn, absent, at = _place(entry)
-            return bool(full_lsn and _segment(entry)) and not absent and len(entry) > at
-        if entry is None or entry.body is None:
+        page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
+        entry = None if page is None else page.entries[slot]
+        if page is None or entry is None:
             return False
-        return bool(entry.full_lsn and entry.segment and entry.body_bytes)
+        if isinstance(entry, Job):
+            return bool(entry.body and entry.full_lsn and entry.segment)
+        return bool(entry) and all(page.home(slot))
 
     def drop_body(self, job_id: int, durable_lsn: int) -> bool:
         """
@@ -342,142 +413,65 @@ class JobTable:
 
         :return: whether that was done.
         """
-        page = self._pages.get(job_id >> _PAGE_BITS)
-        entry = None if page is None else page.entries[job_id & _PAGE_MASK]
+        page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
+        entry = None if page is None else page.entries[slot]
         if page is None or entry is None:
             return False
-        if isinstance(entry, bytes):
-            full_lsn, absent, at = _place(entry)
-            size, segment = len(entry) - at, _segment(entry)
-            may_go = not absent
+        if isinstance(entry, Job):
+            body = None if entry.state is RESERVED else entry.body
+            segment, full_lsn = entry.segment, entry.full_lsn
         else:
-            size, full_lsn, segment = entry.body_bytes, entry.full_lsn, entry.segment
-            may_go = entry.body is not None and entry.state is not RESERVED
-        if not (may_go and size and segment and 0 < full_lsn <= durable_lsn):
+            body = entry
+            segment, full_lsn = page.home(slot)
+        if not (body and segment and 0 < full_lsn <= durable_lsn):
             return False
-        if isinstance(entry, bytes):
-            *fields, lsn, _ = _COLD.unpack_from(entry)
-            packed = _COLD.pack(*fields, lsn | _PLACED, segment)
-            page.entries[job_id & _PAGE_MASK] = packed + _PLACE.pack(full_lsn, size)
-        else:
+        if isinstance(entry, Job):
             entry.body = None
-        self.memory_bytes -= size
-        self.loaded_bytes -= size
-        self.absent_bytes += size
+        else:
+            page.entries[slot] = None
+        self._count_loaded(-len(body), -BODY_OBJECT_BYTES)
         return True
 
     def load_body(self, job_id: int, body: bytes) -> None:
         """
         A job's body, which was in the log only, is in memory again.
         """
-        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
-        if isinstance(entry, bytes):
-            fields = entry[: _COLD.size]
-            full_lsn, absent, _ = _place(entry)
-            assert absent == len(body)
-            page.entries[slot] = fields + _PLACE.pack(full_lsn, 0) + body
-        else:
-            assert entry is not None and entry.body is None and entry.body_bytes == len(body)
+        if isinstance(entry, Job):
+            assert entry.body is None and entry.body_bytes == len(body)
             entry.body = body
-        self.memory_bytes += len(body)
-        self.loaded_bytes += len(body)
-        self.absent_bytes -= len(body)
+        else:
+            assert entry is None and page.body_bytes(slot) == len(body)
+            page.entries[slot] = body
+        self._count_loaded(len(body), BODY_OBJECT_BYTES)
+
+    def _count_loaded(self, body_bytes: int, object_bytes: int) -> None:
+        self.memory_bytes += body_bytes + object_bytes
+        self.loaded_bytes += body_bytes
+        self.absent_bytes -= body_bytes
 
     def remove(self, job: Job) -> None:
         """
         A job is gone, which was got for that.
         """
         job_id = job.job_id
-        page = self._pages[job_id >> _PAGE_BITS]
-        page.entries[job_id & _PAGE_MASK] = None
-        size = 0 if job.body is None else job.body_bytes
-        self.memory_bytes -= HOT_JOB_BYTES + size
-        self.loaded_bytes -= size
-        self.absent_bytes -= job.body_bytes - size
+        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
+        if page.entries[slot] is job:
+            self.memory_bytes -= HOT_JOB_BYTES
+        else:
+            page.rows[slot * ROW_BYTES + STATE_AT] = 0
+            self.memory_bytes -= RESTING_JOB_BYTES
+        page.entries[slot] = None
+        if job.body is None:
+            self.memory_bytes += BODY_OBJECT_BYTES
+            self.absent_bytes -= job.body_bytes
+        else:
+            self.memory_bytes -= job.body_bytes
+            self.loaded_bytes -= job.body_bytes
         if job.tags is not None:
             self.memory_bytes -= tags_memory_bytes(job.tags)
         page.count -= 1
         self._count -= 1
-        if not page.count:
-            del self._pages[job_id >> _PAGE_BITS]
-
-
-def tags_memory_bytes(tags: Tags) -> int:
-    """
-    :return: what a job's tags take of memory.
-    """
-    return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
-
-
-def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
-    """
-    :param body_bytes: of its body, as far as that is in memory.
-    :return: what a job takes of memory beside itself.
-    """
-    return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
-
-
-def _packed(jobs: ColdJobs) -> Iterator[bytes]:
-    """
-    What `_COLD` packs, of one job after the other.
-    """
-    packed = bytearray(_COLD.size * len(jobs.job_ids))
-    words = memoryview(packed).cast("I")
-    for at, column in enumerate((
-        jobs.created_low, jobs.created_high, jobs.priority, jobs.delay_s, jobs.ttr_s, jobs.tube_id,
-    )):  # fmt: skip
-        words[at::_COLD_WORDS] = column
-    if jobs.lsns:
-        halves = memoryview(array("Q", jobs.lsns)).cast("B").cast("I")
-        words[_LSN_WORD::_COLD_WORDS] = halves[::2]
-        words[_LSN_WORD + 1 :: _COLD_WORDS] = halves[1::2]
-    segments = array("I", [jobs.segment]) * len(jobs.job_ids)
-    words[_COLD_WORDS - 1 :: _COLD_WORDS] = memoryview(segments)
-    return chain.from_iterable(_WHOLE.iter_unpack(packed))
-
-
-def _facts(job_id: int, entry: bytes | Job) -> JobFacts:
-    if isinstance(entry, Job):
-        return JobFacts(job_id, entry.tube_id, entry.created_ns, entry.body_bytes, entry)
-    created_ns, _, _, _, tube_id, _, _ = _COLD.unpack_from(entry)
-    return JobFacts(job_id, tube_id, created_ns, _body_bytes(entry), None)
-
-
-def _place(cold: bytes) -> tuple[int, int, int]:
-    """
-    :return: the LSN of a cold job's full record; the size of its body if that is in the log only,
-        else 0; and where the body begins if it is not.
-    """
-    if cold[_PLACED_AT] & _PLACED_BIT:
-        full_lsn, absent = _PLACE.unpack_from(cold, _COLD.size)
-        return full_lsn, absent, _PLACED_BYTES
-    return _COLD.unpack_from(cold)[5], 0, _COLD.size
-
-
-def _segment(cold: bytes) -> int:
-    return int(_COLD.unpack_from(cold)[6])
-
-
-def _body_bytes(cold: bytes) -> int:
-    if cold[_PLACED_AT] & _PLACED_BIT:
-        absent = _PLACE.unpack_from(cold, _COLD.size)[1]
-        return int(absent) or len(cold) - _PLACED_BYTES
-    return len(cold) - _COLD.size
-
-
-def _materialise(job_id: int, cold: bytes) -> Job:
-    created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment = _COLD.unpack_from(cold)
-    if lsn & _PLACED:
-        full_lsn, absent, at = _place(cold)
-        job = Job(job_id, tube_id, created_ns, None if absent else cold[at:])
-        job.body_bytes = job.body_bytes or absent
-        job.full_lsn = full_lsn
-        lsn ^= _PLACED
-    else:
-        job = Job(job_id, tube_id, created_ns, cold[_COLD.size :])
-        job.full_lsn = lsn
-    job.state = READY
-    job.priority, job.delay_s, job.ttr_s = priority, delay_s, ttr_s
-    job.lsn, job.segment = lsn, segment
-    return job
+        if not page.count and page is not self._newest:
+            del self._pages[job_id >> PAGE_BITS]

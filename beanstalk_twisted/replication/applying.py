@@ -133,7 +133,7 @@ class Applying:
             records = cold.Records()
             lsns = frames.lsns(frame, range(first, last)) if queue.state.jobs.keeps_places else ()
             records.add(ids[first:last], [array[first * size : last * size]], heap, lsns)
-            jobs, others = records.take(tubes.ids, segment)
+            jobs, others = records.take(tubes.ids, segment, frame.time_ns)
             if jobs.job_ids:
                 queue.following.puts(jobs)
             for count, at in enumerate(others, start=1):

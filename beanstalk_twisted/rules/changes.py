@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     TubePolicy,
 )
-from beanstalk_twisted.binlog.runs import Run, kicks
+from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
@@ -416,11 +416,12 @@ class Changes:
         most = min(most, log.budget.run_records)
         if not most:
             return 0
-        jobs = self._state.jobs.pick(queue.firsts(most))
-        lsn = log.append_run(partial(kicks, jobs, tube.tube_id, connection, now_ns))
-        self._state.apply_kicks(tube, queue, jobs, lsn)
-        self.committed_lsn = lsn + len(jobs) - 1 if lsn else 0
-        return len(jobs)
+        job_ids = queue.first_ids(most)
+        make = partial(self._state.jobs.kicks, job_ids, tube.tube_id, connection, now_ns)
+        lsn = log.append_run(make)
+        self._state.apply_kicks(tube, queue, job_ids, lsn)
+        self.committed_lsn = lsn + len(job_ids) - 1 if lsn else 0
+        return len(job_ids)
 
     def pause(self, tube: Tube, seconds: int, now_ns: int, reason: Reason) -> int:
         """

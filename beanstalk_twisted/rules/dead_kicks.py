@@ -121,6 +121,9 @@ class DeadKicks:
                 if not self._state.bodies.want(job.job_id, now_ns):
                     kicking.waits_for_room = True
                     return
+                # Its body may have been read just now.
+                job = self._state.jobs.get(job.job_id)
+                assert job is not None
                 self._kick_one(kicking, job, now_ns)
                 size += job.body_bytes
                 kicked += 1

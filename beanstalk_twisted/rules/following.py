@@ -52,7 +52,7 @@ class Following:
 
     def puts(self, jobs: ColdJobs) -> None:
         """
-        Jobs that were put and are ready; see `QueueState.apply_cold`.
+        Jobs that were put; see `QueueState.apply_cold`.
         """
         self._state.apply_cold(jobs)
         self.not_below(max(jobs.job_ids) + 1)

@@ -74,6 +74,9 @@ class Moves:
             return False
         if not self._state.bodies.want(job.job_id, now_ns):
             return False
+        if job.body is None:
+            # It has just been read.
+            return self.dead_letter(self._known(job.job_id), reason, now_ns, how)
         source = self._state.tubes.by_id(job.tube_id)
         name = self.dead_letter_tube(source)
         tube = source if name is None else self._state.tubes.get_or_make(name)
@@ -137,14 +140,17 @@ class Moves:
 
         :return: the record's LSN.
         """
-        job = self._state.jobs.get(image.job_id)
-        assert job is not None
-        source = self._state.tubes.by_id(job.tube_id)
+        source = self._state.tubes.by_id(self._known(image.job_id).tube_id)
         lsn = self._timekeeping.change(image, now_ns)
         if source.policy is not None:
             self._timekeeping.settle(source, now_ns)
         self._timekeeping.drop_if_unused(source, now_ns)
         return lsn
+
+    def _known(self, job_id: int) -> Job:
+        job = self._state.jobs.get(job_id)
+        assert job is not None
+        return job
 
 
 def moved_bytes(job: Job) -> int:

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
+from beanstalk_twisted.jobs.memory_use import HOT_JOB_BYTES, data_memory_bytes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.table import HOT_JOB_BYTES, data_memory_bytes
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.puts import Puts, Waiting

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
+from beanstalk_twisted.jobs.memory_use import HOT_JOB_BYTES
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.table import HOT_JOB_BYTES
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave

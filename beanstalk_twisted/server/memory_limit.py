@@ -6,9 +6,9 @@ What they take is counted as they come and go, bodies and a measured number for 
 at once, which the process's size does not show.  Not counted is what else a process needs: its code
 (some 50 MB), connections, and what waits for the disk.
 
-A job that was only put takes least.  Room is kept for it as for one that was reserved, but not for
-all that were taken before: nothing but new jobs is ever refused, so jobs that are reserved, delayed
-or buried may take more than the limit.  Then no job is taken until enough are deleted.
+A job that nobody holds takes least.  Room is kept for it as for one that is reserved, but not for
+all that were taken before: nothing but new jobs is ever refused, so jobs that are reserved may take
+more than the limit.  Then no job is taken until enough have ended.
 
 Differs from beanstalkd: it takes jobs until malloc() fails, or the kernel kills it.
 """
@@ -16,7 +16,7 @@ Differs from beanstalkd: it takes jobs until malloc() fails, or the kernel kills
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_twisted.jobs.table import HOT_JOB_BYTES
+from beanstalk_twisted.jobs.memory_use import HOT_JOB_BYTES
 
 NO_LIMIT: Final = 1 << 62
 """More bytes than any memory has."""

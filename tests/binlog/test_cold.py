@@ -1,12 +1,14 @@
 """
-Jobs that were put and are ready, cut from the records of many in columns.
+Jobs without tags, cut from the records of many in columns.
 """
 
 import pytest
 
-from beanstalk_twisted.binlog.cold import ColdJobs, Records, values
-from beanstalk_twisted.binlog.records import Flag, JobImage, Kind, State
-from tests.binlog.scribe import image, put
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records, values
+from beanstalk_twisted.binlog.records import NEVER_NS, Flag, JobImage, Kind, State, as_loaded
+from tests.binlog.scribe import NS, T0, image, put
+
+NOW = T0 + 100 * NS
 
 TUBES = {1, 2}
 
@@ -31,19 +33,18 @@ def taken(*frames: tuple[bytes, bytes]) -> tuple[list[tuple[int, bytes]], list[i
         size = len(array) // 80
         records.add(range(count, count + size), [memoryview(array)], memoryview(heap))
         count += size
-    jobs, others = records.take(TUBES, 9)
+    jobs, others = records.take(TUBES, 9, NOW)
     assert jobs.segment == 9
     return list(zip(jobs.job_ids, map(bytes, jobs.bodies), strict=True)), list(others)
 
 
 ODD = {
-    "delayed": encoded(put(state=State.DELAYED), 0),
-    "buried": encoded(image(Kind.COPY, state=State.BURIED, body=b"hello"), 0),
-    "reserved once": encoded(put(reserves=1), 0),
-    "timed out once": encoded(put(timeouts=1), 0),
-    "released once": encoded(put(releases=1), 0),
-    "buried once": encoded(put(buries=1), 0),
-    "kicked once": encoded(put(kicks=1), 0),
+    "reserved too often": encoded(put(reserves=MAX_COUNT + 1), 0),
+    "timed out too often": encoded(put(timeouts=MAX_COUNT + 1), 0),
+    "released too often": encoded(put(releases=MAX_COUNT + 1), 0),
+    "buried too often": encoded(put(buries=MAX_COUNT + 1), 0),
+    "kicked too often": encoded(put(kicks=MAX_COUNT + 1), 0),
+    "gone": encoded(put(state=State.GONE), 0),
     "extended": encoded(put(), 0, Flag.EXT),
     "of a tube without a name": encoded(put(tube_id=3), 0),
     "of an unknown state": encoded(put(), 0).replace(b"\1", b"\t", 2),
@@ -66,6 +67,42 @@ def test_what_is_not_plainly_a_cold_job_is_left_to_be_read_by_itself(
     )  # fmt: skip
 
 
+STATES = [State.READY, State.DELAYED, State.BURIED, State.RESERVED]
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("has_newer", [False, True])
+@pytest.mark.parametrize("deadline_ns", [NOW - 1, NOW + 5 * NS, NOW + 5 * NS + 1, NEVER_NS])
+def test_jobs_stand_where_their_newest_records_say_as_a_start_takes_them(
+    state: State, has_newer: bool, deadline_ns: int
+) -> None:
+    now = image(
+        Kind.COPY, state=state, body=b"hello", priority=3, delay_s=5, ttr_s=6, tube_id=2,
+        deadline_ns=0 if state is State.READY else deadline_ns, ts_ns=8 if has_newer else 7,
+        reserves=1, timeouts=2, releases=3, buries=4, kicks=MAX_COUNT,
+    )  # fmt: skip
+    full, newest = encoded(put(ts_ns=7) if has_newer else now, 0), encoded(now, 0)
+    records = Records()
+    records.add([7], [memoryview(full)], memoryview(b"hello"), newest=[newest] * has_newer)
+    jobs, others = records.take(TUBES, 1, NOW)
+    assert not others
+    expected, standing = as_loaded(now, NOW), jobs.standing
+    assert standing is not None
+    assert (*standing.states, *standing.deadlines_ns) == (expected.state, expected.deadline_ns)
+    assert [list(column) for column in standing[2:]] == [[1], [2], [3], [4], [MAX_COUNT]]
+    columns = (jobs.created_low, jobs.priority, jobs.delay_s, jobs.ttr_s, jobs.tube_id)
+    assert [list(column) for column in columns] == [[7], [3], [5], [6], [2]]
+    assert jobs.bodies == [b"hello"]
+
+
+def test_a_newest_record_that_has_no_place_for_data_and_says_so_is_left_to_be_read() -> None:
+    newest = encoded(put(), 0, Flag.EXT)
+    records = Records()
+    records.add([7], [memoryview(encoded(put(), 0))], memoryview(b"hello"), newest=[newest])
+    jobs, others = records.take(TUBES, 1, NOW)
+    assert (list(jobs.job_ids), list(others)) == ([], [0])
+
+
 def test_bodies_are_those_of_their_own_frames_wherever_they_stand_there() -> None:
     one = encoded(put(body=b"ab"), 3) + encoded(put(body=b"cde"), 0) + encoded(put(body=b""), 0)
     two = encoded(put(body=b"f"), 0)
@@ -82,7 +119,7 @@ def test_the_columns_are_what_the_records_say() -> None:
         put(body=b"", priority=0, delay_s=largest, ttr_s=largest, tube_id=1, ts_ns=-1),
     ]
     records.add([7, 8], [memoryview(encoded(each, 0)) for each in images], memoryview(b""))
-    jobs, _ = records.take(TUBES, 1)
+    jobs, _ = records.take(TUBES, 1, NOW)
     assert isinstance(jobs, ColdJobs)
     assert list(jobs.priority) == [largest, 0]
     assert list(jobs.delay_s) == [1, largest]

@@ -7,20 +7,24 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import BodyPlace, State
+from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.memory_use import BODY_OBJECT_BYTES
 from beanstalk_twisted.jobs.table import JobTable
-from tests.jobs.test_table import put_image, table_of
+from tests.jobs.test_table import held, put_image, table_of
 
-KINDS = pytest.mark.parametrize("is_cold", [True, False], ids=["cold", "changed"])
+KINDS = pytest.mark.parametrize("is_row", [True, False], ids=["row", "tagged"])
 
 
-def table_with(is_cold: bool) -> JobTable:
+def table_with(is_row: bool) -> JobTable:
     """
     Job 5, with its body in memory.
     """
     table = table_of(5)
-    if not is_cold:
-        table.get(5)
+    if not is_row:
+        tagged = seen(table)
+        table.remake(tagged, b"hello", NO_TAGS._replace(group=b"g"))
+        table.keep(tagged)
     return table
 
 
@@ -34,11 +38,11 @@ def seen(table: JobTable) -> Job:
 
 
 @KINDS
-def test_a_body_is_dropped_and_loaded_again(is_cold: bool) -> None:
-    table = table_with(is_cold)
+def test_a_body_is_dropped_and_loaded_again(is_row: bool) -> None:
+    table = table_with(is_row)
     before = table.memory_bytes
     assert table.drop_body(5, durable_lsn=17)
-    assert (table.memory_bytes, table.loaded_bytes) == (before - 5, 0)
+    assert (table.memory_bytes, table.loaded_bytes) == (before - 5 - BODY_OBJECT_BYTES, 0)
     assert table.place(5) == BodyPlace(segment=19, lsn=17)
     assert (seen(table).body, seen(table).body_bytes) == (None, 5)
     table.load_body(5, b"hello")
@@ -50,15 +54,15 @@ def test_a_body_is_dropped_and_loaded_again(is_cold: bool) -> None:
 
 
 @KINDS
-def test_no_body_leaves_before_its_record_is_durable(is_cold: bool) -> None:
-    table = table_with(is_cold)
+def test_no_body_leaves_before_its_record_is_durable(is_row: bool) -> None:
+    table = table_with(is_row)
     assert not table.drop_body(5, durable_lsn=16)
     assert seen(table).body == b"hello"
 
 
 @KINDS
-def test_a_body_is_dropped_once(is_cold: bool) -> None:
-    table = table_with(is_cold)
+def test_a_body_is_dropped_once(is_row: bool) -> None:
+    table = table_with(is_row)
     assert table.drop_body(5, durable_lsn=17)
     assert not table.drop_body(5, durable_lsn=17)
     assert not table.loaded_bytes
@@ -73,7 +77,7 @@ def test_a_job_that_is_gone_has_no_body_to_drop_and_no_place() -> None:
 
 def test_an_empty_body_stays() -> None:
     table = JobTable()
-    table.add_cold(put_image(5, b""), lsn=17, segment=19)
+    table.add_row(put_image(5, b""), lsn=17, segment=19)
     assert not table.drop_body(5, durable_lsn=17)
     assert seen(table).body == b""
 
@@ -81,23 +85,23 @@ def test_an_empty_body_stays() -> None:
 @pytest.mark.parametrize(("lsn", "segment"), [(0, 19), (17, 0)])
 def test_a_body_whose_place_is_not_known_stays(lsn: int, segment: int) -> None:
     table = JobTable()
-    table.add_cold(put_image(5), lsn, segment)
+    table.add_row(put_image(5), lsn, segment)
     assert not table.drop_body(5, durable_lsn=17)
     assert seen(table).body == b"hello"
 
 
 def test_the_body_of_a_job_that_a_session_holds_stays() -> None:
-    table = table_with(is_cold=False)
-    seen(table).state = State.RESERVED
+    table = table_of(5)
+    job = held(table, 5)
     assert not table.drop_body(5, durable_lsn=17)
-    seen(table).state = State.BURIED
+    job.state = State.BURIED
+    table.keep(job)
     assert table.drop_body(5, durable_lsn=17)
 
 
 @KINDS
-def test_a_job_that_is_stated_again_has_another_place(is_cold: bool) -> None:
-    table = table_with(is_cold)
-    table.keeps_places = True
+def test_a_job_that_is_stated_again_has_another_place(is_row: bool) -> None:
+    table = table_with(is_row)
     assert table.rehome(5, segment=23, lsn=40) == 19
     assert not table.drop_body(5, durable_lsn=39)
     assert table.drop_body(5, durable_lsn=40)
@@ -109,17 +113,9 @@ def test_a_job_that_is_stated_again_has_another_place(is_cold: bool) -> None:
     assert (seen(table).segment, seen(table).body_bytes) == (24, 5)
 
 
-def test_a_cold_job_keeps_no_place_where_nobody_asks_for_one() -> None:
-    table = table_of(5)
-    table.rehome(5, segment=23, lsn=40)
-    assert not table.drop_body(5, durable_lsn=16)
-    job = seen(table)
-    assert (job.body, job.segment, job.lsn) == (b"hello", 23, 17)
-
-
 @KINDS
-def test_a_job_without_its_body_in_memory_ends(is_cold: bool) -> None:
-    table = table_with(is_cold)
+def test_a_job_without_its_body_in_memory_ends(is_row: bool) -> None:
+    table = table_with(is_row)
     table.drop_body(5, durable_lsn=17)
     job = table.get(5)
     assert job is not None and job.body is None
@@ -133,13 +129,15 @@ def test_a_job_without_its_body_in_memory_gets_another_one() -> None:
     job = table.get(5)
     assert job is not None
     table.remake(job, b"other body", None)
+    table.keep(job)
     assert (job.body, job.body_bytes, table.loaded_bytes) == (b"other body", 10, 10)
+    assert (seen(table).body, seen(table).body_bytes) == (b"other body", 10)
     table.remove(job)
     assert (table.memory_bytes, table.loaded_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])
-def test_a_cold_job_is_weighed_wherever_its_body_is(is_loaded: bool) -> None:
+def test_a_job_is_weighed_wherever_its_body_is(is_loaded: bool) -> None:
     table = table_of(5)
     table.drop_body(5, durable_lsn=17)
     if is_loaded:

@@ -147,9 +147,11 @@ def test_a_body_that_a_session_holds_stays_and_goes_when_it_lets_go() -> None:
     job = world.state.jobs.get(1)
     assert job is not None
     job.state = State.RESERVED
+    world.state.jobs.keep(job)
     world.drop()
     assert world.loaded == [1]
     job.state = State.READY
+    world.state.jobs.keep(job)
     world.drop()
     assert world.loaded == []
 

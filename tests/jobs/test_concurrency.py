@@ -305,8 +305,8 @@ def kick(jobs: Jobs, image: JobImage) -> None:
     Kick the first buried jobs of a tube, as many of them at once.
     """
     tube = jobs.tube(image.tube_id)
-    buried = jobs.state.jobs.pick(tube.buried.firsts(2))
+    buried = tube.buried.first_ids(2)
     jobs.state.apply_kicks(tube, tube.buried, buried)
-    for job in buried:
-        old = jobs.images[job.job_id]
-        jobs.images[job.job_id] = old._replace(kind=Kind.KICK, state=State.READY, deadline_ns=0)
+    for job_id in buried:
+        old = jobs.images[job_id]
+        jobs.images[job_id] = old._replace(kind=Kind.KICK, state=State.READY, deadline_ns=0)

@@ -82,7 +82,7 @@ def test_a_buried_job_holds_its_group() -> None:
     change(state, 1, Kind.MOVE, State.BURIED, 7)
     assert known(state, b"g") == (1, 1, [2], False)
     tube = state.tubes.by_id(1)
-    state.apply_kicks(tube, tube.buried, state.jobs.pick(tube.buried.firsts(1)))
+    state.apply_kicks(tube, tube.buried, tube.buried.first_ids(1))
     assert known(state, b"g") == (1, 0, [2], False)
 
 
@@ -119,7 +119,7 @@ def test_one_that_is_loaded_without_its_group_may_go() -> None:
 def test_a_kick_of_many_takes_those_that_wait_too() -> None:
     state = make(image(1, group=b"g"), image(2, after=b"g"), image(3, delay=50))
     tube = state.tubes.by_id(1)
-    state.apply_kicks(tube, tube.delayed, state.jobs.pick(tube.delayed.firsts(2)))
+    state.apply_kicks(tube, tube.delayed, tube.delayed.first_ids(2))
     assert known(state, b"g") == (1, 0, [], False)
     assert state.counts[State.READY] == tube.ready.count == 3
 

@@ -5,17 +5,23 @@ Where all jobs are.
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.cold import ColdJobs, Records
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records
+from beanstalk_twisted.binlog.records import COUNTERS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.memory_use import (
+    HOT_JOB_BYTES,
+    RESTING_JOB_BYTES,
+    data_memory_bytes,
+)
 from beanstalk_twisted.jobs.table import JobTable
 from tests.rules.memory import growth_bytes
 
 MAX_U32, MAX_U64 = (1 << 32) - 1, (1 << 64) - 1
-MAX_LSN = (1 << 63) - 1
 
 
 def put_image(job_id: int, body: bytes = b"hello") -> JobImage:
@@ -34,8 +40,19 @@ def table_of(*job_ids: int) -> JobTable:
     """
     table = JobTable()
     for job_id in job_ids:
-        table.add_cold(put_image(job_id), lsn=17, segment=19)
+        table.add_row(put_image(job_id), lsn=17, segment=19)
     return table
+
+
+def held(table: JobTable, job_id: int) -> Job:
+    """
+    Let a session hold a job.
+    """
+    job = table.get(job_id)
+    assert job is not None
+    job.state = State.RESERVED
+    table.keep(job)
+    return job
 
 
 def remove(table: JobTable, job_id: int) -> None:
@@ -86,17 +103,68 @@ def test_the_largest_values_fit_a_job_that_was_only_put() -> None:
     image = put_image(1, b"")._replace(
         priority=MAX_U32, ttr_s=MAX_U32, tube_id=MAX_U32, delay_s=MAX_U32, ts_ns=(1 << 63) - 1
     )
-    table.add_cold(image, lsn=MAX_LSN, segment=MAX_U32)
+    table.add_row(image, lsn=MAX_U64, segment=MAX_U32)
     job = table.look(1)
     assert job is not None
     assert (job.priority, job.ttr_s, job.tube_id, job.delay_s) == (MAX_U32,) * 4
-    assert (job.created_ns, job.lsn, job.segment) == ((1 << 63) - 1, MAX_LSN, MAX_U32)
+    assert (job.created_ns, job.lsn, job.segment) == ((1 << 63) - 1, MAX_U64, MAX_U32)
 
 
-def test_a_job_whose_lsn_no_log_can_have_is_not_kept_cold() -> None:
+def _counted(image: JobImage, name: str, count: int) -> JobImage:
+    counters: dict[str, Any] = {name: count}
+    return image._replace(**counters)
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_a_job_rests_up_to_the_largest_counter_of_a_row(name: str) -> None:
     table = JobTable()
-    assert not table.add_cold(put_image(1), lsn=MAX_LSN + 1, segment=1)
-    assert 1 not in table and not len(table)
+    image, past = put_image(1), _counted(put_image(1), name, MAX_COUNT + 1)
+    assert not table.add_row(past, lsn=17, segment=19)
+    assert 1 not in table and list(table) == [] and not len(table) and not table.memory_bytes
+    assert table.add_row(_counted(image, name, MAX_COUNT), lsn=17, segment=19)
+    job = table.get(1)
+    assert job is not None and getattr(job, name) == MAX_COUNT
+    assert table.rest(job, image._replace(kind=Kind.COPY, state=State.BURIED))
+    setattr(job, name, MAX_COUNT + 1)
+    assert not table.rest(job, past)
+    table.keep(job)
+    assert table.get(1) is job and table.memory_bytes == HOT_JOB_BYTES + 5
+    table.remove(job)
+    assert list(table) == [] and not table.memory_bytes
+
+
+@pytest.mark.parametrize("state", [State.READY, State.DELAYED, State.BURIED])
+def test_a_job_that_was_held_rests_again_with_all_that_it_has(state: State) -> None:
+    table = table_of(5)
+    job = held(table, 5)
+    assert table.get(5) is job
+    for at, name in enumerate(FIELDS):
+        if name not in ("body", "holder", "job_id", "state"):
+            setattr(job, name, 1000 + at)
+    job.state, job.full_lsn, job.body_bytes = state, 4711, 5
+    table.keep(job)
+    assert table.memory_bytes == RESTING_JOB_BYTES + 5
+    known = table.get(5)
+    assert known is not None and known is not job
+    assert {name: getattr(known, name) for name in FIELDS} == {
+        name: getattr(job, name) for name in FIELDS
+    }
+    assert (known.full_lsn, known.body_bytes, known.tags) == (4711, 5, None)
+
+
+def test_a_job_with_tags_is_an_object_until_it_has_none() -> None:
+    table, tags = table_of(5), NO_TAGS._replace(group=b"g")
+    job = table.get(5)
+    assert job is not None
+    table.remake(job, b"other", tags)
+    table.keep(job)
+    assert table.get(5) is job
+    assert table.memory_bytes == HOT_JOB_BYTES + data_memory_bytes(5, tags)
+    table.remake(job, b"third one", None)
+    table.keep(job)
+    known = table.get(5)
+    assert known is not None and known is not job and known.body == b"third one"
+    assert table.memory_bytes == RESTING_JOB_BYTES + 9
 
 
 @pytest.mark.parametrize("created_ns", [-(1 << 63), -1])
@@ -105,25 +173,27 @@ def test_a_job_may_have_been_put_before_1970(created_ns: int) -> None:
     The log's times are signed: a server starts on whatever a tool has written there.
     """
     table = JobTable()
-    table.add_cold(put_image(1)._replace(ts_ns=created_ns), lsn=17, segment=19)
+    table.add_row(put_image(1)._replace(ts_ns=created_ns), lsn=17, segment=19)
     job = table.look(1)
     assert job is not None and job.created_ns == created_ns
 
 
-def test_looking_at_a_job_does_not_change_how_it_is_kept_but_getting_it_does() -> None:
+def test_a_job_that_rests_is_got_as_a_copy_with_the_same_body() -> None:
     table = table_of(5)
-    assert table.look(5) is not table.look(5)
-    job = table.get(5)
-    assert table.get(5) is job
-    assert table.look(5) is job
+    job, other = table.get(5), table.get(5)
+    assert job is not None and other is not None
+    assert job is not other and job.body is other.body
 
 
-def test_a_change_to_a_job_that_was_got_is_seen_by_all() -> None:
+def test_a_change_to_a_job_is_seen_by_all_when_it_is_kept() -> None:
     table = table_of(5)
     job = table.get(5)
     assert job is not None
     job.priority = 8
-    seen = table.look(5)
+    before = table.get(5)
+    table.keep(job)
+    seen = table.get(5)
+    assert before is not None and before.priority == 7
     assert seen is not None and seen.priority == 8
 
 
@@ -133,7 +203,7 @@ def test_a_job_that_was_removed_is_gone_and_its_id_can_be_used_again() -> None:
     assert 1 not in table
     assert len(table) == 1
     assert list(table) == [2]
-    table.add_cold(put_image(1), lsn=0, segment=0)
+    table.add_row(put_image(1), lsn=0, segment=0)
     assert list(table) == [1, 2]
 
 
@@ -148,7 +218,7 @@ def test_jobs_that_are_gone_leave_no_memory_behind() -> None:
 
     def come_and_go() -> None:
         for job_id in range(2, 20_000):
-            table.add_cold(put_image(job_id), lsn=0, segment=0)
+            table.add_row(put_image(job_id), lsn=0, segment=0)
             remove(table, job_id)
 
     counted = table.memory_bytes
@@ -156,14 +226,18 @@ def test_jobs_that_are_gone_leave_no_memory_behind() -> None:
     assert table.memory_bytes == counted
 
 
-def test_a_job_that_was_only_put_takes_few_bytes_beside_its_body() -> None:
-    table = JobTable()
+@pytest.mark.parametrize("state", [State.READY, State.DELAYED, State.BURIED])
+def test_a_job_that_nobody_holds_takes_few_bytes_beside_its_body(state: State) -> None:
+    table, body = JobTable(), b"b" * 100
+    image = put_image(1, body)._replace(state=state, deadline_ns=17, reserves=3, buries=2)
 
     def fill() -> None:
         for job_id in range(1, 10_001):
-            table.add_cold(put_image(job_id, b"b" * 100), lsn=0, segment=0)
+            table.add_row(image._replace(job_id=job_id), lsn=0, segment=0)
+            job = held(table, job_id)
+            table.rest(job, image._replace(job_id=job_id, reserves=4))
 
-    assert growth_bytes(fill) / 10_000 < 100 + 120
+    assert growth_bytes(fill) / 10_000 < 90
 
 
 FIELDS = (
@@ -186,7 +260,7 @@ def cold_jobs(job_ids: list[int], segment: int = 19) -> ColdJobs:
     ]
     records = Records()
     records.add(job_ids, [memoryview(b"".join(encoded))], memoryview(heap))
-    jobs, others = records.take({3}, segment)
+    jobs, others = records.take({3}, segment, now_ns=17)
     assert not others
     return jobs
 
@@ -203,7 +277,7 @@ def test_many_jobs_are_added_as_they_would_be_one_by_one(job_ids: list[int]) -> 
     job_ids = [job_id for job_id in job_ids if job_id != 2]
     table.add_all_cold(cold_jobs(job_ids))
     for job_id in job_ids:
-        alike.add_cold(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
+        alike.add_row(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
     assert list(table) == list(alike)
     assert len(table) == len(alike)
     for job_id in alike:
@@ -229,7 +303,7 @@ def test_jobs_that_were_loaded_take_no_more_bytes_than_those_that_were_put() -> 
 
     def put_each() -> None:
         for job_id in job_ids:
-            alike.add_cold(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
+            alike.add_row(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
 
     jobs = cold_jobs(job_ids)
     assert growth_bytes(lambda: table.add_all_cold(jobs)) <= growth_bytes(put_each) + 1000

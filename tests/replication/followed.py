@@ -170,7 +170,7 @@ def seen(queue: WorkQueue) -> dict[str, Any]:
             job_id: _attributes(job)
             for job_id, job in jobs.items() if job is not None
         },
-        "count": (len(state.jobs), dict(+state.counts), state.urgent, state.tagged, state.ruled),
+        "count": (len(state.jobs), dict(state.counts), state.urgent, state.tagged, state.ruled),
         "tubes": {tube.name: _of_tube(tube) for tube in state.tubes.in_order},
         "order": [tube.name for tube in state.tubes.in_order],
         "live": (state.live.live_bytes, state.live._segments),

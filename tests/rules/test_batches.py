@@ -111,21 +111,12 @@ LARGE: Final = 60_000
 """Bytes of a body."""
 
 
-@pytest.mark.parametrize("past", [0, 1])
-def test_large_jobs_are_looked_at_in_slices_and_deleted_at_once(past: int) -> None:
+def test_large_jobs_are_deleted_at_once() -> None:
     server = Server()
-    client, other = server.connect(), server.connect()
-    jobs = -(-BATCH_SLICE_BYTES // LARGE) + past
+    client = server.connect()
+    jobs = BATCH_SLICE_BYTES // LARGE + 2
     ids = [client.put(bytes(LARGE)) for _ in range(jobs)]
-    reply = client.says(delete(ids))
-    if past:
-        assert reply is None
-        assert client.session.is_blocked
-        assert other.asks("stats")["current-jobs-ready"] == str(jobs)
-        assert other.says("delete 1") == "DELETED", "others act in between"
-        assert server.finish_slices() == 1
-        reply = client.hears()
-    assert reply == f"DELETED_BATCH {jobs - past} {past}"
+    assert client.says(delete(ids)) == f"DELETED_BATCH {jobs} 0"
     assert not client.session.is_blocked
     assert client.last is not None
     assert client.last[1] == server.log.committed_lsn()
@@ -193,7 +184,7 @@ def test_the_first_job_of_a_batch_that_waits_for_its_turn_is_reserved_at_once() 
 def test_a_deletion_goes_on_when_its_client_has_gone() -> None:
     server = Server()
     client = server.connect()
-    ids = [client.put(bytes(LARGE)) for _ in range(BATCH_SLICE_BYTES // LARGE + 2)]
+    ids = puts(client, BATCH_SLICE_JOBS + 1)
     for _ in ids:
         client.takes()
     assert client.says(delete(ids)) is None

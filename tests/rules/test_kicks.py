@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalk_twisted.binlog.cold import MAX_COUNT
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.ready_index import ReadyIndex
@@ -50,14 +51,16 @@ class Place:
         """
         return self.tube.buried if state is State.BURIED else self.tube.delayed
 
-    def set(self, state: State, job_id: int, priority: int, when_ns: int) -> None:
+    def set(
+        self, state: State, job_id: int, priority: int, when_ns: int, kicks: int = 0
+    ) -> None:  # fmt: skip
         """
         Let a job be so, whatever it was.
         """
         deadline_ns = 0 if state is State.READY else when_ns
         image = JobImage(
             Kind.COPY, state, Reason.NONE, priority, job_id, ts_ns=1, deadline_ns=deadline_ns,
-            delay_s=0, ttr_s=1, tube_id=self.tube.tube_id, buries=1, body=b"x",
+            delay_s=0, ttr_s=1, tube_id=self.tube.tube_id, buries=1, kicks=kicks, body=b"x",
         )  # fmt: skip
         if state is State.GONE:
             if job_id not in self.state.jobs:
@@ -191,8 +194,20 @@ def test_a_kick_in_one_go_knows_the_newest_record_of_each_job() -> None:
     place.kick_in_one_go(State.BURIED, 2)
     jobs = [place.state.jobs.look(job_id) for job_id in (1, 2, 3)]
     # The tube's name and three copies come before.
-    assert [job and job.lsn for job in jobs] == [5, 6, 0]
+    assert [job and job.lsn for job in jobs] == [5, 6, 4]
     assert place.changes.committed_lsn == 6
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_counter_that_passes_what_a_row_can_say_is_kicked_as_one_by_one(more: int) -> None:
+    plain, quick = Place(), Place()
+    for place in (plain, quick):
+        place.set(State.BURIED, 1, 0, 1)
+        place.set(State.BURIED, 2, 0, 2, MAX_COUNT + more)
+        place.set(State.BURIED, 3, 0, 3)
+    assert plain.kick_one_by_one(State.BURIED, 3) == quick.kick_in_one_go(State.BURIED, 3) == 3
+    assert quick.looks() == plain.looks()
+    assert quick.order() == plain.order()
 
 
 def buried(client: Client, count: int) -> list[int]:

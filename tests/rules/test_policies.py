@@ -712,7 +712,7 @@ def test_a_rate_and_a_number_of_reserved_jobs_hold_both() -> None:
 # What is there already when a policy is set, and a restart.
 
 
-@pytest.mark.parametrize("jobs", [3, SMALL_TUBE + 1, 64 * SLICE_PAGES * 2])
+@pytest.mark.parametrize("jobs", [3, SMALL_TUBE + 1, 32 * SLICE_PAGES * 2])
 def test_jobs_that_are_there_are_counted(jobs: int) -> None:
     server, client = a_server()
     for _ in range(jobs):
@@ -730,7 +730,7 @@ def test_jobs_that_are_there_are_counted(jobs: int) -> None:
 
 def test_jobs_that_change_while_they_are_counted_are_counted_once() -> None:
     server, client = a_server()
-    jobs = 64 * SLICE_PAGES * 3
+    jobs = 32 * SLICE_PAGES * 3
     for _ in range(jobs):
         client.put(b"12")
     other = server.connect()

@@ -147,14 +147,14 @@ def test_who_hangs_up_during_a_large_batch_gives_its_jobs_back(is_logged: bool) 
 def test_others_are_served_while_a_large_batch_goes_on() -> None:
     server = a_server()
     client, other = server.connect(), server.connect()
-    client.ask(b"".join(b"put 0 0 60 60000\r\n%s\r\n" % bytes(60_000) for _ in range(100)))
-    client.send(line(100) + USED)
+    client.ask(PUT * (BATCH_SLICE_JOBS + 1))
+    client.send(line(BATCH_SLICE_JOBS + 1) + USED)
     other.send(b"use default\r\nreserve-batch 1\r\n")
     assert (client.take(), other.take()[:40]) == (
         b"", USING + b"RESERVED_BATCH 1\r\nRESERVE",
     )  # fmt: skip
     server.advance()
-    assert client.take() == b"DELETED_BATCH 99 1\r\n" + USING
+    assert client.take() == b"DELETED_BATCH %d 1\r\n" % BATCH_SLICE_JOBS + USING
 
 
 def test_what_others_have_waits_for_no_batch_that_waits() -> None:

@@ -11,8 +11,15 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.state import KEY_BYTES, TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
-from beanstalk_twisted.jobs.table import COLD_JOB_BYTES, HOT_JOB_BYTES, data_memory_bytes
+from beanstalk_twisted.jobs.memory_use import (
+    HOT_JOB_BYTES,
+    KEY_BYTES,
+    RESTING_JOB_BYTES,
+    TUBE_BYTES,
+    WAITERS_BYTES,
+    WATCH_BYTES,
+    data_memory_bytes,
+)
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
@@ -153,7 +160,7 @@ def test_what_is_counted_of_each_job_is_gone_with_it() -> None:
     used = server.service.memory.used_bytes
     assert used == EMPTY
     client.ask(put(70))
-    assert server.service.memory.used_bytes == EMPTY + COLD_JOB_BYTES + 70
+    assert server.service.memory.used_bytes == EMPTY + RESTING_JOB_BYTES + 70
     client.ask(b"reserve\r\n")
     assert server.service.memory.used_bytes == EMPTY + HOT_JOB_BYTES + 70
     tags = b" idp:key con:other grp:third"
@@ -176,7 +183,7 @@ def recounted(server: MemoryServer) -> int:
     for page in state.jobs.pages():
         for facts in state.jobs.facts(page):
             if facts.job is None:
-                total += COLD_JOB_BYTES + facts.body_bytes
+                total += RESTING_JOB_BYTES + facts.body_bytes
             else:
                 total += HOT_JOB_BYTES + data_memory_bytes(facts.job.body_bytes, facts.job.tags)
     return total
@@ -199,7 +206,7 @@ def test_what_is_counted_is_what_is_there_after_all_that_may_happen_and_after_a_
         assert server.service.memory.used_bytes == recounted(server)
     assert server.service.queue.state.unique.remembered
     server.kill_and_restart()
-    assert server.service.memory.used_bytes == recounted(server) > 60 * (COLD_JOB_BYTES + 100)
+    assert server.service.memory.used_bytes == recounted(server) > 60 * (RESTING_JOB_BYTES + 100)
     client = server.connect()
     client.send(b"flush-tube default all\r\nflush-tube elsewhere all\r\n")
     server.advance(1)
@@ -213,7 +220,7 @@ def test_tubes_count() -> None:
     assert client.ask(put(0)) == REFUSED
     client.ask(b"ignore b\r\n")
     assert client.ask(put(0)).startswith(b"INSERTED")
-    used = EMPTY + TUBE_BYTES + WATCH_BYTES + COLD_JOB_BYTES
+    used = EMPTY + TUBE_BYTES + WATCH_BYTES + RESTING_JOB_BYTES
     assert server.service.memory.used_bytes == used
 
 
@@ -255,7 +262,7 @@ def test_it_is_told_when_jobs_take_all_they_may_and_when_they_did_not_for_a_minu
 ) -> None:
     server, client = limited(EMPTY + HOT_JOB_BYTES + 3000)
     client.ask(put(3000) * 5)
-    used = EMPTY + COLD_JOB_BYTES + 3000
+    used = EMPTY + RESTING_JOB_BYTES + 3000
     assert told("memory-full") == [
         f"jobs take {used} bytes of memory, and --max-memory is {EMPTY + HOT_JOB_BYTES + 3000}: "
         "new jobs are refused (OUT_OF_MEMORY) until some are deleted; all else goes on, and "

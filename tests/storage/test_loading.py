@@ -14,7 +14,8 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog import cold
-from beanstalk_twisted.binlog.cold import ColdJobs
+from beanstalk_twisted.binlog.bodies import LogBodyReader
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
@@ -22,7 +23,7 @@ from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.binlog.records import JobImage, Kind, Record, State, TubeDef
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK
+from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK, LEAST
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from tests.binlog.reading.test_replay import AFTER
@@ -113,14 +114,14 @@ def all_of(state: QueueState) -> dict[str, Any]:
     seen: dict[str, Any] = {
         "jobs": {job_id: fields_of(state.jobs.look(job_id)) for job_id in state.jobs},
         "count": len(state.jobs),
-        "counts": dict(+state.counts),
+        "counts": dict(state.counts),
         "urgent": (state.urgent, [tube.urgent for tube in tubes]),
         "last_buried_ns": state.last_buried_ns,
         "live": [state.live.of(segment) for segment in range(20)],
         "live_bytes": state.live.live_bytes,
         "standing": [(t.ready.count, t.delayed.count, t.buried.count, t.reserved) for t in tubes],
-        "buried": [tube.buried.first() for tube in tubes],
-        "delayed": [tube.delayed.first() for tube in tubes],
+        "buried": [tube.buried.behind(LEAST, tube.buried.count) for tube in tubes],
+        "delayed": [tube.delayed.behind(LEAST, tube.delayed.count) for tube in tubes],
     }
     seen["order"] = [drained(state, tube) for tube in tubes]
     seen["afterwards"] = (len(state.jobs), state.urgent, state.live.live_bytes)
@@ -241,6 +242,48 @@ def test_both_ways_give_each_job_once(files: Files) -> None:
     assert sorted(ids) == [each.image.job_id for each in found.survivors(NOW)]
 
 
+# What is left to the log.
+
+
+def leave_all_to_the_log(files: Files, found: Replay) -> None:
+    """
+    Load all jobs, let go of their bodies, and look whether each is where its job says.
+    """
+    state, reader = tubes_of(found), LogBodyReader(MemoryDirectory(files))
+    bodies = {job.image.job_id: job.image.body for job in found.survivors(NOW)}
+    for each in found.survivors_in_bulk(NOW, with_lsns=True):
+        if isinstance(each, ColdJobs):
+            state.apply_cold(each)
+            state.bodies.loaded(each.job_ids, 0)
+        else:
+            state.apply(each.image, each.lsn, each.segment_seq)
+            state.bodies.loaded([each.image.job_id], 0)
+    assert state.jobs.loaded_bytes == 0
+    newest = max(segment.header.seq for segment in found.survey.segments)
+    for job_id, body in bodies.items():
+        place = state.jobs.place(job_id)
+        assert (place is not None) == bool(body)
+        # What is not known durable is about to be written to the next segment.
+        if place is not None and place.segment <= newest:
+            assert reader.read(place, job_id) == body
+
+
+@settings(max_examples=share(40), deadline=None)
+@given(logs())
+def test_each_body_that_a_start_leaves_to_the_log_is_found_there(files: Files) -> None:
+    leave_all_to_the_log(files, read_or_reject(files))
+
+
+def test_the_same_of_jobs_among_others_that_are_loaded_one_by_one() -> None:
+    scribe = Scribe(opening=TUBES, segment_bytes=1 << 20)
+    scribe.write(*TUBES)
+    scribe.write(*(
+        image(Kind.COPY, n, body=b"%d" % n, reserves=MAX_COUNT + (n % 3 == 0)) for n in range(1, 50)
+    ))  # fmt: skip
+    scribe.finish()
+    leave_all_to_the_log(scribe.files(), read(scribe.files()))
+
+
 # What is taken in bulk.
 
 
@@ -262,14 +305,15 @@ def bulk_of(write: Callable[[Scribe], None]) -> tuple[list[int], list[int]]:
     return many, others
 
 
-def test_jobs_that_were_only_put_are_loaded_many_at_once_whatever_is_between_them() -> None:
+def test_jobs_without_tags_are_loaded_many_at_once_whatever_is_between_them() -> None:
     def write(scribe: Scribe) -> None:
         scribe.write(put(1), put(2, state=State.DELAYED, deadline_ns=NOW), put(3, tube_id=2))
-        scribe.write(delete(1), put(4), image(Kind.COPY, 5, body=b"copied", reserves=1))
+        scribe.write(delete(1), put(4), image(Kind.COPY, 5, body=b"copied", reserves=MAX_COUNT + 1))
         scribe.write(image(Kind.RESERVE, 4, state=State.RESERVED, reserves=1))
         scribe.write(image(Kind.COPY, 6, body=b"copied"))
 
-    assert bulk_of(write) == ([3, 6], [2, 4, 5])
+    many, others = bulk_of(write)
+    assert (sorted(many), others) == ([2, 3, 4, 6], [5])
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -347,18 +391,35 @@ COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
-def test_jobs_that_have_a_count_are_loaded_one_by_one_however_many_there_are(counter: str) -> None:
+@pytest.mark.parametrize("past", [0, 1])
+def test_jobs_that_have_too_large_a_count_are_loaded_one_by_one(counter: str, past: int) -> None:
+    count = {counter: MAX_COUNT + past}
+
     def write(scribe: Scribe) -> None:
-        scribe.write(*(image(Kind.COPY, n, body=b"x", **{counter: 1}) for n in range(1, 50)))
+        scribe.write(*(image(Kind.COPY, n, body=b"x", **count) for n in range(1, 50)))
 
-    assert bulk_of(write) == ([], list(range(1, 50)))
+    ids = list(range(1, 50))
+    assert bulk_of(write) == (([], ids) if past else (ids, []))
 
 
-def test_delayed_jobs_are_loaded_one_by_one_however_many_there_are() -> None:
+@pytest.mark.parametrize("state", [State.DELAYED, State.BURIED, State.READY, State.RESERVED])
+def test_jobs_that_were_reserved_are_loaded_many_at_once(state: State) -> None:
+    deadline_ns = 0 if state is State.READY else NOW + 7
+
     def write(scribe: Scribe) -> None:
-        scribe.write(*(put(n, state=State.DELAYED, deadline_ns=NOW) for n in range(1, 50)))
+        scribe.write(*(put(n, b"%d" % n) for n in range(1, 50)))
+        kind = Kind.RESERVE if state is State.RESERVED else Kind.RELEASE
+        kind = Kind.BURY if state is State.BURIED else kind
+        newest = {"state": state, "deadline_ns": deadline_ns, "delay_s": 9, "reserves": 1}
+        scribe.write(*(image(kind, n, **newest) for n in range(49, 0, -1)))
 
-    assert bulk_of(write) == ([], list(range(1, 50)))
+    many, others = bulk_of(write)
+    assert (sorted(many), others) == (list(range(1, 50)), [])
+    scribe = Scribe(opening=TUBES, segment_bytes=1 << 20)
+    scribe.write(*TUBES)
+    write(scribe)
+    found = read(scribe.files())
+    assert all_of(in_bulk(found)) == all_of(one_by_one(found))
 
 
 def test_a_job_is_loaded_as_it_was_stated_last() -> None:

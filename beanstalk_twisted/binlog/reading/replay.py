@@ -29,7 +29,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import file_content_end
-from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection
+from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection, picks_of
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
 from beanstalk_twisted.binlog.records import (
     READY,
@@ -330,9 +330,10 @@ class Replay:
         found: list[Found] = []
         buffer = self._read(part)
         for run in _runs(self._picks(selection, part, buffer)):
-            yield from self._cold(run, found, with_lsns)
-        found += selection.changed
-        selection.changed.clear()
+            yield from self._cold(run, found, now_ns, with_lsns)
+        changed, selection.changed = selection.changed, []
+        for run in _runs(picks_of(changed, buffer)):
+            yield from self._cold(run, found, now_ns, with_lsns)
         found.sort(key=itemgetter(0))
         for job in found:
             yield self._survivor(job, buffer, now_ns)
@@ -359,17 +360,17 @@ class Replay:
                 yield Pick(buffer, place, indexes, job_ids)
 
     def _cold(
-        self, run: list[Pick], found: list[Found], with_lsns: bool
+        self, run: list[Pick], found: list[Found], now_ns: int, with_lsns: bool
     ) -> Iterator[ColdJobs]:  # fmt: skip
         """
         :param found: gets what has to be had one by one.
         """
         records = cold.Records()
-        for buffer, place, indexes, job_ids in run:
+        for buffer, place, indexes, job_ids, newest in run:
             arrays = frames.record_arrays(buffer, place.frame, indexes)
             lsns = frames.lsns(place.frame, indexes) if with_lsns else ()
-            records.add(job_ids, arrays, frames.heap(buffer, place.frame), lsns)
-        jobs, others = records.take(self.small.tubes, run[0].place.home)
+            records.add(job_ids, arrays, frames.heap(buffer, place.frame), lsns, newest)
+        jobs, others = records.take(self.small.tubes, run[0].place.home, now_ns)
         if others:
             each = [found_one for pick in run for found_one in pick.found()]
             found += [each[at] for at in others]

@@ -6,7 +6,8 @@ and old states are never decoded.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -43,18 +44,37 @@ class Pick(NamedTuple):
     Full records of one frame that nothing newer is known of.
 
     :ivar indexes: ascending, at least one; ``job_ids`` likewise.
+    :ivar newest: the newest records of these jobs, if they are others: then something newer is.
     """
 
     buffer: Buffer
     place: Place
     indexes: Sequence[int]
     job_ids: Sequence[int]
+    newest: Sequence[bytes] = ()
 
     def found(self) -> Iterator[Found]:
         """
         Each by itself.
         """
-        return zip(self.job_ids, self.indexes, repeat(self.place), repeat(None))
+        newest = self.newest or repeat(None)
+        return zip(self.job_ids, self.indexes, repeat(self.place), newest)
+
+
+def picks_of(changed: list[tuple[int, int, Place, bytes]], buffer: Buffer) -> Iterator[Pick]:
+    """
+    The same of jobs whose newest records are others.
+
+    :param changed: those of a frame one behind the other.
+    :param buffer: the part that all of them are in.
+    """
+    for _, group in groupby(changed, key=_frame_of):
+        job_ids, indexes, places, newest = zip(*sorted(group, key=itemgetter(1)), strict=True)
+        yield Pick(buffer, places[0], indexes, job_ids, newest)
+
+
+def _frame_of(found: tuple[int, int, Place, bytes]) -> int:
+    return found[2].frame.offset
 
 
 _PAGE_BITS: Final = 8
@@ -144,7 +164,7 @@ class Selection:
     """
 
     def __init__(self) -> None:
-        self.changed: list[Found] = []
+        self.changed: list[tuple[int, int, Place, bytes]] = []
         self._finished = JobIds()
         self._newest: dict[int, bytes] = {}
 

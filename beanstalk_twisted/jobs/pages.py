@@ -1,0 +1,202 @@
+"""
+Jobs in memory: one that nobody holds as a row, `ROW_BYTES` of bytes with all but its id and its
+body; and pages of them.
+"""
+
+import struct
+from array import array
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.cold import ColdJobs, Standing
+from beanstalk_twisted.binlog.records import GONE, READY, State
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.policy import PAGE_BITS
+
+ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
+"""
+created_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment, body_bytes,
+full_lsn, reserves, timeouts, releases, buries.  The state is GONE if there is no such job, or it is
+a `Job`.
+"""
+
+ROW_BYTES: Final = ROW.size
+
+STATE_AT: Final = 26
+CREATED: Final = struct.Struct("<q")
+KICKED: Final = struct.Struct("<QqHB")
+"""lsn, deadline_ns, kicks, state."""
+KICKED_AT: Final = 8
+STANDING: Final = struct.Struct("<24xHBxI")
+"""kicks, state, priority."""
+LOGGED: Final = struct.Struct("<24xHBxIII20xHHHH")
+"""The same, delay_s, ttr_s, reserves, timeouts, releases, buries."""
+U32: Final = struct.Struct("<I")
+TUBE_AT: Final = 40
+SEGMENT_AT: Final = 44
+SIZE_AT: Final = 48
+FULL_LSN: Final = struct.Struct("<Q")
+FULL_LSN_AT: Final = 52
+
+_ROW_WORDS: Final = ROW_BYTES // 4
+_LSN_WORD: Final = KICKED_AT // 4
+_DEADLINE_WORD: Final = 4
+_STATE_WORD: Final = 6
+_COUNTS_WORD: Final = 15
+_SHIFT: Final = 16
+_SEGMENT_WORD: Final = SEGMENT_AT // 4
+_SIZE_WORD: Final = SIZE_AT // 4
+_FULL_LSN_WORD: Final = FULL_LSN_AT // 4
+
+_STATES: Final = tuple(State(number) for number in range(len(State)))
+
+PAGE_SIZE: Final = 1 << PAGE_BITS
+"""32 slots: 10 bytes a job when all are in use, and no more than 2,800 for one lone survivor."""
+
+
+class JobFacts(NamedTuple):
+    """
+    What a walk through the table tells of a job.
+
+    :ivar job: None if it rests.
+    """
+
+    job_id: int
+    tube_id: int
+    created_ns: int
+    body_bytes: int
+    job: Job | None
+
+
+class Page:
+    """
+    Jobs whose ids differ in their last bits only.
+
+    :ivar entries: by these bits, each job that is a `Job`, and the body of one that is a row, None
+        if that is in the log only; ``rows`` the rows.
+    :ivar number: what all of these ids have in common.
+    :ivar count: of jobs.
+    """
+
+    __slots__ = ("count", "entries", "number", "rows")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.entries: list[bytes | Job | None] = [None] * PAGE_SIZE
+        self.rows = bytearray(ROW_BYTES * PAGE_SIZE)
+        self.count = 0
+
+    def has(self, slot: int) -> bool:
+        """
+        Whether there is such a job.
+        """
+        return self.entries[slot] is not None or self.rows[slot * ROW_BYTES + STATE_AT] > 0
+
+    def home(self, slot: int) -> tuple[int, int]:
+        """
+        :return: the segment and the LSN of the full record of a row.
+        """
+        at = slot * ROW_BYTES
+        segment = U32.unpack_from(self.rows, at + SEGMENT_AT)[0]
+        return segment, FULL_LSN.unpack_from(self.rows, at + FULL_LSN_AT)[0]
+
+    def body_bytes(self, slot: int) -> int:
+        """
+        The bytes of the body of a row, wherever that is.
+        """
+        return int(U32.unpack_from(self.rows, slot * ROW_BYTES + SIZE_AT)[0])
+
+    def facts(self) -> list[JobFacts]:
+        """
+        What is known of its jobs: 1 us for each.
+        """
+        return [self._facts_of(slot) for slot in range(PAGE_SIZE) if self.has(slot)]
+
+    def _facts_of(self, slot: int) -> JobFacts:
+        job_id, entry = self.number << PAGE_BITS | slot, self.entries[slot]
+        if isinstance(entry, Job):
+            return JobFacts(job_id, entry.tube_id, entry.created_ns, entry.body_bytes, entry)
+        at = slot * ROW_BYTES
+        tube_id = U32.unpack_from(self.rows, at + TUBE_AT)[0]
+        created_ns = CREATED.unpack_from(self.rows, at)[0]
+        return JobFacts(job_id, tube_id, created_ns, self.body_bytes(slot), None)
+
+
+def pack(rows: bytearray, at: int, job: Job) -> bool:
+    """
+    Make a row of a job.
+
+    :return: whether a row can say how often all was done with it; if not, there is no job in it.
+    """
+    try:
+        ROW.pack_into(
+            rows, at, job.created_ns, job.lsn, job.deadline_ns, job.kicks, job.state, job.priority,
+            job.delay_s, job.ttr_s, job.tube_id, job.segment, job.body_bytes, job.full_lsn,
+            job.reserves, job.timeouts, job.releases, job.buries,
+        )  # fmt: skip
+    except struct.error:
+        rows[at + STATE_AT] = GONE
+        return False
+    return True
+
+
+def unpack(job_id: int, rows: bytearray, at: int, body: bytes | None) -> Job | None:
+    """
+    Make a job of a row: None if there is none in it.
+    """
+    (created_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment,
+     body_bytes, full_lsn, reserves, timeouts, releases,
+     buries) = ROW.unpack_from(rows, at)  # fmt: skip
+    if not state:
+        return None
+    # Not by `__new__` alone, which calls `__init__` where this is compiled.
+    job = Job(job_id, tube_id, created_ns, body)
+    job.state = _STATES[state]
+    job.lsn, job.deadline_ns = lsn, deadline_ns
+    job.segment, job.full_lsn = segment, full_lsn
+    job.priority, job.body_bytes = priority, body_bytes
+    job.delay_s, job.ttr_s = delay_s, ttr_s
+    if reserves or kicks or timeouts or releases or buries:
+        job.reserves, job.timeouts, job.releases = reserves, timeouts, releases
+        job.buries, job.kicks = buries, kicks
+    return job
+
+
+def pack_all(jobs: ColdJobs) -> memoryview:
+    """
+    What `ROW` packs, of one job after the other.
+    """
+    count = len(jobs.job_ids)
+    packed = memoryview(bytearray(ROW_BYTES * count))
+    words = packed.cast("I")
+    for at, column in (
+        (0, jobs.created_low), (1, jobs.created_high), (7, jobs.priority), (8, jobs.delay_s),
+        (9, jobs.ttr_s), (10, jobs.tube_id),
+        (_SIZE_WORD, memoryview(array("I", map(len, jobs.bodies)))),
+        (_STATE_WORD, memoryview(array("I", [READY << _SHIFT]) * count)),
+        (_SEGMENT_WORD, memoryview(array("I", [jobs.segment]) * count)),
+    ):  # fmt: skip
+        words[at::_ROW_WORDS] = column
+    if jobs.lsns:
+        halves = memoryview(array("Q", jobs.lsns)).cast("B").cast("I")
+        for at in (_LSN_WORD, _FULL_LSN_WORD):
+            words[at::_ROW_WORDS] = halves[::2]
+            words[at + 1 :: _ROW_WORDS] = halves[1::2]
+    if jobs.standing is not None:
+        _stand(words, jobs.standing)
+    return packed
+
+
+def _stand(words: memoryview, standing: Standing) -> None:
+    """
+    Fill in where jobs stand.
+    """
+    states, deadlines_ns, reserves, timeouts, releases, buries, kicks = standing
+    halves = memoryview(array("q", deadlines_ns)).cast("B").cast("I")
+    words[_DEADLINE_WORD::_ROW_WORDS] = halves[::2]
+    words[_DEADLINE_WORD + 1 :: _ROW_WORDS] = halves[1::2]
+    for at, low, high in (
+        (_STATE_WORD, kicks, states), (_COUNTS_WORD, reserves, timeouts),
+        (_COUNTS_WORD + 1, releases, buries),
+    ):  # fmt: skip
+        both = [one | other << _SHIFT for one, other in zip(low, high, strict=True)]
+        words[at::_ROW_WORDS] = memoryview(array("I", both))
