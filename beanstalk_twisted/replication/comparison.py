@@ -44,7 +44,7 @@ class Comparison:
         :param first: the segment; None if nothing is kept.
         :param notes: gets what is done.
         :param heals: whether what is another than in the stream is mended; else that ends it.
-        :param first_alive: the stream's first segment; those before it are dead.
+        :param first_alive: segments before it are dead, as the log here says.
         """
         self._first_alive = first_alive
         self._heals = heals
@@ -168,17 +168,13 @@ class Comparison:
     def remove_all(self) -> None:
         """
         Nothing here can be gone on with: keep copies of what nobody else may have, and begin anew.
+        That the stream calls segments of these numbers dead says nothing of those here: a start
+        without ``--replicate`` may have begun them.
         """
         self._why = NOTHING_COMMON
-        dead = [segment_name(seq) for seq in sorted(self._local) if seq < self._first_alive]
         for seq in sorted(self._local, reverse=True):
             self._remove(seq)
         self._directory.sync()
-        if dead:
-            self._notes.append(
-                f"{dead[0]} to {dead[-1]} were removed: they are older than the stream's first "
-                f"segment, which says that all in them is dead"
-            )
 
     def _cut(self, seq: int, end: int) -> None:
         name = segment_name(seq)

@@ -190,7 +190,7 @@ class Joining:
             raise loss_note.refusal(self._directory.path, self._url, lost)
         await self._refuse_loss(found, first, common, positions)
         comparison = Comparison(
-            self._directory, common, self.notes, first_alive=first.header.seq
+            self._directory, common, self.notes, first_alive=found.oldest_alive
         )  # fmt: skip
         if common is None:
             await self._io.run(comparison.remove_all)

@@ -94,8 +94,9 @@ def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
     """
     return Incompatible(
         f"{path}: from {segment_name(began.seq)} on (incarnation {began.incarnation}) the log was "
-        f"written without --replicate: the jobs in it were acknowledged, and {url} lacks them; "
-        f"nothing was changed. 'binlog-inspect jobs {path}' shows them. Start without --replicate "
+        f"written without --replicate, or to a stream that was removed since: the jobs in it were "
+        f"acknowledged, and {url} lacks them; nothing was changed. 'binlog-inspect diff {path} "
+        f"{url}' shows them. Start without --replicate "
         f"to serve them; or move the directory away and start again: it is read from the stream. "
         f"If the stream has nothing that is wanted, purge it ('nats stream purge'): it is filled "
         f"from this log then."

@@ -822,12 +822,22 @@ def test_a_log_older_than_the_stream_begins_anew() -> None:
     assert segments_of(directory) == segments_of(active.directory)[-2:]
     assert set(again.bodies()) < set(active.bodies())
     assert b"new 79" + bytes(1000) in again.bodies()
-    # What was purged is dead: it was in the stream, and nobody needs a copy.
-    assert not directory.quarantined
-    (note,) = again.standby.notes
-    assert "were removed: they are older than the stream's first segment" in note
+    # Whether what is here was in the stream nobody can see any more.
+    assert directory.quarantined
+    assert all("were removed: no whole segment here is" in note for note in again.standby.notes)
     cluster.go(LEASE_S + 1)
     assert again.is_active
+
+
+def test_a_log_gone_on_with_alone_is_kept_when_the_stream_has_forgotten_where_it_parted() -> None:
+    cluster = Cluster()
+    active, directory = purged_past(cluster, is_told=True)
+    alone = run_alone(directory, b"acknowledged here alone")
+    again = cluster.start("again", alone)
+    cluster.go(0.5, active)
+    assert again.outcome is None or again.outcome.check(Incompatible)
+    kept = [*alone.quarantined.values(), *segment_files(alone).values()]
+    assert any(b"acknowledged here alone" in content for content in kept)
 
 
 def test_nothing_is_removed_of_a_log_when_the_stream_was_purged_of_what_lives() -> None:
@@ -925,7 +935,7 @@ def test_a_log_that_was_gone_on_with_without_the_stream_is_refused(has_successor
     cluster.go(0.5, standby if has_successor else active)
     assert again.outcome.check(Incompatible)
     said = str(again.outcome.value)
-    assert "written without --replicate" in said and "binlog-inspect jobs" in said
+    assert "written without --replicate" in said and "binlog-inspect diff" in said
     assert segment_files(directory) == before and not directory.quarantined
 
 

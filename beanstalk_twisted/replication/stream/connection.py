@@ -62,7 +62,25 @@ class Connection:
         self._arrived = asyncio.Event()
         self._sending = asyncio.Lock()
         self._ended: Future[None] = Future()
+        self._without_jetstream = set[str]()
+        self._server = ""
+        self._over = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="nats", daemon=True)
+
+    @property
+    def is_without_jetstream(self) -> bool:
+        """
+        Whether each of the servers has said that it has no JetStream when it was asked last: one of
+        several may have switched it off, as NATS does when its disk is full.
+        """
+        return self._without_jetstream.issuperset(map(str, self._address.servers))
+
+    def leave(self) -> None:
+        """
+        In the thread: this server has no JetStream, go on to the next one.
+        """
+        self._without_jetstream.add(self._server)
+        self._over.set()
 
     @property
     def url(self) -> str:
@@ -210,7 +228,8 @@ class Connection:
 
     async def _keep_connected(self) -> None:
         for server in itertools.cycle(self._address.servers):
-            over = asyncio.Event()
+            over = self._over = asyncio.Event()
+            self._server = str(server)
             client = EncryptedClient() if self._address.scheme == "tls" else Client()
             try:
                 await self._connect(client, f"{self._address.scheme}://{server}", over)
@@ -261,6 +280,10 @@ class Connection:
             ),
             CONNECT_S,
         )  # fmt: skip
+        if not client._server_info.get("jetstream"):
+            self._without_jetstream.add(self._server)
+            raise errors.Error("JetStream is not switched on there")
+        self._without_jetstream.discard(self._server)
         self._inbox = client.new_inbox()
         await client.subscribe(f"{self._inbox}.*", cb=self._answered)
         if self._told is not None:

@@ -164,20 +164,19 @@ class JetStream:
                 return await self._opened(makes)
             except Unreachable as error:
                 refuse_if_denied(self.url, str(error).removeprefix(f"{self.url}: "))
+                self._refuse_if_without_jetstream()
                 if loop.time() > until:
                     raise
             except ApiError as error:
                 if error.number in NOT_ENABLED:
-                    raise Refused(self._without_jetstream()) from None
+                    self._connection.leave()
+                    self._refuse_if_without_jetstream()
                 if loop.time() > until:
                     raise
             await asyncio.sleep(PAUSE_S)
 
     async def _opened(self, makes: bool) -> list[str]:
         client = await self._connection.client(min(TIMEOUT_S, self._open_s))
-        server = client._server_info
-        if not server.get("jetstream"):
-            raise Refused(self._without_jetstream())
         settings.check_payload(self.url, client.max_payload)
         try:
             info = await self._api(f"STREAM.INFO.{self._name}", {})
@@ -274,11 +273,12 @@ class JetStream:
             " NATS has lost messages that it acknowledged"
         )
 
-    def _without_jetstream(self) -> str:
-        return (
-            f"{self.url}: JetStream is not switched on there.  Put `jetstream {{ store_dir: …,"
-            " sync_interval: always }` into the configuration of each server"
-        )
+    def _refuse_if_without_jetstream(self) -> None:
+        if self._connection.is_without_jetstream:
+            raise Refused(
+                f"{self.url}: JetStream is not switched on there.  Put `jetstream {{ store_dir: …,"
+                " sync_interval: always }` into the configuration of each server"
+            )
 
 
 def sync_warnings(url: str, address: Address) -> list[str]:

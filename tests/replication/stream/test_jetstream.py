@@ -149,6 +149,14 @@ def test_a_server_without_jetstream_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+def test_of_several_servers_one_that_has_jetstream_is_used(tmp_path: Path) -> None:
+    (without := tmp_path / "without").mkdir()
+    with running(without, 1, "") as one, running(tmp_path) as other:
+        urls = [each.url("q").removesuffix("/q") for each in (one, other)]
+        opened(f"{urls[0]},{urls[1].removeprefix('nats://')}/q")
+
+
+@pytest.mark.exhaustive
 def test_a_server_that_takes_small_messages_only_is_refused(tmp_path: Path) -> None:
     lines = f'max_payload: 65536\njetstream {{ store_dir: "{tmp_path}", sync_interval: always }}'
     with running(tmp_path, 1, lines) as cluster, pytest.raises(Refused, match="max_payload"):
