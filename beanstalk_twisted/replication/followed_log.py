@@ -206,6 +206,8 @@ class FollowedLog:
             if header.seq - 1 in self._ends:
                 self._ends[header.seq - 1] = header.prev_end
             self._header, self.segment = header, header.seq
+            # The first one that is read may have no records.
+            self.last_lsn = max(self.last_lsn, header.first_lsn - 1)
             self.trim(header.trim_seq)
         self._ends[self.segment] = write.offset + end
         self.end, self._is_sealed = write.end, write.seals
