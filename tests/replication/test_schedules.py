@@ -32,7 +32,7 @@ def test_many_schedules() -> None:
         terms += schedule.log.terms
         commands += schedule.memory.counts["commands"]
     # Else nothing would be shown by them.
-    assert 2 * terms > 3 * MANY
+    assert terms >= 2 * MANY
     assert commands > 50 * MANY
 
 
