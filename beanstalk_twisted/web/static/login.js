@@ -1,7 +1,7 @@
 // Logs a browser in and out.
 import { post } from "./api.js";
 
-const [form, token, out, trouble] = ["form", "token", "out", "trouble"].map((id) => document.getElementById(id));
+const [form, fields, token, out, trouble] = ["form", "fields", "token", "out", "trouble"].map((id) => document.getElementById(id));
 
 /** A wrong token may be compared only after a while: nothing is sent twice meanwhile. */
 async function send(where, headers) {
@@ -19,3 +19,6 @@ form.addEventListener("submit", (event) => {
   send("login", { Authorization: `Bearer ${token.value.trim()}` });
 });
 out.addEventListener("click", () => send("logout"));
+// What is pressed before this line would be lost.
+fields.disabled = false;
+token.focus();
