@@ -50,7 +50,7 @@ HEALED_S: Final = 120.0
 """Until then some server must have become active when nothing is in the way any more."""
 
 REFUSALS: Final = 3
-"""Starts of each server that a torn stream ends, before it is filled again as their message says."""
+"""Starts of each server that a torn stream ends, before it is filled again as they say."""
 
 TERMS_HEALED: Final = 3
 """
