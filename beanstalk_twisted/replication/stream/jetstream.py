@@ -6,18 +6,16 @@ The door to a stream of NATS JetStream.
 
 import asyncio
 import base64
-import http.client
 import json
 import os
 import ssl
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from beanstalk_twisted.replication.stream import settings
-from beanstalk_twisted.replication.stream.addresses import Address, Server
+from beanstalk_twisted.replication.stream.addresses import Address
 from beanstalk_twisted.replication.stream.connection import (
     PAUSE_S,
     TIMEOUT_S,
@@ -37,17 +35,12 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.following import JetStreamFollowing
+from beanstalk_twisted.replication.stream.monitors import sync_warnings
 
 R = TypeVar("R")
 
 OPEN_S: Final = 10.0
 """`JetStream.open` tries so long: NATS elects a leader in 4 to 9 s."""
-
-MONITOR_S: Final = 2.0
-"""For a server to say how it syncs."""
-
-MAX_MONITOR_BYTES: Final = 1 << 20
-"""Of what it says, which is some 2 KB: whatever else is at that port may say more."""
 
 NO_STREAM: Final = 10059
 NO_MESSAGE: Final = 10037
@@ -279,52 +272,6 @@ class JetStream:
                 f"{self.url}: JetStream is not switched on there.  Put `jetstream {{ store_dir: …,"
                 " sync_interval: always }` into the configuration of each server"
             )
-
-
-def sync_warnings(url: str, address: Address) -> list[str]:
-    """
-    Ask each server whether it syncs what it acknowledges; a client of NATS cannot see it.
-
-    :return: a warning for each that does not, or does not say.
-    """
-    if address.monitor is None:
-        return [
-            f"{url}: NATS does not tell its clients whether it syncs what it acknowledges.  Have"
-            " `sync_interval: always` in the configuration of each server, and monitor=PORT in the"
-            " URL, its http_port, to see it checked"
-        ]
-    found = [_sync_warning(url, server, address.monitor) for server in address.servers]
-    return [warning for warning in found if warning]
-
-
-def _sync_warning(url: str, server: Server, port: int) -> str:
-    asked = f"http://{server.host}:{port}/jsz?config=1"
-    try:
-        with urllib.request.urlopen(asked, timeout=MONITOR_S) as answer:
-            seconds = _sync_seconds(answer.read(MAX_MONITOR_BYTES))
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        # The text of the last is what has come.
-        why = "no proper HTTP" if isinstance(error, http.client.HTTPException) else error
-        return f"{url}: {asked} does not say whether {server} syncs what it acknowledges: {why}"
-    if not seconds:
-        return ""
-    return (
-        f"{url}: {server} syncs every {seconds:g} s only (sync_interval): when all machines lose"
-        " power, what it acknowledged since is lost.  Set `sync_interval: always` there"
-    )
-
-
-def _sync_seconds(said: bytes) -> float:
-    """
-    From one sync to the next, as a server says; 0 for always.
-
-    :raise ValueError: a server of NATS does not answer like that.
-    """
-    try:
-        config = json.loads(said)["config"]
-        return 0.0 if config.get("sync_always") else float(config["sync_interval"]) / 1e9
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise ValueError("no server of NATS with JetStream answers there") from None
 
 
 def _checked(answer: Any) -> dict[str, Any]:

@@ -114,12 +114,14 @@ def test_a_url_is_shown_with_its_ports_and_without_its_options(url: str, shown: 
     assert is_stream(url)
     address = parse(url)
     assert address.shown == shown
-    assert parse(address.shown) == address._replace(creds=None, monitor=None)
+    assert parse(address.shown) == address._replace(creds=None, monitors=())
 
 
 def test_the_options_of_a_url() -> None:
     address = parse("nats://h/q?creds=/run/secret&monitor=8222")
-    assert (address.creds, address.monitor) == ("/run/secret", 8222)
+    assert (address.creds, address.monitors) == ("/run/secret", (8222,))
+    assert parse("nats://h,h:2/q?monitor=8222").monitors == (8222, 8222)
+    assert parse("nats://h,h:2/q?monitor=8222,8223").monitors == (8222, 8223)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,7 @@ def test_the_options_of_a_url() -> None:
         "nats://h/a*", "nats://h/q#x", "nats://h,/q", "nats://h:0/q", "nats://h:65536/q",
         "nats://h:x/q", "nats://[::1/q", "nats://h/q?credentials=x", "nats://h/q?monitor=x",
         "nats://h/q?monitor=", "nats://h/q?creds=", "nats://h/q?monitor=1&monitor=2",
+        "nats://h,i/q?monitor=1,2,3", "nats://h/q?monitor=1,2", "nats://h,i/q?monitor=1,",
         "http://h/q", "nats://h/é", f"nats://h/{'q' * (MAX_NAME + 1)}", "nats://h q/q",
     ],
 )  # fmt: skip
