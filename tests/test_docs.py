@@ -262,7 +262,7 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
     # Two words are those of replies of the protocol.
     known = (replies.BAD_FORMAT, extensions.DRAINS)
     sent = {each.text.decode() for each in words if each not in known}
-    sent.add(extensions.Duplicate(1).text.decode())
+    sent |= {extensions.Duplicate(1).text.decode(), extensions.CannotHandOver("").text.decode()}
     sent |= {each.template.split()[0].decode() for each in lines}
     sent.add(extensions.InsertedBatch([1]).encode().split()[0].decode())
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
@@ -598,7 +598,7 @@ def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
             assert words.strip() in said, words
 
 
-LOGGING_PARTS = ("daemon", "server", "storage", "web")
+LOGGING_PARTS = ("daemon", "replication", "server", "storage", "web")
 """Packages whose lines are the server's log."""
 
 

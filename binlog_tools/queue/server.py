@@ -15,6 +15,7 @@ from binlog_tools.client import (
     tube_request,
     whole_number,
 )
+from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
 
 WINDOW: Final = 256
@@ -37,6 +38,7 @@ OF_TUBE_NAMED: Final = (
 )  # fmt: skip
 OF_NO_TUBE: Final = (
     "stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain", "promote",
+    "stats-replication",
 )  # fmt: skip
 """Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
 
@@ -63,7 +65,10 @@ class Refused(Exception):
         meaning = _meaning(what, reply)
         if reply.name == b"UNAUTHORIZED":
             meaning = _unauthorized(what, tube)
-        super().__init__(f"{what}: the server says {reply}{meaning}")
+        said = f"the server says {reply}{meaning}"
+        if reply.name == b"CANNOT_HAND_OVER":
+            said = f"not handed over: {text_of(b' '.join(reply.words[1:]))}"
+        super().__init__(f"{what}: {said}")
         self.reply = reply.name
 
 
@@ -74,11 +79,6 @@ def _meaning(what: str, reply: Reply) -> str:
     command, _, about = what.partition(" ")
     if reply.name == b"DUPLICATE":
         return f": job {reply.number} has, or had, its unique key there"
-    if reply.name == b"CANNOT_HAND_OVER":
-        return (
-            ": no such standby is near enough, the stream does not answer, or it is not "
-            "replicated; its log says why"
-        )
     if reply.name == b"OUT_OF_MEMORY":
         return f": {NO_ROOM}"
     if reply.name == b"JOB_TOO_BIG":
@@ -155,10 +155,12 @@ class Queue:
     """
     A server, over one connection.  Methods that are called as a command of the protocol send it and
     give what it answers.  All raise OSError, and `Refused` for other answers than those expected.
+
+    :ivar line: the connection.
     """
 
     def __init__(self, line: Line) -> None:
-        self._line = line
+        self.line = line
         self._watched = {b"default"}
         self._used = b"default"
 
@@ -166,8 +168,8 @@ class Queue:
         """
         Send one command, and read its answer, which must begin with one of these words.
         """
-        self._line.send(request)
-        reply = self._line.reply()
+        self.line.send(request)
+        reply = self.line.reply()
         if reply.name not in good:
             raise Refused(what or request.split(b"\r\n")[0].decode(), reply, self._used)
         return reply
@@ -184,27 +186,27 @@ class Queue:
         waiting = 0
         for request in requests:
             if request is None:
-                reply = self._line.reply()
+                reply = self.line.reply()
                 if not waiting:  # That the connection is over would have been an error.
                     raise Lost(0, NO_SERVER)
                 yield reply
                 waiting -= 1
                 continue
-            self._line.send(request)
+            self.line.send(request)
             waiting += 1
             if waiting >= window:
-                yield self._line.reply()
+                yield self.line.reply()
                 waiting -= 1
         for _ in range(waiting):
-            yield self._line.reply()
+            yield self.line.reply()
 
     def ask_at_once(self, requests: Sequence[bytes]) -> list[Reply]:
         """
         Send commands in one piece, so that our death can hardly come in between, and give their
         answers, whatever they are.
         """
-        self._line.send(b"".join(requests))
-        return [self._line.reply() for _ in requests]
+        self.line.send(b"".join(requests))
+        return [self.line.reply() for _ in requests]
 
     def capabilities(self) -> list[str]:
         """
@@ -212,7 +214,7 @@ class Queue:
 
         :return: their first words; none where it does not know this command either.
         """
-        return announced(self._line)
+        return announced(self.line)
 
     # Tubes.
 

@@ -26,6 +26,7 @@ from beanstalk_twisted.replication.stream.connection import (
 from beanstalk_twisted.replication.stream.door import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
+    Copies,
     Ends,
     Message,
     Refused,
@@ -90,7 +91,7 @@ class JetStream:
         self._short_since: float | None = None
         self._followings: list[JetStreamFollowing] = []
         self._turns: dict[str, asyncio.Lock] = {
-            kind: asyncio.Lock() for kind in ("open", "ends", "read", "purge")
+            kind: asyncio.Lock() for kind in ("open", "ends", "copies", "read", "purge")
         }
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
@@ -101,6 +102,9 @@ class JetStream:
 
     def ends(self) -> "Future[Ends]":
         return self._in_turn("ends", self._ends)
+
+    def copies(self) -> "Future[Copies]":
+        return self._in_turn("copies", self._copies)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         return self._connection.submit(self._append(payload, expected, expires))
@@ -203,6 +207,9 @@ class JetStream:
 
     async def _ends(self) -> Ends:
         return _ends_of(await self._info())
+
+    async def _copies(self) -> Copies:
+        return settings.copies_of(await self._api(f"STREAM.INFO.{self._name}", {}))
 
     async def _info(self) -> dict[str, Any]:
         """

@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import MAX_NAME, is_stream, parse
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Refused
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Copies, Refused
 
 URL = "nats://h:4222/q"
 
@@ -163,3 +163,23 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str) -> None:
 )
 def test_what_is_no_stream(text: str) -> None:
     assert not is_stream(text)
+
+
+def test_a_copy_counts_if_its_server_is_there_and_it_has_all() -> None:
+    def copy(name: str, current: bool, offline: bool = False) -> dict[str, object]:
+        return {"name": name, "current": current, "offline": offline}
+
+    def found(leader: str | None, *replicas: dict[str, object]) -> Copies:
+        cluster = {"leader": leader, "replicas": list(replicas)}
+        return settings.copies_of({"config": {"num_replicas": 3}, "cluster": cluster})
+
+    whole = found("n1", copy("n3", True), copy("n2", True))
+    assert whole == Copies(3, "n1", ("n1", "n2", "n3"), ()) and whole.missing == 0
+    for gone in (copy("n2", False), copy("n2", True, True)):
+        short = found("n1", copy("n3", True), gone)
+        assert short == Copies(3, "n1", ("n1", "n3"), ("n2",)) and short.missing == 1
+    assert str(short) == "2 of 3 copies current, not n2; led by n1"
+    without = found(None, copy("n3", True))
+    assert without.missing == 2 and str(without).endswith("; without a leader")
+    alone = settings.copies_of({"config": {"num_replicas": 1}})
+    assert alone.missing == 0 and alone.leader == settings.NATS
