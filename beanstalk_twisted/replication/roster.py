@@ -230,6 +230,7 @@ class Situation(NamedTuple):
         """
         What `stats` says of it.
         """
+        copies = self.copies or Copies(0)
         return [
             ("replication-role", self.role),
             ("replication-standbys", Quoted(" ".join(map(self._told_apart, self.standbys)))),
@@ -237,6 +238,7 @@ class Situation(NamedTuple):
             ("replication-lag-records", self.lag_records),
             ("replication-lag-bytes", self.lag_bytes),
             ("replication-lag-seconds", f"{self.lag_s:.3f}"),
+            ("replication-copies-behind", Quoted(" ".join(copies.behind))),
         ]
 
     def _told_apart(self, standby: Presence) -> str:

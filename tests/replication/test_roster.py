@@ -25,6 +25,7 @@ from beanstalk_twisted.replication.roster import (
     note_text,
     read_note,
 )
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.wire.yaml import Quoted
 
 US = Identity("a:11300", "01")
@@ -178,8 +179,11 @@ def test_stats_tell_of_replication() -> None:
         "replication-role": "active", "replication-standbys": Quoted("b:11300 c:1"),
         "replication-messages-behind": 11, "replication-lag-records": 3,
         "replication-lag-bytes": 300, "replication-lag-seconds": "0.250",
+        "replication-copies-behind": Quoted(""),
     }  # fmt: skip
     assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
+    short = leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3")))
+    assert dict(short.pairs())["replication-copies-behind"] == Quoted("n2 n3")
 
 
 def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
