@@ -145,7 +145,11 @@ POLICY_PAIRS: Final = Field(
     "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, is_optional=True
 )
 TARGET: Final = Field("tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert)
-SUCCESSOR: Final = Field("standby", rb"([\x21-\x7e]*+)", lambda text: text or b"", is_optional=True)
+SUCCESSOR: Final = Field(
+    "standby", rb"([\x21-\x7e]++|(?<! ))", lambda text: text or b"", is_optional=True
+)
+"""Behind a blank there is a name: an empty one is a mistake, and not whichever has the most."""
+
 DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 
 _FLUSH_FIELDS: Final = (grammar.TUBE_WORD, FLUSHED_STATE)
