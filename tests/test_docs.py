@@ -89,6 +89,7 @@ EXTENSIONS_PAGE = ROOT / "docs" / "extensions.md"
 DURABILITY = ROOT / "docs" / "durability.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
+REPLICATION = ROOT / "docs" / "replication.md"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
@@ -596,6 +597,16 @@ def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
         line = quote.replace("\n> ", " ").removeprefix("> ")
         for words in re.split(r"…\S*|\d+|(?<=: )", line):
             assert words.strip() in said, words
+
+
+def test_the_lines_of_replication_are_those_that_the_server_writes() -> None:
+    page = REPLICATION.read_text().partition("| a line of the log | means |")[2]
+    rows = [line for line in page.partition("\n\n")[0].splitlines() if line.startswith("| `")]
+    assert len(rows) >= 10
+    said = messages()
+    for row in rows:
+        for words in re.split(r"…|\b[A-Z]+\b|[:;,]", row.split("`")[1]):
+            assert words.strip() in said, row
 
 
 LOGGING_PARTS = ("daemon", "replication", "server", "storage", "web")

@@ -10,6 +10,7 @@ finds somebody to hand over to.
 import json
 from typing import Any, Final, NamedTuple
 
+from beanstalk_twisted.printable import escape
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
@@ -221,7 +222,7 @@ class Situation(NamedTuple):
             ("stream-copies", copies.wanted),
             ("stream-copies-current", len(copies.current)),
             ("stream-copies-behind", Quoted(" ".join(copies.behind))),
-            ("why-not-ready", Quoted(self.why)),
+            ("why-not-ready", Quoted(_shown(self.why))),
             ("takeovers", self.takeovers),
             ("fenced", self.fenced),
         ]
@@ -350,6 +351,13 @@ class Roster:
         if Presence(ours, process, ACTIVE, 0, 0, " ".join(addresses)).answers_to(name):
             return f"{ours} is active already; standbys: {there}"
         return f"no standby {name} is there, but {there}"
+
+
+def _shown(text: str) -> str:
+    """
+    Words of others, as they can stand within quotation marks.
+    """
+    return escape(text).replace("\\", "/").replace('"', "'")
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -184,6 +184,8 @@ def test_stats_tell_of_replication() -> None:
     assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
     short = leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3")))
     assert dict(short.pairs())["replication-copies-behind"] == Quoted("n2 n3")
+    denied = leads._replace(why='permissions violation for "q.log"\n\\')
+    assert dict(denied.stats())["why-not-ready"] == Quoted("permissions violation for 'q.log'/n/")
 
 
 def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
