@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import Line, Lost
+from binlog_tools.client import Connection, Line, Lost
 from binlog_tools.connections import connect
 from binlog_tools.queue.extensions import Extensions
 from binlog_tools.queue.server import Queue, Refused
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(
-    address: Address, line: Line, limit_s: float, clock: Callable[[], float] = time.monotonic
+    address: Address, line: Connection, limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
     """
     Wait until a server of the queue is active.
@@ -45,6 +45,7 @@ def outcome(
     :raise WrongToken: it does not take ours.
     """
     give_up_s = clock() + limit_s
+    line.limit(limit_s)
     _wait_for_end(line)
     parted_s = clock()
     while (left_s := give_up_s - clock()) > 0:

@@ -155,12 +155,10 @@ class Queue:
     """
     A server, over one connection.  Methods that are called as a command of the protocol send it and
     give what it answers.  All raise OSError, and `Refused` for other answers than those expected.
-
-    :ivar line: the connection.
     """
 
     def __init__(self, line: Line) -> None:
-        self.line = line
+        self._line = line
         self._watched = {b"default"}
         self._used = b"default"
 
@@ -168,8 +166,8 @@ class Queue:
         """
         Send one command, and read its answer, which must begin with one of these words.
         """
-        self.line.send(request)
-        reply = self.line.reply()
+        self._line.send(request)
+        reply = self._line.reply()
         if reply.name not in good:
             raise Refused(what or request.split(b"\r\n")[0].decode(), reply, self._used)
         return reply
@@ -186,27 +184,27 @@ class Queue:
         waiting = 0
         for request in requests:
             if request is None:
-                reply = self.line.reply()
+                reply = self._line.reply()
                 if not waiting:  # That the connection is over would have been an error.
                     raise Lost(0, NO_SERVER)
                 yield reply
                 waiting -= 1
                 continue
-            self.line.send(request)
+            self._line.send(request)
             waiting += 1
             if waiting >= window:
-                yield self.line.reply()
+                yield self._line.reply()
                 waiting -= 1
         for _ in range(waiting):
-            yield self.line.reply()
+            yield self._line.reply()
 
     def ask_at_once(self, requests: Sequence[bytes]) -> list[Reply]:
         """
         Send commands in one piece, so that our death can hardly come in between, and give their
         answers, whatever they are.
         """
-        self.line.send(b"".join(requests))
-        return [self.line.reply() for _ in requests]
+        self._line.send(b"".join(requests))
+        return [self._line.reply() for _ in requests]
 
     def capabilities(self) -> list[str]:
         """
@@ -214,7 +212,7 @@ class Queue:
 
         :return: their first words; none where it does not know this command either.
         """
-        return announced(self.line)
+        return announced(self._line)
 
     # Tubes.
 

@@ -87,12 +87,12 @@ def promote(standby: str | None, timeout: float, address: Address, is_json: bool
     or the :PORT of one. A refusal says why, and names those that are there. Give all hosts of the
     queue, beanstalk://A,B, to see who takes over.
     """
-    with options.connected(address) as queue:
-        extensions = Extensions(queue)
+    with connect(address) as line:
+        extensions = Extensions(Queue(line))
         extensions.need("promote", "an ordered stop of the active server hands over too")
         before = handing_over.name_of(extensions)
         successor = extensions.promote(standby or "")
-        outcome = handing_over.outcome(address, queue.line, timeout)
+        outcome = handing_over.outcome(address, line, timeout)
     if is_json:
         Output(True).document({
             "handed_over_to": successor, "active": outcome.active or None,

@@ -59,6 +59,7 @@ class Told:
     :ivar says: its answers by the words of commands.
     :ivar heard: the lines that have come.
     :ivar then: what it says behind HANDING_OVER, if it goes on.
+    :ivar parts: until it is set the connection stays.
     """
 
     def __init__(self, listener: socket.socket, says: Mapping[bytes, bytes]) -> None:
@@ -66,6 +67,8 @@ class Told:
         self.heard: list[bytes] = []
         self.port = listener.getsockname()[1]
         self.then: Mapping[bytes, bytes] | None = None
+        self.parts = threading.Event()
+        self.parts.set()
         self._listener = listener
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -85,15 +88,16 @@ class Told:
                 if says.startswith(b"HANDING_OVER"):
                     self._part()
                     line.sendall(says)
+                    self.parts.wait(LIMIT_S)
                     return
                 line.sendall(says)
 
     def _part(self) -> None:
-        if self.then is None:
+        if self.then is not None:
+            self.says = self.then
+        else:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-        else:
-            self.says = self.then
 
 
 @contextmanager
@@ -106,6 +110,8 @@ def run(*words: object, ports: tuple[int, ...]) -> Result:
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     return CliRunner().invoke(cli, ["-s", f"beanstalk://{hosts}", *map(str, words)])
 
+
+LIMIT_S = 30.0
 
 HANDS_OVER = b"HANDING_OVER b:1\r\n"
 
@@ -159,6 +165,16 @@ def test_that_nobody_is_active_in_time_is_an_error() -> None:
         result = run("promote", "--timeout", "0.3", ports=(a.port, free_ports(1)[0]))
     assert result.exit_code == 4
     assert "handed over to b:1; nobody is active after 0.3 s" in result.stderr
+
+
+def test_a_server_that_does_not_part_is_not_waited_for_longer() -> None:
+    with told(answers(HANDS_OVER)) as a:
+        a.parts.clear()
+        result = run("promote", "--timeout", "0.3", ports=(a.port, free_ports(1)[0]))
+        assert not a.parts.is_set()
+        a.parts.set()
+    assert result.exit_code == 4
+    assert "nobody is active after 0.3 s" in result.stderr
 
 
 def test_of_one_host_alone_nobody_sees_who_takes_over() -> None:
