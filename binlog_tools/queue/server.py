@@ -67,7 +67,8 @@ class Refused(Exception):
             meaning = _unauthorized(what, tube)
         said = f"the server says {reply}{meaning}"
         if reply.name == b"CANNOT_HAND_OVER":
-            said = f"not handed over: {text_of(b' '.join(reply.words[1:]))}"
+            why = text_of(b" ".join(reply.words[1:])) or "its log says why"
+            said = f"not handed over: {why}"
         super().__init__(f"{what}: {said}")
         self.reply = reply.name
 

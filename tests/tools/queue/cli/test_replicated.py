@@ -136,6 +136,12 @@ def test_a_refusal_says_why_in_the_words_of_the_server() -> None:
     assert b"promote d" in server.heard
 
 
+def test_a_server_that_gives_no_reason_has_it_in_its_log() -> None:
+    with told(answers(b"CANNOT_HAND_OVER\r\n")) as server:
+        result = run("promote", ports=(server.port,))
+    assert result.stderr == "beanstalk: promote: not handed over: its log says why\n"
+
+
 def test_who_takes_over_is_waited_for_and_named_with_the_pause() -> None:
     with told(answers(HANDS_OVER)) as a, told(answers(changes={"name": '"b:1"'})) as b:
         result = run("promote", ports=(a.port, b.port))
