@@ -89,6 +89,7 @@ EXTENSIONS_PAGE = ROOT / "docs" / "extensions.md"
 DURABILITY = ROOT / "docs" / "durability.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
+REPLICATION = ROOT / "docs" / "replication.md"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
@@ -262,7 +263,7 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
     # Two words are those of replies of the protocol.
     known = (replies.BAD_FORMAT, extensions.DRAINS)
     sent = {each.text.decode() for each in words if each not in known}
-    sent.add(extensions.Duplicate(1).text.decode())
+    sent |= {extensions.Duplicate(1).text.decode(), extensions.CannotHandOver("").text.decode()}
     sent |= {each.template.split()[0].decode() for each in lines}
     sent.add(extensions.InsertedBatch([1]).encode().split()[0].decode())
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
@@ -598,7 +599,17 @@ def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
             assert words.strip() in said, words
 
 
-LOGGING_PARTS = ("daemon", "server", "storage", "web")
+def test_the_lines_of_replication_are_those_that_the_server_writes() -> None:
+    page = REPLICATION.read_text().partition("| a line of the log | means |")[2]
+    rows = [line for line in page.partition("\n\n")[0].splitlines() if line.startswith("| `")]
+    assert len(rows) >= 10
+    said = messages()
+    for row in rows:
+        for words in re.split(r"…|\b[A-Z]+\b|[:;,]", row.split("`")[1]):
+            assert words.strip() in said, row
+
+
+LOGGING_PARTS = ("daemon", "replication", "server", "storage", "web")
 """Packages whose lines are the server's log."""
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.stats import GroupStats as GroupStats
     from beanstalk_twisted.client.stats import JobStats as JobStats
     from beanstalk_twisted.client.stats import ListedJob as ListedJob
+    from beanstalk_twisted.client.stats import ReplicationStats as ReplicationStats
     from beanstalk_twisted.client.stats import ServerStats as ServerStats
     from beanstalk_twisted.client.stats import TubePolicy as TubePolicy
     from beanstalk_twisted.client.stats import TubeStats as TubeStats
@@ -46,7 +47,8 @@ else:
         "connection": "Connection connect",
         "command_specs": "Job",
         "command_specs_v1": "JobV1",
-        "stats": "ConnectionStats GroupStats JobStats ListedJob ServerStats TubePolicy TubeStats",
+        "stats": "ConnectionStats GroupStats JobStats ListedJob ReplicationStats ServerStats "
+        "TubePolicy TubeStats",
         "extension_specs": "BatchDeleted JobPage NewJob",
         "tags": "Inserted Tags",
         "errors": "ClientError ErrorReply",

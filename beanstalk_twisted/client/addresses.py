@@ -28,7 +28,9 @@ TLS_URL: Final = "tls://"
 URLS: Final = (PLAIN_URL, TLS_URL)
 """What an address begins with that may have a token in it."""
 
-FORMS: Final = f"HOST:PORT, {TLS_URL}HOST:PORT or unix:PATH"
+FORMS: Final = (
+    f"HOST:PORT, {TLS_URL}HOST:PORT or unix:PATH; {PLAIN_URL}A,B for one queue on several hosts"
+)
 """How an address is written, for people."""
 
 URL_FORMS: Final = (

@@ -102,6 +102,10 @@ def _size(text: bytes) -> tuple[None, int]:
     return None, number(text, MAX_BODY_BYTES)
 
 
+def _text(text: bytes) -> str:
+    return text.decode("ascii", "replace")
+
+
 def _job_and_size(text: bytes) -> tuple[int, int]:
     job_id, _, size = text.partition(b" ")
     return number(job_id), number(size, MAX_BODY_BYTES)
@@ -116,6 +120,7 @@ MAX_BODY_BYTES: Final = 1 << 30
 BARE: Final = Shape(_nothing)
 NUMBER: Final = Shape(number)
 NAME: Final = Shape(_tube)
+TEXT: Final = Shape(_text)
 DOCUMENT: Final = Shape(_size, has_body=True)
 JOB: Final = Shape(_job_and_size, has_body=True)
 
@@ -207,8 +212,8 @@ class CommandSpec:
         :raise BadReply: its body is not what it should be.
         """
         if reply.word not in self.successes:
-            job_id = reply.value if reply.value is not None else self.job_id(args)
-            raise errors.BY_WORD[reply.word](self.name, job_id, self._tube(args))
+            kind = errors.BY_WORD[reply.word]
+            raise kind.told(self.name, reply.value, self.job_id(args), self._tube(args))
         try:
             return self._result(reply)
         except ValueError as error:

@@ -48,6 +48,17 @@ class ErrorReply(ClientError):
         self.job_id = job_id
         self.tube = tube
 
+    @classmethod
+    def told(
+        cls, command: str, value: object, job_id: int | None, tube: str | None
+    ) -> "ErrorReply":
+        """
+        Make one of a reply.
+
+        :param value: what stands behind its word: a number is another job's; None for nothing.
+        """
+        return cls(command, value if isinstance(value, int) else job_id, tube)
+
 
 class NotFound(ErrorReply):
     word = b"NOT_FOUND"
@@ -81,11 +92,22 @@ class Duplicate(ErrorReply):
 
 
 class CannotHandOver(ErrorReply):
+    """
+    CANNOT_HAND_OVER, in answer to a `promote`; its meaning is what the server says.
+    """
+
     word = b"CANNOT_HAND_OVER"
-    meaning = (
-        "no such standby is near enough, the stream does not answer, or the server is not "
-        "replicated; its log says why, `stats` names those that are there"
-    )
+    meaning = "its log says why"
+
+    @classmethod
+    def told(
+        cls, command: str, value: object, job_id: int | None, tube: str | None
+    ) -> "ErrorReply":
+        made = cls(command)
+        if value:
+            made.meaning = str(value)
+            made.args = (f"{command}: {value}",)
+        return made
 
 
 class Draining(ErrorReply):

@@ -25,7 +25,13 @@ from beanstalk_twisted.client.methods import (
     job_number,
     tube_bytes,
 )
-from beanstalk_twisted.client.stats import ConnectionStats, GroupStats, ListedJob, TubePolicy
+from beanstalk_twisted.client.stats import (
+    ConnectionStats,
+    GroupStats,
+    ListedJob,
+    ReplicationStats,
+    TubePolicy,
+)
 from beanstalk_twisted.client.tags import Inserted, Tags, on_wire
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 
@@ -321,14 +327,21 @@ class ExtensionCommands(Commands):
         """
         return self.send(extended.UNDRAIN)
 
-    def promote(self, standby: str | None = None) -> Deferred[None]:
+    def promote(self, standby: str | None = None) -> Deferred[str]:
         """
         Let the active server of a replicated queue hand over to a standby; it parts a moment later.
 
         :param standby: a name or address of it; None for whichever has the most.
-        :raise CannotHandOver: no such one is near enough, or the queue is not replicated.
+        :return: the name of the standby that is handed over to.
+        :raise CannotHandOver: that cannot be; says why, and which standbys there are.
         """
         return self.send(extended.PROMOTE, (standby,))
+
+    def stats_replication(self) -> Deferred[ReplicationStats]:
+        """
+        Ask how replication is, as this server knows it; answered though the stream is silent.
+        """
+        return self.send(extended.STATS_REPLICATION)
 
 
 def _moment(unix_seconds: int) -> int:

@@ -18,6 +18,7 @@ from beanstalk_twisted.client.command_specs import (
     NAME,
     NUMBER,
     PUT,
+    TEXT,
     TUBES,
     CommandSpec,
     Job,
@@ -30,7 +31,13 @@ from beanstalk_twisted.client.command_specs import (
     stats_as,
     value_of,
 )
-from beanstalk_twisted.client.stats import ConnectionStats, GroupStats, ListedJob, TubePolicy
+from beanstalk_twisted.client.stats import (
+    ConnectionStats,
+    GroupStats,
+    ListedJob,
+    ReplicationStats,
+    TubePolicy,
+)
 from beanstalk_twisted.client.tags import STATES, Inserted, Tags, name_bytes, on_wire, words_of
 from beanstalk_twisted.wire import extensions, grammar, yaml
 from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
@@ -214,7 +221,9 @@ _WRITES: Final[Mapping[Field, _Write]] = {
     extensions.TOKEN: _token, extensions.SUCCESSOR: _optional(_standby),
     extensions.MODE: _one_of("fifo", "weighted", "weighted-fair"),
 }  # fmt: skip
-_FAILURES: Final[Mapping[type[errors.ErrorReply], Shape]] = {errors.Duplicate: NUMBER}
+_FAILURES: Final[Mapping[type[errors.ErrorReply], Shape]] = {
+    errors.Duplicate: NUMBER, errors.CannotHandOver: TEXT,
+}  # fmt: skip
 _WAITS: Final = (grammar.SECONDS, extensions.OPTIONAL_SECONDS)
 
 
@@ -417,7 +426,7 @@ KICK_DEAD: Final = ExtensionSpec("kick-dead", b"KICKED", NUMBER, value_of, takes
 TUBE_POLICY: Final = ExtensionSpec("tube-policy", b"OK", DOCUMENT, _policy_of, also=b"POLICY")
 DRAIN: Final = ExtensionSpec("drain", b"DRAINING", BARE, no_result)
 PROMOTE: Final = ExtensionSpec(
-    "promote", b"HANDING_OVER", BARE, no_result, errors.CannotHandOver
+    "promote", b"HANDING_OVER", TEXT, value_of, errors.CannotHandOver
 )  # fmt: skip
 UNDRAIN: Final = ExtensionSpec("undrain", b"NOT_DRAINING", BARE, no_result)
 
@@ -446,6 +455,9 @@ STATS_GROUP: Final = ExtensionSpec(
 )  # fmt: skip
 LIST_CONNECTIONS: Final = ExtensionSpec(
     "list-connections", b"OK", DOCUMENT, _connections, is_repeatable=True
+)
+STATS_REPLICATION: Final = ExtensionSpec(
+    "stats-replication", b"OK", DOCUMENT, stats_as(ReplicationStats), is_repeatable=True
 )
 
 SPECS: Final = {

@@ -290,6 +290,41 @@ class TubePolicy(Stats):
     rate_from: str
 
 
+class ReplicationStats(Stats):
+    """
+    The answer to `stats-replication`; all but the role is there only if the server is replicated.
+
+    :ivar role: ``active`` or ``standby``; ``alone`` without replication.
+    :ivar standbys: their names, with blanks between.
+    :ivar messages_behind: what the last of them lacks.
+    :ivar lag_records: what the stream has not acknowledged; also as bytes, and since when, seconds.
+    :ivar lease_seconds: for how long replies may still leave.
+    :ivar stream: ``answers``, or ``silent`` while replies wait for it.
+    :ivar stream_leader: the NATS server that decides; empty if none is known.
+    :ivar stream_copies: how many there are to be, 0 while that is not known.
+    :ivar stream_copies_current: how many of them have all.
+    :ivar stream_copies_behind: servers whose copies do not, with blanks between.
+    :ivar why_not_ready: why changes are not served; empty if they are.
+    """
+
+    role: str
+    name: str
+    standbys: str
+    messages_behind: int
+    lag_records: int
+    lag_bytes: int
+    lag_seconds: float
+    lease_seconds: float
+    stream: str
+    stream_leader: str
+    stream_copies: int
+    stream_copies_current: int
+    stream_copies_behind: str
+    why_not_ready: str
+    takeovers: int
+    fenced: int
+
+
 class ConnectionStats(Stats):
     """
     A connection in the answer to `list-connections`.

@@ -55,7 +55,6 @@ from beanstalk_twisted.daemon.replication_options import (
     REPLICATION_NUMBERS,
     Replication,
     check_url,
-    credential_warnings,
     temporary_log,
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
@@ -416,6 +415,8 @@ class Options(usage.Options):
                 raise usage.UsageError(f"{', '.join(given)} needs --replicate")
             return
         check_url(self["replicate"])
+        from beanstalk_twisted.replication.stream.opening import credential_warnings
+
         self["warnings"] += credential_warnings(os.environ)
         if self["binlog"] is None:
             self["binlog"] = temporary_log()

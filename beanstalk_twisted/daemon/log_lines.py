@@ -54,6 +54,7 @@ PARTS: Final = {
     "server.protocol": "protocol",
     "server.epoll_reader": "hub",
     "daemon": "server",
+    "replication": "stream",
     "storage": "log",
     "storage.directory_check": "disk",
     "storage.watchdog": "disk",

@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final, NamedTuple
 
@@ -84,18 +84,6 @@ def check_url(url: str) -> None:
         parse(url)
     except Refused as problem:
         raise usage.UsageError(f"--replicate: {problem}") from None
-
-
-def credential_warnings(environment: Mapping[str, str]) -> list[str]:
-    """
-    What is only half of the credentials of a NATS user.
-    """
-    user, password = (bool(environment.get(name)) for name in ("NATS_USER", "NATS_PASSWORD"))
-    if user is password:
-        return []
-    if user:
-        return ["NATS_USER is set and NATS_PASSWORD is not: the password is taken for empty"]
-    return ["NATS_PASSWORD is set and NATS_USER is not, so it has no effect"]
 
 
 def temporary_log() -> str:

@@ -37,6 +37,7 @@ from beanstalk_twisted.daemon.replication_options import FENCED, Replication, re
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
 from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.replication.copies_watch import CopiesWatch
 from beanstalk_twisted.replication.lineage import filled_again
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.reading import Behind
@@ -62,6 +63,7 @@ from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, end_process
 from beanstalk_twisted.storage.io_thread import WatchableIo
 from beanstalk_twisted.storage.watchdog import close_sockets
+from beanstalk_twisted.wire.extensions import CannotHandOver, HandingOver
 
 T = TypeVar("T")
 
@@ -173,6 +175,7 @@ class ReplicatedService(Service):
         self._manager = ServiceManager() if manager is None else manager
         self._end = end
         self._roster = Roster(who)
+        self._copies = CopiesWatch(reactor)
         self._http: OpenPorts | None = None
         self._site: PresentSite | None = None
         self._standby: Standby | None = None
@@ -285,6 +288,7 @@ class ReplicatedService(Service):
     async def _run(self) -> None:
         await self._open_stream()
         self._stream.hear(self._heard)
+        self._copies.start(self._stream)
         self._tell()
         while not self._is_stopping:
             began_s = self._reactor.seconds()
@@ -345,8 +349,10 @@ class ReplicatedService(Service):
         """
         self.term.prepare()
         self.term.queue.situation = self.situation
-        self.term.queue.queue.hand_over = self.promote
-        self.term.queue.queue.replication = lambda: self.situation().pairs()
+        queue = self.term.queue.queue
+        queue.hand_over = self.promote
+        queue.replication = lambda: self.situation().pairs()
+        queue.replication_stats = lambda: self.situation().stats()
         if self._site is not None:
             self._site.show(self.term.site)
 
@@ -482,16 +488,16 @@ class ReplicatedService(Service):
             # Its thread may still write.
             self._end_process(EXIT_CODE, "a term did not end in order; the log says why")
 
-    def promote(self, name: str) -> bool:
+    def promote(self, name: str) -> HandingOver | CannotHandOver:
         """
         Hand over to a standby, in order.
 
         :param name: as `Roster.successor` takes it; empty for whoever has the most.
-        :return: whether that has begun; if not, the log says why.
+        :return: to whom, or why not.
         """
         publisher = self._publisher
         if publisher is None or self._over is None:
-            return False
+            return CannotHandOver("it is not active any more")
         leading = publisher.figures()
         try:
             if not leading.lease_ns:
@@ -501,11 +507,11 @@ class ReplicatedService(Service):
             to = self._roster.successor(self._now_ns(), leading.position, name)
         except NoSuccessor as why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=str(why))
-            return False
+            return CannotHandOver(str(why))
         publisher.successor = to.id
         # Who has asked is answered before.
         self._reactor.callLater(0, self._end_lead, f"handed over to {to.name}")
-        return True
+        return HandingOver(to.name.encode())
 
     # How it is.
 
@@ -513,6 +519,9 @@ class ReplicatedService(Service):
         """
         How replication is, now.
         """
+        return self._of_role()._replace(copies=self._copies.found)
+
+    def _of_role(self) -> Situation:
         now_ns = self._now_ns()
         standbys = tuple(self._roster.standbys(now_ns))
         counts = standbys, self._takeovers, self._fenced
@@ -645,6 +654,7 @@ class ReplicatedService(Service):
         super().stopService()
         self._manager.stopping()
         self._is_stopping = True
+        self._copies.stop()
         for call in (self._beat, self._pause):
             if call is not None and call.active():
                 call.cancel()

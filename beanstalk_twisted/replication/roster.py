@@ -10,6 +10,8 @@ finds somebody to hand over to.
 import json
 from typing import Any, Final, NamedTuple
 
+from beanstalk_twisted.printable import escape
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 TELL_S: Final = 1.0
@@ -174,6 +176,7 @@ class Situation(NamedTuple):
     :ivar lease_s: of the active server, seconds for which it may still speak; 0 of a standby.
     :ivar is_in_sync: whether it is active, or may become so at once.
     :ivar behind: messages that the last standby lacks, as the active server sees it.
+    :ivar copies: where the stream is stored; None while NATS does not say.
     """
 
     role: str
@@ -190,11 +193,45 @@ class Situation(NamedTuple):
     lease_s: float = 0.0
     is_in_sync: bool = True
     behind: int = 0
+    copies: Copies | None = None
+
+    @property
+    def is_stream_silent(self) -> bool:
+        """
+        Whether what the active server says waits for the stream, or is refused since that is
+        silent.
+        """
+        return self.role == ACTIVE and (bool(self.why) or not self.lease_s)
+
+    def stats(self) -> list[tuple[str, Value]]:
+        """
+        What `stats-replication` says of it.
+        """
+        copies = self.copies or Copies(0)
+        return [
+            ("role", self.role),
+            ("name", Quoted(self.who.name)),
+            ("standbys", Quoted(" ".join(map(self._told_apart, self.standbys)))),
+            ("messages-behind", self.behind),
+            ("lag-records", self.lag_records),
+            ("lag-bytes", self.lag_bytes),
+            ("lag-seconds", f"{self.lag_s:.3f}"),
+            ("lease-seconds", f"{self.lease_s:.3f}"),
+            ("stream", "silent" if self.is_stream_silent else "answers"),
+            ("stream-leader", Quoted(copies.leader)),
+            ("stream-copies", copies.wanted),
+            ("stream-copies-current", len(copies.current)),
+            ("stream-copies-behind", Quoted(" ".join(copies.behind))),
+            ("why-not-ready", Quoted(_shown(self.why))),
+            ("takeovers", self.takeovers),
+            ("fenced", self.fenced),
+        ]
 
     def pairs(self) -> list[tuple[str, Value]]:
         """
         What `stats` says of it.
         """
+        copies = self.copies or Copies(0)
         return [
             ("replication-role", self.role),
             ("replication-standbys", Quoted(" ".join(map(self._told_apart, self.standbys)))),
@@ -202,6 +239,7 @@ class Situation(NamedTuple):
             ("replication-lag-records", self.lag_records),
             ("replication-lag-bytes", self.lag_bytes),
             ("replication-lag-seconds", f"{self.lag_s:.3f}"),
+            ("replication-copies-behind", Quoted(" ".join(copies.behind))),
         ]
 
     def _told_apart(self, standby: Presence) -> str:
@@ -287,14 +325,12 @@ class Roster:
         exact = [each for each in standbys if name in ("", each.name, *each.addresses.split())]
         wanted = exact or [each for each in standbys if each.answers_to(name)]
         if not wanted:
-            if name:
-                raise NoSuccessor(f"no standby {name} is there, but {there}")
-            raise NoSuccessor("no standby is there")
+            raise NoSuccessor(self._nobody(name, there))
         if name and len({(each.name, each.addresses) for each in wanted}) > 1:
-            raise NoSuccessor(f"{name} is more than one standby of {there}")
+            raise NoSuccessor(f"{name} is more than one standby; say which of {there}")
         nearest = max(wanted, key=lambda each: (each.is_in_sync, each.position))
         if not nearest.is_in_sync:
-            raise NoSuccessor(f"{nearest.name} is not in sync yet; its log says what it waits for")
+            raise NoSuccessor(f"{nearest.name} is not in sync; its log says what it waits for")
         behind = position - nearest.position
         if behind > NEAR_MESSAGES:
             raise NoSuccessor(
@@ -302,6 +338,26 @@ class Roster:
                 f"when it is nearer"
             )
         return nearest
+
+    def _nobody(self, name: str, there: str) -> str:
+        """
+        Why no standby is meant by a name.
+
+        :param there: those that there are, in words.
+        """
+        ours, process, addresses = self.who
+        if not name:
+            return "no standby is there: start another server with the same --replicate"
+        if Presence(ours, process, ACTIVE, 0, 0, " ".join(addresses)).answers_to(name):
+            return f"{ours} is active already; standbys: {there}"
+        return f"no standby {name} is there, but {there}"
+
+
+def _shown(text: str) -> str:
+    """
+    Words of others, as they can stand within quotation marks.
+    """
+    return escape(text).replace("\\", "/").replace('"', "'")
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -53,7 +53,8 @@ from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, 
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import CANCELLED, CANNOT_HAND_OVER, HANDING_OVER
+from beanstalk_twisted.wire.extensions import CANCELLED, CannotHandOver
+from beanstalk_twisted.wire.replies import Reply
 
 NS: Final = 1_000_000_000
 
@@ -64,6 +65,9 @@ tubes counts for as many.
 """
 
 CLIENT: Final = Reason.CLIENT
+
+ALONE: Final = "the server is not replicated (--replicate)"
+"""Why it hands over to nobody."""
 
 
 class WorkQueue:
@@ -79,9 +83,10 @@ class WorkQueue:
         `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
     :ivar watching: which tubes sessions use and watch.
     :ivar following: follows the log of another server.
-    :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; False if
-        that cannot be.
+    :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; gives a
+        `HandingOver` or a `CannotHandOver`.
     :ivar replication: what `stats` says of replication; nothing without it.
+    :ivar replication_stats: what `stats-replication` says.
     """
 
     def __init__(
@@ -132,8 +137,9 @@ class WorkQueue:
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
         self.state.bodies.tell_lost = self._bury_lost
-        self.hand_over: Callable[[str], bool] = lambda name: False
+        self.hand_over: Callable[[str], Reply] = lambda name: CannotHandOver(ALONE)
         self.replication: Callable[[], statistics.Pairs] = list
+        self.replication_stats: Callable[[], statistics.Pairs] = lambda: [("role", "alone")]
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
@@ -398,7 +404,7 @@ class WorkQueue:
         """
         return CANCELLED, 0
 
-    # The log's room.
+    # Replication.
 
     def promote(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
@@ -406,7 +412,15 @@ class WorkQueue:
 
         :param name: one of the standby's; empty for whichever has the most.
         """
-        return HANDING_OVER if self.hand_over(name.decode()) else CANNOT_HAND_OVER, 0
+        return self.hand_over(name.decode()), 0
+
+    def stats_replication(self, session: Session, now_ns: int) -> Answer:
+        """
+        Say how replication is, as this server knows it.
+        """
+        return replies.statistics(self.replication_stats()), 0
+
+    # The log's room.
 
     def room_changed(self, now_ns: int) -> None:
         """

@@ -68,13 +68,14 @@ def methods_of(queue: WorkQueue) -> Methods:
         "drain": queue.puts.drain,
         "undrain": queue.puts.undrain,
         "promote": queue.promote,
+        "stats-replication": queue.stats_replication,
     }
 
 
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
     "list-tubes", "list-tube-used", "list-tubes-watched",
-    "capabilities", "list-jobs", "stats-group", "list-connections",
+    "capabilities", "list-jobs", "stats-group", "list-connections", "stats-replication",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""
 

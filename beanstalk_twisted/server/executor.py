@@ -22,8 +22,8 @@ from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
 from beanstalk_twisted.wire.extensions import (
-    CANNOT_HAND_OVER,
     UNAUTHORIZED,
+    CannotHandOver,
     ReservedBatch,
 )
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
@@ -42,14 +42,15 @@ NO_CRLF: Final[Answer] = EXPECTED_CRLF, 0
 TOLD_OTHERWISE: Final = (NO_ROOM, REFUSED)
 """Answers to what is no mistake of the client's."""
 
-CHANGED_NOTHING: Final = (OUT_OF_MEMORY, CANNOT_HAND_OVER)
-"""Refusals that say nothing of the queue, so they are true whoever is active."""
 
 OWN: Final = frozenset({
     "use", "watch", "ignore", "list-tube-used", "list-tubes-watched", "capabilities",
-    "reserve-mode", "auth",
+    "reserve-mode", "auth", "stats-replication",
 })  # fmt: skip
-"""Operations on the connection alone, whose replies say nothing of the queue either."""
+"""
+Operations on the connection or this server alone: their replies say nothing of the queue, so they
+are true whoever is active.
+"""
 
 ALL: Final = 0
 """All that has come is carried out."""
@@ -556,7 +557,7 @@ class Executor:
         """
         Whether a reply to the newest command may leave though another server may be active.
         """
-        if isinstance(reply, Refusal) and reply in CHANGED_NOTHING:
+        if reply == OUT_OF_MEMORY or isinstance(reply, CannotHandOver):
             return True
         return self._command is not None and self._command.operation in OWN
 

@@ -57,6 +57,8 @@ def _badge(situation: Situation | None) -> str:
         return ""
     count, lease = len(situation.standbys), "" if situation.lease_s else ", its lease is over"
     words = f"{situation.role}{lease}, {count} standby{'' if count == 1 else 's'}"
+    if situation.copies is not None and situation.copies.behind:
+        words += f", the stream lacks {', '.join(situation.copies.behind)}"
     if situation.lag_s < SHOWN_LAG_S:
         return words
     records = f"{situation.lag_records} records wait for the stream"

@@ -9,6 +9,7 @@ from twisted.internet.protocol import Factory, Protocol
 from zope.interface import implementer
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Situation
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.web.exchange import Document, json_document
 from beanstalk_twisted.web.exposition import Writer, labelled
 from beanstalk_twisted.web.site import Site
@@ -44,6 +45,22 @@ def write_replication(out: Writer, situation: Situation) -> None:
     out.single(name, "gauge", "Standbys that are heard", len(situation.standbys))
     for name, kind, text, attribute in SINGLES:
         out.single(name, kind, text, getattr(situation, attribute))
+    if situation.copies is not None:
+        _write_copies(out, situation.copies)
+
+
+def _write_copies(out: Writer, copies: Copies) -> None:
+    """
+    Left out while NATS does not say, so that an alert is about what is known.
+    """
+    name = "beanstalkd_replication_stream_copies"
+    out.single(name, "gauge", "Copies that the stream is to have", copies.wanted)
+    text = "Those of them that are there and have all"
+    out.single(f"{name}_current", "gauge", text, len(copies.current))
+    out.single(
+        "beanstalkd_replication_stream_has_leader", "gauge", "Whether a NATS server leads it",
+        int(bool(copies.leader)),
+    )  # fmt: skip
 
 
 def replication_document(situation: Situation | None) -> Document:
@@ -66,7 +83,17 @@ def replication_document(situation: Situation | None) -> Document:
             for each in situation.standbys
         ],
         "takeovers": situation.takeovers, "fenced": situation.fenced,
+        "stream": _stream_document(situation.copies),
     })  # fmt: skip
+
+
+def _stream_document(copies: Copies | None) -> dict[str, Any] | None:
+    if copies is None:
+        return None
+    return {
+        "leader": copies.leader, "copies": copies.wanted, "current": list(copies.current),
+        "behind": list(copies.behind),
+    }  # fmt: skip
 
 
 def why_closed(situation: Situation | None) -> str:

@@ -118,7 +118,7 @@ def _many(service: BeanstalkService, runs: Runs) -> Operations:
 
 
 def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
-    reading, writing = ReadingApi(service, connections), WritingApi(connections, service)
+    reading, writing = ReadingApi(service, connections), WritingApi(connections)
     log = LogApi(service)
     description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
     return {

@@ -145,7 +145,11 @@ POLICY_PAIRS: Final = Field(
     "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, is_optional=True
 )
 TARGET: Final = Field("tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert)
-SUCCESSOR: Final = Field("standby", rb"([\x21-\x7e]*+)", lambda text: text or b"", is_optional=True)
+SUCCESSOR: Final = Field(
+    "standby", rb"([\x21-\x7e]++|(?<! ))", lambda text: text or b"", is_optional=True
+)
+"""Behind a blank there is a name: an empty one is a mistake, and not whichever has the most."""
+
 DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 
 _FLUSH_FIELDS: Final = (grammar.TUBE_WORD, FLUSHED_STATE)
@@ -209,6 +213,7 @@ EXTENSIONS: Final = (
     _row(b"drain", needs=Needs(rights.MANAGE, rights.EVERY)),
     _row(b"undrain", needs=Needs(rights.MANAGE, rights.EVERY)),
     _row(b"promote", (SUCCESSOR,), needs=Needs(rights.MANAGE, rights.EVERY)),
+    _row(b"stats-replication", needs=Needs(rights.LOOK, rights.SOME)),
 )
 
 TOKEN: Final = Field("token", rb"([\x21-\x7e]++)", bytes)
@@ -325,8 +330,37 @@ DRAINS: Final = Word(b"DRAINING")
 
 NOT_DRAINING: Final = Word(b"NOT_DRAINING")
 
-HANDING_OVER: Final = Word(b"HANDING_OVER")
-CANNOT_HAND_OVER: Final = Refusal(b"CANNOT_HAND_OVER")
+MAX_WHY_BYTES: Final = 800
+"""Of the text of a `CannotHandOver`: some clients take no line of more than 1,024 bytes."""
+
+
+class HandingOver(Line):
+    """
+    The queue is handed over: the name of the standby.
+    """
+
+    __slots__ = ()
+    template = b"HANDING_OVER %s\r\n"
+
+
+class CannotHandOver(Refusal):
+    """
+    Nobody is handed over to, and nothing was changed.
+
+    :ivar why: for people, at most `MAX_WHY_BYTES`.
+    """
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        super().__init__(b"CANNOT_HAND_OVER")
+        self.why = why.encode("ascii", "replace")[:MAX_WHY_BYTES]
+
+    def encode(self) -> bytes:
+        return b"CANNOT_HAND_OVER %s\r\n" % self.why
+
+    def fields(self) -> tuple[object, ...]:
+        return (self.why,)
 
 
 class InsertedDuplicate(Reply):

@@ -82,11 +82,27 @@ class LogPath(click.Path):
         return value
 
 
+class NewPath(click.Path):
+    """
+    A path that is written to.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and is_stream(value):
+            self.fail(
+                "a stream is written by a server alone: write a directory, -o DIR, and start the "
+                "first server of an empty stream on it, beanstalk-twisted --binlog DIR "
+                "--replicate URL, which fills the stream",
+                param, ctx,
+            )  # fmt: skip
+        return super().convert(value, param, ctx)
+
+
 LOG: Final = LogPath(exists=True)
 LOG_DIRECTORY: Final = LogPath(exists=True, file_okay=False)
 V7_DIRECTORY: Final = click.Path(exists=True, file_okay=False)
-NEW_DIRECTORY: Final = click.Path(dir_okay=True, file_okay=False)
-OUTPUT_FILE: Final = click.Path(dir_okay=False)
+NEW_DIRECTORY: Final = NewPath(dir_okay=True, file_okay=False)
+OUTPUT_FILE: Final = NewPath(dir_okay=False)
 
 READ: Final = (LOG, LOG_DIRECTORY, V7_DIRECTORY)
 """The types of arguments that a command reads."""

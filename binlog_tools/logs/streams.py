@@ -29,7 +29,7 @@ from beanstalk_twisted.replication.stream.messages import (
     decode,
     is_of,
 )
-from beanstalk_twisted.replication.stream.opening import stream_at
+from beanstalk_twisted.replication.stream.opening import credential_warnings, stream_at
 from binlog_tools.logs.sources import NoLog, Source
 
 R = TypeVar("R")
@@ -205,15 +205,18 @@ class StreamSource(Source):
         """
         :raise OSError: it cannot be read; `NoLog`, there is none.
         """
+        warnings = credential_warnings(os.environ)
         try:
             stream = stream_at(url)
             try:
                 stream.open(makes=False).result()
-                return cls(stream, Future.result)
+                source = cls(stream, Future.result)
             finally:
                 stream.close().result()
         except StreamError as error:
-            raise OSError(errno.EIO, str(error)) from None
+            raise OSError(errno.EIO, ". ".join([str(error), *warnings])) from None
+        source.remarks += warnings
+        return source
 
 
 def _is_done(future: "Future[None]", done: Done) -> bool:

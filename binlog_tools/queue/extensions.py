@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from beanstalk_twisted.wire import yaml
 from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request
+from binlog_tools.console.wording import text_of
 from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed, tube_name
 
 MAX_LINE_BYTES: Final = 224
@@ -280,15 +281,23 @@ class Extensions:
         """
         self._ask(b"undrain\r\n", b"NOT_DRAINING")
 
-    def promote(self, standby: str) -> None:
+    def promote(self, standby: str) -> str:
         """
         Let the server hand over to a standby.
 
         :param standby: a name or address of it; empty for whichever has the most.
+        :return: the name of the standby.
         """
-        self._ask(
+        reply = self._ask(
             b" ".join(filter(None, [b"promote", standby.encode()])) + b"\r\n", b"HANDING_OVER"
         )
+        return text_of(b" ".join(reply.words[1:]))
+
+    def replication(self) -> Stats:
+        """
+        Ask how replication is; answered though the stream is silent.
+        """
+        return parsed(self._ask(b"stats-replication\r\n", b"OK"))
 
 
 def group_awaited(job: Stats) -> str:

@@ -15,6 +15,7 @@ from binlog_tools.client import (
     tube_request,
     whole_number,
 )
+from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
 
 WINDOW: Final = 256
@@ -37,6 +38,7 @@ OF_TUBE_NAMED: Final = (
 )  # fmt: skip
 OF_NO_TUBE: Final = (
     "stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain", "promote",
+    "stats-replication",
 )  # fmt: skip
 """Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
 
@@ -63,7 +65,11 @@ class Refused(Exception):
         meaning = _meaning(what, reply)
         if reply.name == b"UNAUTHORIZED":
             meaning = _unauthorized(what, tube)
-        super().__init__(f"{what}: the server says {reply}{meaning}")
+        said = f"the server says {reply}{meaning}"
+        if reply.name == b"CANNOT_HAND_OVER":
+            why = text_of(b" ".join(reply.words[1:])) or "its log says why"
+            said = f"not handed over: {why}"
+        super().__init__(f"{what}: {said}")
         self.reply = reply.name
 
 
@@ -74,11 +80,6 @@ def _meaning(what: str, reply: Reply) -> str:
     command, _, about = what.partition(" ")
     if reply.name == b"DUPLICATE":
         return f": job {reply.number} has, or had, its unique key there"
-    if reply.name == b"CANNOT_HAND_OVER":
-        return (
-            ": no such standby is near enough, the stream does not answer, or it is not "
-            "replicated; its log says why"
-        )
     if reply.name == b"OUT_OF_MEMORY":
         return f": {NO_ROOM}"
     if reply.name == b"JOB_TOO_BIG":

@@ -20,13 +20,12 @@ from beanstalk_twisted.daemon.replication_options import (
     MIN_LEASE_S,
     MIN_TIMEOUT_S,
     Replication,
-    credential_warnings,
     remove_left,
     temporary_log,
 )
 from beanstalk_twisted.daemon.terms import OPEN_S
 from beanstalk_twisted.replication.stream import jetstream
-from beanstalk_twisted.replication.stream.opening import stream_at
+from beanstalk_twisted.replication.stream.opening import credential_warnings, stream_at
 from beanstalk_twisted.tap import makeService
 from tests.test_tap import parsed, refused
 

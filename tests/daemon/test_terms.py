@@ -21,9 +21,11 @@ from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.terms import NEWS_S, STREAM_REFUSED, ReplicatedService, Term
 from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.replication.copies_watch import COPIES_S
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.succeeding import Succession
@@ -32,6 +34,7 @@ from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
+from beanstalk_twisted.wire.yaml import read_mapping
 from tests.binlog.scribe import T0, segment_files
 from tests.replication.simulated import SimulatedReactor
 from tests.uncollected import Uncollected
@@ -310,7 +313,7 @@ def test_a_standby_without_part_of_the_log_is_not_handed_over_to() -> None:
     with hosts() as (a, b):
         for _ in range(5):
             put(a.connect())
-        assert a.connect().ask(b"promote\r\n") == b"HANDING_OVER\r\n"
+        assert a.connect().ask(b"promote\r\n") == b"HANDING_OVER b\r\n"
         a.reactor.pass_s(1)
         begun = [at for at, payload in a.cluster.messages.items()
                  if isinstance(found := decode(payload), Part) and found.write.begins]  # fmt: skip
@@ -321,7 +324,8 @@ def test_a_standby_without_part_of_the_log_is_not_handed_over_to() -> None:
             a.reactor.pass_s(2)
             assert (b.role, c.role) == (ACTIVE, STANDBY)
             assert c.why_not_ready.startswith("standby: lacks what is in use before ")
-            assert b.connect().ask(b"promote c\r\n") == b"CANNOT_HAND_OVER\r\n"
+            refusal = b.connect().ask(b"promote c\r\n")
+            assert refusal.startswith(b"CANNOT_HAND_OVER c is not in sync; ")
             assert told(events, "in-sync") == []
             (refused,) = told(events, "promote-refused")
         assert "c is not in sync" in refused
@@ -409,7 +413,7 @@ def test_no_connection_outlives_a_handing_over() -> None:
         assert waiter.ask(b"reserve\r\n") == b""
         # The put is answered while the server stops: its session ends, and the waiter has its job.
         holder.send(b"put 0 9 60 1\r\nb\r\n")
-        assert a.connect().ask(b"promote\r\n") == b"HANDING_OVER\r\n"
+        assert a.connect().ask(b"promote\r\n") == b"HANDING_OVER b\r\n"
         a.reactor.pass_s(1)
         assert (a.role, b.role) == (STANDBY, ACTIVE)
         assert (holder.transport.connected, waiter.transport.connected) == (False, False)
@@ -437,23 +441,27 @@ def test_a_fenced_server_may_end() -> None:
 def test_promote_hands_over_to_whom_it_names() -> None:
     with hosts("abc") as (a, b, c), capturedLogs() as events:
         client = a.connect()
-        assert client.ask(b"promote d\r\n") == b"CANNOT_HAND_OVER\r\n"
-        (refused,) = [each for each in events if each.get("event") == "promote-refused"]
-        assert formatEvent(refused) == "not handed over: no standby d is there, but b, c"
-        assert client.ask(b"promote c\r\n") == b"HANDING_OVER\r\n"
+        why = b"no standby d is there, but b, c"
+        assert client.ask(b"promote d\r\n") == b"CANNOT_HAND_OVER %s\r\n" % why
+        why = b"a is active already; standbys: b, c"
+        assert client.ask(b"promote a\r\n") == b"CANNOT_HAND_OVER %s\r\n" % why
+        refused, _ = told(events, "promote-refused")
+        assert refused == "not handed over: no standby d is there, but b, c"
+        assert client.ask(b"promote c\r\n") == b"HANDING_OVER c\r\n"
         a.reactor.pass_s(0.5)
         assert [each.role for each in (a, b, c)] == [STANDBY, STANDBY, ACTIVE]
         assert put(c.connect()) == b"INSERTED 1\r\n"
         c.reactor.pass_s(2 * LEASE_S)
         assert [each.role for each in (a, b, c)] == [STANDBY, STANDBY, ACTIVE]
-        assert c.connect().ask(b"promote\r\n") == b"HANDING_OVER\r\n"
+        assert c.connect().ask(b"promote\r\n").startswith(b"HANDING_OVER ")
         c.reactor.pass_s(0.5)
         assert ACTIVE in (a.role, b.role) and c.role == STANDBY
 
 
 def test_nobody_is_handed_over_to_who_is_not_there() -> None:
     with hosts("a") as (a,):
-        assert a.connect().ask(b"promote\r\n") == b"CANNOT_HAND_OVER\r\n"
+        refusal = a.connect().ask(b"promote\r\n")
+        assert refusal.startswith(b"CANNOT_HAND_OVER no standby is there: ")
         assert a.role == ACTIVE
 
 
@@ -493,9 +501,55 @@ def test_promote_is_refused_at_once_while_the_stream_does_not_answer() -> None:
         a.stream.cut()
         a.reactor.pass_s(LEASE_S + 1)
         client = a.connect()
-        assert client.ask(b"promote\r\n") == b"CANNOT_HAND_OVER\r\n"
-        (refused,) = [each for each in events if each.get("event") == "promote-refused"]
-        assert formatEvent(refused).startswith("not handed over: the stream does not answer")
+        refusal = client.ask(b"promote\r\n")
+        assert refusal.startswith(b"CANNOT_HAND_OVER the stream does not answer")
+        (refused,) = told(events, "promote-refused")
+        assert refused.startswith("not handed over: the stream does not answer")
+
+
+def replication_of(host: Host) -> dict[str, str]:
+    """
+    What a new connection to it is told.
+    """
+    answer = host.connect().ask(b"stats-replication\r\n")
+    return dict(read_mapping(answer.partition(b"\r\n")[2].removesuffix(b"\r\n")))
+
+
+def test_how_replication_is_can_be_asked_while_all_else_waits_for_the_stream() -> None:
+    with hosts() as (a, b):
+        a.reactor.pass_s(COPIES_S)
+        said = replication_of(a)
+        assert (said["role"], said["name"], said["standbys"]) == ("active", "a", "b")
+        assert (said["stream"], said["why-not-ready"]) == ("answers", "")
+        assert (said["stream-leader"], said["stream-copies-current"]) == ("n1", "3")
+        a.stream.cut()
+        a.reactor.pass_s(LEASE_S)
+        assert a.connect().ask(b"stats\r\n") == b""
+        said = replication_of(a)
+        assert (said["stream"], said["lease-seconds"]) == ("silent", "0.000")
+        a.reactor.pass_s(7)
+        assert "changes are refused" in replication_of(a)["why-not-ready"]
+        b.stop()
+
+
+def test_a_missing_copy_of_the_stream_is_told_when_it_is_seen_twice_and_when_it_is_back() -> None:
+    with hosts("a") as (a,), capturedLogs() as events:
+        whole = a.cluster.copies
+        a.reactor.pass_s(2 * COPIES_S)
+        a.cluster.copies = Copies(3, "n1", ("n1", "n3"), ("n2",))
+        a.reactor.pass_s(COPIES_S)
+        copies = a.service.situation().copies
+        assert copies is not None and copies.missing == 1
+        a.reactor.pass_s(3 * COPIES_S)
+        (missing,) = told(events, "copies-missing")
+        assert missing.startswith("the stream has 2 of 3 copies current, not n2; led by n1")
+        a.cluster.copies = whole
+        a.reactor.pass_s(2 * COPIES_S)
+        assert told(events, "copies-whole") == ["the stream has 3 of 3 copies current; led by n1"]
+        a.cluster.lose_quorum()
+        a.reactor.pass_s(2 * COPIES_S)
+        assert a.service.situation().copies is None
+        a.cluster.restore_quorum()
 
 
 def test_a_start_waits_for_the_stream_and_says_so_once_a_minute() -> None:

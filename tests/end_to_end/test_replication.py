@@ -264,29 +264,30 @@ def test_a_server_may_end_when_it_is_fenced(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_promote_lets_a_standby_take_over_and_the_other_follow(tmp_path: Path) -> None:
-    def promote(name: str, *words: str) -> int:
-        return asked(name, *words).exit_code
-
-    def asked(name: str, *words: str) -> Result:
-        address = ("-s", f"127.0.0.1:{servers.ports[name]}")
-        return CliRunner().invoke(cli, ["promote", *words, *address])
+    def asked(*words: str) -> Result:
+        hosts = ",".join(f"127.0.0.1:{servers.ports[name]}" for name in "ab")
+        return CliRunner().invoke(cli, ["-s", f"beanstalk://{hosts}", *words])
 
     with replicated(tmp_path) as servers:
         servers.start("a", "--lease-seconds", LONG_LEASE_S)
         client = servers.active("a")
-        assert asked("a").stderr.endswith("its log says why. There is no standby\n")
+        assert "no standby is there" in asked("promote").stderr
         servers.start("b", "--lease-seconds", LONG_LEASE_S)
         servers.follows("b", "a")
-        refused = asked("a", "nobody:1")
+        refused = asked("promote", "nobody:1")
         assert refused.exit_code == 4
-        assert f"Standbys: {socket.gethostname()}:{servers.ports['b']}\n" in refused.stderr
+        there = f"{socket.gethostname()}:{servers.ports['b']}"
+        assert f"no standby nobody:1 is there, but {there}" in refused.stderr
         put(client, 3)
-        assert promote("a", f":{servers.ports['b']}") == 0
+        done = asked("promote", f":{servers.ports['b']}")
+        assert done.exit_code == 0 and done.stdout.startswith(f"{there} is active; the pause was ")
         other = servers.active("b")
         assert put(other, 1) == [4]
         wait_for(lambda: servers.told("a").count("standby of ") == 2)
         servers.follows("a", "b")
-        assert promote("b") == 0
+        health = asked("health").stdout
+        assert f"replicated: {there} is active, 1 standby (" in health
+        assert asked("promote").exit_code == 0
         wait_for(lambda: servers.role("a") == "active")
         again = Connection(servers.ports["a"])
         assert put(again, 1) == [5] and len(taken(again, 5)) == 5

@@ -25,6 +25,7 @@ from beanstalk_twisted.replication.roster import (
     note_text,
     read_note,
 )
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.wire.yaml import Quoted
 
 US = Identity("a:11300", "01")
@@ -101,6 +102,9 @@ def test_no_more_are_remembered_than_anybody_runs() -> None:
     assert 7 in [each.lsn for each in roster.others(1)]
 
 
+NOBODY = "no standby is there: start another server with the same --replicate"
+
+
 def found(roster: Roster, position: int = 90, name: str = "", now_ns: int = 0) -> str:
     """
     The name of who is handed over to, or why nobody is.
@@ -117,8 +121,12 @@ def test_a_standby_that_is_near_enough_can_be_handed_over_to() -> None:
     assert found(roster, 90 + NEAR_MESSAGES, "b:11300") == "b:11300"
     assert found(roster, 91 + NEAR_MESSAGES).startswith("b:11300 is 1001 messages behind")
     assert found(roster, name="c:1") == "no standby c:1 is there, but b:11300"
-    assert found(roster, now_ns=GONE_NS + 1) == "no standby is there"
+    assert found(roster, now_ns=GONE_NS + 1) == NOBODY
     assert found(roster_of(), name="c:1") == "no standby c:1 is there, but none"
+    for name in ("a:11300", "a", ":11300"):
+        alone = roster_of(OTHER._replace(name="b:1"))
+        assert found(alone, name=name) == "a:11300 is active already; standbys: b:1"
+    assert found(roster_of(OTHER), name=":11300") == "b:11300"
 
 
 def test_whoever_has_the_most_is_handed_over_to() -> None:
@@ -137,7 +145,7 @@ def test_a_standby_is_known_by_any_name_that_no_other_has() -> None:
     for name in ("c:11301", "c", ":11301", "fd00::3", "[fd00::3]:11301"):
         assert found(roster, name=name) == "c:11301"
     assert found(roster, name="10.0.0.2") == (
-        "10.0.0.2 is more than one standby of b:11300 (10.0.0.2:11300 10.0.0.2:9300), "
+        "10.0.0.2 is more than one standby; say which of b:11300 (10.0.0.2:11300 10.0.0.2:9300), "
         "c:11301 ([fd00::3]:11301 10.0.0.2:9301)"
     )
     assert found(roster, name="9300").startswith("no standby 9300 is there, but b:11300 (")
@@ -147,7 +155,8 @@ def test_of_two_that_have_the_same_name_one_is_meant_by_its_address() -> None:
     one, two = OTHER._replace(addresses="x:1"), OTHER._replace(id="03", addresses="y:1")
     roster = roster_of(one, two)
     assert roster.successor(0, 90, "y").id == "03" and roster.successor(0, 90, "x:1").id == "02"
-    assert found(roster, name="b") == "b is more than one standby of b:11300 (x:1), b:11300 (y:1)"
+    which = "b:11300 (x:1), b:11300 (y:1)"
+    assert found(roster, name="b") == f"b is more than one standby; say which of {which}"
 
 
 def test_a_standby_that_was_started_again_is_one() -> None:
@@ -170,8 +179,13 @@ def test_stats_tell_of_replication() -> None:
         "replication-role": "active", "replication-standbys": Quoted("b:11300 c:1"),
         "replication-messages-behind": 11, "replication-lag-records": 3,
         "replication-lag-bytes": 300, "replication-lag-seconds": "0.250",
+        "replication-copies-behind": Quoted(""),
     }  # fmt: skip
     assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
+    short = leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3")))
+    assert dict(short.pairs())["replication-copies-behind"] == Quoted("n2 n3")
+    denied = leads._replace(why='permissions violation for "q.log"\n\\')
+    assert dict(denied.stats())["why-not-ready"] == Quoted("permissions violation for 'q.log'/n/")
 
 
 def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
@@ -196,7 +210,7 @@ def test_what_a_standby_lacks_is_counted_when_it_tells_of_itself() -> None:
 
 def test_nobody_is_handed_over_to_who_is_not_in_sync() -> None:
     joins = OTHER._replace(is_in_sync=False)
-    why = "b:11300 is not in sync yet; its log says what it waits for"
+    why = "b:11300 is not in sync; its log says what it waits for"
     assert found(roster_of(joins)) == found(roster_of(joins), name="b") == why
     other = Presence("c:1", "03", STANDBY, 80, 900)
     assert found(roster_of(joins, other)) == "c:1"

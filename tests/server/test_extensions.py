@@ -4,12 +4,15 @@ Commands that beanstalkd does not have, over the wire and over crashes.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver, HandingOver
 from tests.held_io import HeldIo
 
 MANY = 3 * SLICE_JOBS
@@ -222,3 +225,36 @@ def test_the_double_records_a_weight(beanstalk: Beanstalk) -> None:
     assert (second.name, second.args, second.word) == (
         "reserve-mode", {"mode": "weighted"}, "USING",
     )  # fmt: skip
+
+
+def test_promote_takes_a_name_or_none_and_no_empty_one() -> None:
+    server = MemoryServer()
+    names: list[str] = []
+
+    def hand_over(name: str) -> HandingOver:
+        names.append(name)
+        return HandingOver(b"b:1")
+
+    server.service.queue.hand_over = hand_over
+    client = server.connect()
+    for line in (b"promote ", b"promote  ", b"promote a b", b"promote \xff"):
+        assert client.ask(line + b"\r\n") == b"BAD_FORMAT\r\n"
+    assert names == []
+    assert client.ask(b"promote\r\npromote b:1\r\n") == b"HANDING_OVER b:1\r\n" * 2
+    assert names == ["", "b:1"]
+
+
+def test_why_nobody_is_handed_over_to_is_one_line_that_clients_can_take() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    assert client.ask(b"promote\r\n").startswith(b"CANNOT_HAND_OVER the server is not replicated")
+    assert client.ask(b"stats-replication\r\n") == b"OK 16\r\n---\nrole: alone\n\r\n"
+    said = b"CANNOT_HAND_OVER %s\r\n" % (b"?" * MAX_WHY_BYTES)
+    for size in (MAX_WHY_BYTES, MAX_WHY_BYTES + 1):
+        refusal = CannotHandOver("\xe9" * size)
+        server.service.queue.hand_over = partial(_always, refusal)
+        assert client.ask(b"promote b\r\n") == said
+
+
+def _always(refusal: CannotHandOver, name: str) -> CannotHandOver:
+    return refusal

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.channel import REQUEST_S
 from beanstalk_twisted.web.history import (
@@ -201,6 +202,8 @@ def test_it_is_told_how_replication_is() -> None:
     for situation, words in (
         (leads, "active, 1 standby"),
         (leads._replace(standbys=()), "active, 0 standbys"),
+        (leads._replace(copies=Copies(3, "n1", ("n1", "n3"), ("n2",))),
+         "active, 1 standby, the stream lacks n2"),
         (leads._replace(lag_s=1.0, lease_s=0.0),
          "active, its lease is over, 1 standby, 3 records wait for the stream since 1 s"),
     ):  # fmt: skip

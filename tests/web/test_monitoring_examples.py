@@ -226,6 +226,18 @@ CASES: Final = {
         {"beanstalkd_replication_standbys": "0x20", ACTIVE: "0x20"}, 9,
         "s is active, and has no standby",
     ),
+    "BeanstalkdStandbyGone": Case(
+        {"beanstalkd_replication_standbys": "2x3 1x20", ACTIVE: "1x30"},
+        {"beanstalkd_replication_standbys": "1x3 2x20", ACTIVE: "1x30"}, 9,
+        "s has fewer standbys than within the last day: 1",
+    ),
+    "BeanstalkdStreamCopyMissing": Case(
+        {"beanstalkd_replication_stream_copies": "3x30",
+         "beanstalkd_replication_stream_copies_current": "3x3 2x20"},
+        {"beanstalkd_replication_stream_copies": "3x30",
+         "beanstalkd_replication_stream_copies_current": "2x3 3x20"}, 9,
+        "Of the copies of the stream of s only 2 are current",
+    ),
     "BeanstalkdStreamSilent": Case(
         {"beanstalkd_replication_is_well": "1x3 0x9"},
         {"beanstalkd_replication_is_well": "1x20"}, 5, "The stream of s does not answer",

@@ -4,19 +4,26 @@ Replication over HTTP: what a standby serves, and what the active server tells o
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import StringTransport
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.replication import PresentSite
 from beanstalk_twisted.web.routes import OF_STANDBYS, ROUTES
 from beanstalk_twisted.web.site import HttpSettings
+from beanstalk_twisted.wire.extensions import CannotHandOver, HandingOver
 from tests.web.browsing import Browser, site_of
+from tests.web.browsing import Reply as HttpReply
 
 US = Identity("a:11300", "01")
 OTHER = Presence("b:11300", "02", STANDBY, 90, 900, "10.0.0.2:11300")
-LEADS = Situation(ACTIVE, "", US, "a:11300", 3, 300, 0.25, (OTHER,), 1, 0)
+COPIES = Copies(3, "n1", ("n1", "n3"), ("n2",))
+LEADS = Situation(ACTIVE, "", US, "a:11300", 3, 300, 0.25, (OTHER,), 1, 0, copies=COPIES)
 FOLLOWS = Situation(STANDBY, "standby: follows", US, "b:11300", 7, 700, 1.5, (), 1, 1)
 
 
@@ -75,11 +82,42 @@ def test_an_active_server_tells_of_its_standbys() -> None:
     assert "beanstalkd_changes_refused_total 0\n" in text
 
 
-def test_promote_that_is_refused_names_the_standbys() -> None:
+def promote(body: bytes, answer: HandingOver | CannotHandOver) -> HttpReply:
+    """
+    Ask for a hand-over, which is answered so.
+    """
+    server = MemoryServer()
+    server.service.queue.hand_over = lambda name: answer
+    browser = Browser(site_of(server, HttpSettings(may_write=True)), server.clock)
     headers = {"X-Beanstalk-Request": "1"}
-    reply = browse(LEADS).ask("POST", "/api/v1/replication/promote", b"{}", headers)
-    assert reply.status == 409
-    assert reply.json["detail"].endswith("; standbys: b:11300 (10.0.0.2:11300)")
+    return browser.ask("POST", "/api/v1/replication/promote", body, headers)
+
+
+def test_promote_answers_who_takes_over_or_why_nobody_does() -> None:
+    reply = promote(b"{}", HandingOver(b"b:11300"))
+    assert (reply.status, reply.json) == (200, {"handed_over_to": "b:11300"})
+    reply = promote(b'{"standby": "d"}', CannotHandOver("no standby d is there, but b:11300"))
+    assert (reply.status, reply.json["detail"]) == (409, "no standby d is there, but b:11300")
+
+
+@pytest.mark.parametrize("name", ["", "two words", "\u00e9"])
+def test_promote_takes_no_name_that_is_none(name: str) -> None:
+    body = json.dumps({"standby": name}).encode()
+    reply = promote(body, HandingOver(b"b:11300"))
+    assert reply.status == 400 and "standby" in reply.json["detail"]
+
+
+def test_where_the_stream_is_stored_is_told_once_nats_has_said_so() -> None:
+    unknown = browse(LEADS._replace(copies=None))
+    assert unknown.ask("GET", "/api/v1/replication").json["stream"] is None
+    assert b"stream_copies" not in unknown.ask("GET", "/metrics").body
+    browser = browse(LEADS)
+    said = browser.ask("GET", "/api/v1/replication").json["stream"]
+    assert said == {"leader": "n1", "copies": 3, "current": ["n1", "n3"], "behind": ["n2"]}
+    text = browser.ask("GET", "/metrics").body.decode()
+    assert "beanstalkd_replication_stream_copies 3\n" in text
+    assert "beanstalkd_replication_stream_copies_current 2\n" in text
+    assert "beanstalkd_replication_stream_has_leader 1\n" in text
 
 
 def test_an_active_server_without_its_stream_is_not_ready() -> None:

@@ -1,5 +1,6 @@
 """
-URLs of replicated streams: ``nats://HOST[:PORT][,HOST[:PORT]…]/NAME[?creds=FILE][&monitor=PORT]``.
+URLs of replicated streams: ``nats://HOST[:PORT][,HOST[:PORT]…]/NAME[?creds=FILE]
+[&monitor=PORT[,PORT…]]``.
 """
 
 import re
@@ -40,15 +41,16 @@ class Address(NamedTuple):
     What a URL says.
 
     :ivar scheme: ``nats``, or ``tls`` where servers must show a certificate.
-    :ivar creds: path of a file of credentials; ``monitor`` port at which each server is asked how
-        it syncs.  None unless the URL has it.
+    :ivar creds: path of a file of credentials; None unless the URL has it.
+    :ivar monitors: for each server the port at which it is asked how it syncs; none unless the URL
+        has it.
     """
 
     scheme: str
     servers: tuple[Server, ...]
     name: str
     creds: str | None
-    monitor: int | None
+    monitors: tuple[int, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -91,10 +93,23 @@ def parse(url: str) -> Address:
             f" of them, like {_FORM}; it is {split.path!r}"
         )
     options = _options(split.query)
-    monitor = options.get("monitor")
-    return Address(
-        split.scheme, servers, name, options.get("creds"), _port(monitor) if monitor else None
-    )
+    monitors = _monitors(options.get("monitor"), len(servers))
+    return Address(split.scheme, servers, name, options.get("creds"), monitors)
+
+
+def _monitors(text: str | None, servers: int) -> tuple[int, ...]:
+    """
+    One for each of so many servers.
+    """
+    if text is None:
+        return ()
+    ports = tuple(map(_port, text.split(",")))
+    if len(ports) not in (1, servers):
+        raise Refused(
+            f"monitor in the URL of a stream is one port for all servers, or one for each: it has"
+            f" {len(ports)} for {servers}"
+        )
+    return ports if len(ports) == servers else ports * servers
 
 
 def _options(query: str) -> dict[str, str]:

@@ -88,6 +88,37 @@ class Ends(NamedTuple):
         return self.first > self.last
 
 
+class Copies(NamedTuple):
+    """
+    Where a stream is stored.
+
+    :ivar wanted: how many copies there are to be.
+    :ivar leader: name of the server that decides; empty if none does.
+    :ivar current: names of the servers whose copies have all, the leader first.
+    :ivar behind: names of those that are gone, or whose copies lack something.
+    """
+
+    wanted: int
+    leader: str = ""
+    current: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """
+        How many of the copies are not there, or lack something.
+        """
+        return max(0, self.wanted - len(self.current))
+
+    def __str__(self) -> str:
+        """
+        As the rest of a sentence about the stream.
+        """
+        behind = f", not {', '.join(self.behind)}" if self.behind else ""
+        led = f"led by {self.leader}" if self.leader else "without a leader"
+        return f"{len(self.current)} of {self.wanted} copies current{behind}; {led}"
+
+
 class Following(Protocol):
     """
     A reader that is under way; see `Stream.follow`.
@@ -124,6 +155,13 @@ class Stream(Protocol):
 
         :raise Unreachable: they do not answer.
         :raise StreamLost: the stream that was opened is not there any more.
+        """
+
+    def copies(self) -> "Future[Copies]":
+        """
+        Ask where it is stored, now.
+
+        :raise Unreachable: nobody answers.
         """
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":

@@ -6,18 +6,16 @@ The door to a stream of NATS JetStream.
 
 import asyncio
 import base64
-import http.client
 import json
 import os
 import ssl
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from beanstalk_twisted.replication.stream import settings
-from beanstalk_twisted.replication.stream.addresses import Address, Server
+from beanstalk_twisted.replication.stream.addresses import Address
 from beanstalk_twisted.replication.stream.connection import (
     PAUSE_S,
     TIMEOUT_S,
@@ -28,6 +26,7 @@ from beanstalk_twisted.replication.stream.connection import (
 from beanstalk_twisted.replication.stream.door import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
+    Copies,
     Ends,
     Message,
     Refused,
@@ -37,17 +36,12 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.following import JetStreamFollowing
+from beanstalk_twisted.replication.stream.monitors import sync_warnings
 
 R = TypeVar("R")
 
 OPEN_S: Final = 10.0
 """`JetStream.open` tries so long: NATS elects a leader in 4 to 9 s."""
-
-MONITOR_S: Final = 2.0
-"""For a server to say how it syncs."""
-
-MAX_MONITOR_BYTES: Final = 1 << 20
-"""Of what it says, which is some 2 KB: whatever else is at that port may say more."""
 
 NO_STREAM: Final = 10059
 NO_MESSAGE: Final = 10037
@@ -97,7 +91,7 @@ class JetStream:
         self._short_since: float | None = None
         self._followings: list[JetStreamFollowing] = []
         self._turns: dict[str, asyncio.Lock] = {
-            kind: asyncio.Lock() for kind in ("open", "ends", "read", "purge")
+            kind: asyncio.Lock() for kind in ("open", "ends", "copies", "read", "purge")
         }
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
@@ -108,6 +102,9 @@ class JetStream:
 
     def ends(self) -> "Future[Ends]":
         return self._in_turn("ends", self._ends)
+
+    def copies(self) -> "Future[Copies]":
+        return self._in_turn("copies", self._copies)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         return self._connection.submit(self._append(payload, expected, expires))
@@ -211,6 +208,9 @@ class JetStream:
     async def _ends(self) -> Ends:
         return _ends_of(await self._info())
 
+    async def _copies(self) -> Copies:
+        return settings.copies_of(await self._api(f"STREAM.INFO.{self._name}", {}))
+
     async def _info(self) -> dict[str, Any]:
         """
         :raise StreamLost: the stream that was opened is not there any more.
@@ -279,52 +279,6 @@ class JetStream:
                 f"{self.url}: JetStream is not switched on there.  Put `jetstream {{ store_dir: …,"
                 " sync_interval: always }` into the configuration of each server"
             )
-
-
-def sync_warnings(url: str, address: Address) -> list[str]:
-    """
-    Ask each server whether it syncs what it acknowledges; a client of NATS cannot see it.
-
-    :return: a warning for each that does not, or does not say.
-    """
-    if address.monitor is None:
-        return [
-            f"{url}: NATS does not tell its clients whether it syncs what it acknowledges.  Have"
-            " `sync_interval: always` in the configuration of each server, and monitor=PORT in the"
-            " URL, its http_port, to see it checked"
-        ]
-    found = [_sync_warning(url, server, address.monitor) for server in address.servers]
-    return [warning for warning in found if warning]
-
-
-def _sync_warning(url: str, server: Server, port: int) -> str:
-    asked = f"http://{server.host}:{port}/jsz?config=1"
-    try:
-        with urllib.request.urlopen(asked, timeout=MONITOR_S) as answer:
-            seconds = _sync_seconds(answer.read(MAX_MONITOR_BYTES))
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        # The text of the last is what has come.
-        why = "no proper HTTP" if isinstance(error, http.client.HTTPException) else error
-        return f"{url}: {asked} does not say whether {server} syncs what it acknowledges: {why}"
-    if not seconds:
-        return ""
-    return (
-        f"{url}: {server} syncs every {seconds:g} s only (sync_interval): when all machines lose"
-        " power, what it acknowledged since is lost.  Set `sync_interval: always` there"
-    )
-
-
-def _sync_seconds(said: bytes) -> float:
-    """
-    From one sync to the next, as a server says; 0 for always.
-
-    :raise ValueError: a server of NATS does not answer like that.
-    """
-    try:
-        config = json.loads(said)["config"]
-        return 0.0 if config.get("sync_always") else float(config["sync_interval"]) / 1e9
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise ValueError("no server of NATS with JetStream answers there") from None
 
 
 def _checked(answer: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from beanstalk_twisted.replication.stream.door import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
+    Copies,
     Ends,
     Message,
     Refused,
@@ -72,7 +73,7 @@ class Fate(NamedTuple):
     twice: bool = False
 
 
-KIND: Final = "open", "ends", "append", "read", "purge", "deliver", "tell", "hear"
+KIND: Final = "open", "ends", "copies", "append", "read", "purge", "deliver", "tell", "hear"
 """
 The kinds of request for which a fate is asked: ``deliver`` is messages on their way to a follower
 and ``hear`` what was told on its way to one who hears, of which only ``back`` and ``twice`` count.
@@ -86,6 +87,7 @@ class MemoryLog:
     :ivar messages: payloads by position, ascending.
     :ivar expire_s: how long those stay that expire, seconds of the client's reactor.
     :ivar last: position of the newest message ever appended.
+    :ivar copies: where it is stored.
     :ivar times_made: how often a stream of this name was made.
     :ivar warnings: what `MemoryStream.open` returns; ``refusal`` is the text with which it fails.
     """
@@ -101,6 +103,7 @@ class MemoryLog:
         self._has_quorum = True
         self._waiting: list[Callable[[], None]] = []
         self.doors: list[MemoryStream] = []
+        self.copies = Copies(3, "n1", ("n1", "n2", "n3"))
         self.times_made = 1
 
     @property
@@ -246,6 +249,9 @@ class MemoryStream:
 
     def ends(self) -> "Future[Ends]":
         return self._ask("ends", self._asked_ends)
+
+    def copies(self) -> "Future[Copies]":
+        return self._ask("copies", lambda: self._log.copies)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         if len(payload) > MAX_MESSAGE_BYTES:

@@ -2,6 +2,8 @@
 The door that a URL names.
 """
 
+from collections.abc import Mapping
+
 from beanstalk_twisted.replication.stream.addresses import parse
 from beanstalk_twisted.replication.stream.door import Refused, Stream
 
@@ -23,3 +25,15 @@ def stream_at(url: str, open_s: float | None = None) -> Stream:
             " 'beanstalk-twisted[replicate]'"
         ) from None
     return JetStream(address) if open_s is None else JetStream(address, open_s=open_s)
+
+
+def credential_warnings(environment: Mapping[str, str]) -> list[str]:
+    """
+    What is only half of the credentials of a NATS user.
+    """
+    user, password = (bool(environment.get(name)) for name in ("NATS_USER", "NATS_PASSWORD"))
+    if user is password:
+        return []
+    if user:
+        return ["NATS_USER is set and NATS_PASSWORD is not: the password is taken for empty"]
+    return ["NATS_PASSWORD is set and NATS_USER is not, so it has no effect"]

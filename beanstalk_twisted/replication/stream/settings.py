@@ -6,10 +6,13 @@ that is not.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Refused
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Copies, Refused
 
 REPLICAS: Final = 3
 """Copies of the stream: one server may be gone, and two are still a quorum."""
+
+NATS: Final = "NATS"
+"""What the server is called here that is in no cluster."""
 
 HEADERS_BYTES: Final = 1 << 10
 """Room for the headers of a message, beside `MAX_MESSAGE_BYTES`; ours has less than 100 bytes."""
@@ -59,6 +62,24 @@ def can_expire(config: Mapping[str, Any]) -> bool:
     Whether a stream removes messages that say when: NATS does from 2.11 on, where that is allowed.
     """
     return bool(config.get("allow_msg_ttl"))
+
+
+def copies_of(info: Mapping[str, Any]) -> Copies:
+    """
+    :param info: what JetStream says of a stream; of one that is on a single server it names none.
+    """
+    wanted = info["config"].get("num_replicas", 1)
+    cluster = info.get("cluster")
+    if not cluster:
+        return Copies(wanted, NATS, (NATS,))
+    leader = str(cluster.get("leader") or "")
+    others = cluster.get("replicas") or []
+    is_there = {
+        each["name"]: bool(each.get("current")) and not each.get("offline") for each in others
+    }
+    current = tuple(sorted(name for name in is_there if is_there[name]))
+    behind = tuple(sorted(name for name in is_there if not is_there[name]))
+    return Copies(wanted, leader, ((leader, *current) if leader else current), behind)
 
 
 def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:

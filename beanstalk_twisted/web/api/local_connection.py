@@ -36,16 +36,11 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
         "silent; nothing was changed",
     ),
     (errors.BadFormat, 400, "a value is wrong; nothing was changed"),
-    (
-        errors.CannotHandOver,
-        409,
-        "no such standby is near enough, the stream does not "
-        "answer, or the server is not replicated; its log says why",
-    ),
+    (errors.CannotHandOver, 409, ""),
     (errors.Duplicate, 409, "a job there has the same unique key"),
     (errors.Unauthorized, 403, "the access file gives no right to this; nothing was changed"),
 )
-"""What the server's refusals are over HTTP."""
+"""What the server's refusals are over HTTP; without a text, what the server has said."""
 
 
 class LocalEnd:
@@ -217,7 +212,7 @@ def _refused(failure: Failure) -> Any:
         error = error.subFailure.value
     for kind, status, detail in STATUSES:
         if isinstance(error, kind):
-            raise Refusal(status, detail) from None
+            raise Refusal(status, detail or getattr(error, "meaning", "")) from None
     if isinstance(error, errors.ClientError):
         raise Refusal(503, "the server stops, or does not answer; it may have been done") from None
     return failure

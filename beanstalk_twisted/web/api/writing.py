@@ -9,22 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
-from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields as api_fields
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 
 ALL: int = api_fields.MAX_U32
 """A kick of all jobs."""
-
-CONFLICT: int = 409
-"""Of a refusal because of how things are."""
 
 FLUSHED: tuple[str, ...] = ("ready", "delayed", "buried", "all")
 
@@ -44,9 +39,8 @@ class WritingApi:
     Operations that change something.
     """
 
-    def __init__(self, connections: LocalConnections, service: BeanstalkService) -> None:
+    def __init__(self, connections: LocalConnections) -> None:
         self._connections = connections
-        self._service = service
 
     def pause_tube(self, call: Call) -> "Deferred[Document]":
         """
@@ -162,22 +156,12 @@ class WritingApi:
 
     def promote(self, call: Call) -> "Deferred[Document]":
         """
-        Hand over to a standby.
+        Hand over to a standby; answers its name.
         """
         fields = api_fields.fields_of(call.body)
-        standby = api_fields.text(fields, "standby", "")
-        promoted = self._run(call, fields, lambda to: to.promote(standby or None))
-        return promoted.addErrback(self._name_standbys)
-
-    def _name_standbys(self, failure: Failure) -> Any:
-        """
-        :raise Refusal: with those that are there.
-        """
-        refusal, situation = failure.value, self._service.situation()
-        if situation is None or not isinstance(refusal, Refusal) or refusal.status != CONFLICT:
-            return failure
-        there = ", ".join(each.shown() for each in situation.standbys) or "none"
-        raise Refusal(CONFLICT, f"{refusal.detail}; standbys: {there}")
+        # An empty one is a mistake, and not whichever has the most.
+        standby = api_fields.text(fields, "standby") if "standby" in fields else None
+        return self._run(call, fields, lambda to: to.promote(standby), "handed_over_to")
 
     def undrain(self, call: Call) -> "Deferred[Document]":
         """

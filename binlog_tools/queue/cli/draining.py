@@ -2,23 +2,32 @@
 ``beanstalk drain``, ``undrain``, ``promote`` and ``health``.
 """
 
+import re
 from typing import Final
 
 import click
 
 from beanstalk_twisted.client.addresses import Address
+from binlog_tools.client import Lost
 from binlog_tools.connections import WrongToken, connect
 from binlog_tools.console.output import Output
+from binlog_tools.console.parameters import Parsed
 from binlog_tools.console.wording import told
+from binlog_tools.queue import handing_over
 from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import REFUSED, fail
 from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.server import STATES, Queue, Refused
+from binlog_tools.queue.handing_over import Outcome
+from binlog_tools.queue.server import STATES, Queue, Refused, Stats
 
 HEALTHY_S: Final = 5.0
 """Seconds that a server may take for an answer; a slice of its longest work takes some ms."""
 
-STANDBYS_S: Final = 2.0
-"""Seconds that a server may take to say which standbys there are."""
+TAKE_OVER_S: Final = 30.0
+"""
+Seconds for a hand-over: it takes less than one, but if nobody takes over, leases have to end before
+who has handed over goes on.
+"""
 
 WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a right to look (access)"
 """Of a server whose access file gives us none, or that does not know our token."""
@@ -52,44 +61,67 @@ def undrain(address: Address, is_json: bool) -> None:
     _show(False, is_json)
 
 
+def _standby(name: str) -> str:
+    """
+    :raise ValueError: it is none; an empty one is a mistake, and not whichever has the most.
+    """
+    if not re.fullmatch(r"[!-~]+", name):
+        raise ValueError(f"{name!r} is no name of a standby, such as b.example.org:11300")
+    return name
+
+
 @click.command("promote")
-@click.argument("standby", required=False, default="")
+@click.argument("standby", required=False, type=Parsed("standby", _standby))
+@click.option(
+    "--timeout", type=click.FloatRange(0.1, 3600), default=TAKE_OVER_S, show_default=True,
+    metavar="S", help="Seconds until another server is to be active.",
+)  # fmt: skip
 @options.server
 @options.as_json
-def promote(standby: str, address: Address, is_json: bool) -> None:
+def promote(standby: str | None, timeout: float, address: Address, is_json: bool) -> None:
     """
-    Let the active server of a replicated queue hand over to STANDBY, or to whichever has the most.
+    Let the active server of a replicated queue hand over to STANDBY, or to whichever has the most,
+    and wait until that is active.
 
     STANDBY is a name or an address that `beanstalk stats` and /api/v1/replication show, or the host
-    or the :PORT of one. A refusal names those that are there.
+    or the :PORT of one. A refusal says why, and names those that are there. Give all hosts of the
+    queue, beanstalk://A,B, to see who takes over.
     """
-    with options.connected(address) as queue:
-        extensions = Extensions(queue)
+    with connect(address) as line:
+        extensions = Extensions(Queue(line))
         extensions.need("promote", "an ordered stop of the active server hands over too")
-        try:
-            extensions.promote(standby)
-        except Refused as refused:
-            if refused.reply == b"CANNOT_HAND_OVER":
-                refused.args = (f"{refused}. {_standbys(address)}",)
-            raise
+        before = handing_over.name_of(extensions)
+        successor = extensions.promote(standby or "")
+        outcome = handing_over.outcome(address, line, timeout)
     if is_json:
-        Output(True).document({"handing_over": True})
+        Output(True).document({
+            "handed_over_to": successor, "active": outcome.active or None,
+            "pause_s": None if outcome.pause_s is None else round(outcome.pause_s, 3),
+        })  # fmt: skip
+    _tell_outcome(before, successor, outcome, timeout, is_json)
+
+
+def _tell_outcome(
+    before: str, successor: str, outcome: Outcome, timeout: float, is_json: bool
+) -> None:
+    """
+    Say who is active; end with `REFUSED` unless another server is.
+    """
+    show = (lambda text: None) if is_json else Output().line
+    if outcome.is_out_of_sight:
+        show(f"handed over to {successor}; give all hosts of the queue, beanstalk://A,B, to see it")
+    elif outcome.pause_s is None:
+        fail(REFUSED, f"promote: handed over to {successor}; nobody is active after {timeout:g} s")
+    elif outcome.active == before:
+        fail(
+            REFUSED,
+            f"promote: {successor} did not take over: {before} goes on, after"
+            f" {outcome.pause_s:.1f} s; the log of {successor} says why",
+        )
     else:
-        Output().line("the server hands over, and is a standby then")
-
-
-def _standbys(address: Address) -> str:
-    """
-    Which there are, in a sentence; while the stream is silent a server does not say.
-    """
-    try:
-        with connect(address, STANDBYS_S) as line:
-            names = Queue(line).stats().get("replication-standbys")
-    except (OSError, Refused, WrongToken):
-        return "It does not answer `stats`: as it seems its stream is silent; see whether NATS runs"
-    if names is None:
-        return "It is not replicated"
-    return f"Standbys: {', '.join(names.split())}" if names else "There is no standby"
+        active = outcome.active or successor
+        instead = "" if active == successor else f", instead of {successor}"
+        show(f"{active} is active{instead}; the pause was {outcome.pause_s:.2f} s")
 
 
 @click.command("health")
@@ -104,11 +136,11 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     Ask the server how it is: 0 if it answers in time, 4 if not.
 
     A server that drains is well; so is one with a full disk, where workers go on, and one whose
-    access file gives us no right to more.
+    access file gives us no right to more. Of a replicated queue it says who is active, which
+    standbys there are, and how its stream is; if that is silent, so too.
     """
     try:
-        with connect(address, timeout) as line:
-            stats = Queue(line).stats()
+        stats, replication = _asked(address, timeout)
     except (Refused, WrongToken) as problem:
         if problem.reply != b"UNAUTHORIZED":
             raise
@@ -117,10 +149,68 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
     is_draining = stats.get("draining") == "true"
     if is_json:
-        Output(True).document({"is_healthy": True, "jobs": jobs, "draining": is_draining})
-    else:
-        draining = ", draining" if is_draining else ""
-        Output().line(f"well: {told(jobs, 'job')}{draining}")
+        said: dict[str, object] = {"is_healthy": True, "jobs": jobs, "draining": is_draining}
+        Output(True).document(said | ({"replication": replication} if replication else {}))
+        return
+    draining = ", draining" if is_draining else ""
+    Output().line(f"well: {told(jobs, 'job')}{draining}")
+    if replication:
+        Output().line(_replication_in_words(replication))
+
+
+def _asked(address: Address, timeout: float) -> tuple[Stats, Stats | None]:
+    """
+    :return: what `stats` says, and, of a replicated queue, `stats-replication`.
+    :raise OSError: there is no answer; says so if that is since the stream is silent.
+    """
+    with connect(address, timeout) as line:
+        queue = Queue(line)
+        try:
+            stats = queue.stats()
+        except OSError as problem:
+            if silence := _silence(address, timeout):
+                raise Lost(0, silence) from problem
+            raise
+        return stats, _replication(queue) if "replication-role" in stats else None
+
+
+def _replication(queue: Queue) -> Stats | None:
+    extensions = Extensions(queue)
+    return extensions.replication() if extensions.has("stats-replication") else None
+
+
+def _silence(address: Address, timeout: float) -> str:
+    """
+    Why a server says nothing of its queue, if its stream is the reason; else empty.
+    """
+    try:
+        with connect(address, timeout) as line:
+            said = _replication(Queue(line))
+    except (OSError, Refused):
+        return ""
+    if said is None or said.get("stream") != "silent":
+        return ""
+    why = said.get("why-not-ready") or "its replies wait for the stream, which does not answer"
+    return f"{said['name']}: {why}; see whether two of three NATS servers run and reach each other"
+
+
+def _replication_in_words(said: Stats) -> str:
+    """
+    How replication is, in one line.
+    """
+    names = said["standbys"].split()
+    standbys = f"{told(len(names), 'standby')} ({', '.join(names)})" if names else "no standby"
+    behind = said.number("messages-behind")
+    lack = f", up to {told(behind, 'message')} behind" if behind else ""
+    copies = said.number("stream-copies")
+    missing = said["stream-copies-behind"]
+    stream = "the stream answers"
+    if copies:
+        stream += f", {said['stream-copies-current']} of {copies} copies current"
+        stream += f", not {missing}" if missing else ""
+        leader = said["stream-leader"]
+        stream += f", led by {leader}" if leader else ", without a leader"
+    return f"replicated: {said['name']} is active, {standbys}{lack}; {stream}"
 
 
 def _show_without_right(is_json: bool) -> None:

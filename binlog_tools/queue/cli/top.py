@@ -218,6 +218,8 @@ def replication_words(server: Stats) -> str:
     if records := server.number("replication-lag-records"):
         since_s = server["replication-lag-seconds"]
         words += f", {told(records, 'record')} not replicated since {since_s} s"
+    if gone := server.get("replication-copies-behind", "").split():
+        words += f", the stream lacks {', '.join(gone)}"
     return words
 
 

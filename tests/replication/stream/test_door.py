@@ -177,6 +177,12 @@ def test_a_stream_that_is_new_has_nothing(case: Case) -> None:
     assert case.done(client.read(1)) is None
 
 
+def test_a_stream_says_where_it_is_stored(case: Case) -> None:
+    found = case.done(opened(case).copies())
+    assert found.missing == 0 and len(found.current) == found.wanted
+    assert found.behind == () and found.leader == found.current[0]
+
+
 def test_sixteen_appends_in_flight_each_expect_the_one_before(case: Case) -> None:
     client = opened(case)
     filled(case, client, 16)

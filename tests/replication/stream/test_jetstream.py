@@ -23,7 +23,7 @@ from beanstalk_twisted.replication.stream.door import (
     StreamLost,
     Unreachable,
 )
-from beanstalk_twisted.replication.stream.jetstream import JetStream, sync_warnings
+from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.certificates import Authority
 from tests.pages import ROOT
@@ -65,8 +65,6 @@ def test_one_server_is_used_with_warnings_and_a_stream_of_something_else_is_not(
         assert "1 of 3 copies" in copies
         assert "sync_interval: always" in sync
         assert opened(cluster.url("made", f"?monitor={cluster.servers[0].monitor}")) == [copies]
-        [_, unseen] = opened(cluster.url("made", f"?monitor={free_ports(1)[0]}"))
-        assert "does not say" in unseen
         changes: dict[str, dict[str, object]] = {
             "a": {"subjects": ["orders.*"]}, "b": {"storage": "memory"},
         }  # fmt: skip
@@ -93,50 +91,6 @@ def test_a_stream_that_does_not_let_messages_expire_keeps_them_until_it_is_edite
         assert stream.read(1).result(LIMIT_S) == Message(1, b"stays")
         assert stream.ends().result(LIMIT_S) == (1, 2)
         stream.close().result(LIMIT_S)
-
-
-HTTP = b"HTTP/1.1 200 OK\r\n"
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b'INFO {"server_id": "x"}\r\n',
-        b"",
-        HTTP + b"Content-Length: 100\r\n\r\n{}",
-        HTTP + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
-        HTTP + b"\r\n[]",
-        HTTP + b"\r\n{}",
-        HTTP + b'\r\n{"config": null}',
-        HTTP + b'\r\n{"config": {"sync_interval": "often"}}',
-        HTTP + b"\r\n" + b"[" * 100_000,
-        HTTP + b"\r\n\xff",
-        b"HTTP/1.1 404 Not Found\r\n\r\n",
-    ],
-)
-def test_what_does_not_answer_as_a_monitor_of_nats_is_warned_of(said: bytes) -> None:
-    def serve(listener: socket.socket) -> None:
-        line, _ = listener.accept()
-        with line:
-            line.recv(4096)
-            line.sendall(said)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=serve, args=(listener,), daemon=True)
-        server.start()
-        port = listener.getsockname()[1]
-        [warning] = sync_warnings("nats://a/q", parse(f"nats://127.0.0.1/q?monitor={port}"))
-        server.join(LIMIT_S)
-    asked = f"http://127.0.0.1:{port}/jsz?config=1"
-    assert f"{asked} does not say whether 127.0.0.1:4222 syncs what it acknowl" in warning
-    assert not warning.endswith(": ") and "\n" not in warning
-
-
-@pytest.mark.exhaustive
-def test_a_server_that_syncs_seldom_is_named(tmp_path: Path) -> None:
-    with running(tmp_path, 1, f'jetstream {{ store_dir: "{tmp_path}" }}') as cluster:
-        [_, seldom] = opened(cluster.url("q", f"?monitor={cluster.servers[0].monitor}"))
-        assert f"127.0.0.1:{cluster.servers[0].port} syncs every 120 s only" in seldom
 
 
 @pytest.mark.exhaustive

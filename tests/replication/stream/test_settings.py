@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import MAX_NAME, is_stream, parse
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Refused
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Copies, Refused
 
 URL = "nats://h:4222/q"
 
@@ -114,12 +114,14 @@ def test_a_url_is_shown_with_its_ports_and_without_its_options(url: str, shown: 
     assert is_stream(url)
     address = parse(url)
     assert address.shown == shown
-    assert parse(address.shown) == address._replace(creds=None, monitor=None)
+    assert parse(address.shown) == address._replace(creds=None, monitors=())
 
 
 def test_the_options_of_a_url() -> None:
     address = parse("nats://h/q?creds=/run/secret&monitor=8222")
-    assert (address.creds, address.monitor) == ("/run/secret", 8222)
+    assert (address.creds, address.monitors) == ("/run/secret", (8222,))
+    assert parse("nats://h,h:2/q?monitor=8222").monitors == (8222, 8222)
+    assert parse("nats://h,h:2/q?monitor=8222,8223").monitors == (8222, 8223)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,7 @@ def test_the_options_of_a_url() -> None:
         "nats://h/a*", "nats://h/q#x", "nats://h,/q", "nats://h:0/q", "nats://h:65536/q",
         "nats://h:x/q", "nats://[::1/q", "nats://h/q?credentials=x", "nats://h/q?monitor=x",
         "nats://h/q?monitor=", "nats://h/q?creds=", "nats://h/q?monitor=1&monitor=2",
+        "nats://h,i/q?monitor=1,2,3", "nats://h/q?monitor=1,2", "nats://h,i/q?monitor=1,",
         "http://h/q", "nats://h/é", f"nats://h/{'q' * (MAX_NAME + 1)}", "nats://h q/q",
     ],
 )  # fmt: skip
@@ -160,3 +163,23 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str) -> None:
 )
 def test_what_is_no_stream(text: str) -> None:
     assert not is_stream(text)
+
+
+def test_a_copy_counts_if_its_server_is_there_and_it_has_all() -> None:
+    def copy(name: str, current: bool, offline: bool = False) -> dict[str, object]:
+        return {"name": name, "current": current, "offline": offline}
+
+    def found(leader: str | None, *replicas: dict[str, object]) -> Copies:
+        cluster = {"leader": leader, "replicas": list(replicas)}
+        return settings.copies_of({"config": {"num_replicas": 3}, "cluster": cluster})
+
+    whole = found("n1", copy("n3", True), copy("n2", True))
+    assert whole == Copies(3, "n1", ("n1", "n2", "n3"), ()) and whole.missing == 0
+    for gone in (copy("n2", False), copy("n2", True, True)):
+        short = found("n1", copy("n3", True), gone)
+        assert short == Copies(3, "n1", ("n1", "n3"), ("n2",)) and short.missing == 1
+    assert str(short) == "2 of 3 copies current, not n2; led by n1"
+    without = found(None, copy("n3", True))
+    assert without.missing == 2 and str(without).endswith("; without a leader")
+    alone = settings.copies_of({"config": {"num_replicas": 1}})
+    assert alone.missing == 0 and alone.leader == settings.NATS

@@ -223,6 +223,29 @@ def test_a_stream_is_no_archive() -> None:
     assert "no archive" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["compact", "salvage", "dump"])
+def test_a_stream_is_not_written_and_what_fills_one_is_said(command: str, tmp_path: Path) -> None:
+    folder = str(in_a_directory(tmp_path / "log", spoken().files))
+    result = run(command, folder, "-o", "nats://127.0.0.1/q")
+    assert result.exit_code == 2
+    assert "a stream is written by a server alone" in result.stderr
+    assert "beanstalk-twisted --binlog DIR --replicate URL" in result.stderr
+
+
+def test_half_of_the_credentials_of_a_nats_user_is_told_beside_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NATS_USER", "NATS_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NATS_CREDS", "/nowhere")
+    url = "nats://127.0.0.1/q"
+    assert "NATS_PASSWORD" not in run("check", url).stderr
+    monkeypatch.setenv("NATS_PASSWORD", "p")
+    result = run("check", url)
+    assert result.exit_code == 4
+    assert "NATS_PASSWORD is set and NATS_USER is not, so it has no effect" in result.stderr
+
+
 @pytest.mark.exhaustive
 def test_commands_read_a_stream_of_nats(tmp_path: Path) -> None:
     files = spoken().files

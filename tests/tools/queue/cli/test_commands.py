@@ -23,6 +23,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.wire.yaml import mapping
 from binlog_tools.client import Reply
 from binlog_tools.queue.cli.commands import COMMANDS, cli
@@ -725,6 +726,8 @@ def test_top_says_how_replication_is() -> None:
          "  active, 1 standby, up to 3 messages behind"),
         (leads._replace(standbys=standbys, lag_records=2, lag_s=1.5),
          "  active, 2 standbys, 2 records not replicated since 1.500 s"),
+        (leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3"))),
+         "  active, 0 standbys, the stream lacks n2, n3"),
     ):  # fmt: skip
         shown = mapping(situation.pairs())
         assert replication_words(parsed(Reply((b"OK",), shown))) == words

@@ -1,0 +1,124 @@
+"""
+Whether servers of NATS sync what they acknowledge, as their monitors say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.replication.stream.addresses import parse
+from beanstalk_twisted.replication.stream.monitors import sync_warnings
+from tests.replication.cluster import Server, free_ports, running
+
+GREETING = b'INFO {"server_id": "NA"}\r\n'
+HTTP = b"HTTP/1.1 200 OK\r\n\r\n"
+ALWAYS = b'{"server_id": "NA", "config": {"sync_always": true, "sync_interval": 120000000000}}'
+SELDOM = b'{"server_id": "NA", "config": {"sync_interval": 120000000000}}'
+
+
+@contextlib.contextmanager
+def saying(said: bytes, is_asked: bool = True) -> Iterator[int]:
+    """
+    Somebody who says this to the first who comes.
+
+    :param is_asked: whether that one speaks first.
+    """
+
+    def serve(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            if is_asked:
+                line.recv(4096)
+            line.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        yield listener.getsockname()[1]
+
+
+def warnings(servers: Sequence[int], monitors: Sequence[int]) -> list[str]:
+    named = ",".join(f"127.0.0.1:{port}" for port in servers)
+    query = ",".join(map(str, monitors))
+    return sync_warnings("nats://a/q", parse(f"nats://{named}/q?monitor={query}"))
+
+
+def test_who_says_that_it_syncs_always_is_not_warned_of_and_who_does_not_is() -> None:
+    for said, count in ((ALWAYS, 0), (SELDOM, 1)):
+        with saying(GREETING, False) as server, saying(HTTP + said) as monitor:
+            found = warnings([server], [monitor])
+            assert len(found) == count
+    assert f"127.0.0.1:{server} syncs every 120 s only" in found[0]
+
+
+def test_the_monitor_of_another_server_counts_neither_for_nor_against_one() -> None:
+    for said in (ALWAYS, SELDOM):
+        other = said.replace(b"NA", b"NB")
+        with saying(GREETING, False) as server, saying(HTTP + other) as monitor:
+            (warning,) = warnings([server], [monitor])
+            assert f"127.0.0.1:{server} could not be asked" in warning
+            assert "is the monitor of another server" in warning and "?monitor=PORT" in warning
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        GREETING,
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
+        HTTP + b"[]",
+        HTTP + b"{}",
+        HTTP + b'{"server_id": "NA", "config": null}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": "often"}}',
+        HTTP + b"[" * 100_000,
+        HTTP + b"\xff",
+        b"HTTP/1.1 404 Not Found\r\n\r\n",
+    ],
+)
+def test_what_does_not_answer_as_a_monitor_of_nats_is_warned_of(said: bytes) -> None:
+    with saying(GREETING, False) as server, saying(said) as monitor:
+        [warning] = warnings([server], [monitor])
+    assert f"127.0.0.1:{server} could not be asked" in warning
+    assert f"http://127.0.0.1:{monitor}/jsz?config=1" in warning
+    assert not warning.endswith(": ") and "\n" not in warning
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"hello\r\n", b"INFO {}\r\n", b"INFO []\r\n", b"INFO " + b"[" * 100_000]
+)
+def test_what_does_not_greet_as_a_server_of_nats_is_warned_of(said: bytes) -> None:
+    with saying(said, False) as server:
+        [warning] = warnings([server], [1])
+    assert "it does not greet as a server of NATS does" in warning
+
+
+def test_a_server_and_a_monitor_that_are_not_there_could_not_be_asked() -> None:
+    [nowhere] = free_ports(1)
+    with saying(GREETING, False) as server:
+        found = warnings([nowhere, server], [nowhere, nowhere])
+    assert len(found) == 2 and all("could not be asked" in each for each in found)
+    assert all("Connection refused" in each for each in found)
+
+
+def test_several_servers_of_one_machine_are_told_apart(tmp_path: Path) -> None:
+    with running(tmp_path) as cluster:
+        [first] = cluster.servers
+        jetstream = f'jetstream {{ store_dir: "{tmp_path / "two"}" }}'
+        second = Server(tmp_path, "two", free_ports(2), jetstream)
+        try:
+            ports = [first.port, second.port]
+            (one_for_all,) = warnings(ports, [first.monitor])
+            assert f"{second.port} could not be asked" in one_for_all
+            (seldom,) = warnings(ports, [first.monitor, second.monitor])
+            assert f"{second.port} syncs every 120 s only" in seldom
+            exchanged = warnings(ports, [second.monitor, first.monitor])
+            assert ["could not be asked" in each for each in exchanged] == [True, True]
+        finally:
+            second.kill()
