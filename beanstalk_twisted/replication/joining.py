@@ -24,12 +24,13 @@ from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.appender import MAX_STEPPED
 from beanstalk_twisted.replication.comparison import Comparison
-from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
+from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.lineage import (
     Told,
     began_alone,
     begins_nowhere,
     not_whole,
+    other_store,
     torn,
     written_alone,
 )
@@ -136,7 +137,7 @@ class Joining:
             return self._without_segments(survey)
         local = survey.survey.segments
         if local and local[0].header.store_uuid != first.header.store_uuid:
-            raise other_store(local[0].header.store_uuid, first.header.store_uuid)
+            raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
         if not survey.names_of_segments:
             return self._joined(ends.first - 1)
         return await self._join_both(survey, first, queue, clock, log)

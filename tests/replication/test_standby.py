@@ -707,6 +707,7 @@ def test_a_log_of_another_store_is_refused() -> None:
     said = str(host.outcome.value)
     ours = header_of(active.directory, 1).store_uuid.hex()
     assert UUID.hex() in said and ours in said and "--replicate" in said
+    assert "'nats stream purge log'" in said and "move away the logs that were begun" in said
     assert files_of(directory) == with_jobs(b"theirs").files()
 
 
