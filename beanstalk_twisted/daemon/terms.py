@@ -33,9 +33,11 @@ from beanstalk_twisted.daemon.listening import (
     OpenPorts,
     Ports,
 )
+from beanstalk_twisted.daemon.replication_log import NEWS_S, ReplicationLog
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication, remove_left
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
+from beanstalk_twisted.daemon.stream_settings import StreamSettings
 from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.lineage import filled_again
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
@@ -76,12 +78,6 @@ server that can be reached answers within that.
 
 RETRY_S: Final = 1.0
 """From one try to reach the stream to the next: an outage of NATS is seldom shorter."""
-
-NEWS_S: Final = 60.0
-"""How often a start says that it waits for the stream."""
-
-PROGRESS_S: Final = 10.0
-"""How often a server that joins, reads or fills the stream says how far it is."""
 
 ANEW_S: Final = 1.0
 """Pause before a third term when two have ended in vain; then twice as long each time."""
@@ -182,9 +178,7 @@ class ReplicatedService(Service):
         self._in_vain = 0
         self._pause_s = 0.0
         self._in_sync_since_s: float | None = None
-        self._doing = ""
-        self._told_s = self._told_lease_s = 0.0
-        self._has_quorum = True
+        self._said = ReplicationLog(who.name, float(replication.lease_s), reactor.seconds)
         self._takeovers = self._fenced = 0
         self._wrapped_ended = 0
         self._beat: IDelayedCall | None = None
@@ -247,6 +241,7 @@ class ReplicatedService(Service):
             self._prepare(self, lambda: self.term.reload())
             self._remove_left()
             self._stream = self._connect()
+            self._settings = StreamSettings(self._stream, self._reactor)
             self._begin_term()
             if self._http is not None:
                 self._http.announce(self._http.open())
@@ -367,8 +362,7 @@ class ReplicatedService(Service):
                 self.log.warn("waiting for the stream: {why}", event="stream-waits", why=why)
             await self._sleep(RETRY_S)
         self._waits = ""
-        for warning in warnings:
-            self.log.warn("{warning}", event="stream-settings", warning=warning)
+        self._settings.opened(warnings)
 
     async def _sleep(self, seconds: float) -> None:
         pause: Deferred[None] = Deferred()
@@ -382,7 +376,8 @@ class ReplicatedService(Service):
         :return: fires with a `Succession`, when it is this server's turn.
         """
         term, io = self.term, self._io()
-        self._doing, self._in_sync_since_s = "", None
+        self._in_sync_since_s = None
+        self._said.begins_term()
         self.log.info(
             "standby of {stream}, with the log in {path}", event="standby",
             stream=self._stream.url, path=term.directory.path,
@@ -410,8 +405,7 @@ class ReplicatedService(Service):
         Say what joining has done.
         """
         notes, standby.notes = standby.notes, []
-        for note in notes:
-            self.log.warn("{note}", event="recovery-note", note=note)
+        self._said.notes(notes)
 
     async def _lead(self, succession: Succession) -> str:
         """
@@ -433,10 +427,7 @@ class ReplicatedService(Service):
         self.term.listening.serve()
         publisher.start()
         publisher.purge(succession.purge_below)
-        self.log.info(
-            "active: {stream} is served, since {why}", event="active", stream=self._stream.url,
-            why=succession.why,
-        )  # fmt: skip
+        self._said.is_active(self._stream.url, succession.why)
         return await self._over
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
@@ -516,28 +507,31 @@ class ReplicatedService(Service):
         now_ns = self._now_ns()
         standbys = tuple(self._roster.standbys(now_ns))
         counts = standbys, self._takeovers, self._fenced
+        problems = self._settings.problems
         if self._publisher is not None:
             leading = self._publisher.figures()
             lag_s = leading.waiting_ns / 1e9
             why = ""
             if leading.refuses:
-                why = f"the stream has not answered for {lag_s:.0f} s: changes are refused"
+                why = f"the stream has taken nothing for {lag_s:.0f} s, changes are refused"
+                why += f": {leading.trouble}" if leading.trouble else ""
             return Situation(
                 ACTIVE, why, self._who, self._who.name, leading.waiting_records,
                 leading.waiting_bytes, lag_s, *counts, leading.position, leading.lease_ns / 1e9,
-                behind=self._roster.behind(now_ns),
+                behind=self._roster.behind(now_ns), problems=problems,
             )  # fmt: skip
         active = self._roster.active(now_ns)
         if self._standby is None:
             why = self._waits or "it begins a term"
             return Situation(
-                STANDBY, why, self._who, active, 0, 0, 0.0, *counts, is_in_sync=False
+                STANDBY, why, self._who, active, 0, 0, 0.0, *counts, is_in_sync=False,
+                problems=problems,
             )  # fmt: skip
         figures = self._standby.figures()
         return Situation(
-            STANDBY, f"standby: {figures.doing}", self._who, figures.active or active,
+            STANDBY, f"standby: {figures.in_words}", self._who, figures.active or active,
             figures.lag_records, figures.lag_bytes, figures.lag_s, *counts, figures.position,
-            is_in_sync=figures.is_in_sync,
+            is_in_sync=figures.is_in_sync, problems=problems,
         )  # fmt: skip
 
     def _in_words(self) -> str:
@@ -567,43 +561,21 @@ class ReplicatedService(Service):
         presence = self._presence()
         if presence is not None:
             self._stream.tell(presence.encode())
-            self._tell_of_quorum()
+        if self._publisher is not None:
+            self._said.stream_is(self.situation().why, self._publisher.figures().trouble)
         if self._standby is not None:
             self._tell_of_standby(self._standby)
 
     def _tell_of_standby(self, standby: Standby) -> None:
         """
-        Say what a standby does, when that is something else, and how far it is.
+        Say what a standby does.
         """
         self._tell_notes(standby)
-        self._tell_of_lease(standby.heard_lease_s)
-        figures, now_s = standby.figures(), self._reactor.seconds()
+        self._said.lease_heard(standby.heard_lease_s)
+        figures = standby.figures()
         if figures.is_in_sync and self._in_sync_since_s is None:
-            self._in_sync_since_s = now_s
-        is_same = figures.doing.split(":")[0] == self._doing.split(":")[0]
-        if figures.doing == self._doing or (is_same and now_s - self._told_s < PROGRESS_S):
-            return
-        self._doing, self._told_s = figures.doing, now_s
-        if figures.is_in_sync:
-            self.log.info(
-                "in sync: follows {active}, {jobs} jobs loaded", event="in-sync",
-                active=figures.active or "the stream", jobs=len(self.term.queue.queue.state.jobs),
-            )  # fmt: skip
-        else:
-            self.log.info("standby: {doing}", event="standby-does", doing=figures.doing)
-
-    def _tell_of_lease(self, heard_s: float) -> None:
-        """
-        Warn of an active server with another lease than this one's, once.
-        """
-        lease_s = float(self._replication.lease_s)
-        if heard_s in (0.0, lease_s, self._told_lease_s):
-            return
-        self._told_lease_s = heard_s
-        self.log.warn(
-            "the active server has a lease of {heard:g} s, this one {own:g} s: give all servers of "
-            "a queue the same --lease-seconds", event="leases-differ", heard=heard_s, own=lease_s,
-        )  # fmt: skip
+            self._in_sync_since_s = self._reactor.seconds()
+        self._said.standby_does(figures, len(self.term.queue.queue.state.jobs))
 
     def _presence(self) -> Presence | None:
         name, process, addresses = self._who
@@ -618,24 +590,6 @@ class ReplicatedService(Service):
             name, process, STANDBY, figures.position, figures.lsn, at, figures.is_in_sync
         )
 
-    def _tell_of_quorum(self) -> None:
-        situation = self.situation()
-        if situation.role != ACTIVE:
-            # What a term that has ended had to say of this is no more true.
-            self._has_quorum = True
-            return
-        has_quorum = not situation.why
-        if has_quorum is self._has_quorum:
-            return
-        self._has_quorum = has_quorum
-        if has_quorum:
-            self.log.info("the stream answers again: changes are taken", event="stream-answers")
-        else:
-            self.log.warn(
-                "{why}. See whether two of three NATS servers run and reach each other.",
-                event="stream-silent", why=situation.why,
-            )  # fmt: skip
-
     # The end.
 
     def stopService(self) -> "Deferred[None]":
@@ -645,6 +599,7 @@ class ReplicatedService(Service):
         super().stopService()
         self._manager.stopping()
         self._is_stopping = True
+        self._settings.stop()
         for call in (self._beat, self._pause):
             if call is not None and call.active():
                 call.cancel()

@@ -79,7 +79,7 @@ class StandbyFigures(NamedTuple):
     """
     How a standby does, as of now.
 
-    :ivar doing: what, in words.
+    :ivar doing: what, in words; ``trouble`` why it takes long, as the stream says, if it does.
     :ivar active: the name of the active server; empty if none has said its name.
     :ivar position: of the newest message that was applied; ``lsn`` of the newest record.
     :ivar lag_records: records that are received and not applied; ``lag_bytes`` bytes of messages
@@ -96,6 +96,14 @@ class StandbyFigures(NamedTuple):
     lag_bytes: int
     lag_s: float
     is_in_sync: bool
+    trouble: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """
+        What it does, and why that takes long, if it is known.
+        """
+        return f"{self.doing} ({self.trouble})" if self.trouble else self.doing
 
 
 class Standby:
@@ -134,6 +142,7 @@ class Standby:
         self.notes: list[str] = []
         self.heard_lease_s = 0.0
         self._doing = "joins its log to the stream"
+        self._trouble = ""
         self._active = ""
         self._log = FollowedLog()
         self._applying = Applying(queue, self._log)
@@ -198,6 +207,7 @@ class Standby:
             max(0, self._received_lsn - self._log.last_lsn),
             self._received_bytes + self._copy.waiting_bytes, lag_s,
             self._doing == FOLLOWS and not self._why_not_in_sync,
+            "" if self._doing == FOLLOWS else self._trouble or self._succeeding.trouble,
         )  # fmt: skip
 
     @property
@@ -259,8 +269,11 @@ class Standby:
         """
         while True:
             try:
-                return await self._waits.wait(in_reactor(ask(), self._reactor))
-            except Unreachable:
+                found = await self._waits.wait(in_reactor(ask(), self._reactor))
+                self._trouble = ""
+                return found
+            except Unreachable as error:
+                self._trouble = str(error).removeprefix(f"{self._stream.url}: ")
                 if self._doing == FOLLOWS:
                     self._doing = HEARS_NOTHING
                 await self._waits.sleep(RETRY_S)

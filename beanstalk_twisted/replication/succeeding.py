@@ -102,6 +102,13 @@ class Succeeding:
         self._made = made
         self._appender: Appender | None = None
 
+    @property
+    def trouble(self) -> str:
+        """
+        Why the stream takes nothing, as far as that is known; empty while it does.
+        """
+        return "" if self._appender is None else self._appender.trouble
+
     def stop(self) -> None:
         """
         Append nothing more.

@@ -36,7 +36,8 @@ class StreamError(Exception):
 
 class Unreachable(StreamError):
     """
-    It did not answer, or has no quorum.  Of an append nobody knows whether it was done.
+    It did not answer, has no quorum, or takes nothing for now; the text says why, as far as that is
+    known.  Of an append nobody knows whether it was done.
     """
 
 
@@ -123,6 +124,16 @@ class Stream(Protocol):
         Ask those who decide, not a replica that may be behind.
 
         :raise Unreachable: they do not answer.
+        :raise StreamLost: the stream that was opened is not there any more.
+        """
+
+    def check(self) -> "Future[list[str]]":
+        """
+        Look at the settings of the stream, which anybody may have changed since it was opened.
+
+        :return: what of them does not keep what is promised, a line each: of what `open` warns, and
+            for what it refuses a stream; not what it asks servers one by one.
+        :raise Unreachable: nobody answers.
         :raise StreamLost: the stream that was opened is not there any more.
         """
 

@@ -72,7 +72,7 @@ class Fate(NamedTuple):
     twice: bool = False
 
 
-KIND: Final = "open", "ends", "append", "read", "purge", "deliver", "tell", "hear"
+KIND: Final = "open", "ends", "check", "append", "read", "purge", "deliver", "tell", "hear"
 """
 The kinds of request for which a fate is asked: ``deliver`` is messages on their way to a follower
 and ``hear`` what was told on its way to one who hears, of which only ``back`` and ``twice`` count.
@@ -88,6 +88,7 @@ class MemoryLog:
     :ivar last: position of the newest message ever appended.
     :ivar times_made: how often a stream of this name was made.
     :ivar warnings: what `MemoryStream.open` returns; ``refusal`` is the text with which it fails.
+    :ivar max_bytes: the most that its messages may have, or nothing more is taken.
     """
 
     def __init__(self, url: str = "memory://cluster/log") -> None:
@@ -97,6 +98,7 @@ class MemoryLog:
         self.last = 0
         self.warnings: list[str] = []
         self.refusal: str | None = None
+        self.max_bytes: int | None = None
         self._first = 1
         self._has_quorum = True
         self._waiting: list[Callable[[], None]] = []
@@ -116,6 +118,10 @@ class MemoryLog:
         Position of the newest message that is left; 0 if there is none.
         """
         return next(reversed(self.messages), 0)
+
+    @property
+    def _size(self) -> int:
+        return sum(map(len, self.messages.values()))
 
     @property
     def has_quorum(self) -> bool:
@@ -151,11 +157,14 @@ class MemoryLog:
     def append(self, payload: bytes, expected: int) -> int:
         """
         :raise WrongPosition: the last position is another one.
+        :raise Unreachable: it is full.
         """
         if expected != self.last:
             raise WrongPosition(
                 f"{self.url}: the last message is at {self.last}, not at {expected}"
             )
+        if self.max_bytes is not None and self._size + len(payload) > self.max_bytes:
+            raise Unreachable(f"{self.url}: maximum bytes exceeded")
         self.last += 1
         self.messages[self.last] = payload
         for door in self.doors:
@@ -247,6 +256,9 @@ class MemoryStream:
     def ends(self) -> "Future[Ends]":
         return self._ask("ends", self._asked_ends)
 
+    def check(self) -> "Future[list[str]]":
+        return self._ask("check", self._checked)
+
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         if len(payload) > MAX_MESSAGE_BYTES:
             return _failed(Refused(f"{self.url}: a message of {len(payload)} bytes is too large"))
@@ -335,6 +347,12 @@ class MemoryStream:
             raise Refused(self._log.refusal)
         self._made = self._log.times_made
         return list(self._log.warnings)
+
+    def _checked(self) -> list[str]:
+        if self._made != self._log.times_made:
+            raise self.lost()
+        refusal = self._log.refusal
+        return ([] if refusal is None else [refusal]) + self._log.warnings
 
     def _asked_ends(self) -> Ends:
         if self._made != self._log.times_made:
