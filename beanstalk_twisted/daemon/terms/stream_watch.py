@@ -1,25 +1,35 @@
 """
-The settings of the stream, which anybody may change while servers use it: looked at again and
-again.
+Reaches the stream at a start, however long that takes, and looks at its settings from then on: they
+may be changed while servers use it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.stream.door import Stream, StreamError
+from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
+from beanstalk_twisted.replication.stream.door import Stream, StreamError, Unreachable
 from beanstalk_twisted.replication.waits import in_reactor
+
+OPEN_S: Final = 2.0
+"""
+One try to reach the stream: whoever starts a server wants to know soon why it waits, and a NATS
+server that can be reached answers within that.
+"""
+
+RETRY_S: Final = 1.0
+"""From one try to reach the stream to the next: an outage of NATS is seldom shorter."""
 
 LOOK_S: Final = 10.0
 """From one look to the next: one request of some 100 bytes, and soon enough to undo a mistake."""
 
 
-class StreamSettings:
+class StreamWatch:
     """
-    Looks at them.
+    Opens a stream, and looks at it.
 
     :ivar problems: what does not keep what is promised and was not so when the stream was opened, a
         line each.
@@ -34,6 +44,29 @@ class StreamSettings:
         self._opened: Sequence[str] = ()
         self._timer: IDelayedCall | None = None
         self._is_over = False
+
+    async def open(
+        self, sleep: Callable[[float], Awaitable[None]], waits: Callable[[str], None]
+    ) -> None:
+        """
+        Wait until the stream can be reached.
+
+        :param waits: told what is waited for, in words; nothing at the end.
+        """
+        told_s = -NEWS_S
+        while True:
+            try:
+                warnings = await in_reactor(self._stream.open(), self._reactor)
+                break
+            except Unreachable as problem:
+                why = str(problem)
+                waits(f"waits for the stream: {why}")
+            if self._reactor.seconds() - told_s >= NEWS_S:
+                told_s = self._reactor.seconds()
+                self.log.warn("waiting for the stream: {why}", event="stream-waits", why=why)
+            await sleep(RETRY_S)
+        waits("")
+        self.opened(warnings)
 
     def opened(self, warnings: Sequence[str]) -> None:
         """

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.daemon.stream_settings import LOOK_S, StreamSettings
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S, StreamWatch
+from beanstalk_twisted.replication.stream.memory import MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from tests.replication.simulated import SimulatedReactor
 
 COPIES, DROPS = "nats://h/q: 1 of 3 copies", "nats://h/q: drops what is old"
@@ -23,7 +24,7 @@ class Watched:
         self.log.warnings = list(warnings)
         self.reactor = SimulatedReactor()
         self.stream = MemoryStream(self.log, self.reactor)
-        self.settings = StreamSettings(self.stream, self.reactor)
+        self.settings = StreamWatch(self.stream, self.reactor)
 
     def said(self, seconds: float) -> list[str]:
         """

@@ -2,12 +2,13 @@
 What the log of a replicated server says of how replication is: each thing once, when it changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from twisted.logger import Logger
 
-from beanstalk_twisted.replication.standby import StandbyFigures
+from beanstalk_twisted.replication.roster import Presence
+from beanstalk_twisted.replication.standby_figures import StandbyFigures
 
 PROGRESS_S: Final = 10.0
 """How often a server that joins, reads or fills the stream says how far it is."""
@@ -113,6 +114,27 @@ class ReplicationLog:
         self._is_silent, self._trouble = False, ""
         self.log.info(
             "active: {stream} is served, since {why}", event="active", stream=url, why=why
+        )  # fmt: skip
+
+    def is_fenced(self, active: str, why: str) -> None:
+        """
+        Another server has taken this one's place.
+
+        :param active: its name; empty if it is not known.
+        """
+        self.log.critical(
+            "fenced: {active}{why} Replies that waited were not sent, connections are closed.",
+            event="fenced", why=why, active=f"{active} is active: " if active else "",
+        )  # fmt: skip
+
+    def hands_over(self, standbys: Sequence[Presence]) -> None:
+        """
+        This server ends in order; one of these goes on.
+        """
+        there = ", ".join(each.shown() for each in standbys)
+        self.log.info(
+            "hands over: {there}", event="hands-over",
+            there=there or "no standby is there; all jobs are in the log here, and in the stream",
         )  # fmt: skip
 
     def stream_is(self, why: str, trouble: str) -> None:

@@ -18,15 +18,18 @@ from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
-from beanstalk_twisted.daemon.replication_log import NEWS_S
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
-from beanstalk_twisted.daemon.stream_settings import LOOK_S
-from beanstalk_twisted.daemon.terms import STREAM_REFUSED, ReplicatedService, Term
+from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED
+from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
+from beanstalk_twisted.daemon.terms.service import ReplicatedService
+from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S
+from beanstalk_twisted.daemon.terms.term import Term
 from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
