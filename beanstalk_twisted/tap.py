@@ -212,7 +212,9 @@ def _replicated(
     :return: a server that is a standby or the active one; without ``--replicate`` nothing of that
         is imported.
     """
-    from beanstalk_twisted.daemon.terms import OPEN_S, ReplicatedService, Term
+    from beanstalk_twisted.daemon.terms.service import ReplicatedService
+    from beanstalk_twisted.daemon.terms.stream_watch import OPEN_S
+    from beanstalk_twisted.daemon.terms.term import Term
     from beanstalk_twisted.replication.roster import Identity
     from beanstalk_twisted.replication.stream.opening import stream_at
 

@@ -64,7 +64,8 @@ PURE_MODULES = (
     "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
     "client.hosts.rounds", "client.pool.hashing", "replication.roster",
     "replication.stream.addresses", "replication.stream.door", "replication.stream.lease",
-    "replication.stream.memory", "replication.stream.messages", "replication.stream.settings",
+    "replication.stream.memory", "replication.stream.memory_log", "replication.stream.messages",
+    "replication.stream.settings",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 

@@ -111,6 +111,7 @@ class Appender:
     :ivar position: of the last message that is known to be in the stream, and all before it.
     :ivar sent_ns: when something was sent last.
     :ivar waiting_bytes: of all messages that are not answered.
+    :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
     :ivar term: what its first message begins, or some later one; before it nothing is stepped over.
     """
 
@@ -126,6 +127,7 @@ class Appender:
         self.position = self._newest = position
         self.sent_ns = 0
         self.waiting_bytes = 0
+        self.trouble = ""
         self.term = NO_TERM
         self._first = position + 1
         self._stream = stream
@@ -224,7 +226,8 @@ class Appender:
         """
         try:
             position = sending.result()
-        except (Unreachable, WrongPosition):
+        except (Unreachable, WrongPosition) as error:
+            self._note_trouble(error)
             if number == append.sends and append.proven_ns is None:
                 self._doubt()
             return
@@ -236,6 +239,10 @@ class Appender:
         self._prove(append, sent_ns)
         self._settle()
         self._send_more()
+
+    def _note_trouble(self, error: BaseException) -> None:
+        if isinstance(error, Unreachable):
+            self.trouble = str(error).removeprefix(f"{self._stream.url}: ")
 
     def _prove(self, append: _Append, sent_ns: int) -> None:
         if append.proven_ns is None:
@@ -254,6 +261,7 @@ class Appender:
             self.position = append.position
             self._settled = append
             self._retry_s = 0.0
+            self.trouble = ""
             append.done.callback(append.position)
 
     # What became of those without an answer.
@@ -278,6 +286,7 @@ class Appender:
         if self._ended is not None or error is None:
             return
         if isinstance(error, Unreachable):
+            self._note_trouble(error)
             self._is_unsure = False
             self._doubt()
         else:

@@ -134,9 +134,10 @@ class Comparison:
                 f"has; they were written anew from there. A copy is in {path}"
             )
         else:
+            # As of the last second before a kill, or of a filling that this server had begun.
             self._notes.append(
-                f"{name}: the bytes from offset {write.offset + len(kept)} on were missing; they "
-                f"were written anew from the stream"
+                f"{name}: what the log here did not have, from offset "
+                f"{write.offset + len(kept)} on, was written from the stream; nothing was lost"
             )
         file = self._directory.open(name)
         try:

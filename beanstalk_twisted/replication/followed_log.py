@@ -176,7 +176,11 @@ class FollowedLog:
         if known is None:
             return ""
         if header.store_uuid != known.store_uuid:
-            raise other_store(known.store_uuid, header.store_uuid)
+            raise Incompatible(
+                f"the log here is of store {known.store_uuid.hex()}, and the stream goes on with "
+                f"one of store {header.store_uuid.hex()}; nothing was changed. Start again: then "
+                f"both are compared."
+            )
         if header.incarnation < known.incarnation:
             return "of a server that was active before"
         is_again = header.seq <= self.segment or header.first_lsn <= self.last_lsn
@@ -309,17 +313,3 @@ def is_unfinished(name: str) -> bool:
     Whether a file of this name was being made, and means nothing.
     """
     return name.startswith("spare.") and name.endswith(".tmp")
-
-
-def other_store(ours: bytes, theirs: bytes) -> Incompatible:
-    """
-    The log here and that of the stream are not one.
-    """
-    return Incompatible(
-        f"the log here is of store {ours.hex()}, that of the stream is of store {theirs.hex()}; "
-        f"nothing was changed. Name the right stream with --replicate. If this log has the jobs, "
-        f"and the stream was begun by a server with an empty log: end all servers, purge the "
-        f"stream ('nats stream purge'), remove their logs, and start this one first. If this log "
-        f"is not wanted any more: move its directory away and start again, it is filled from the "
-        f"stream."
-    )

@@ -8,7 +8,6 @@ is cut off or written anew.
 
 from copy import copy
 from functools import partial
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
@@ -17,21 +16,27 @@ from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
-    parse_segment_name,
 )
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.appender import MAX_STEPPED
 from beanstalk_twisted.replication.comparison import Comparison
-from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished, other_store
+from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.lineage import (
     Told,
     began_alone,
     begins_nowhere,
     not_whole,
+    other_store,
     torn,
     written_alone,
+)
+from beanstalk_twisted.replication.local_log import (
+    LocalLog,
+    Unheard,
+    look,
+    read_followed,
+    remove_segments,
 )
 from beanstalk_twisted.replication.reading import Ask, Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message, Stream
@@ -136,12 +141,12 @@ class Joining:
             return self._without_segments(survey)
         local = survey.survey.segments
         if local and local[0].header.store_uuid != first.header.store_uuid:
-            raise other_store(local[0].header.store_uuid, first.header.store_uuid)
+            raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
         if not survey.names_of_segments:
             return self._joined(ends.first - 1)
         return await self._join_both(survey, first, queue, clock, log)
 
-    def _without_segments(self, found: "_Local") -> Joined:
+    def _without_segments(self, found: LocalLog) -> Joined:
         """
         The stream has messages, and no segment: its filling has begun, and nothing more.
         """
@@ -154,7 +159,7 @@ class Joining:
             )
         return self._joined(self._reader.ends.last, fills=self._may_fill(found))
 
-    def _may_fill(self, found: "_Local") -> bool:
+    def _may_fill(self, found: LocalLog) -> bool:
         """
         Whether what is here is the log that the stream is filled with, and not a copy of a part.
         """
@@ -166,7 +171,7 @@ class Joining:
     ) -> Joined:  # fmt: skip
         return Joined(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
 
-    def _look(self) -> "_Local":
+    def _look(self) -> LocalLog:
         """
         In the I/O thread: remove what was being made, and read all that is here.
 
@@ -179,7 +184,7 @@ class Joining:
         return look(directory, lambda done, total: None)
 
     async def _join_both(
-        self, found: "_Local", first: _Beginning, queue: WorkQueue, clock: LogClock,
+        self, found: LocalLog, first: _Beginning, queue: WorkQueue, clock: LogClock,
         log: FollowedLog,
     ) -> Joined:  # fmt: skip
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
@@ -239,7 +244,7 @@ class Joining:
         return None
 
     async def _common(
-        self, found: "_Local", first: _Beginning
+        self, found: LocalLog, first: _Beginning
     ) -> tuple[int | None, dict[int, int]]:
         """
         The segment from which on both are compared: the newest sound one that the stream has begun
@@ -282,7 +287,7 @@ class Joining:
         return found
 
     async def _refuse_loss(
-        self, found: "_Local", first: _Beginning, common: int | None, positions: dict[int, int],
+        self, found: LocalLog, first: _Beginning, common: int | None, positions: dict[int, int],
     ) -> None:  # fmt: skip
         """
         Before anything is removed here: what was acknowledged may be here only.
@@ -470,83 +475,6 @@ class _Going:
         Behind which message more than heartbeats is missing; None if nothing is.
         """
         return self._gaps.since if self._gaps.is_torn else None
-
-
-class _Local(NamedTuple):
-    """
-    What is here.
-
-    :ivar first_bad: the first segment that is not sound; more than all if all are.
-    """
-
-    survey: Survey
-    names_of_segments: list[str]
-    first_bad: int
-
-    @property
-    def oldest_alive(self) -> int:
-        """
-        Number of the oldest segment that is not dead, as the log here says; 0 if there is none.
-        """
-        alive = set(self.names_of_segments) - set(self.survey.dead)
-        return min((parse_segment_name(name) or 0 for name in alive), default=0)
-
-
-def remove_segments(directory: Directory) -> None:
-    """
-    Remove all segments, the newest first.
-    """
-    for name in reversed(directory.names()):
-        if parse_segment_name(name) is not None:
-            directory.remove(name)
-    directory.sync()
-
-
-def look(directory: Directory, progress: Progress) -> _Local:
-    """
-    Read all of a log.
-
-    :raise Incompatible: it is of another version or kind.
-    """
-    survey = Survey(directory, progress, is_whole=False, is_archive=True)
-    refusal = survey.refusal()
-    if isinstance(refusal, Incompatible):
-        raise refusal
-    names = [name for name in survey.names if parse_segment_name(name) is not None]
-    first_bad = min((problem.seq for problem in survey.problems), default=1 << 64)
-    seqs = [segment.header.seq for segment in survey.segments]
-    for before, after in pairwise(seqs):
-        if after > before + 1:
-            # What is missing between two is read behind the first of them.
-            first_bad = min(first_bad, before)
-    return _Local(survey, names, first_bad)
-
-
-def read_followed(directory: Directory, progress: Progress) -> Replay:
-    """
-    Read a log all of which is in the stream, and so durable.
-
-    :raise Damaged: some of it cannot be read.
-    """
-    survey = Survey(directory, progress, is_whole=False, is_archive=True)
-    survey.refuse_if_unsound()
-    return Replay(survey)
-
-
-class Unheard:
-    """
-    A report of a load that goes on in another thread.
-    """
-
-    def read(self, done: int, total: int) -> None:
-        """
-        Nobody is told.
-        """
-
-    def loaded(self, jobs: int) -> None:
-        """
-        Nobody is told.
-        """
 
 
 def _last_lsn(message: Message) -> int:

@@ -98,9 +98,30 @@ def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
         f"acknowledged, and {url} lacks them; nothing was changed. 'binlog-inspect diff {path} "
         f"{url}' shows them. Start without --replicate "
         f"to serve them; or move the directory away and start again: it is read from the stream. "
-        f"If the stream has nothing that is wanted, purge it ('nats stream purge'): it is filled "
+        f"If the stream has nothing that is wanted, purge it ({purge_command(url)}): it is filled "
         f"from this log then."
     )
+
+
+def other_store(url: str, ours: bytes, theirs: bytes) -> Incompatible:
+    """
+    The log here and that of the stream are not one.
+    """
+    return Incompatible(
+        f"the log here is of store {ours.hex()}, that of {url} is of store {theirs.hex()}; nothing "
+        f"was changed. Name the right stream with --replicate. If this log has the jobs, and the "
+        f"stream was begun by a server with an empty log: end all servers, purge the stream "
+        f"({purge_command(url)}), move away the logs that were begun, and start this one first. If "
+        f"this log is not wanted any more: move its directory away and start again, it is filled "
+        f"from the stream."
+    )
+
+
+def purge_command(url: str) -> str:
+    """
+    What empties a stream, in quotes.
+    """
+    return f"'nats stream purge {url.rpartition('/')[2]}'"
 
 
 def torn(url: str, position: int) -> Incompatible:
@@ -138,8 +159,7 @@ def filled_again(url: str) -> str:
     """
     :return: what to do that a stream has all of a log again.
     """
-    stream = url.rpartition("/")[2]
     return (
-        f"End all servers, purge all of the stream if it is there ('nats stream purge {stream}'), "
+        f"End all servers, purge all of the stream if it is there ({purge_command(url)}), "
         f"and start the one first that was active last: it fills the stream from its own log."
     )

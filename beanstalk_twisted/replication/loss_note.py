@@ -40,7 +40,7 @@ def leave(directory: Directory, why: str) -> None:
 
 def why_left(directory: Directory) -> str | None:
     """
-    :return: what the note says; None if there is none.
+    :return: what the note says, nothing if the disk was full; None if there is none.
     :raise OSError: it cannot be read.
     """
     if NAME not in directory.names():
@@ -63,8 +63,9 @@ def refusal(path: str, url: str, why: str) -> Incompatible:
     """
     The log here has what the stream lacks, and replies were given for it.
     """
+    found = f" ({why})" if why else ""
     return Incompatible(
-        f"{path}: {url} has lost what it had acknowledged, when this server was last there ({why}) "
+        f"{path}: {url} has lost what it had acknowledged, when this server was last there{found}, "
         f"and lacks some of the log here; nothing was changed. 'binlog-inspect diff {path} {url}' "
         f"shows which jobs. To go on with those of this log: {filled_again(url)} To go on with "
         f"those of the stream, move the directory away and start again."

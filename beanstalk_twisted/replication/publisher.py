@@ -84,6 +84,7 @@ class PublisherFigures(NamedTuple):
     :ivar waiting_ns: for how long the oldest message has waited; 0 if none waits.
     :ivar lease_ns: what is left of the lease; 0 if it is over.
     :ivar refuses: whether changes are refused.
+    :ivar trouble: why the stream takes nothing, as far as that is known; empty while it does.
     """
 
     position: int
@@ -93,6 +94,7 @@ class PublisherFigures(NamedTuple):
     waiting_ns: int
     lease_ns: int
     refuses: bool
+    trouble: str = ""
 
 
 class Publisher:
@@ -174,7 +176,7 @@ class Publisher:
             self.appender.position, self.acknowledged_lsn,
             self._published_lsn - self.acknowledged_lsn, self.waiting_bytes,
             0 if oldest_ns is None else now_ns - oldest_ns,
-            max(0, self._lease.until_ns - now_ns), self.refuses,
+            max(0, self._lease.until_ns - now_ns), self.refuses, self.appender.trouble,
         )  # fmt: skip
 
     # Appending.

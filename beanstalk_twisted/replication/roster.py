@@ -175,6 +175,8 @@ class Situation(NamedTuple):
     :ivar position: of the newest message that it has appended, or applied.
     :ivar lease_s: of the active server, seconds for which it may still speak; 0 of a standby.
     :ivar is_in_sync: whether it is active, or may become so at once.
+    :ivar problems: what of the stream's settings was changed since it was opened and does not keep
+        what is promised, a line each.
     :ivar behind: messages that the last standby lacks, as the active server sees it.
     :ivar copies: where the stream is stored; None while NATS does not say.
     """
@@ -193,6 +195,7 @@ class Situation(NamedTuple):
     lease_s: float = 0.0
     is_in_sync: bool = True
     behind: int = 0
+    problems: tuple[str, ...] = ()
     copies: Copies | None = None
 
     @property

@@ -3,32 +3,36 @@ A standby: it joins its log to the stream, follows it, and when the active serve
 time of a lease it begins the next segment, first in the stream, then here.
 """
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.applying import Applying
+from beanstalk_twisted.replication.asking import RETRY_S, Asking, Missing
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Joined, Joining, newer_message
 from beanstalk_twisted.replication.lineage import not_whole
 from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.reading import Behind
+from beanstalk_twisted.replication.reception import Reception
 from beanstalk_twisted.replication.roster import Identity, note_text, read_note
+from beanstalk_twisted.replication.standby_figures import (
+    FOLLOWS,
+    HEARS_NOTHING,
+    StandbyFigures,
+    why_active,
+    why_not_in_sync,
+)
 from beanstalk_twisted.replication.stream.door import (
     Ends,
-    Following,
     Message,
     Stream,
-    StreamError,
     Unreachable,
     WrongPosition,
 )
@@ -45,7 +49,7 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_note,
 )
 from beanstalk_twisted.replication.succeeding import Begun, Succeeding, Succession
-from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
+from beanstalk_twisted.replication.waits import Waits, in_reactor
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io, Reactor
@@ -61,41 +65,11 @@ for: a tenth of a second of what can be applied.
 SLICE_BYTES: Final = 1 << 20
 """Bytes of messages that one turn looks at, at most: 1 ms for their checksums."""
 
-RETRY_S: Final = 0.2
-"""Seconds until a stream that did not answer is asked again."""
-
-FOLLOWS: Final = "follows the active server"
-HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
-"""What a standby does that has caught up, in words; the second one until the next message comes."""
-
 MAX_STRAYS: Final = 100
 """
 Writes in a row that do not go on, after which this log is taken for the wrong one and joined anew:
 a server that was fenced leaves one.
 """
-
-
-class StandbyFigures(NamedTuple):
-    """
-    How a standby does, as of now.
-
-    :ivar doing: what, in words.
-    :ivar active: the name of the active server; empty if none has said its name.
-    :ivar position: of the newest message that was applied; ``lsn`` of the newest record.
-    :ivar lag_records: records that are received and not applied; ``lag_bytes`` bytes of messages
-        that are not, or are not on the disk; ``lag_s`` since when there are any, seconds.
-    :ivar is_in_sync: whether it has all that was in the stream when it began, and so may become
-        active.
-    """
-
-    doing: str
-    active: str
-    position: int
-    lsn: int
-    lag_records: int
-    lag_bytes: int
-    lag_s: float
-    is_in_sync: bool
 
 
 class Standby:
@@ -137,30 +111,31 @@ class Standby:
         self._active = ""
         self._log = FollowedLog()
         self._applying = Applying(queue, self._log)
-        self._copy = LogCopy(
-            SegmentFiles(directory, segment_bytes), io, reactor, self._fail
-        )  # fmt: skip
+        self._copy = LogCopy(SegmentFiles(directory, segment_bytes), io, reactor, self._fail)
         self._assembler = Assembler()
         self._silence = Silence(lease_s, now_ns())
         self._first_positions: dict[int, int] = {}
         self._begins_at = 0
         self._mark = FillMark()
-        self._received: deque[Message] = deque()
-        self._received_bytes = 0
         self._received_lsn = 0
-        self._behind_since_ns: int | None = None
         self._position = 0
-        self._newest = 0
         self._read_to = 0
         self._handed_over_by = ""
         self._strays = 0
         self._gaps = Gaps()
         self._slices: Iterator[None] | None = None
-        self._following: Following | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
-        self._is_trying = self._is_over = self._is_looking = False
+        self._is_trying = self._is_over = False
         self._waits = Waits(reactor)
+        self._asking = Asking(
+            stream, reactor, now_ns, self._silence, self._waits, self._not_answered
+        )  # fmt: skip
+        self._missing = Missing(stream, self._gaps, self._asking, self._spawn)
+        self._reception = Reception(
+            stream, reactor, now_ns, self._silence, self._waits, self._spawn, self._fail,
+            self._arrived,
+        )  # fmt: skip
         self._succeeding = Succeeding(
             stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
             now_ns, who, self.appender,
@@ -191,42 +166,19 @@ class Standby:
         """
         As of now.
         """
-        since_ns = self._behind_since_ns
-        lag_s = 0.0 if since_ns is None else (self._now_ns() - since_ns) / 1e9
-        return StandbyFigures(
-            self._in_words, self._active, self._position, self._log.last_lsn,
-            max(0, self._received_lsn - self._log.last_lsn),
-            self._received_bytes + self._copy.waiting_bytes, lag_s,
-            self._doing == FOLLOWS and not self._why_not_in_sync,
-        )  # fmt: skip
-
-    @property
-    def _in_words(self) -> str:
-        return (self._doing == FOLLOWS and self._why_not_in_sync) or self._doing
-
-    @property
-    def _why_not_in_sync(self) -> str:
-        """
-        What a follower does beside following; empty for nothing.
-        """
-        if self._mark.is_filling:
-            filler = read_note(self._mark.text).name or "another server"
-            if self._now_ns() < self._silence.over_ns():
-                return f"waits until {filler} has filled the stream"
-            return (
-                f"waits for {filler}, which has begun to fill the stream and is silent: start "
-                "it again, nobody else has all of its log"
+        now_ns, since_ns = self._now_ns(), self._reception.behind_since_ns
+        doing, trouble = self._doing, self._asking.trouble or self._succeeding.trouble
+        if doing == FOLLOWS:
+            is_silent, trouble = now_ns >= self._silence.over_ns(), ""
+            why = why_not_in_sync(
+                self._mark, is_silent, self._position, self._read_to, self._log, self._gaps
             )
-        if self._position < self._read_to:
-            return f"reads the stream: message {self._position} of {self._read_to}"
-        if not self._log.segment:
-            return "waits at an empty stream: a server that has a log goes first"
-        if self._gaps.is_torn:
-            return f"misses what was behind message {self._gaps.since}"
-        if not self._log.is_whole:
-            oldest = segment_name(min(self._log.segments))
-            return f"lacks what is in use before {oldest}: somebody has purged the stream"
-        return ""
+            doing = why or FOLLOWS
+        return StandbyFigures(
+            doing, self._active, self._position, self._log.last_lsn,
+            max(0, self._received_lsn - self._log.last_lsn), self._ahead_bytes,
+            0.0 if since_ns is None else (now_ns - since_ns) / 1e9, doing == FOLLOWS, trouble,
+        )  # fmt: skip
 
     # The end.
 
@@ -241,7 +193,7 @@ class Standby:
         if self._is_over:
             return
         self._is_over = True
-        self._leave()
+        self._reception.leave()
         for call in (self._turn, self._waking):
             if call is not None and call.active():
                 call.cancel()
@@ -253,24 +205,14 @@ class Standby:
         if not self._done.called:
             self._done.callback(outcome)
 
-    async def _ask(self, ask: "Callable[[], Future[T]]") -> T:
-        """
-        Ask the stream until it answers, and note if it did not at once.
-        """
-        while True:
-            try:
-                return await self._waits.wait(in_reactor(ask(), self._reactor))
-            except Unreachable:
-                if self._doing == FOLLOWS:
-                    self._doing = HEARS_NOTHING
-                await self._waits.sleep(RETRY_S)
-                # Nobody can be heard meanwhile.
-                self._silence.heard(self._now_ns())
+    def _not_answered(self) -> None:
+        if self._doing == FOLLOWS:
+            self._doing = HEARS_NOTHING
 
     # Joining.
 
     async def _join(self) -> None:
-        joining = Joining(self._directory, self._io, self._ask, self._stream)
+        joining = Joining(self._directory, self._io, self._asking.ask, self._stream)
         try:
             joined = await joining.join(self._queue, self._clock, self._log)
         finally:
@@ -300,7 +242,7 @@ class Standby:
         await self._write(begun, first_positions, why, purge_below=position + 1)
 
     def _go_on_from(self, joined: Joined) -> None:
-        self._position = self._newest = joined.position
+        self._position = self._reception.newest = joined.position
         self._read_to = joined.last
         self._first_positions = joined.first_positions
         self._mark = joined.mark
@@ -308,58 +250,24 @@ class Standby:
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
         self._doing = FOLLOWS
-        self._follow()
+        self._reception.follow()
         self._wake()
 
     # Receiving.
 
-    def _follow(self) -> None:
+    def _arrived(self) -> None:
         """
-        Ask for what is behind the newest message that was received.
+        Messages were received.
         """
-        following = Receiver(self._reactor, self._receive, self._ended, self._fail)
-        following.following = self._stream.follow(
-            self._newest + 1, following.receive, following.ended
-        )
-        self._following = following
-
-    def _leave(self) -> None:
-        if self._following is not None:
-            self._following.stop()
-            self._following = None
-
-    def _receive(self, messages: Sequence[Message]) -> None:
-        self._silence.heard(self._now_ns())
         if self._doing == HEARS_NOTHING:
             self._doing = FOLLOWS
-        for message in messages:
-            if message.position <= self._newest:
-                continue
-            self._newest = message.position
-            self._received.append(message)
-            self._received_bytes += len(message.payload)
-        if self._received and self._behind_since_ns is None:
-            self._behind_since_ns = self._now_ns()
         if self._ahead_bytes > MAX_AHEAD_BYTES:
-            self._leave()
+            self._reception.leave()
         self._go_on()
-
-    def _ended(self, error: StreamError) -> None:
-        self._following = None
-        if not isinstance(error, Unreachable):
-            self._fail(Failure(error))
-            return
-        self._spawn(self._follow_again())
-
-    async def _follow_again(self) -> None:
-        await self._waits.sleep(RETRY_S)
-        self._silence.heard(self._now_ns())
-        if self._following is None:
-            self._follow()
 
     @property
     def _ahead_bytes(self) -> int:
-        return self._received_bytes + self._copy.waiting_bytes
+        return self._reception.waiting_bytes + self._copy.waiting_bytes
 
     # Applying, a slice a turn.
 
@@ -374,8 +282,8 @@ class Standby:
         except BaseException:
             self._fail(Failure())
             return
-        if self._following is None and self._ahead_bytes < MAX_AHEAD_BYTES // 4:
-            self._follow()
+        if self._reception.following is None and self._ahead_bytes < MAX_AHEAD_BYTES // 4:
+            self._reception.follow()
         if has_more:
             self._go_on()
 
@@ -389,14 +297,13 @@ class Standby:
             self._slices = None
             self._copy.trim(self._log.trim_seq)
         budget = SLICE_BYTES
-        while self._received and self._slices is None and budget > 0:
-            message = self._received.popleft()
-            self._received_bytes -= len(message.payload)
+        while not self._reception.is_empty and self._slices is None and budget > 0:
+            message = self._reception.take()
             budget -= len(message.payload)
             self._take(message)
-        is_idle = self._slices is None and not self._received
+        is_idle = self._slices is None and self._reception.is_empty
         if is_idle:
-            self._behind_since_ns = None
+            self._reception.behind_since_ns = None
             # Records of what did not go on will not be applied.
             self._received_lsn = self._log.last_lsn
         return not is_idle
@@ -406,7 +313,7 @@ class Standby:
         :raise Behind: it does not go on where the log here ends.
         """
         if self._gaps.step(self._position, message.position):
-            self._look_for_purge()
+            self._missing.look()
         self._position = message.position
         found = decode(message.payload)
         if self._assembler.passes_over(found):
@@ -422,24 +329,6 @@ class Standby:
                 if found.is_newer:
                     raise newer_message(self._stream.url, message.position, found.why)
                 self._stray(Stray(found.why), self._log.last_lsn + 1)
-
-    def _look_for_purge(self) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self._spawn(self._refuse_if_purged())
-
-    async def _refuse_if_purged(self) -> None:
-        """
-        :raise Behind: what is missing was purged.
-        """
-        ends = await self._ask(self._stream.ends)
-        self._is_looking = False
-        if self._gaps.since is not None:
-            self._refuse_purged(self._gaps.since, ends)
-
-    def _refuse_purged(self, since: int, ends: Ends) -> None:
-        if ends.first > since + 1:
-            raise Behind(f"messages from {since + 1} on were purged")
 
     def _take_part(self, part: Part) -> None:
         if not (part.continues or self._assembler.is_midway):
@@ -479,13 +368,13 @@ class Standby:
             self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
         if self._gaps.is_torn:
             # More may be missing by now than when the gap was seen first.
-            self._look_for_purge()
+            self._missing.look()
         self._mark.note(note)
         if said.lease_s:
             self.heard_lease_s = said.lease_s
             self._silence.lasts(said.lease_s)
         # What was received behind it says that another server has begun.
-        is_newest = self._position == self._newest
+        is_newest = self._position == self._reception.newest
         self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
         if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
             self._silence.handed_over()
@@ -516,7 +405,7 @@ class Standby:
 
     @property
     def _is_caught_up(self) -> bool:
-        return not (self._received or self._slices is not None)
+        return self._reception.is_empty and self._slices is None
 
     async def _try(self) -> None:
         """
@@ -525,9 +414,9 @@ class Standby:
         self._is_trying = True
         is_active = False
         try:
-            ends = await self._ask(self._stream.ends)
+            ends = await self._asking.ask(self._stream.ends)
             if self._is_silent:
-                self._refuse_lost(ends)
+                self._missing.refuse(self._position, ends)
             if ends.last > self._position and self._is_silent:
                 await self._go_to_end(ends)
             elif ends.last == self._position and self._is_silent:
@@ -541,28 +430,17 @@ class Standby:
             self._go_on()
             self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
 
-    def _refuse_lost(self, ends: Ends) -> None:
-        """
-        :raise Behind: more than heartbeats may be missing behind some message.
-        """
-        since = self._gaps.since
-        if since is None:
-            since = self._position
-        self._refuse_purged(since, ends)
-        if self._gaps.is_torn:
-            raise Behind(f"messages behind {since} are missing")
-
     async def _go_to_end(self, ends: Ends) -> None:
         """
         Something was appended behind the last message that was received.  It is on its way, unless
         it was heartbeats, and they have expired.  Then append a message that does not: when that is
         received nothing before it can be on its way, whoever of NATS has answered here.
         """
-        found = await self._ask(partial(self._stream.read, self._position + 1))
+        found = await self._asking.ask(partial(self._stream.read, self._position + 1))
         if not self._is_silent:
             return
         if found is not None:
-            self._follow_what_was_not_heard()
+            self._reception.follow_anew()
             return
         self._doing = "looks for the end of the stream"
         note = encode_note(
@@ -577,14 +455,6 @@ class Standby:
         finally:
             self._doing = FOLLOWS
 
-    def _follow_what_was_not_heard(self) -> None:
-        """
-        There are messages, and for the time of a lease none has come: ask for them anew.
-        """
-        self._leave()
-        self._follow()
-        self._silence.heard(self._now_ns())
-
     @property
     def _is_silent(self) -> bool:
         return self._is_caught_up and self._now_ns() >= self._silence.over_ns()
@@ -593,7 +463,9 @@ class Standby:
         """
         :return: whether this server is active now; else another message was there first.
         """
-        why = self._why_active
+        why = why_active(
+            self._handed_over_by, self._active, self._silence.seconds, not self._log.segment
+        )  # fmt: skip
         self._doing = "begins a term: waits until the stream has accepted that"
         for _ in self._queue.following.begin_segment(self._log.time_ns):
             await self._waits.sleep(0)
@@ -611,27 +483,13 @@ class Standby:
         await self._write(begun, alive, why)
         return True
 
-    @property
-    def _why_active(self) -> str:
-        """
-        Why this server's turn has come, in words.
-        """
-        if self._handed_over_by:
-            return f"{self._handed_over_by} has handed over"
-        lease = f"for {self._silence.seconds:g} s"
-        if not self._log.segment:
-            return f"the stream is empty, and {lease} no server that has a log came"
-        if not self._active:
-            return f"no server was heard {lease}"
-        return f"{self._active} was silent {lease}"
-
     async def _write(
         self, begun: Begun, first_positions: dict[int, int], why: str, purge_below: int = 0
     ) -> None:
         """
         This server is active: go on here as in the stream.
         """
-        self._leave()
+        self._reception.leave()
         await self._copy.close()
         succession = await self._succeeding.write(begun, first_positions, why)
         self._end(succession._replace(purge_below=purge_below))

@@ -19,7 +19,7 @@ from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.filling import fill
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.joining import Unheard
+from beanstalk_twisted.replication.local_log import Unheard
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import Identity
 from beanstalk_twisted.replication.stream.door import Stream, WrongPosition
@@ -101,6 +101,13 @@ class Succeeding:
         self._who = who
         self._made = made
         self._appender: Appender | None = None
+
+    @property
+    def trouble(self) -> str:
+        """
+        Why the stream takes nothing, as far as that is known; empty while it does.
+        """
+        return "" if self._appender is None else self._appender.trouble
 
     def stop(self) -> None:
         """

@@ -67,6 +67,12 @@ Bytes of a batch that begins in a turn of its own, behind what was given room fo
 16 MiB takes 10 to 20 ms.
 """
 
+LEAST_SLOW_NS: Final = 1_000_000
+"""
+A write or sync that took less, ns, is not told as a slow one, however long its replies have waited:
+not for the disk, but for a thread, on a machine that is busy.
+"""
+
 IDLE: Final = -1
 """In place of a time, ns: the disk has nothing to do."""
 
@@ -415,17 +421,17 @@ class GroupCommit:
         if self._refused is not None:
             self._refused = None
             self.space.was_given()
-        if self._ended_ns - self._waits_from_ns > self._slow_ns:
-            self._tell_slow()
+        self._tell_if_slow()
         if is_durable:
             self._note_durable(batch.last_lsn)
         self._advance(is_here)
         if not is_durable:
             self._arm_interval()
 
-    def _tell_slow(self) -> None:
+    def _tell_if_slow(self) -> None:
         waited_ns = self._ended_ns - self._waits_from_ns
-        self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
+        if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
+            self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
 
     def _note_durable(self, lsn: int) -> None:
         self._log.durable(lsn)
@@ -440,8 +446,7 @@ class GroupCommit:
         return True
 
     def _synced(self, is_durable: bool, lsn: int) -> None:
-        if self._ended_ns - self._waits_from_ns > self._slow_ns:
-            self._tell_slow()
+        self._tell_if_slow()
         self._note_durable(lsn)
         self._advance()
 

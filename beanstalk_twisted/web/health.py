@@ -118,15 +118,19 @@ class Health:
         """
         why = self._service.why_not_ready()
         if why:
-            return _ready(why)
+            return self._ready(why)
         return self.probe.ask().addCallback(self._probed)
 
     def _probed(self, is_well: bool) -> Document:
         why = "" if is_well else f"the disk has not answered for {self._limit_s:g} s"
-        return _ready(why or self._service.why_not_ready())
+        return self._ready(why or self._service.why_not_ready())
 
-
-def _ready(why_not: str) -> Document:
-    if why_not:
-        return Document(f"not ready: {why_not}\n".encode(), TEXT, 503)
-    return Document(b"ready\n", TEXT)
+    def _ready(self, why_not: str) -> Document:
+        """
+        What is wrong with the stream's settings stands below, since jobs are taken and kept still.
+        """
+        situation = self._service.situation()
+        lines = () if situation is None else situation.problems
+        first = f"not ready: {why_not}" if why_not else "ready"
+        text = "".join(f"{line}\n" for line in (first, *lines))
+        return Document(text.encode(), TEXT, 503 if why_not else 200)

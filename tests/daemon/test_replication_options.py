@@ -23,7 +23,7 @@ from beanstalk_twisted.daemon.replication_options import (
     remove_left,
     temporary_log,
 )
-from beanstalk_twisted.daemon.terms import OPEN_S
+from beanstalk_twisted.daemon.terms.stream_watch import OPEN_S
 from beanstalk_twisted.replication.stream import jetstream
 from beanstalk_twisted.replication.stream.opening import credential_warnings, stream_at
 from beanstalk_twisted.tap import makeService

@@ -4,6 +4,7 @@ NATS servers as processes on 127.0.0.1, which sync all that they acknowledge.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -17,8 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import nats
+
 LIMIT_S = 60.0
 """How long anything may take; an election takes 4 to 9 s."""
+
+HEAD_LINES = 3
+"""Of a configuration, who a server is and where it listens."""
 
 
 def nats_server() -> str:
@@ -86,6 +92,15 @@ class Server:
                 [*self._prefix, nats_server(), "-c", str(self._config)], stdout=log, stderr=log
             )
         wait_for(self._listens)
+
+    def reload(self, lines: str) -> None:
+        """
+        Have it read its configuration again, with other lines than it was started with.
+        """
+        head = self._config.read_text().splitlines()[:HEAD_LINES]
+        self._config.write_text("\n".join([*head, lines, ""]))
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
         """
@@ -182,6 +197,20 @@ class Cluster:
 def _streams(info: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for account in info.get("account_details", []):
         yield from account.get("stream_detail", [])
+
+
+def ask(cluster: Cluster, what: str, body: dict[str, Any]) -> None:
+    """
+    Ask JetStream something as a client that is not ours.
+    """
+
+    async def asking() -> None:
+        client = await nats.connect(f"nats://127.0.0.1:{cluster.servers[0].port}")
+        answer = await client.request(f"$JS.API.{what}", json.dumps(body).encode())
+        assert "error" not in json.loads(answer.data), answer.data
+        await client.close()
+
+    asyncio.run(asking())
 
 
 @contextlib.contextmanager

@@ -19,7 +19,8 @@ from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, 
 from beanstalk_twisted.replication.roster import Identity
 from beanstalk_twisted.replication.stream.door import StreamError
 from beanstalk_twisted.replication.stream.lease import HeldLease
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Note,

@@ -20,9 +20,11 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import Replication
-from beanstalk_twisted.daemon.terms import ReplicatedService, Term
+from beanstalk_twisted.daemon.terms.service import ReplicatedService
+from beanstalk_twisted.daemon.terms.term import Term
 from beanstalk_twisted.replication.roster import Identity
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     Kind,
@@ -207,7 +209,7 @@ class Host:
         """
         Whether it has answered everybody, and has all of the stream.
         """
-        standby = self.service._standby
+        standby = self.service.state.standby
         if standby is None:
             is_busy = any(line.is_busy for line in self.connections)
             return self.listens and not is_busy and self._has_written_all

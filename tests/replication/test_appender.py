@@ -26,7 +26,8 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.lease import MARGIN_PARTS, HeldLease
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     Kind,

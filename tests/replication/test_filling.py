@@ -19,7 +19,8 @@ from beanstalk_twisted.replication.filling import MAX_AHEAD_BYTES, fill, pieces
 from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, WrongPosition
 from beanstalk_twisted.replication.stream.lease import HeldLease
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note, Write
 from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog

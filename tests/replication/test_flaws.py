@@ -40,7 +40,8 @@ FLAWS: Final = {
     "start-without-expected-position": (Parts(door=NoFencing), UNFENCED),
     "reply-before-quorum": (Parts(with_publisher(RepliesBeforeQuorum)), "not in the stream"),
     "retry-without-expected-position": (
-        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), UNFENCED
+        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere),
+        f"{UNFENCED}|nobody becomes active",
     ),
     "purge-too-early": (
         Parts(with_publisher(PurgesTooEarly)), "lacks the jobs|nobody becomes active"

@@ -14,7 +14,8 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.reading import READ_AHEAD, Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from tests.replication.simulated import SimulatedReactor
 

@@ -20,13 +20,10 @@ from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.standby import (
-    FOLLOWS,
-    HEARS_NOTHING,
-    MAX_AHEAD_BYTES,
-    Standby,
-)
-from beanstalk_twisted.replication.stream.memory import TIMEOUT_S, Fate, MemoryLog, MemoryStream
+from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby
+from beanstalk_twisted.replication.standby_figures import FOLLOWS, HEARS_NOTHING
+from beanstalk_twisted.replication.stream.memory import TIMEOUT_S, Fate, MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
@@ -281,7 +278,7 @@ def test_a_standby_that_gets_nothing_of_what_is_there_asks_anew() -> None:
     cluster = Cluster()
     active, standby = cluster.active(), cluster.start("b")
     cluster.go(1, active)
-    following = standby.standby._following
+    following = standby.standby._reception.following
     assert following is not None
     following.stop()
     active.put(b"unheard")
@@ -707,6 +704,7 @@ def test_a_log_of_another_store_is_refused() -> None:
     said = str(host.outcome.value)
     ours = header_of(active.directory, 1).store_uuid.hex()
     assert UUID.hex() in said and ours in said and "--replicate" in said
+    assert "'nats stream purge log'" in said and "move away the logs that were begun" in said
     assert files_of(directory) == with_jobs(b"theirs").files()
 
 

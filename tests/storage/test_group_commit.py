@@ -941,6 +941,17 @@ def test_a_wait_for_two_syncs_is_told_though_none_of_them_is_slow() -> None:
     assert bench.slow == [SlowSync(120_000_000, 60_000_000, 3)]
 
 
+@pytest.mark.parametrize(("takes_us", "is_told"), [(999, False), (1000, True)])
+def test_a_wait_for_a_thread_is_not_told_as_one_for_the_disk(takes_us: int, is_told: bool) -> None:
+    bench = SlowBench(ALWAYS)
+    bench.takes_s = takes_us / 1_000_000
+    bench.put()
+    bench.turn()
+    bench.clock.rightNow += 0.25
+    bench.finish_io()
+    assert bool(bench.slow) is is_told
+
+
 def test_a_wait_is_counted_from_the_turn_when_the_disk_had_nothing_to_do() -> None:
     bench = SlowBench(ALWAYS)
     bench.takes_s = 0.06

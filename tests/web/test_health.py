@@ -12,6 +12,7 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.replication.roster import ACTIVE, Identity, Situation
 from beanstalk_twisted.storage.group_commit import NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.health import PROBE_S, DiskProbe
@@ -45,6 +46,19 @@ def test_a_server_that_drains_is_not_ready() -> None:
     assert ready(browse(server)) == (503, "not ready: it drains: new jobs are refused")
     server.service.queue.puts.set_draining(False)
     assert ready(browse(server)) == (200, "ready")
+
+
+@pytest.mark.parametrize(("why", "first"), [("", (200, "ready")), ("x", (503, "not ready: x"))])
+def test_what_is_wrong_with_the_streams_settings_stands_below(
+    why: str, first: tuple[int, str]
+) -> None:
+    server = MemoryServer()
+    lines = ("it drops what is old", "it has 1 copy")
+    situation = Situation(
+        ACTIVE, why, Identity("a", "1"), "a", 0, 0, 0.0, (), 0, 0, problems=lines
+    )  # fmt: skip
+    server.service.situation = lambda: situation
+    assert ready(browse(server)) == (first[0], "\n".join((first[1], *lines)))
 
 
 def test_a_server_that_stops_is_not_ready() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import socket
 import ssl
 import threading
@@ -23,6 +24,7 @@ from nats.aio.msg import Msg
 
 from beanstalk_twisted.replication.stream.addresses import Address
 from beanstalk_twisted.replication.stream.door import Refused, Unreachable
+from beanstalk_twisted.replication.stream.settings import too_small
 
 R = TypeVar("R")
 
@@ -40,16 +42,25 @@ PING_S: Final = 1
 
 MAX_PINGS: Final = 2
 
+MAX_DENIED: Final = 8
+"""Subjects that were not permitted are remembered, more than there are kinds of request."""
+
+NO_JETSTREAM: Final = "JetStream is not switched on there"
+
+NO_ANSWER: Final = "no answer in time: do two of three servers run, and reach each other?"
+
+RIGHTS: Final = "give its user the rights of docs/replication.md, Rights"
+
+_SUBJECT: Final = re.compile(r'permissions violation for publish to "([^"]*)"', re.IGNORECASE)
+
 
 class Connection:
     """
     :ivar trouble: why there is no connection, in words; "" if there is one.
-    :ivar denied: the last thing that the server did not permit, in words.
     """
 
     def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
         self.trouble = "no server has answered yet"
-        self.denied = ""
         self._address = address
         self._options = options
         self._client: Client | None = None
@@ -62,24 +73,28 @@ class Connection:
         self._arrived = asyncio.Event()
         self._sending = asyncio.Lock()
         self._ended: Future[None] = Future()
-        self._without_jetstream = set[str]()
+        self._unfit: dict[str, str] = {}
+        self._denied: dict[str, str] = {}
         self._server = ""
         self._over = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="nats", daemon=True)
 
     @property
-    def is_without_jetstream(self) -> bool:
+    def unfit(self) -> str:
         """
-        Whether each of the servers has said that it has no JetStream when it was asked last: one of
-        several may have switched it off, as NATS does when its disk is full.
+        Why a server cannot be used, when each of them has said of itself that it cannot when it was
+        asked last; else nothing.  One of several may have switched JetStream off, as NATS does when
+        its disk is full.
         """
-        return self._without_jetstream.issuperset(map(str, self._address.servers))
+        servers = [str(server) for server in self._address.servers]
+        is_each = all(server in self._unfit for server in servers)
+        return self._unfit[servers[0]] if is_each else ""
 
     def leave(self) -> None:
         """
         In the thread: this server has no JetStream, go on to the next one.
         """
-        self._without_jetstream.add(self._server)
+        self._unfit[self._server] = NO_JETSTREAM
         self._over.set()
 
     @property
@@ -151,7 +166,7 @@ class Connection:
         token = str(next(self._tokens))
         answer: asyncio.Future[Msg] = self._loop.create_future()
         self._answers[token] = answer
-        timer = self._loop.call_later(TIMEOUT_S, self._fail, answer, "no answer in time")
+        timer = self._loop.call_later(TIMEOUT_S, self._not_answered, answer, subject)
         try:
             async with self._sending:
                 if answer.done():
@@ -168,6 +183,7 @@ class Connection:
             del self._answers[token]
             if answer.done() and not answer.cancelled():
                 answer.exception()
+        self._denied.pop(subject.lower(), None)
         if found.headers and found.headers.get("Status") == "503":
             await asyncio.sleep(PAUSE_S)
             raise Unreachable(f"{self.url}: nobody answers {subject}: is there a leader?")
@@ -271,6 +287,7 @@ class Connection:
             over.set()
 
         self._errors: list[Exception] = []
+        self._denied.clear()
         await asyncio.wait_for(
             client.connect(
                 [server], allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0,
@@ -280,10 +297,12 @@ class Connection:
             ),
             CONNECT_S,
         )  # fmt: skip
-        if not client._server_info.get("jetstream"):
-            self._without_jetstream.add(self._server)
-            raise errors.Error("JetStream is not switched on there")
-        self._without_jetstream.discard(self._server)
+        self._unfit.pop(self._server, None)
+        has_jetstream = client._server_info.get("jetstream")
+        # It tells that once, at the beginning of a connection.
+        if why := too_small(client.max_payload) if has_jetstream else NO_JETSTREAM:
+            self._unfit[self._server] = why
+            raise errors.Error(why)
         self._inbox = client.new_inbox()
         await client.subscribe(f"{self._inbox}.*", cb=self._answered)
         if self._told is not None:
@@ -295,7 +314,11 @@ class Connection:
         self._errors.append(error)
         del self._errors[:-8]
         if "permissions violation" in str(error).lower():
-            self.denied = str(error).removeprefix("nats: ")
+            found = _SUBJECT.search(str(error))
+            # nats-py makes all letters small.
+            self._denied[found[1].lower() if found else ""] = str(error).removeprefix("nats: ")
+            while len(self._denied) > MAX_DENIED:
+                del self._denied[next(iter(self._denied))]
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, errors.NoServersError) and self._errors:
@@ -308,7 +331,7 @@ class Connection:
             return "no answer in time"
         if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
             return os.strerror(error.errno)
-        return str(error).removeprefix("nats: ") or type(error).__name__
+        return str(error).removeprefix("nats: ").strip("'") or type(error).__name__
 
     async def _answered(self, message: Msg) -> None:
         answer = self._answers.get(message.subject.rpartition(".")[2])
@@ -322,10 +345,16 @@ class Connection:
         for answer in self._answers.values():
             self._fail(answer, why)
 
+    def _not_answered(self, answer: "asyncio.Future[Msg]", subject: str) -> None:
+        """
+        What is not permitted is not answered; nor is anything, if hearing the answers is not.
+        """
+        denied = self._denied.get(subject.lower()) or self._denied.get("")
+        self._fail(answer, f"{denied}: {RIGHTS}" if denied else NO_ANSWER)
+
     def _fail(self, answer: "asyncio.Future[Msg]", why: str) -> None:
         if not answer.done():
-            denied = f" ({self.denied})" if self.denied else ""
-            answer.set_exception(Unreachable(f"{self.url}: {why}{denied}"))
+            answer.set_exception(Unreachable(f"{self.url}: {why}"))
 
 
 class EncryptedClient(Client):

@@ -36,7 +36,8 @@ class StreamError(Exception):
 
 class Unreachable(StreamError):
     """
-    It did not answer, or has no quorum.  Of an append nobody knows whether it was done.
+    It did not answer, has no quorum, or takes nothing for now; the text says why, as far as that is
+    known.  Of an append nobody knows whether it was done.
     """
 
 
@@ -162,6 +163,16 @@ class Stream(Protocol):
         Ask where it is stored, now.
 
         :raise Unreachable: nobody answers.
+        """
+
+    def check(self) -> "Future[list[str]]":
+        """
+        Look at the settings of the stream, which anybody may have changed since it was opened.
+
+        :return: what of them does not keep what is promised, a line each: of what `open` warns, and
+            for what it refuses a stream; not what it asks servers one by one.
+        :raise Unreachable: nobody answers.
+        :raise StreamLost: the stream that was opened is not there any more.
         """
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":

@@ -6,6 +6,7 @@ The door to a stream of NATS JetStream.
 
 import asyncio
 import base64
+import difflib
 import json
 import os
 import ssl
@@ -17,6 +18,7 @@ from typing import Any, Final, TypeVar
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import Address
 from beanstalk_twisted.replication.stream.connection import (
+    NO_JETSTREAM,
     PAUSE_S,
     TIMEOUT_S,
     Connection,
@@ -43,6 +45,9 @@ R = TypeVar("R")
 OPEN_S: Final = 10.0
 """`JetStream.open` tries so long: NATS elects a leader in 4 to 9 s."""
 
+MAX_LIKE: Final = 5
+"""Streams that are named when another one was made beside them: whoever mistyped a name sees it."""
+
 NO_STREAM: Final = 10059
 NO_MESSAGE: Final = 10037
 WRONG_LAST: Final = (10071, 10164)
@@ -51,6 +56,8 @@ NOT_CLUSTERED: Final = 10074
 NO_PEERS: Final = 10005
 TOO_LARGE: Final = 10054
 SEALED: Final = 10109
+STORE_FAILED: Final = 10077
+NO_RESOURCES: Final = (10023, 10047, 10028, 10002)
 """Numbers that JetStream gives its errors."""
 
 
@@ -91,7 +98,7 @@ class JetStream:
         self._short_since: float | None = None
         self._followings: list[JetStreamFollowing] = []
         self._turns: dict[str, asyncio.Lock] = {
-            kind: asyncio.Lock() for kind in ("open", "ends", "copies", "read", "purge")
+            kind: asyncio.Lock() for kind in ("open", "ends", "check", "copies", "read", "purge")
         }
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
@@ -105,6 +112,9 @@ class JetStream:
 
     def copies(self) -> "Future[Copies]":
         return self._in_turn("copies", self._copies)
+
+    def check(self) -> "Future[list[str]]":
+        return self._in_turn("check", self._check)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         return self._connection.submit(self._append(payload, expected, expires))
@@ -161,20 +171,20 @@ class JetStream:
                 return await self._opened(makes)
             except Unreachable as error:
                 refuse_if_denied(self.url, str(error).removeprefix(f"{self.url}: "))
-                self._refuse_if_without_jetstream()
+                self._refuse_if_unfit()
                 if loop.time() > until:
                     raise
             except ApiError as error:
                 if error.number in NOT_ENABLED:
                     self._connection.leave()
-                    self._refuse_if_without_jetstream()
+                    self._refuse_if_unfit()
                 if loop.time() > until:
                     raise
             await asyncio.sleep(PAUSE_S)
 
     async def _opened(self, makes: bool) -> list[str]:
-        client = await self._connection.client(min(TIMEOUT_S, self._open_s))
-        settings.check_payload(self.url, client.max_payload)
+        await self._connection.client(min(TIMEOUT_S, self._open_s))
+        others: list[str] = []
         try:
             info = await self._api(f"STREAM.INFO.{self._name}", {})
         except ApiError as error:
@@ -183,9 +193,12 @@ class JetStream:
             if not makes:
                 raise Refused(f"{self.url}: there is no stream {self._name}") from None
             info = await self._make()
+            others = await self._others()
         self._created = info["created"]
         self._can_expire = settings.can_expire(info["config"])
         warnings = settings.check(self.url, self._name, info["config"])
+        if others:
+            warnings.insert(0, settings.made_beside(self.url, self._name, others))
         loop = asyncio.get_running_loop()
         return warnings + await loop.run_in_executor(None, sync_warnings, self.url, self._address)
 
@@ -201,6 +214,18 @@ class JetStream:
             f"{self.url}: there is no stream {self._name} yet, and to make it"
             f" {settings.REPLICAS} servers with JetStream must run"
         )
+
+    async def _others(self) -> list[str]:
+        """
+        The names of other streams of queues, those first that look like ours; none if we may not
+        ask.
+        """
+        try:
+            found = await self._api("STREAM.NAMES", {"subject": settings.subject("*")})
+        except (ApiError, Unreachable):
+            return []
+        names = [name for name in found.get("streams") or [] if name != self._name]
+        return difflib.get_close_matches(self._name, names, MAX_LIKE, cutoff=0.0)
 
     async def _create(self, replicas: int) -> dict[str, Any]:
         return await self._api(f"STREAM.CREATE.{self._name}", settings.wanted(self._name, replicas))
@@ -220,6 +245,9 @@ class JetStream:
             raise StreamLost(f"{self.url}: the stream {self._name} was deleted and made anew")
         return info
 
+    async def _check(self) -> list[str]:
+        return settings.problems(self.url, self._name, (await self._info())["config"])
+
     async def _append(self, payload: bytes, expected: int, expires: bool) -> int:
         if len(payload) > MAX_MESSAGE_BYTES:
             raise Refused(f"{self.url}: a message of {len(payload)} bytes is too large")
@@ -235,7 +263,17 @@ class JetStream:
                 raise WrongPosition(f"{why}, not {expected}") from None
             if error.number in (TOO_LARGE, SEALED):
                 raise Refused(f"{why}: see `nats stream info {self._name}`") from None
-            raise Unreachable(why) from None
+            raise Unreachable(f"{why}{self._remedy(error.number)}") from None
+
+    def _remedy(self, number: int) -> str:
+        """
+        What is to be done when a stream takes nothing for a while; empty if that is not known.
+        """
+        if number == STORE_FAILED:
+            return f": see `nats stream info {self._name}`, and whether its limits are reached"
+        if number in NO_RESOURCES:
+            return ": make room for JetStream on its servers, or raise max_file_store there"
+        return ""
 
     async def _read(self, position: int) -> Message | None:
         asked = {"seq": max(position, 1), "next_by_subj": self._subject}
@@ -273,12 +311,15 @@ class JetStream:
             " NATS has lost messages that it acknowledged"
         )
 
-    def _refuse_if_without_jetstream(self) -> None:
-        if self._connection.is_without_jetstream:
-            raise Refused(
-                f"{self.url}: JetStream is not switched on there.  Put `jetstream {{ store_dir: …,"
-                " sync_interval: always }` into the configuration of each server"
+    def _refuse_if_unfit(self) -> None:
+        why = self._connection.unfit
+        if why == NO_JETSTREAM:
+            why += (
+                ".  Put `jetstream { store_dir: …, sync_interval: always }` into the configuration"
+                " of each server"
             )
+        if why:
+            raise Refused(f"{self.url}: {why}")
 
 
 def _checked(answer: Any) -> dict[str, Any]:

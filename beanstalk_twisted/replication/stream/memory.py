@@ -1,6 +1,6 @@
 """
-A simulated stream: a `MemoryLog` is what the servers of a cluster agree on, a `MemoryStream` one
-client's door to it, with a network in between that loses, delays and doubles as it is told.
+A simulated stream: a `MemoryStream` is one client's door to a `MemoryLog`, with a network between
+that loses, delays and doubles as it is told.
 
 Time passes as the given reactor's ``callLater`` says; there are no threads, so a
 ``twisted.internet.task.Clock`` makes every run repeatable.  Nothing is done inside of a call: each
@@ -10,11 +10,9 @@ request takes at least one turn of the reactor.
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from beanstalk_twisted.replication.stream.door import (
-    EXPIRE_S,
     MAX_MESSAGE_BYTES,
     Copies,
     Ends,
@@ -23,8 +21,8 @@ from beanstalk_twisted.replication.stream.door import (
     StreamError,
     StreamLost,
     Unreachable,
-    WrongPosition,
 )
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 
 R = TypeVar("R")
 
@@ -73,146 +71,13 @@ class Fate(NamedTuple):
     twice: bool = False
 
 
-KIND: Final = "open", "ends", "copies", "append", "read", "purge", "deliver", "tell", "hear"
+KIND: Final = (
+    "open", "ends", "check", "copies", "append", "read", "purge", "deliver", "tell", "hear",
+)  # fmt: skip
 """
 The kinds of request for which a fate is asked: ``deliver`` is messages on their way to a follower
 and ``hear`` what was told on its way to one who hears, of which only ``back`` and ``twice`` count.
 """
-
-
-class MemoryLog:
-    """
-    The messages, as the cluster has them.
-
-    :ivar messages: payloads by position, ascending.
-    :ivar expire_s: how long those stay that expire, seconds of the client's reactor.
-    :ivar last: position of the newest message ever appended.
-    :ivar copies: where it is stored.
-    :ivar times_made: how often a stream of this name was made.
-    :ivar warnings: what `MemoryStream.open` returns; ``refusal`` is the text with which it fails.
-    """
-
-    def __init__(self, url: str = "memory://cluster/log") -> None:
-        self.url = url
-        self.messages: dict[int, bytes] = {}
-        self.expire_s: float = EXPIRE_S
-        self.last = 0
-        self.warnings: list[str] = []
-        self.refusal: str | None = None
-        self._first = 1
-        self._has_quorum = True
-        self._waiting: list[Callable[[], None]] = []
-        self.doors: list[MemoryStream] = []
-        self.copies = Copies(3, "n1", ("n1", "n2", "n3"))
-        self.times_made = 1
-
-    @property
-    def ends(self) -> Ends:
-        """
-        The ends of the stream.
-        """
-        return Ends(self._first, self.last)
-
-    @property
-    def newest(self) -> int:
-        """
-        Position of the newest message that is left; 0 if there is none.
-        """
-        return next(reversed(self.messages), 0)
-
-    @property
-    def has_quorum(self) -> bool:
-        """
-        Whether anything is decided.
-        """
-        return self._has_quorum
-
-    def lose_quorum(self) -> None:
-        """
-        Decide nothing until `restore_quorum`.
-        """
-        self._has_quorum = False
-
-    def restore_quorum(self, keeps: bool = True) -> None:
-        """
-        :param keeps: whether what was asked meanwhile is carried out now; else it is forgotten.
-        """
-        self._has_quorum = True
-        waiting, self._waiting = self._waiting, []
-        for decide in waiting if keeps else ():
-            decide()
-
-    def when_decided(self, decide: Callable[[], None]) -> None:
-        """
-        Call now, or when there is a quorum again.
-        """
-        if self._has_quorum:
-            decide()
-        else:
-            self._waiting.append(decide)
-
-    def append(self, payload: bytes, expected: int) -> int:
-        """
-        :raise WrongPosition: the last position is another one.
-        """
-        if expected != self.last:
-            raise WrongPosition(
-                f"{self.url}: the last message is at {self.last}, not at {expected}"
-            )
-        self.last += 1
-        self.messages[self.last] = payload
-        for door in self.doors:
-            door.appended()
-        return self.last
-
-    def from_position(self, position: int, count: int) -> list[Message]:
-        """
-        The first messages at a position or behind it.
-        """
-        start = max(position, self._first)
-        there = (at for at in range(start, self.last + 1) if at in self.messages)
-        return [Message(at, self.messages[at]) for at in islice(there, count)]
-
-    def purge(self, below: int) -> None:
-        """
-        Remove all messages below a position; the last position stays.
-        """
-        first = max(self._first, min(below, self.last + 1))
-        for position in range(self._first, first):
-            self.messages.pop(position, None)
-        self._first = first
-        self._skip()
-
-    def expire(self, position: int) -> None:
-        """
-        Remove a message, if it is still there; the last position stays.
-        """
-        self.messages.pop(position, None)
-        self._skip()
-
-    def lose(self, above: int) -> None:
-        """
-        A fault: all messages above a position are lost, though they were acknowledged.
-        """
-        for position in range(above + 1, self.last + 1):
-            self.messages.pop(position, None)
-        self.last = above
-        self._first = min(self._first, above + 1)
-
-    def remake(self) -> None:
-        """
-        Somebody deletes the stream, and another one of its name is made.
-        """
-        self.messages.clear()
-        self.last, self._first = 0, 1
-        self.times_made += 1
-        for door in list(self.doors):
-            door.end_followings(door.lost())
-
-    def _skip(self) -> None:
-        # The first message that is left is the first.
-        while self._first <= self.last and self._first not in self.messages:
-            self._first += 1
 
 
 class MemoryStream:
@@ -253,6 +118,9 @@ class MemoryStream:
     def copies(self) -> "Future[Copies]":
         return self._ask("copies", lambda: self._log.copies)
 
+    def check(self) -> "Future[list[str]]":
+        return self._ask("check", self._checked)
+
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         if len(payload) > MAX_MESSAGE_BYTES:
             return _failed(Refused(f"{self.url}: a message of {len(payload)} bytes is too large"))
@@ -283,7 +151,7 @@ class MemoryStream:
         there = self.fate("tell").there
         if there is not None and self.can_send and not self._is_closed:
             for door in self._log.doors:
-                self._reactor.callLater(there, door._told, payload)
+                self._reactor.callLater(there, door.told, payload)
 
     def hear(self, receive: Callable[[bytes], None]) -> None:
         self._hearers.append(receive)
@@ -342,6 +210,12 @@ class MemoryStream:
         self._made = self._log.times_made
         return list(self._log.warnings)
 
+    def _checked(self) -> list[str]:
+        if self._made != self._log.times_made:
+            raise self.lost()
+        refusal = self._log.refusal
+        return ([] if refusal is None else [refusal]) + self._log.warnings
+
     def _asked_ends(self) -> Ends:
         if self._made != self._log.times_made:
             raise self.lost()
@@ -389,7 +263,10 @@ class MemoryStream:
         while self._order and self._order[0].is_there:
             self._order.popleft().arrive()
 
-    def _told(self, payload: bytes) -> None:
+    def told(self, payload: bytes) -> None:
+        """
+        A client has told this to all who hear now; the network may lose it.
+        """
         fate = self.fate("hear")
         if fate.back is not None and self.can_receive:
             for _ in range(1 + fate.twice):

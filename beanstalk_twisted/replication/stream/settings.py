@@ -3,8 +3,8 @@ How a stream of JetStream must be set so that nothing acknowledged is lost, and 
 that is not.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Copies, Refused
 
@@ -64,6 +64,15 @@ def can_expire(config: Mapping[str, Any]) -> bool:
     return bool(config.get("allow_msg_ttl"))
 
 
+class Fault(NamedTuple):
+    """
+    Why a stream cannot be used, and what to do.
+    """
+
+    what: str
+    advice: str
+
+
 def copies_of(info: Mapping[str, Any]) -> Copies:
     """
     :param info: what JetStream says of a stream; of one that is on a single server it names none.
@@ -87,20 +96,39 @@ def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
     :return: warnings, a line each.
     :raise Refused: the stream is something else, or may lose messages.
     """
+    for what, advice in _faults(name, config):
+        raise Refused(f"{url}: {what}.  Nothing was written to it.  {advice}")
+    return _warnings(url, name, config)
+
+
+def problems(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
+    """
+    What is to be said of a stream that is in use, a line each.
+    """
+    faults = [
+        f"{url}: {what}; no server starts on it as it is.  {advice}"
+        for what, advice in _faults(name, config)
+    ]
+    return faults + _warnings(url, name, config)
+
+
+def _faults(name: str, config: Mapping[str, Any]) -> Iterator[Fault]:
     if config.get("subjects") != [subject(name)]:
-        raise Refused(
-            f"{url}: the stream {name} is of something else: its subjects are"
-            f" {config.get('subjects')}, not {subject(name)}.  Nothing was written to it.  Take"
-            " another name"
-        )
+        yield Fault(
+            f"the stream {name} is of something else: its subjects are {config.get('subjects')}, "
+            f"not {subject(name)}", "Take another name"
+        )  # fmt: skip
     for setting, right, why in _EXPECTED:
         if (found := config.get(setting) or _nothing(right)) != right:
-            raise Refused(
-                f"{url}: the stream {name} {why}: {setting} is {found!r}, not {right!r}.  Nothing"
-                f" was written to it.  {_advice(name, setting, found)}"
-            )
-    _check_sizes(url, name, config)
-    return _warnings(url, name, config)
+            what = f"the stream {name} {why}: {setting} is {found!r}, not {right!r}"
+            yield Fault(what, _advice(name, setting, found))
+    largest = config.get("max_msg_size", -1)
+    if -1 < largest < MAX_MESSAGE_BYTES + HEADERS_BYTES:
+        what = f"the stream {name} takes messages of {largest} bytes only"
+        yield Fault(what, f"`nats stream edit {name} --max-msg-size=-1`")
+    if config.get("max_bytes", -1) != -1 and config.get("discard") != "new":
+        what = f"the stream {name} drops its oldest messages at {config['max_bytes']} bytes"
+        yield Fault(what, f"`nats stream edit {name} --max-bytes=-1 --discard=new`")
 
 
 def _advice(name: str, setting: str, found: object) -> str:
@@ -112,34 +140,32 @@ def _advice(name: str, setting: str, found: object) -> str:
     return f"`nats stream edit {name}` changes it, or take another name"
 
 
-def check_payload(url: str, max_payload: int) -> None:
+def too_small(max_payload: int) -> str:
     """
-    :raise Refused: the server does not take our largest messages.
+    :return: why a server cannot be used that takes no larger messages; nothing if it can.
     """
-    if max_payload < MAX_MESSAGE_BYTES + HEADERS_BYTES:
-        raise Refused(
-            f"{url}: its servers take messages of {max_payload} bytes, and need to take"
-            f" {MAX_MESSAGE_BYTES + HEADERS_BYTES}: set max_payload in the configuration of each"
-        )
+    if max_payload >= MAX_MESSAGE_BYTES + HEADERS_BYTES:
+        return ""
+    return (
+        f"it takes messages of {max_payload} bytes, and needs to take"
+        f" {MAX_MESSAGE_BYTES + HEADERS_BYTES}: set max_payload in the configuration of each server"
+    )
+
+
+def made_beside(url: str, name: str, others: Sequence[str]) -> str:
+    """
+    A warning: the name may have been mistyped.
+    """
+    return (
+        f"{url}: there was no stream {name}, it was made; there are those of other queues:"
+        f" {', '.join(others)}.  If one of these was meant, end this server, correct --replicate,"
+        f" and run `nats stream rm {name}`"
+    )
 
 
 def _nothing(right: object) -> object:
     # The server leaves out what is not set.
     return None if right is None else right if right in (False, "default") else 0
-
-
-def _check_sizes(url: str, name: str, config: Mapping[str, Any]) -> None:
-    largest = config.get("max_msg_size", -1)
-    if -1 < largest < MAX_MESSAGE_BYTES + HEADERS_BYTES:
-        raise Refused(
-            f"{url}: the stream {name} takes messages of {largest} bytes only: run"
-            f" `nats stream edit {name} --max-msg-size=-1`"
-        )
-    if config.get("max_bytes", -1) != -1 and config.get("discard") != "new":
-        raise Refused(
-            f"{url}: the stream {name} drops its oldest messages at {config['max_bytes']} bytes:"
-            f" run `nats stream edit {name} --max-bytes=-1 --discard=new`"
-        )
 
 
 def _warnings(url: str, name: str, config: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 from twisted.internet.task import Clock
 
+from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import parse
 from beanstalk_twisted.replication.stream.door import (
     MAX_MESSAGE_BYTES,
@@ -26,8 +27,9 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.jetstream import JetStream
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
-from tests.replication.cluster import LIMIT_S, Cluster, running, wait_for
+from beanstalk_twisted.replication.stream.memory import MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
+from tests.replication.cluster import LIMIT_S, Cluster, ask, running, wait_for
 
 R = TypeVar("R")
 
@@ -65,6 +67,11 @@ class Case(Protocol):
         Time in which what was appended expires, if it does.
         """
 
+    def limit(self, max_bytes: int | None) -> None:
+        """
+        Somebody edits the stream: it takes so many bytes; None for any number.
+        """
+
 
 class Simulated:
     """
@@ -97,6 +104,10 @@ class Simulated:
     def until_expired(self) -> None:
         self._clock.advance(EXPIRE_S)
 
+    def limit(self, max_bytes: int | None) -> None:
+        self._log.max_bytes = max_bytes
+        self._log.warnings = [] if max_bytes is None else [f"{self._log.url}: {max_bytes} bytes"]
+
 
 class Real:
     """
@@ -104,6 +115,7 @@ class Real:
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
         self._address = parse(cluster.url(name))
         self.clients: list[JetStream] = []
 
@@ -122,6 +134,11 @@ class Real:
 
     def until_expired(self) -> None:
         time.sleep(EXPIRE_S + 0.5)
+
+    def limit(self, max_bytes: int | None) -> None:
+        name = self._address.name
+        limited = {"max_bytes": -1 if max_bytes is None else max_bytes}
+        ask(self._cluster, f"STREAM.UPDATE.{name}", settings.wanted(name, 1) | limited)
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +266,28 @@ def test_a_purge_takes_the_beginning_and_leaves_the_positions(case: Case) -> Non
     assert case.done(client.ends()) == Ends(6, 6)
 
 
+def test_a_stream_that_is_full_says_so_and_goes_on_when_it_is_not(case: Case) -> None:
+    client = opened(case)
+    filled(case, client, 3)
+    case.limit(5000)
+    with pytest.raises(Unreachable, match="maximum bytes exceeded"):
+        case.done(client.append(bytes(10_000), 3))
+    assert case.done(client.ends()) == Ends(1, 3)
+    assert case.done(client.read(3)) == Message(3, b"3")
+    case.limit(None)
+    assert case.done(client.append(bytes(10_000), 3)) == 4
+
+
+def test_what_is_changed_of_its_settings_is_seen_while_it_is_open(case: Case) -> None:
+    client = opened(case)
+    before = case.done(client.check())
+    case.limit(5000)
+    [limited] = [each for each in case.done(client.check()) if each not in before]
+    assert limited.startswith(client.url) and "5000 bytes" in limited
+    case.limit(None)
+    assert case.done(client.check()) == before
+
+
 def test_those_who_follow_get_what_is_there_and_what_comes(case: Case) -> None:
     writer, reader = opened(case), opened(case)
     filled(case, writer, 100)
@@ -373,12 +412,12 @@ def test_a_door_that_is_closed_reaches_nothing(case: Case) -> None:
     client.follow(1, never, ends.append)
     case.done(client.close())
     asked: list[Callable[[], Future[Any]]] = [
-        client.ends, lambda: client.read(1), lambda: client.purge(1), lambda: client.append(b"", 0),
-        client.open,
+        client.ends, client.check, lambda: client.read(1), lambda: client.purge(1),
+        lambda: client.append(b"", 0), client.open,
     ]  # fmt: skip
-    for ask in asked:
+    for each in asked:
         with pytest.raises(Unreachable):
-            case.done(ask())
+            case.done(each())
     client.tell(b"nobody")
     assert ends == []
     case.done(client.close())

@@ -4,14 +4,11 @@ What is said of servers and streams of NATS that cannot be used, or not with all
 
 from __future__ import annotations
 
-import asyncio
-import json
+import re
 import socket
 import threading
 from pathlib import Path
-from typing import Any
 
-import nats
 import pytest
 
 from beanstalk_twisted.replication.stream import settings
@@ -22,12 +19,13 @@ from beanstalk_twisted.replication.stream.door import (
     StreamError,
     StreamLost,
     Unreachable,
+    WrongPosition,
 )
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.certificates import Authority
 from tests.pages import ROOT
-from tests.replication.cluster import LIMIT_S, Cluster, free_ports, running, wait_for
+from tests.replication.cluster import LIMIT_S, ask, free_ports, running, wait_for
 
 
 def opened(
@@ -41,20 +39,6 @@ def opened(
         return stream.open().result(LIMIT_S)
     finally:
         stream.close().result(LIMIT_S)
-
-
-def ask(cluster: Cluster, what: str, body: dict[str, Any]) -> None:
-    """
-    Ask JetStream something as a client that is not ours.
-    """
-
-    async def asking() -> None:
-        client = await nats.connect(f"nats://127.0.0.1:{cluster.servers[0].port}")
-        answer = await client.request(f"$JS.API.{what}", json.dumps(body).encode())
-        assert "error" not in json.loads(answer.data), answer.data
-        await client.close()
-
-    asyncio.run(asking())
 
 
 def test_one_server_is_used_with_warnings_and_a_stream_of_something_else_is_not(
@@ -115,6 +99,61 @@ def test_a_server_that_takes_small_messages_only_is_refused(tmp_path: Path) -> N
     lines = f'max_payload: 65536\njetstream {{ store_dir: "{tmp_path}", sync_interval: always }}'
     with running(tmp_path, 1, lines) as cluster, pytest.raises(Refused, match="max_payload"):
         opened(cluster.url("q"))
+
+
+def test_who_is_connected_goes_on_when_a_small_max_payload_is_set_back(tmp_path: Path) -> None:
+    line = f'jetstream {{ store_dir: "{tmp_path}", sync_interval: always }}'
+    with running(tmp_path, 1, line) as cluster:
+        stream = JetStream(parse(cluster.url("q")), {}, LIMIT_S)
+        stream.open().result(LIMIT_S)
+        assert stream.append(bytes(10_000), 0).result(LIMIT_S) == 1
+        cluster.servers[0].reload(f"max_payload: 2000\n{line}")
+        wait_for(lambda: "it takes messages of 2000 bytes" in trouble(stream, bytes(10_000), 1))
+        cluster.servers[0].reload(line)
+        wait_for(lambda: not trouble(stream, bytes(10_000), 1))
+        assert stream.ends().result(LIMIT_S) == (1, 2)
+        stream.close().result(LIMIT_S)
+
+
+def test_why_nothing_is_taken_is_said_and_no_more_when_it_is(tmp_path: Path) -> None:
+    line = f'jetstream {{ store_dir: "{tmp_path}", sync_interval: always }}'
+    rights = f"{line}\n{rights_of_the_page()}"
+    known = {"NATS_USER": "queue", "NATS_PASSWORD": "hunter2"}
+    changes = {
+        rights.replace('"jobs.log", ', ""): r'violation for publish to "jobs.log": give .* rights',
+        rights.replace("hunter2", "other"): "[Aa]uthorization",
+    }
+    with running(tmp_path, 1, rights) as cluster:
+        stream = JetStream(parse(cluster.url("jobs")), known, LIMIT_S)
+        stream.open().result(LIMIT_S)
+        for at, (lines, said) in enumerate(changes.items()):
+            cluster.servers[0].reload(lines)
+            wait_for(lambda: re.search(said, trouble(stream, b"x", at)))  # noqa: B023
+            cluster.servers[0].reload(rights)
+            wait_for(lambda: not trouble(stream, b"x", at))  # noqa: B023
+        stream.close().result(LIMIT_S)
+
+
+def trouble(stream: JetStream, payload: bytes, expected: int) -> str:
+    """
+    Why a message was not appended; empty if it was, now or before.
+    """
+    try:
+        stream.append(payload, expected).result(LIMIT_S)
+    except Unreachable as error:
+        return str(error)
+    except WrongPosition:
+        return ""
+    return ""
+
+
+def test_a_stream_that_is_made_beside_others_of_queues_names_them(tmp_path: Path) -> None:
+    with running(tmp_path) as cluster:
+        assert not [each for each in opened(cluster.url("jobs")) if "there was no" in each]
+        ask(cluster, "STREAM.CREATE.orders", {"name": "orders", "subjects": ["orders.*.x"]})
+        [said] = [each for each in opened(cluster.url("jbos")) if "there was no" in each]
+        assert "no stream jbos, it was made; there are those of other queues: jobs." in said
+        assert not [each for each in opened(cluster.url("jbos")) if "there was no" in each]
 
 
 @pytest.mark.exhaustive

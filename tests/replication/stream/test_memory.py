@@ -24,9 +24,9 @@ from beanstalk_twisted.replication.stream.memory import (
     DELIVERED_TOGETHER,
     TIMEOUT_S,
     Fate,
-    MemoryLog,
     MemoryStream,
 )
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 
 
 class Case:

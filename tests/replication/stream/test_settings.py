@@ -85,6 +85,22 @@ def test_a_stream_whose_messages_cannot_expire_is_warned_of() -> None:
     assert "NATS 2.11" in warning
 
 
+def test_of_a_stream_in_use_all_is_said_that_a_start_would_refuse_or_warn_of() -> None:
+    assert settings.problems(URL, "q", settings.wanted("q", 3)) == []
+    changes = {"discard": "old", "max_bytes": 1000, "max_age": 60, "num_replicas": 1}
+    said = settings.problems(URL, "q", settings.wanted("q", 3) | changes)
+    for words in ("drops what is old", "drops its oldest messages", "1 of 3 copies"):
+        [line] = [each for each in said if words in each]
+        assert line.startswith(f"{URL}: ") and "`nats stream edit q" in line
+        assert "Nothing was written" not in line and "\n" not in line
+
+
+def test_streams_beside_one_that_was_made_are_named() -> None:
+    said = settings.made_beside(URL, "jbos", ["jobs", "mail"])
+    assert said.startswith(f"{URL}: there was no stream jbos")
+    assert "jobs, mail" in said and "`nats stream rm jbos`" in said
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_too_few_copies_are_warned_of(replicas: int) -> None:
     [warning] = settings.check(URL, "q", settings.wanted("q", replicas))
@@ -94,9 +110,8 @@ def test_too_few_copies_are_warned_of(replicas: int) -> None:
 
 def test_the_largest_message_must_pass_the_servers() -> None:
     enough = MAX_MESSAGE_BYTES + settings.HEADERS_BYTES
-    settings.check_payload(URL, enough)
-    with pytest.raises(Refused, match="max_payload"):
-        settings.check_payload(URL, enough - 1)
+    assert settings.too_small(enough) == ""
+    assert "set max_payload" in settings.too_small(enough - 1)
     assert settings.check(URL, "q", settings.wanted("q", 3) | {"max_msg_size": enough}) == []
 
 

@@ -22,7 +22,8 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import in_order
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,

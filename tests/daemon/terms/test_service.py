@@ -19,14 +19,19 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
-from beanstalk_twisted.daemon.terms import NEWS_S, STREAM_REFUSED, ReplicatedService, Term
+from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED
+from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
+from beanstalk_twisted.daemon.terms.service import ReplicatedService
+from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S
+from beanstalk_twisted.daemon.terms.term import Term
 from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.copies_watch import COPIES_S
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Copies
-from beanstalk_twisted.replication.stream.memory import MemoryLog, MemoryStream
+from beanstalk_twisted.replication.stream.memory import MemoryStream
+from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
@@ -254,6 +259,24 @@ def test_what_joining_has_done_is_told_while_the_server_is_a_standby() -> None:
         again.stop()
 
 
+def test_what_the_log_did_not_have_is_written_and_said_calmly() -> None:
+    with hosts() as (a, b):
+        put(a.connect())
+        a.reactor.pass_s(2)
+        b.service.stopService()
+        a.reactor.pass_s(1)
+        name = max(each for each in b.directory.names() if each.endswith(".tql"))
+        b.directory.cut(name, len(bytes(b.directory.read(name)).rstrip(b"\0")) - 10)
+        with capturedLogs() as events:
+            again = Host(a.cluster, a.reactor, "b", directory=b.directory)
+            a.reactor.pass_s(2)
+            assert again.role == STANDBY
+            (note,) = told(events, "recovery-note")
+        assert note.startswith(f"{name}: what the log here did not have, from offset ")
+        assert note.endswith("was written from the stream; nothing was lost")
+        again.stop()
+
+
 class Failing(Standby):
     """
     One whose terms end as soon as they have begun.
@@ -471,12 +494,54 @@ def test_without_a_quorum_changes_are_refused_and_taken_again() -> None:
         a.stream.cut()
         client.ask(b"put 0 0 60 1\r\nx\r\n")
         a.reactor.pass_s(7)
-        assert a.why_not_ready.endswith(" s: changes are refused")
+        assert " s, changes are refused: no answer within " in a.why_not_ready
         a.stream.mend()
         a.reactor.pass_s(12)
         assert a.why_not_ready == "" and a.role == ACTIVE
         told = [each["event"] for each in events if each["event"].startswith("stream-")]
         assert told == ["stream-silent", "stream-answers"]
+
+
+def test_the_reason_of_a_full_stream_is_said_in_the_log_and_to_who_asks() -> None:
+    with hosts() as (a, b), capturedLogs() as events:
+        client = a.connect()
+        a.cluster.max_bytes = 0
+        assert put(client) == b""
+        a.reactor.pass_s(7)
+        assert a.why_not_ready.endswith(", changes are refused: maximum bytes exceeded")
+        assert b.why_not_ready == (
+            "standby: begins a term: waits until the stream has accepted that "
+            "(maximum bytes exceeded)"
+        )
+        (silent,) = told(events, "stream-silent")
+        assert silent.endswith(", changes are refused: maximum bytes exceeded.")
+        assert told(events, "standby-does")[-1].endswith("(maximum bytes exceeded)")
+        a.cluster.max_bytes = None
+        a.reactor.pass_s(3)
+        assert sorted((a.role, b.role)) == [ACTIVE, STANDBY]
+
+
+def test_settings_that_change_are_said_and_shown_to_who_asks() -> None:
+    with hosts() as (a, b), capturedLogs() as events:
+        a.cluster.warnings.append("it drops what is old")
+        a.reactor.pass_s(LOOK_S + 1)
+        assert told(events, "stream-settings") == ["it drops what is old"] * 2
+        assert [each.service.situation().problems for each in (a, b)] == [
+            ("it drops what is old",)
+        ] * 2
+        assert (a.why_not_ready, a.role) == ("", ACTIVE)
+
+
+def test_a_standby_says_which_server_is_active_after_another_one() -> None:
+    with hosts("abc") as (a, b, c), capturedLogs() as events:
+        put(a.connect())
+        a.reactor.pass_s(1)
+        a.stop()
+        a.reactor.pass_s(2)
+        active = b if b.role == ACTIVE else c
+        (line,) = told(events, "active-changed")
+        assert line.startswith(f"{active.service.situation().active} is active now, a was before;")
+        assert "all up to LSN " in line
 
 
 def test_who_comes_while_changes_are_refused_is_told_so_though_the_lease_is_over() -> None:

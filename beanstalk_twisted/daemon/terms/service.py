@@ -7,38 +7,35 @@ connections, nor what waited.  Only the stream's door, the HTTP ports and the pr
 """
 
 import gc
-import os
-import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.protocol import Factory
 from twisted.logger import ILogObserver, Logger
 from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.daemon.gc_control import Collecting, Collector
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     INTERRUPTED,
     STOP_LIMIT_S,
-    ListeningService,
     OpenPorts,
     Ports,
 )
-from beanstalk_twisted.daemon.replication_options import FENCED, Replication, remove_left
+from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
-from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED, TermEnding
+from beanstalk_twisted.daemon.terms.replication_log import ReplicationLog
+from beanstalk_twisted.daemon.terms.replication_state import ReplicationState
+from beanstalk_twisted.daemon.terms.stream_watch import StreamWatch
+from beanstalk_twisted.daemon.terms.term import PresentSite, Term
 from beanstalk_twisted.replication.copies_watch import CopiesWatch
-from beanstalk_twisted.replication.lineage import filled_again
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import (
@@ -48,13 +45,11 @@ from beanstalk_twisted.replication.roster import (
     TELL_S,
     Identity,
     NoSuccessor,
-    Presence,
-    Roster,
     Situation,
 )
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
-from beanstalk_twisted.replication.stream.door import Stream, StreamLost, Unreachable
+from beanstalk_twisted.replication.stream.door import Stream
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.server.audit import Audit
@@ -62,28 +57,9 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, end_process
 from beanstalk_twisted.storage.io_thread import WatchableIo
-from beanstalk_twisted.storage.watchdog import close_sockets
 from beanstalk_twisted.wire.extensions import CannotHandOver, HandingOver
 
 T = TypeVar("T")
-
-STREAM_REFUSED: Final = 78
-"""Exit code when the stream cannot be used as it is, as that of a log of another kind."""
-
-OPEN_S: Final = 2.0
-"""
-One try to reach the stream: whoever starts a server wants to know soon why it waits, and a NATS
-server that can be reached answers within that.
-"""
-
-RETRY_S: Final = 1.0
-"""From one try to reach the stream to the next: an outage of NATS is seldom shorter."""
-
-NEWS_S: Final = 60.0
-"""How often a start says that it waits for the stream."""
-
-PROGRESS_S: Final = 10.0
-"""How often a server that joins, reads or fills the stream says how far it is."""
 
 ANEW_S: Final = 1.0
 """Pause before a third term when two have ended in vain; then twice as long each time."""
@@ -95,41 +71,11 @@ LONG_TERM_S: Final = 300.0
 """A term that has lasted so long was not in vain."""
 
 
-class Term(NamedTuple):
-    """
-    What serves for one term.
-
-    :ivar directory: of the local log, not yet locked.
-    :ivar listening: starts the queue and its ports.
-    :ivar prepare: locks the directory, reads files; raises `BinlogError` or `Refused`.
-    :ivar reload: reads the files again.
-    :ivar site: what serves HTTP; None without ``--http``.
-    """
-
-    queue: BeanstalkService
-    directory: Directory
-    listening: ListeningService
-    prepare: Callable[[], None]
-    reload: Callable[[], None]
-    site: Factory | None
-
-
-class PresentSite(Protocol):
-    """
-    What answers HTTP requests; `web.replication.PresentSite` is one.
-    """
-
-    def show(self, site: Factory | None) -> None:
-        """
-        :param site: the present term's; None for none.
-        """
-
-
 class ReplicatedService(Service):
     """
     Goes through the terms of one process.
 
-    :ivar term: the present one.
+    :ivar term: the present one; ``state`` what this server does, and who the others are.
     :cvar standby: what follows the stream; ``publisher`` what tells it of the active server's log.
     """
 
@@ -173,28 +119,25 @@ class ReplicatedService(Service):
         self._launcher = launcher
         self._make_observer = make_observer
         self._manager = ServiceManager() if manager is None else manager
-        self._end = end
-        self._roster = Roster(who)
         self._copies = CopiesWatch(reactor)
+        self.state = ReplicationState(who, now_ns)
         self._http: OpenPorts | None = None
         self._site: PresentSite | None = None
-        self._standby: Standby | None = None
-        self._publisher: Publisher | None = None
         self._over: Deferred[str] | None = None
-        self._waits = "waits for the stream"
         self._in_vain = 0
         self._pause_s = 0.0
         self._in_sync_since_s: float | None = None
-        self._doing = ""
-        self._told_s = self._told_lease_s = 0.0
-        self._has_quorum = True
-        self._takeovers = self._fenced = 0
+        self._said = ReplicationLog(who.name, float(replication.lease_s), reactor.seconds)
         self._wrapped_ended = 0
         self._beat: IDelayedCall | None = None
         self._pause: IDelayedCall | None = None
         self._collecting = Collecting(self._count_wrapped, collector)
         self._is_stopping = self._is_ending = False
         self._running: Deferred[None] = Deferred()
+        self._ending = TermEnding(
+            end, launcher, self._manager, replication.is_temporary, lambda: self.term,
+            self.state.last_active, lambda: self._stream.url,
+        )  # fmt: skip
         self.term = build()
 
     def serve_http(self, ports: Ports, site: PresentSite) -> None:
@@ -248,46 +191,29 @@ class ReplicatedService(Service):
         try:
             self.term.listening.introduce()
             self._prepare(self, lambda: self.term.reload())
-            self._remove_left()
+            self._ending.remove_left()
             self._stream = self._connect()
+            self._watch = StreamWatch(self._stream, self._reactor)
             self._begin_term()
             if self._http is not None:
                 self._http.announce(self._http.open())
         except (BinlogError, Refused) as error:
-            self._refuse(str(error), error.exit_code)
+            self._ending.refuse(str(error), error.exit_code)
         except StreamRefused as error:
-            self._refuse(f"--replicate: {error}", STREAM_REFUSED)
+            self._ending.refuse(f"--replicate: {error}", STREAM_REFUSED)
         except KeyboardInterrupt:
-            self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
+            self._ending.refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
         self._collecting.start()
         self._launcher.let_go()
         self._manager.start(self._reactor, self._in_words)
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._failed)
 
-    def _remove_left(self) -> None:
-        """
-        Remove what killed processes have left of temporary logs.
-        """
-        if self._replication.is_temporary:
-            for path in remove_left(os.path.dirname(self.term.directory.path), loss_note.is_at):
-                self.log.info(
-                    "{path} was removed: the temporary log of a process that is not there; all of "
-                    "it is in the stream", event="temporary-removed", path=path,
-                )  # fmt: skip
-
-    def _refuse(self, message: str, code: int) -> None:
-        self.log.critical(
-            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
-        )
-        self._manager.refused(message)
-        self._launcher.refuse(message, code)
-
     # Terms.
 
     async def _run(self) -> None:
-        await self._open_stream()
-        self._stream.hear(self._heard)
+        await self._watch.open(self._sleep, self._wait_for)
+        self._stream.hear(partial(self._reactor.callFromThread, self.state.hear))
         self._copies.start(self._stream)
         self._tell()
         while not self._is_stopping:
@@ -310,10 +236,10 @@ class ReplicatedService(Service):
         Terms end one after the other in vain: wait longer from one to the next.
         """
         self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
-        self._waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
-        self.log.warn("{waits}", event="standby-waits", waits=self._waits)
+        self.state.waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
+        self.log.warn("{waits}", event="standby-waits", waits=self.state.waits)
         await self._sleep(self._pause_s)
-        self._waits = ""
+        self.state.waits = ""
 
     async def _go_through_term(self) -> str:
         """
@@ -356,25 +282,8 @@ class ReplicatedService(Service):
         if self._site is not None:
             self._site.show(self.term.site)
 
-    async def _open_stream(self) -> None:
-        """
-        Wait until the stream can be reached, however long that takes.
-        """
-        told_s = -NEWS_S
-        while True:
-            try:
-                warnings = await in_reactor(self._stream.open(), self._reactor)
-                break
-            except Unreachable as problem:
-                why = str(problem)
-                self._waits = f"waits for the stream: {why}"
-            if self._reactor.seconds() - told_s >= NEWS_S:
-                told_s = self._reactor.seconds()
-                self.log.warn("waiting for the stream: {why}", event="stream-waits", why=why)
-            await self._sleep(RETRY_S)
-        self._waits = ""
-        for warning in warnings:
-            self.log.warn("{warning}", event="stream-settings", warning=warning)
+    def _wait_for(self, what: str) -> None:
+        self.state.waits = what
 
     async def _sleep(self, seconds: float) -> None:
         pause: Deferred[None] = Deferred()
@@ -388,20 +297,21 @@ class ReplicatedService(Service):
         :return: fires with a `Succession`, when it is this server's turn.
         """
         term, io = self.term, self._io()
-        self._doing, self._in_sync_since_s = "", None
+        self._in_sync_since_s = None
+        self._said.begins_term()
         self.log.info(
             "standby of {stream}, with the log in {path}", event="standby",
             stream=self._stream.url, path=term.directory.path,
         )  # fmt: skip
         settings = self.settings
-        self._standby = self.standby(
+        self.state.standby = self.standby(
             self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
             float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
         )  # fmt: skip
-        return self._standby.run().addBoth(self._followed, io)
+        return self.state.standby.run().addBoth(self._followed, io)
 
     def _followed(self, outcome: T, io: WatchableIo) -> "T | Deferred[T]":
-        standby, self._standby = self._standby, None
+        standby, self.state.standby = self.state.standby, None
         if standby is not None:
             self._tell_notes(standby)
         written = io.run(lambda: None)
@@ -416,8 +326,7 @@ class ReplicatedService(Service):
         Say what joining has done.
         """
         notes, standby.notes = standby.notes, []
-        for note in notes:
-            self.log.warn("{note}", event="recovery-note", note=note)
+        self._said.notes(notes)
 
     async def _lead(self, succession: Succession) -> str:
         """
@@ -428,21 +337,18 @@ class ReplicatedService(Service):
         queue = self.term.queue
         self._over = Deferred()
         times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
-        self._publisher = publisher = self.publisher(
+        self.state.publisher = publisher = self.publisher(
             self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
             queue.log_failed, succession.first_positions, succession.acknowledged_lsn,
         )  # fmt: skip
         publisher.events = PublisherEvents(partial(self._lost, queue), queue.refuse_changes)
         queue.context.durability.speak_while(succession.lease, self._now_ns)
         queue.go_on_with(succession.opened, publisher)
-        self._takeovers += 1
+        self.state.takeovers += 1
         self.term.listening.serve()
         publisher.start()
         publisher.purge(succession.purge_below)
-        self.log.info(
-            "active: {stream} is served, since {why}", event="active", stream=self._stream.url,
-            why=succession.why,
-        )  # fmt: skip
+        self._said.is_active(self._stream.url, succession.why)
         return await self._over
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
@@ -454,16 +360,12 @@ class ReplicatedService(Service):
         """
         queue.fence()
         if isinstance(error, StreamRefused):
-            self._end_refused(error)
+            self._ending.refused(error)
             return
-        self._fenced += 1
-        active = self._roster.active(self._now_ns())
-        self.log.critical(
-            "fenced: {active}{why} Replies that waited were not sent, connections are closed.",
-            event="fenced", why=str(error), active=f"{active} is active: " if active else "",
-        )  # fmt: skip
+        self.state.fenced += 1
+        self._said.is_fenced(self.state.roster.active(self._now_ns()), str(error))
         if self._replication.exits_when_fenced:
-            self._end_process(FENCED, "it was fenced (--on-fenced exit)")
+            self._ending.process(FENCED, "it was fenced (--on-fenced exit)")
         self._end_lead("it was fenced")
 
     def _end_lead(self, how: str) -> None:
@@ -480,13 +382,13 @@ class ReplicatedService(Service):
             self._site.show(None)
         await self.term.listening.stopService()
         self._wrapped_ended += self.term.queue.wrapped_ended
-        publisher, self._publisher = self._publisher, None
+        publisher, self.state.publisher = self.state.publisher, None
         if publisher is not None:
             publisher.stop()
         self._is_ending = False
         if not self.term.queue.is_released and not self._is_stopping:
             # Its thread may still write.
-            self._end_process(EXIT_CODE, "a term did not end in order; the log says why")
+            self._ending.process(EXIT_CODE, "a term did not end in order; the log says why")
 
     def promote(self, name: str) -> HandingOver | CannotHandOver:
         """
@@ -495,7 +397,7 @@ class ReplicatedService(Service):
         :param name: as `Roster.successor` takes it; empty for whoever has the most.
         :return: to whom, or why not.
         """
-        publisher = self._publisher
+        publisher = self.state.publisher
         if publisher is None or self._over is None:
             return CannotHandOver("it is not active any more")
         leading = publisher.figures()
@@ -504,7 +406,7 @@ class ReplicatedService(Service):
                 raise NoSuccessor(
                     "the stream does not answer, so nobody would hear of it; see whether NATS runs"
                 )
-            to = self._roster.successor(self._now_ns(), leading.position, name)
+            to = self.state.roster.successor(self._now_ns(), leading.position, name)
         except NoSuccessor as why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=str(why))
             return CannotHandOver(str(why))
@@ -519,131 +421,40 @@ class ReplicatedService(Service):
         """
         How replication is, now.
         """
-        return self._of_role()._replace(copies=self._copies.found)
-
-    def _of_role(self) -> Situation:
-        now_ns = self._now_ns()
-        standbys = tuple(self._roster.standbys(now_ns))
-        counts = standbys, self._takeovers, self._fenced
-        if self._publisher is not None:
-            leading = self._publisher.figures()
-            lag_s = leading.waiting_ns / 1e9
-            why = ""
-            if leading.refuses:
-                why = f"the stream has not answered for {lag_s:.0f} s: changes are refused"
-            return Situation(
-                ACTIVE, why, self._who, self._who.name, leading.waiting_records,
-                leading.waiting_bytes, lag_s, *counts, leading.position, leading.lease_ns / 1e9,
-                behind=self._roster.behind(now_ns),
-            )  # fmt: skip
-        active = self._roster.active(now_ns)
-        if self._standby is None:
-            why = self._waits or "it begins a term"
-            return Situation(
-                STANDBY, why, self._who, active, 0, 0, 0.0, *counts, is_in_sync=False
-            )  # fmt: skip
-        figures = self._standby.figures()
-        return Situation(
-            STANDBY, f"standby: {figures.doing}", self._who, figures.active or active,
-            figures.lag_records, figures.lag_bytes, figures.lag_s, *counts, figures.position,
-            is_in_sync=figures.is_in_sync,
-        )  # fmt: skip
+        return self.state.situation(self._watch.problems)._replace(copies=self._copies.found)
 
     def _in_words(self) -> str:
         queue = self.term.queue.queue
-        role = ACTIVE if self._publisher is not None else STANDBY
+        role = ACTIVE if self.state.publisher is not None else STANDBY
         state = queue.state
         return f"{role}, {how_it_is(len(state.jobs), len(state.sessions), queue.puts.is_draining)}"
 
     def _count_wrapped(self) -> int:
         return self._wrapped_ended + self.term.queue.wrapped_ended
 
-    def _heard(self, told: bytes) -> None:
-        """
-        Called in any thread.
-        """
-        self._reactor.callFromThread(self._hear, told)
-
-    def _hear(self, told: bytes) -> None:
-        position = 0 if self._publisher is None else self._publisher.figures().position
-        self._roster.hear(told, self._now_ns(), position)
-
     def _tell(self) -> None:
         """
         Tell the others where this server is, and people how the stream is.
         """
         self._beat = self._reactor.callLater(TELL_S, self._tell)
-        presence = self._presence()
+        presence = self.state.presence()
         if presence is not None:
             self._stream.tell(presence.encode())
-            self._tell_of_quorum()
-        if self._standby is not None:
-            self._tell_of_standby(self._standby)
+        if self.state.publisher is not None:
+            self._said.stream_is(self.situation().why, self.state.publisher.figures().trouble)
+        if self.state.standby is not None:
+            self._tell_of_standby(self.state.standby)
 
     def _tell_of_standby(self, standby: Standby) -> None:
         """
-        Say what a standby does, when that is something else, and how far it is.
+        Say what a standby does.
         """
         self._tell_notes(standby)
-        self._tell_of_lease(standby.heard_lease_s)
-        figures, now_s = standby.figures(), self._reactor.seconds()
+        self._said.lease_heard(standby.heard_lease_s)
+        figures = standby.figures()
         if figures.is_in_sync and self._in_sync_since_s is None:
-            self._in_sync_since_s = now_s
-        is_same = figures.doing.split(":")[0] == self._doing.split(":")[0]
-        if figures.doing == self._doing or (is_same and now_s - self._told_s < PROGRESS_S):
-            return
-        self._doing, self._told_s = figures.doing, now_s
-        if figures.is_in_sync:
-            self.log.info(
-                "in sync: follows {active}, {jobs} jobs loaded", event="in-sync",
-                active=figures.active or "the stream", jobs=len(self.term.queue.queue.state.jobs),
-            )  # fmt: skip
-        else:
-            self.log.info("standby: {doing}", event="standby-does", doing=figures.doing)
-
-    def _tell_of_lease(self, heard_s: float) -> None:
-        """
-        Warn of an active server with another lease than this one's, once.
-        """
-        lease_s = float(self._replication.lease_s)
-        if heard_s in (0.0, lease_s, self._told_lease_s):
-            return
-        self._told_lease_s = heard_s
-        self.log.warn(
-            "the active server has a lease of {heard:g} s, this one {own:g} s: give all servers of "
-            "a queue the same --lease-seconds", event="leases-differ", heard=heard_s, own=lease_s,
-        )  # fmt: skip
-
-    def _presence(self) -> Presence | None:
-        name, process, addresses = self._who
-        at = " ".join(addresses)
-        if self._publisher is not None:
-            leading = self._publisher.figures()
-            return Presence(name, process, ACTIVE, leading.position, leading.acknowledged_lsn, at)
-        if self._standby is None:
-            return None
-        figures = self._standby.figures()
-        return Presence(
-            name, process, STANDBY, figures.position, figures.lsn, at, figures.is_in_sync
-        )
-
-    def _tell_of_quorum(self) -> None:
-        situation = self.situation()
-        if situation.role != ACTIVE:
-            # What a term that has ended had to say of this is no more true.
-            self._has_quorum = True
-            return
-        has_quorum = not situation.why
-        if has_quorum is self._has_quorum:
-            return
-        self._has_quorum = has_quorum
-        if has_quorum:
-            self.log.info("the stream answers again: changes are taken", event="stream-answers")
-        else:
-            self.log.warn(
-                "{why}. See whether two of three NATS servers run and reach each other.",
-                event="stream-silent", why=situation.why,
-            )  # fmt: skip
+            self._in_sync_since_s = self._reactor.seconds()
+        self._said.standby_does(figures, len(self.term.queue.queue.state.jobs))
 
     # The end.
 
@@ -654,6 +465,7 @@ class ReplicatedService(Service):
         super().stopService()
         self._manager.stopping()
         self._is_stopping = True
+        self._watch.stop()
         self._copies.stop()
         for call in (self._beat, self._pause):
             if call is not None and call.active():
@@ -664,13 +476,13 @@ class ReplicatedService(Service):
 
     async def _stop(self) -> None:
         self._collecting.stop()
-        if self._publisher is not None:
-            self._tell_who_goes_on(self._roster.standbys(self._now_ns()))
-        presence = self._presence()
+        if self.state.publisher is not None:
+            self._said.hands_over(self.state.roster.standbys(self._now_ns()))
+        presence = self.state.presence()
         if presence is not None:
             self._stream.tell(presence._replace(role=ENDED).encode())
-        if self._standby is not None:
-            self._standby.stop()
+        if self.state.standby is not None:
+            self.state.standby.stop()
         if self._is_ending:
             await self._running
         else:
@@ -679,19 +491,7 @@ class ReplicatedService(Service):
         if self._http is not None:
             await self._http.close()
         await in_reactor(self._stream.close(), self._reactor)
-        self._remove_temporary()
-
-    def _tell_who_goes_on(self, standbys: Sequence[Presence]) -> None:
-        there = ", ".join(each.shown() for each in standbys)
-        self.log.info(
-            "hands over: {there}", event="hands-over",
-            there=there or "no standby is there; all jobs are in the log here, and in the stream",
-        )  # fmt: skip
-
-    def _remove_temporary(self) -> None:
-        path = self.term.directory.path
-        if self._replication.is_temporary and not loss_note.is_at(path):
-            shutil.rmtree(path, ignore_errors=True)
+        self._ending.remove_temporary()
 
     def _left_undone(self, failure: Failure) -> None:
         """
@@ -703,42 +503,5 @@ class ReplicatedService(Service):
         """
         This term cannot be, nor could the next.
         """
-        error = failure.value
-        if self._is_stopping and failure.check(CancelledError):
-            return
-        if isinstance(error, BinlogError | Refused):
-            self._end_process(error.exit_code, str(error))
-        elif isinstance(error, StreamRefused):
-            self._end_refused(error)
-        else:
-            self.log.failure("what the server ends of", failure, event="server-ends-of")
-            self._end_process(EXIT_CODE, f"{type(error).__name__}: {error}")
-
-    def _end_refused(self, error: StreamRefused) -> None:
-        """
-        The stream cannot be used any more.
-        """
-        why = str(error)
-        if isinstance(error, StreamLost):
-            directory = self.term.directory
-            with suppress(OSError):
-                # Else the next start has to do without it.
-                loss_note.leave(directory, why)
-            who = "this server"
-            if self._publisher is None:
-                who = self._roster.active(self._now_ns()) or "another server"
-            why = (
-                f"{why.rstrip('.')}. Nothing was cut off of the log in {directory.path}; {who} was "
-                f"active last. {filled_again(self._stream.url)}"
-            )
-        self._end_process(STREAM_REFUSED, why)
-
-    def _end_process(self, code: int, why: str) -> None:
-        self._end(code, partial(self._last_words, why))
-
-    def _last_words(self, why: str) -> None:
-        self.log.critical("the server ends: {why}", event="server-ends", why=why)
-        self._remove_temporary()
-        if self.settings.pidfile and os.path.exists(self.settings.pidfile):
-            os.unlink(self.settings.pidfile)
-        close_sockets()
+        if not (self._is_stopping and failure.check(CancelledError)):
+            self._ending.failed(failure)

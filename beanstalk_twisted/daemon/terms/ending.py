@@ -1,0 +1,129 @@
+"""
+How the process of a replicated server ends when it cannot go on, and what it leaves on its disk.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.daemon.launching import Launcher, Refused
+from beanstalk_twisted.daemon.replication_options import remove_left
+from beanstalk_twisted.daemon.service_manager import ServiceManager
+from beanstalk_twisted.daemon.terms.term import Term
+from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.replication.lineage import filled_again
+from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
+from beanstalk_twisted.replication.stream.door import StreamLost
+from beanstalk_twisted.storage.fail_stop import EXIT_CODE
+from beanstalk_twisted.storage.watchdog import close_sockets
+
+STREAM_REFUSED: Final = 78
+"""Exit code when the stream cannot be used as it is, as that of a log of another kind."""
+
+
+class TermEnding:
+    """
+    Ends the process.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, end: Callable[[int, Callable[[], None]], object], launcher: Launcher,
+        manager: ServiceManager, is_temporary: bool, term: Callable[[], Term],
+        last_active: Callable[[], str], url: Callable[[], str],
+    ) -> None:  # fmt: skip
+        """
+        :param end: ends the process with an exit code, after the last words.
+        :param is_temporary: whether the local log is, so that it is removed at the end.
+        :param term: the present one.
+        :param last_active: which server was active last, in words; ``url`` that of the stream.
+        """
+        self._end = end
+        self._launcher = launcher
+        self._manager = manager
+        self._is_temporary = is_temporary
+        self._term = term
+        self._last_active = last_active
+        self._url = url
+
+    def refuse(self, message: str, code: int) -> None:
+        """
+        The server does not start.
+        """
+        self.log.critical(
+            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
+        )
+        self._manager.refused(message)
+        self._launcher.refuse(message, code)
+
+    def failed(self, failure: Failure) -> None:
+        """
+        This term cannot be, nor could the next.
+        """
+        error = failure.value
+        if isinstance(error, BinlogError | Refused):
+            self.process(error.exit_code, str(error))
+        elif isinstance(error, StreamRefused):
+            self.refused(error)
+        else:
+            self.log.failure("what the server ends of", failure, event="server-ends-of")
+            self.process(EXIT_CODE, f"{type(error).__name__}: {error}")
+
+    def refused(self, error: StreamRefused) -> None:
+        """
+        The stream cannot be used any more.
+        """
+        why = str(error)
+        if isinstance(error, StreamLost):
+            directory = self._term().directory
+            with suppress(OSError):
+                # Else the next start has to do without it.
+                loss_note.leave(directory, why)
+            why = (
+                f"{why.rstrip('.')}. Nothing was cut off of the log in {directory.path}; "
+                f"{self._last_active()} was active last. {filled_again(self._url())}"
+            )
+        self.process(STREAM_REFUSED, why)
+
+    def process(self, code: int, why: str) -> None:
+        """
+        End with this exit code, and say why.
+        """
+        self._end(code, partial(self._last_words, why))
+
+    def _last_words(self, why: str) -> None:
+        self.log.critical("the server ends: {why}", event="server-ends", why=why)
+        self.remove_temporary()
+        pidfile = self._term().queue.settings.pidfile
+        if pidfile and os.path.exists(pidfile):
+            os.unlink(pidfile)
+        close_sockets()
+
+    # What is on the disk.
+
+    def remove_left(self) -> None:
+        """
+        Remove what killed processes have left of temporary logs.
+        """
+        if self._is_temporary:
+            for path in remove_left(os.path.dirname(self._term().directory.path), loss_note.is_at):
+                self.log.info(
+                    "{path} was removed: the temporary log of a process that is not there; all of "
+                    "it is in the stream", event="temporary-removed", path=path,
+                )  # fmt: skip
+
+    def remove_temporary(self) -> None:
+        """
+        Remove a log that is in the stream as a whole.
+        """
+        path = self._term().directory.path
+        if self._is_temporary and not loss_note.is_at(path):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,159 @@
+"""
+What the log of a replicated server says of how replication is: each thing once, when it changes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twisted.logger import Logger
+
+from beanstalk_twisted.replication.roster import Presence
+from beanstalk_twisted.replication.standby_figures import StandbyFigures
+
+PROGRESS_S: Final = 10.0
+"""How often a server that joins, reads or fills the stream says how far it is."""
+
+NEWS_S: Final = 60.0
+"""How often a server that waits for the stream says that it does, and why."""
+
+SEE_NATS: Final = " See whether two of three NATS servers run and reach each other."
+"""What is advised while it is not known why."""
+
+
+class ReplicationLog:
+    """
+    Says what has changed.
+    """
+
+    log = Logger()
+
+    def __init__(self, name: str, lease_s: float, now_s: Callable[[], float]) -> None:
+        """
+        :param name: of this server; ``lease_s`` its ``--lease-seconds``.
+        :param now_s: the reactor's time.
+        """
+        self._name = name
+        self._lease_s = lease_s
+        self._now_s = now_s
+        self._active = ""
+        self._doing = self._trouble = ""
+        self._told_s = self._told_lease_s = 0.0
+        self._is_silent = False
+
+    # A standby.
+
+    def begins_term(self) -> None:
+        """
+        It is a standby anew: what it does is said again.
+        """
+        self._doing = self._trouble = ""
+
+    def notes(self, notes: list[str]) -> None:
+        """
+        Joining has done this.
+        """
+        for note in notes:
+            self.log.warn("{note}", event="recovery-note", note=note)
+
+    def standby_does(self, figures: StandbyFigures, jobs: int) -> None:
+        """
+        Say what a standby does, when that is something else, how far it is, and who is active.
+
+        :param jobs: that it has loaded.
+        """
+        self._active_is(figures.active, figures.lsn)
+        if not self._is_news(figures):
+            return
+        self._doing, self._trouble, self._told_s = figures.doing, figures.trouble, self._now_s()
+        if figures.is_in_sync:
+            self.log.info(
+                "in sync: follows {active}, {jobs} jobs loaded", event="in-sync",
+                active=figures.active or "the stream", jobs=jobs,
+            )  # fmt: skip
+        else:
+            self.log.info("standby: {doing}", event="standby-does", doing=figures.in_words)
+
+    def _is_news(self, figures: StandbyFigures) -> bool:
+        doing, trouble = figures.doing, figures.trouble
+        if (doing, trouble) == (self._doing, self._trouble):
+            return False
+        is_other = doing.split(":")[0] != self._doing.split(":")[0]
+        is_known_now = bool(trouble) and not self._trouble
+        often_s = NEWS_S if trouble else PROGRESS_S
+        return is_other or is_known_now or self._now_s() - self._told_s >= often_s
+
+    def _active_is(self, name: str, lsn: int) -> None:
+        before, self._active = self._active, name or self._active
+        if before and self._active != before:
+            self.log.info(
+                "{active} is active now, {before} was before; all up to LSN {lsn} is here",
+                event="active-changed", active=name, before=before, lsn=lsn,
+            )  # fmt: skip
+
+    def lease_heard(self, lease_s: float) -> None:
+        """
+        Warn of an active server with another lease than this one's, once.
+        """
+        if lease_s in (0.0, self._lease_s, self._told_lease_s):
+            return
+        self._told_lease_s = lease_s
+        self.log.warn(
+            "the active server has a lease of {heard:g} s, this one {own:g} s: give all servers of "
+            "a queue the same --lease-seconds", event="leases-differ", heard=lease_s,
+            own=self._lease_s,
+        )  # fmt: skip
+
+    # The active server.
+
+    def is_active(self, url: str, why: str) -> None:
+        """
+        This server has become active.
+        """
+        self._active = self._name
+        # What a term that has ended had to say of the stream is no more true.
+        self._is_silent, self._trouble = False, ""
+        self.log.info(
+            "active: {stream} is served, since {why}", event="active", stream=url, why=why
+        )  # fmt: skip
+
+    def is_fenced(self, active: str, why: str) -> None:
+        """
+        Another server has taken this one's place.
+
+        :param active: its name; empty if it is not known.
+        """
+        self.log.critical(
+            "fenced: {active}{why} Replies that waited were not sent, connections are closed.",
+            event="fenced", why=why, active=f"{active} is active: " if active else "",
+        )  # fmt: skip
+
+    def hands_over(self, standbys: Sequence[Presence]) -> None:
+        """
+        This server ends in order; one of these goes on.
+        """
+        there = ", ".join(each.shown() for each in standbys)
+        self.log.info(
+            "hands over: {there}", event="hands-over",
+            there=there or "no standby is there; all jobs are in the log here, and in the stream",
+        )  # fmt: skip
+
+    def stream_is(self, why: str, trouble: str) -> None:
+        """
+        Say when changes are refused, why as soon as that is known, and when no more.
+
+        :param why: changes are refused, in words, with ``trouble``, what the stream says; both are
+            empty if they are taken.
+        """
+        if not why:
+            if self._is_silent:
+                self.log.info("the stream answers again: changes are taken", event="stream-answers")
+            self._is_silent, self._trouble = False, ""
+            return
+        is_known_now = bool(trouble) and not self._trouble
+        is_other = trouble != self._trouble and self._now_s() - self._told_s >= NEWS_S
+        if self._is_silent and not (is_known_now or is_other):
+            return
+        self._is_silent, self._trouble, self._told_s = True, trouble, self._now_s()
+        self.log.warn(
+            "{why}.{advice}", event="stream-silent", why=why, advice="" if trouble else SEE_NATS
+        )  # fmt: skip
