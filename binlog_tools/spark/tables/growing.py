@@ -2,7 +2,8 @@
 The tables of jobs, brought up to date with the events.
 
 Of each table the rows of jobs that are gone are final and only added to; those of all other jobs
-(`settled` is false) are replaced.  Beside the tables stand those that the next run goes on from:
+(`settled` is false) are replaced, but for the days of which all jobs rest (`resting`): a job is of
+the day on which it was first seen.  Beside the tables stand those that the next run goes on from:
 the events of jobs that are not gone (`open`), entries of minutes, kinds of jobs that fail
 (`failing`), and the starts of servers.  Each commit says up to which LSN of each server its table
 goes.  `open` is committed last, so that a run that was killed is done again by the next, for what
@@ -29,10 +30,11 @@ from binlog_tools.spark.histories.failing import FAILING, MARKS, added, kinds_of
 from binlog_tools.spark.histories.images import COLUMNS
 from binlog_tools.spark.histories.increments import NAMES, Progress, changed_minutes
 from binlog_tools.spark.histories.minutes import MINUTE_US, gone_on
+from binlog_tools.spark.histories.resting import is_awake
 from binlog_tools.spark.histories.sla import Targets, sla_of
 from binlog_tools.spark.histories.starts import Starts, merged
 from binlog_tools.spark.histories.tables import ATTEMPTS, KINDS, TUBE_MINUTES
-from binlog_tools.spark.histories.windows import NONE
+from binlog_tools.spark.histories.windows import NONE, Ints
 from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
 from binlog_tools.spark.histories.workers import Replaced, grown, workers_of
 from binlog_tools.spark.storing.files import CODED, File, Layout, is_text, stored_files
@@ -56,7 +58,8 @@ _NO_ATTEMPTS: Final = pa.schema([
     for field in map(ATTEMPTS.field, OF_ATTEMPTS)
 ]).empty_table()  # fmt: skip
 
-_TOLD: Final = {"attempts": ("incarnation", "ended_ns"), "entries": ("minute",)}
+_TOLD: Final = {"attempts": ("incarnation", "ended_ns"), "entries": ("minute", "slot"),
+                "open": ("job", "due_ns")}  # fmt: skip
 """The statistics of tables that are looked at."""
 
 Newer = Callable[[Progress], Rows]
@@ -111,10 +114,13 @@ class _Run:
         self._starts_before = self._rows("starts")
         self._known = stored["open"].progress(pc.unique(self._starts_before["server"]).to_pylist())
         self._events = need_rows(newer(self._known), COLUMNS)
-        self._told, self._reached = told_by(spark, self._events, self._known)
+        self._open = self._files("open", {})
+        told = told_by(spark, self._events, self._known, _largest(self._open))
+        self._told, self._reached = told.starts, told.last
         self._progress = {**self._known, **self._reached}
         self._starts_rows = merged([self._starts_before, self._told])
         self._starts = Starts(self._starts_rows)
+        self._asleep = self._sleeping(told.jobs)
         self._attempts = self._files("attempts", {})
         self._workers_grow = self._goes_on and all(
             stored[name].progress(self._known) == self._known for name in ("attempts", "workers")
@@ -136,18 +142,52 @@ class _Run:
             return []
         return table.files(wanted, _TOLD.get(name, ()))
 
+    def _sleeping(self, touched: Mapping[str, Ints]) -> frozenset["_ServerDay"]:
+        """
+        The days of which all jobs rest; none behind a run that was killed.
+        """
+        if any(self._stored[name].progress(self._known) != self._known for name in NAMES):
+            return frozenset()
+        awake = {
+            _day_of(file) for file in self._open
+            if is_awake(file.spans("job"), file.spans("due_ns"),
+                        touched.get(_server_of(file), _NO_JOBS),
+                        self._starts.last_ns[_server_of(file)])
+        }  # fmt: skip
+        return frozenset(map(_day_of, self._open)) - awake
+
+    def _unsettled(self, name: str) -> tuple[list[File], list[File]]:
+        """
+        The files of jobs that are not gone: those that this run replaces, and those of days whose
+        jobs rest.
+        """
+        files = self._files(name, _UNSETTLED[0])
+        return ([file for file in files if _day_of(file) not in self._asleep],
+                [file for file in files if _day_of(file) in self._asleep])  # fmt: skip
+
+    def _replaced(self, name: str) -> tuple[Mapping[str, str | None], ...]:
+        """
+        The partitions of the files that `_unsettled` gives as replaced.
+        """
+        if not self._asleep:
+            return _UNSETTLED
+        days = {_day_of(file) for file in self._unsettled(name)[0]}
+        return tuple({**_UNSETTLED[0], **day.partition()} for day in sorted(days))
+
     def steps(self) -> Iterator[Updated]:
         if not self._reached and self._stored["open"].version is not None:
             return
         made = self._by_job()
         for name in ("lifetimes", "attempts"):
-            yield self._commit(name, made.files[name], _UNSETTLED)
+            yield self._commit(name, made.files[name], self._replaced(name))
         yield self._workers()
         yield from self._minutes(made.files["entries"])
-        yield self._commit("entries", made.files["entries"], _UNSETTLED)
+        yield self._commit("entries", made.files["entries"], self._replaced("entries"))
         yield self._commit("starts", self._write("starts", self._starts_rows), ({},))
         yield from self._poison(made)
-        yield self._commit("open", made.files["open"], ({},))
+        awake = {_day_of(file) for file in self._open} - self._asleep
+        days = tuple(day.partition() for day in sorted(awake)) if self._asleep else ({},)
+        yield self._commit("open", made.files["open"], days)
 
     def _write(self, name: str, rows: pa.Table) -> list[File]:
         layout = {**SINGLE, **LAYOUTS}[name]
@@ -171,7 +211,8 @@ class _Run:
                  for name in NAMES}  # fmt: skip
         places = {name: self._stored[name].location
                   for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
-        before = rows_of(self._stored["open"], self._files("open", {}))
+        awake = [file for file in self._open if _day_of(file) not in self._asleep]
+        before = rows_of(self._stored["open"], awake)
         plan = Plan(places, self._starts, known, self._known, self._progress)
         return make(self._spark, self._events, before, plan)
 
@@ -181,15 +222,22 @@ class _Run:
         """
         failing = [made.facts.get(("failing", is_settled), FAILING.empty_table())
                    for is_settled in (True, False)]  # fmt: skip
-        before = self._rows("failing", {"settled": "false"})
+        before = self._rows("failing", _UNSETTLED[0])
+        resting = before.filter(pa.array([
+            _ServerDay(server, str(day)) in self._asleep for server, day in zip(
+                *(before[name].to_pylist() for name in ("example_server", "date")), strict=True
+            )
+        ], pa.bool_()))  # fmt: skip
         marks = before.rename_columns({"example_server": "server"}).select(MARKS.names)
-        wanted = unmarked(pa.concat_tables(failing), marks)
+        jobs = pa.concat_tables([rows.select(FAILING.names) for rows in failing])
+        wanted = unmarked(jobs, marks)
         first = {server: int(lsns[0]) - 1 for server, lsns in wanted.items()}
         is_older = any(lsn < self._known.get(server, -1) for server, lsn in first.items())
         events = self._newer({**self._progress, **first}) if is_older else self._events
         marks = pa.concat_tables([marks.cast(MARKS), marks_of(self._spark, events, wanted)])
-        settled, unsettled = (kinds_of(jobs, marks) for jobs in failing)
-        settled = added(settled)
+        settled, unsettled = (kinds_of(rows, marks) for rows in failing)
+        settled, unsettled = added(settled), _with_date(unsettled, failing[1])
+        unsettled = pa.concat_tables([resting.select(unsettled.column_names), unsettled])
         known = self._rows("failing", {"settled": "true"})
         files = [file for rows, is_settled in ((settled, True), (unsettled, False))
                  for file in self._write("failing", _as_failing(rows, is_settled))]  # fmt: skip
@@ -201,13 +249,14 @@ class _Run:
 
     def _minutes(self, added: list[File]) -> Iterator[Updated]:
         last_ns = self._starts.last_ns
-        there = [*self._files("entries", {"settled": "true"}), *added]
+        there = [*self._files("entries", {"settled": "true"}), *self._unsettled("entries")[1],
+                 *added]  # fmt: skip
         work = _Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
                      self._stored["sla"].location, self._targets)  # fmt: skip
         first = self._changed(added)
         items = [
             _Server(server, minute, last_ns[server], self._kept(server, minute),
-                    *_by_date(there, server, minute // MINUTES_A_DAY))
+                    *_by_date(there, server, minute // MINUTES_A_DAY * MINUTES_A_DAY))
             for server, minute in sorted(first.items())
         ]  # fmt: skip
         made: list[tuple[list[File], list[File]]] = in_tasks(self._spark, items, work)
@@ -235,8 +284,9 @@ class _Run:
                 minute = span[0] // MINUTES_A_DAY * MINUTES_A_DAY
                 first[server] = min(minute, first.get(server, minute))
         before, after = (self._early(files, known)
-                         for files in (self._files("entries", _UNSETTLED[0]), added))  # fmt: skip
-        changed = changed_minutes(before, after, known)
+                         for files in (self._unsettled("entries")[0], added))  # fmt: skip
+        moments_ns = Starts(self._starts_before).last_ns, self._starts.last_ns
+        changed = changed_minutes(before, after, known, moments_ns)
         if self._stored["tube_minutes"].progress(known) != self._stored["entries"].progress(known):
             # A run that was killed has made minutes of entries that are not there.
             changed = {server: minute // MINUTES_A_DAY * MINUTES_A_DAY
@@ -282,15 +332,15 @@ class _Run:
     def _incarnation(self, server: str, number: int) -> "_Incarnation":
         # Also those that this run has committed.
         there = self._stored["attempts"].files({"server": server}, _TOLD["attempts"])
-        files = [file for file in there if _may_have(file, server, number)]
-        before = {file.path for file in self._attempts}
+        before, after = ([file for file in files if _may_have(file, server, number)]
+                         for files in (self._attempts, there))  # fmt: skip
+        old, new = ({file.path for file in files} for files in (before, after))
         wanted = {"server": server, "incarnation": str(number)}
         return _Incarnation(
             server, number, self._files("workers", wanted) if self._workers_grow else [],
-            [file for file in self._attempts
-             if file.is_in({"settled": "false"}) and _may_have(file, server, number)],
-            [file for file in files if file.path not in before],
-            [file for file in files if file.path in before],
+            [file for file in before if file.path not in new],
+            [file for file in after if file.path not in old],
+            [file for file in after if file.path in old],
         )  # fmt: skip
 
 
@@ -299,9 +349,50 @@ def _as_failing(kinds: pa.Table, is_settled: bool) -> pa.Table:
     With the columns that the stored table has beside those of kinds.
     """
     settled = pa.array(np.full(kinds.num_rows, is_settled))
-    if "lsn" not in kinds.column_names:
-        kinds = kinds.append_column("lsn", pa.nulls(kinds.num_rows, pa.int64()))
+    for field in LAYOUTS["failing"].schema:
+        if field.name not in (*kinds.column_names, "settled"):
+            kinds = kinds.append_column(field.name, pa.nulls(kinds.num_rows, field.type))
     return kinds.append_column("settled", settled)
+
+
+def _with_date(kinds: pa.Table, failing: pa.Table) -> pa.Table:
+    """
+    Each job as a kind of its own, with the day on which it was first seen.
+    """
+    dates = failing["date"] if failing.num_rows else pa.array([], pa.date32())
+    return kinds.append_column("date", dates)
+
+
+class _ServerDay(NamedTuple):
+    """
+    The jobs of a server that were first seen on a day.
+    """
+
+    server: str
+    date: str
+
+    def partition(self) -> dict[str, str | None]:
+        return {"server": self.server, "date": self.date}
+
+
+_NO_JOBS: Final = np.zeros(0, np.int64)
+
+
+def _day_of(file: File) -> _ServerDay:
+    told = dict(file.partition)
+    return _ServerDay(str(told["server"]), str(told["date"]))
+
+
+def _largest(files: Iterable[File]) -> dict[str, int]:
+    """
+    The largest id of a job in these files, of each server.
+    """
+    found: dict[str, int] = {}
+    for file in files:
+        server, span = _server_of(file), file.spans("job")
+        if span is not None:
+            found[server] = max(span[1], found.get(server, 0))
+    return found
 
 
 def _may_have(file: File, server: str, incarnation: int) -> bool:
@@ -323,19 +414,28 @@ def _by_date(
     files: Iterable[File], server: str, first: int
 ) -> tuple[dict[int, list[File]], list[File]]:
     """
-    The files of a server's days from the first on, and those of no day.
+    The files of a server with entries of the minute ``first`` or later: of jobs that are gone by
+    day, and those of the others, which are of any day.
     """
     found: dict[int, list[File]] = defaultdict(list)
     undated = []
     for file in files:
-        told = dict(file.partition)["date"]
         if _server_of(file) != server:
             continue
-        if told is None:
-            undated.append(file)
-        elif (day := (date.fromisoformat(told) - EPOCH).days) >= first:
+        if file.is_in(_UNSETTLED[0]):
+            if _tells_of(file, first):
+                undated.append(file)
+        elif (day := (date.fromisoformat(_day_of(file).date) - EPOCH).days) * MINUTES_A_DAY >= first:
             found[day].append(file)
     return dict(found), undated
+
+
+def _tells_of(file: File, first: int) -> bool:
+    """
+    Whether there may be entries of this minute or later ones, or of waits that last.
+    """
+    minute, slot = file.spans("minute"), file.spans("slot")
+    return minute is None or slot is None or minute[1] >= first or slot[1] == added_up.LASTS
 
 
 class _Server(NamedTuple):
@@ -371,7 +471,7 @@ class _Days:
     targets: Targets
 
     def __call__(self, item: _Server) -> tuple[list[File], list[File]]:
-        undated = self._read(item.undated)
+        undated = added_up.by_day(self._read(item.undated), {item.server: item.last_ns})
         rows = self._kept(item)
         first = item.first
         minutes: list[File] = []

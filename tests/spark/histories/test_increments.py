@@ -5,9 +5,12 @@ Tables that grew by increments are those that are made at once.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable
+from datetime import date
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -23,10 +26,14 @@ from binlog_tools.spark.histories.increments import (
     tables_of,
 )
 from binlog_tools.spark.histories.minutes import MINUTE_US, all_minutes, gone_on
+from binlog_tools.spark.histories.resting import is_awake
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
 from tests.spark.histories.test_histories import in_order, servers_of
 from tests.spark.tables import queue_model
+
+
+ServerDay = tuple[str, date]
 
 
 class Tables:
@@ -36,8 +43,9 @@ class Tables:
 
     def __init__(self) -> None:
         self.settled: dict[str, list[pa.Table]] = {name: [] for name in NAMES}
-        self.unsettled: dict[str, pa.Table] = {}
+        self.unsettled: dict[str, list[pa.Table]] = {name: [] for name in NAMES}
         self.open: list[pa.Table] = []
+        self.rested = 0
         self.starts = merged([])
         self.progress: dict[str, dict[str, int]] = {}
         self.minutes = TUBE_MINUTES.empty_table()
@@ -52,33 +60,74 @@ class Tables:
         ))  # fmt: skip
         starts_rows = merged([self.starts, starts_table(events)])
         starts = Starts(starts_rows)
-        together = in_order(pa.concat_tables([*self.open, events]))
+        asleep = self._sleeping(events, starts)
+        together = in_order(pa.concat_tables([
+            *(_without(each, asleep).select(events.column_names) for each in self.open), events,
+        ]))  # fmt: skip
         made = list(increment(together, starts, self.progress))
         told = {
             row["server"]: row["lsn_max"]
             for row in events.group_by("server").aggregate([("lsn", "max")]).to_pylist()
         }
-        rows = {(each.name, each.settled): each.rows for each in made}
+        rows = self._resting(asleep)
+        for each in made:
+            rows[each.name, each.settled].append(each.rows)
         if until > 0:
-            self._rewrite(rows["entries", True], rows["entries", False], starts)
+            self._rewrite(*(pa.concat_tables([entries_module.SCHEMA.empty_table(), *(
+                part.select(entries_module.SCHEMA.names) for part in rows["entries", is_settled]
+            )]) for is_settled in (True, False)), starts)  # fmt: skip
         for place, name in enumerate(NAMES, 1):
             if until > place:
-                self.settled[name].append(rows[name, True])
+                self.settled[name] += rows[name, True]
                 self.unsettled[name] = rows[name, False]
                 self.progress[name] = {**self.progress.get(name, {}), **told}
         if until > len(NAMES):
-            self.starts, self.open = starts_rows, [rows["open", False]]
+            self.starts, self.open = starts_rows, rows["open", False]
             self.progress["open"] = {**known, **told}
 
+    def _sleeping(self, events: pa.Table, starts: Starts) -> set[ServerDay]:
+        """
+        The days of servers of which all jobs rest.
+        """
+        known = self.progress.get("open", {})
+        if any(self.progress.get(name, {}) != known for name in NAMES):
+            return set()
+        found = set()
+        for (server, day), rows in _by_day(pa.concat_tables(self.open)).items() if self.open else ():
+            jobs, due = (rows[name].to_numpy() for name in ("job", "due_ns"))
+            touched = np.unique([
+                row["job"] for row in events.to_pylist() if row["server"] == server
+            ])  # fmt: skip
+            due = due[~np.isnan(due)]
+            if not is_awake((jobs.min(), jobs.max()), (due.min(), due.max()) if len(due) else None,
+                            touched, starts.last_ns[server]):  # fmt: skip
+                found.add((server, day))
+        self.rested += len(found)
+        return found
+
+    def _resting(self, asleep: set[ServerDay]) -> dict[tuple[str, bool], list[pa.Table]]:
+        """
+        What stays of jobs that are not gone.
+        """
+        found: dict[tuple[str, bool], list[pa.Table]] = defaultdict(list)
+        for name, parts in {**self.unsettled, "open": self.open}.items():
+            found[name, False] = [_only(part, asleep) for part in parts]
+        return found
+
     def _rewrite(self, settled: pa.Table, unsettled: pa.Table, starts: Starts) -> None:
-        before = self.unsettled.get("entries", unsettled.schema.empty_table())
+        before = pa.concat_tables([entries_module.SCHEMA.empty_table(), *(
+            part.select(entries_module.SCHEMA.names) for part in self.unsettled["entries"]
+        )])  # fmt: skip
         after = pa.concat_tables([settled, unsettled])
         known = Starts(self.starts).last_ns
         last = {server: last_ns // MINUTE_NS for server, last_ns in known.items()}
         # What is behind the last minutes need not be looked at.
         old, new = (_before(entries, last) for entries in (before, after))
-        whole = entries_module.merged([*self.settled["entries"], after])
-        for server, first in changed_minutes(old, new, last).items():
+        whole = entries_module.by_day(entries_module.merged([*(
+            part.select(entries_module.SCHEMA.names) for part in self.settled["entries"]
+        ), after]), starts.last_ns)  # fmt: skip
+        moments_ns = known, starts.last_ns
+        for server, first in changed_minutes(old, new, last, moments_ns).items():
             self._rewrite_since(server, first, whole, starts.last_ns)
         for server in starts.last_ns.keys() - last.keys():
             self._rewrite_since(server, 0, whole, starts.last_ns)
@@ -101,6 +150,24 @@ class Tables:
             made.append(rows)
             first = (this + 1) * MINUTES_A_DAY
         self.minutes = pa.concat_tables(made)
+
+
+def _by_day(rows: pa.Table) -> dict[ServerDay, pa.Table]:
+    """
+    Rows of jobs by server and the day on which the job was first seen.
+    """
+    keys = list(zip(*(rows[name].to_pylist() for name in ("server", "date")), strict=True))
+    return {key: rows.filter(pa.array([each == key for each in keys])) for key in {*keys}}
+
+
+def _only(rows: pa.Table, days: set[ServerDay], is_wanted: bool = True) -> pa.Table:
+    server = "server" if "server" in rows.column_names else "example_server"
+    keys = zip(*(rows[name].to_pylist() for name in (server, "date")), strict=True)
+    return rows.filter(pa.array([(key in days) == is_wanted for key in keys], pa.bool_()))
+
+
+def _without(rows: pa.Table, days: set[ServerDay]) -> pa.Table:
+    return _only(rows, days, False)
 
 
 def _before(entries: pa.Table, last: dict[str, int]) -> pa.Table:
@@ -136,7 +203,7 @@ def _check(seeds: Iterable[int], cuts: int, kills: bool) -> None:
         before = end
     grown.take(events.slice(0, 0))
     for name in ("lifetimes", "attempts"):
-        made = pa.concat_tables([*grown.settled[name], grown.unsettled[name]])
+        made = pa.concat_tables([*grown.settled[name], *grown.unsettled[name]])
         assert _sorted(made, *KEYS[name]) == _sorted(whole[name], *KEYS[name]), name
     minutes = all_minutes(whole["entries"], starts.last_ns)
     key = ("server", "tube", "minute")
@@ -182,7 +249,8 @@ def test_minutes_change_from_the_first_that_has_another_sum_or_an_end_of_a_wait(
     before = _entries(put, oldest)
 
     def first(*after: tuple[str, int, str, int, int]) -> int:
-        return changed_minutes(before, _entries(*after), {"s": 200, "idle": 300})["s"]
+        last = {"s": 200, "idle": 300}
+        return changed_minutes(before, _entries(*after), last, ({}, {}))["s"]
 
     assert first(put, oldest) == 200
     assert first(("mail", 100, "put", 0, 1), ("mail", 100, "put", 0, 1), oldest) == 200
@@ -193,7 +261,7 @@ def test_minutes_change_from_the_first_that_has_another_sum_or_an_end_of_a_wait(
     assert first(put, ("mail", 90, "oldest", 110, 7)) == 110
     assert first(put, ("mail", 90, "oldest", 120, 6)) == 90
     assert first(put) == 90
-    assert changed_minutes(before, before, {"idle": 300}) == {"idle": 300}
+    assert changed_minutes(before, before, {"idle": 300}, ({}, {})) == {"idle": 300}
 
 
 def test_a_day_goes_on_at_any_minute_as_if_it_were_made_whole() -> None:
