@@ -10,10 +10,7 @@ goes.  `open` is committed last, so that a run that was killed is done again by 
 was not committed.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,38 +22,33 @@ from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import rows_of
 from binlog_tools.spark.histories import entries as added_up
-from binlog_tools.spark.histories.entries import DAY_NS, MINUTE_NS, MINUTES_A_DAY
+from binlog_tools.spark.histories.entries import MINUTE_NS, MINUTES_A_DAY
 from binlog_tools.spark.histories.failing import FAILING, MARKS, added, kinds_of, unmarked
 from binlog_tools.spark.histories.images import COLUMNS
 from binlog_tools.spark.histories.increments import NAMES, Progress, changed_minutes
-from binlog_tools.spark.histories.minutes import MINUTE_US, gone_on
-from binlog_tools.spark.histories.resting import is_awake
-from binlog_tools.spark.histories.sla import Targets, sla_of
+from binlog_tools.spark.histories.sla import Targets
 from binlog_tools.spark.histories.starts import Starts, merged
-from binlog_tools.spark.histories.tables import ATTEMPTS, KINDS, TUBE_MINUTES
-from binlog_tools.spark.histories.windows import NONE, Ints
-from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
-from binlog_tools.spark.histories.workers import Replaced, grown, workers_of
-from binlog_tools.spark.storing.files import CODED, File, Layout, is_text, stored_files
-from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.histories.tables import KINDS
+from binlog_tools.spark.histories.windows import Ints
+from binlog_tools.spark.storing.files import File, stored_files
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
 from binlog_tools.spark.tables.bodies import marks_of
 from binlog_tools.spark.tables.layouts import LAYOUTS, SINGLE
 from binlog_tools.spark.tables.making import Found, Plan, make, told_by
+from binlog_tools.spark.tables.making_minutes import Days, ServerMinutes, by_date, date_of
+from binlog_tools.spark.tables.making_workers import Incarnation, Workers, may_have
 from binlog_tools.spark.tables.pipelines import opened
 from binlog_tools.spark.tables.querying import need_rows
+from binlog_tools.spark.tables.server_days import (
+    UNSETTLED,
+    ServerDay,
+    day_of,
+    largest_jobs,
+    server_of,
+    sleeping,
+)
 from binlog_tools.spark.tasks import Rows, in_tasks
-
-_UNSETTLED: Final = ({"settled": "false"},)
-"""What a run replaces."""
-
-EPOCH: Final = date(1970, 1, 1)
-
-_NO_ATTEMPTS: Final = pa.schema([
-    field.with_type(CODED) if is_text(field.type) else field
-    for field in map(ATTEMPTS.field, OF_ATTEMPTS)
-]).empty_table()  # fmt: skip
 
 _TOLD: Final = {"attempts": ("incarnation", "ended_ns"), "entries": ("minute", "slot"),
                 "open": ("job", "due_ns")}  # fmt: skip
@@ -115,7 +107,7 @@ class _Run:
         self._known = stored["open"].progress(pc.unique(self._starts_before["server"]).to_pylist())
         self._events = need_rows(newer(self._known), COLUMNS)
         self._open = self._files("open", {})
-        told = told_by(spark, self._events, self._known, _largest(self._open))
+        told = told_by(spark, self._events, self._known, largest_jobs(self._open))
         self._told, self._reached = told.starts, told.last
         self._progress = {**self._known, **self._reached}
         self._starts_rows = merged([self._starts_before, self._told])
@@ -142,37 +134,31 @@ class _Run:
             return []
         return table.files(wanted, _TOLD.get(name, ()))
 
-    def _sleeping(self, touched: Mapping[str, Ints]) -> frozenset["_ServerDay"]:
+    def _sleeping(self, touched: Mapping[str, Ints]) -> frozenset[ServerDay]:
         """
         The days of which all jobs rest; none behind a run that was killed.
         """
         if any(self._stored[name].progress(self._known) != self._known for name in NAMES):
             return frozenset()
-        awake = {
-            _day_of(file) for file in self._open
-            if is_awake(file.spans("job"), file.spans("due_ns"),
-                        touched.get(_server_of(file), _NO_JOBS),
-                        self._starts.last_ns[_server_of(file)])
-        }  # fmt: skip
-        return frozenset(map(_day_of, self._open)) - awake
+        return sleeping(self._open, touched, self._starts.last_ns)
 
     def _unsettled(self, name: str) -> tuple[list[File], list[File]]:
         """
         The files of jobs that are not gone: those that this run replaces, and those of days whose
         jobs rest.
         """
-        files = self._files(name, _UNSETTLED[0])
-        return ([file for file in files if _day_of(file) not in self._asleep],
-                [file for file in files if _day_of(file) in self._asleep])  # fmt: skip
+        files = self._files(name, UNSETTLED)
+        return ([file for file in files if day_of(file) not in self._asleep],
+                [file for file in files if day_of(file) in self._asleep])  # fmt: skip
 
     def _replaced(self, name: str) -> tuple[Mapping[str, str | None], ...]:
         """
         The partitions of the files that `_unsettled` gives as replaced.
         """
         if not self._asleep:
-            return _UNSETTLED
-        days = {_day_of(file) for file in self._unsettled(name)[0]}
-        return tuple({**_UNSETTLED[0], **day.partition()} for day in sorted(days))
+            return (UNSETTLED,)
+        days = {day_of(file) for file in self._unsettled(name)[0]}
+        return tuple({**UNSETTLED, **day.partition()} for day in sorted(days))
 
     def steps(self) -> Iterator[Updated]:
         if not self._reached and self._stored["open"].version is not None:
@@ -185,7 +171,7 @@ class _Run:
         yield self._commit("entries", made.files["entries"], self._replaced("entries"))
         yield self._commit("starts", self._write("starts", self._starts_rows), ({},))
         yield from self._poison(made)
-        awake = {_day_of(file) for file in self._open} - self._asleep
+        awake = {day_of(file) for file in self._open} - self._asleep
         days = tuple(day.partition() for day in sorted(awake)) if self._asleep else ({},)
         yield self._commit("open", made.files["open"], days)
 
@@ -211,7 +197,7 @@ class _Run:
                  for name in NAMES}  # fmt: skip
         places = {name: self._stored[name].location
                   for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
-        awake = [file for file in self._open if _day_of(file) not in self._asleep]
+        awake = [file for file in self._open if day_of(file) not in self._asleep]
         before = rows_of(self._stored["open"], awake)
         plan = Plan(places, self._starts, known, self._known, self._progress)
         return make(self._spark, self._events, before, plan)
@@ -222,9 +208,9 @@ class _Run:
         """
         failing = [made.facts.get(("failing", is_settled), FAILING.empty_table())
                    for is_settled in (True, False)]  # fmt: skip
-        before = self._rows("failing", _UNSETTLED[0])
+        before = self._rows("failing", UNSETTLED)
         resting = before.filter(pa.array([
-            _ServerDay(server, str(day)) in self._asleep for server, day in zip(
+            ServerDay(server, str(day)) in self._asleep for server, day in zip(
                 *(before[name].to_pylist() for name in ("example_server", "date")), strict=True
             )
         ], pa.bool_()))  # fmt: skip
@@ -241,7 +227,7 @@ class _Run:
         known = self._rows("failing", {"settled": "true"})
         files = [file for rows, is_settled in ((settled, True), (unsettled, False))
                  for file in self._write("failing", _as_failing(rows, is_settled))]  # fmt: skip
-        yield self._commit("failing", files, _UNSETTLED)
+        yield self._commit("failing", files, (UNSETTLED,))
         kinds = added(pa.concat_tables(
             [rows.select(KINDS.names).cast(KINDS) for rows in (known, settled, unsettled)]
         ))  # fmt: skip
@@ -251,17 +237,17 @@ class _Run:
         last_ns = self._starts.last_ns
         there = [*self._files("entries", {"settled": "true"}), *self._unsettled("entries")[1],
                  *added]  # fmt: skip
-        work = _Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
+        work = Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
                      self._stored["sla"].location, self._targets)  # fmt: skip
         first = self._changed(added)
         items = [
-            _Server(server, minute, last_ns[server], self._kept(server, minute),
-                    *_by_date(there, server, minute // MINUTES_A_DAY * MINUTES_A_DAY))
+            ServerMinutes(server, minute, last_ns[server], self._kept(server, minute),
+                    *by_date(there, server, minute // MINUTES_A_DAY * MINUTES_A_DAY))
             for server, minute in sorted(first.items())
         ]  # fmt: skip
         made: list[tuple[list[File], list[File]]] = in_tasks(self._spark, items, work)
         replaced = tuple(
-            {"server": item.server, "date": str(_date(day))}
+            {"server": item.server, "date": str(date_of(day))}
             for item in items for day in item.days()
         )  # fmt: skip
         for place, name in enumerate(("tube_minutes", "sla")):
@@ -279,7 +265,7 @@ class _Run:
             known = {server: each // MINUTE_NS for server, each in last_ns.items()}
         first: dict[str, int] = {}
         for file in added:
-            server, span = _server_of(file), file.spans("minute")
+            server, span = server_of(file), file.spans("minute")
             if server not in known and span is not None:
                 minute = span[0] // MINUTES_A_DAY * MINUTES_A_DAY
                 first[server] = min(minute, first.get(server, minute))
@@ -297,7 +283,7 @@ class _Run:
         """
         The entries of servers before these minutes.
         """
-        found = [(server, [file for file in files if _server_of(file) == server
+        found = [(server, [file for file in files if server_of(file) == server
                            and (span := file.spans("minute")) is not None and span[0] < minute])
                  for server, minute in last.items()]  # fmt: skip
         schema, location = LAYOUTS["entries"].schema, self._stored["entries"].location
@@ -311,7 +297,7 @@ class _Run:
         """
         The files of the day that has the minute before this one.
         """
-        wanted = {"server": server, "date": str(_date((minute - 1) // MINUTES_A_DAY))}
+        wanted = {"server": server, "date": str(date_of((minute - 1) // MINUTES_A_DAY))}
         return self._files("tube_minutes", wanted)
 
     def _workers(self) -> Updated:
@@ -323,20 +309,20 @@ class _Run:
         touched = {(row["server"], row["incarnation"]) for row in self._told.to_pylist()}
         touched |= {(server, last[server]) for server, _ in touched if server in last}
         items = [self._incarnation(server, number) for server, number in sorted(touched)]
-        work = _Workers(self._stored["attempts"].location, self._stored["workers"].location)
+        work = Workers(self._stored["attempts"].location, self._stored["workers"].location)
         made: list[list[File]] = in_tasks(self._spark, items, work)
         replaced = tuple({"server": item.server, "incarnation": str(item.number)}
                          for item in items)  # fmt: skip
         return self._commit("workers", [file for each in made for file in each], replaced)
 
-    def _incarnation(self, server: str, number: int) -> "_Incarnation":
+    def _incarnation(self, server: str, number: int) -> Incarnation:
         # Also those that this run has committed.
         there = self._stored["attempts"].files({"server": server}, _TOLD["attempts"])
-        before, after = ([file for file in files if _may_have(file, server, number)]
+        before, after = ([file for file in files if may_have(file, server, number)]
                          for files in (self._attempts, there))  # fmt: skip
         old, new = ({file.path for file in files} for files in (before, after))
         wanted = {"server": server, "incarnation": str(number)}
-        return _Incarnation(
+        return Incarnation(
             server, number, self._files("workers", wanted) if self._workers_grow else [],
             [file for file in before if file.path not in new],
             [file for file in after if file.path not in old],
@@ -361,212 +347,3 @@ def _with_date(kinds: pa.Table, failing: pa.Table) -> pa.Table:
     """
     dates = failing["date"] if failing.num_rows else pa.array([], pa.date32())
     return kinds.append_column("date", dates)
-
-
-class _ServerDay(NamedTuple):
-    """
-    The jobs of a server that were first seen on a day.
-    """
-
-    server: str
-    date: str
-
-    def partition(self) -> dict[str, str | None]:
-        return {"server": self.server, "date": self.date}
-
-
-_NO_JOBS: Final = np.zeros(0, np.int64)
-
-
-def _day_of(file: File) -> _ServerDay:
-    told = dict(file.partition)
-    return _ServerDay(str(told["server"]), str(told["date"]))
-
-
-def _largest(files: Iterable[File]) -> dict[str, int]:
-    """
-    The largest id of a job in these files, of each server.
-    """
-    found: dict[str, int] = {}
-    for file in files:
-        server, span = _server_of(file), file.spans("job")
-        if span is not None:
-            found[server] = max(span[1], found.get(server, 0))
-    return found
-
-
-def _may_have(file: File, server: str, incarnation: int) -> bool:
-    span = file.spans("incarnation")
-    return file.is_in({"server": server}) and (
-        not file.statistics or (span is not None and span[0] <= incarnation <= span[1])
-    )
-
-
-def _date(day: int) -> date:
-    return EPOCH + timedelta(day)
-
-
-def _server_of(file: File) -> str:
-    return str(dict(file.partition)["server"])
-
-
-def _by_date(
-    files: Iterable[File], server: str, first: int
-) -> tuple[dict[int, list[File]], list[File]]:
-    """
-    The files of a server with entries of the minute ``first`` or later: of jobs that are gone by
-    day, and those of the others, which are of any day.
-    """
-    found: dict[int, list[File]] = defaultdict(list)
-    undated = []
-    for file in files:
-        if _server_of(file) != server:
-            continue
-        if file.is_in(_UNSETTLED[0]):
-            if _tells_of(file, first):
-                undated.append(file)
-        elif (day := (date.fromisoformat(_day_of(file).date) - EPOCH).days) * MINUTES_A_DAY >= first:
-            found[day].append(file)
-    return dict(found), undated
-
-
-def _tells_of(file: File, first: int) -> bool:
-    """
-    Whether there may be entries of this minute or later ones, or of waits that last.
-    """
-    minute, slot = file.spans("minute"), file.spans("slot")
-    return minute is None or slot is None or minute[1] >= first or slot[1] == added_up.LASTS
-
-
-class _Server(NamedTuple):
-    """
-    The minutes of a server that are made anew.
-
-    :ivar first: the first of them.
-    :ivar kept: files of rows, of the day of the minute before.
-    :ivar files: of entries, by day.
-    :ivar undated: of entries of any day.
-    """
-
-    server: str
-    first: int
-    last_ns: int
-    kept: list[File]
-    files: Mapping[int, list[File]]
-    undated: list[File]
-
-    def days(self) -> range:
-        return range(self.first // MINUTES_A_DAY, self.last_ns // DAY_NS + 1)
-
-
-@dataclass(frozen=True)
-class _Days:
-    """
-    A task that makes minutes, and the SLA by their hours, day after day.
-    """
-
-    entries: Location
-    minutes: Location
-    sla: Location
-    targets: Targets
-
-    def __call__(self, item: _Server) -> tuple[list[File], list[File]]:
-        undated = added_up.by_day(self._read(item.undated), {item.server: item.last_ns})
-        rows = self._kept(item)
-        first = item.first
-        minutes: list[File] = []
-        shares: list[File] = []
-        for day in item.days():
-            parts = [self._read(item.files.get(day, [])), _of_day(undated, day)]
-            entries = added_up.merged([added_up.since_minute(part, first) for part in parts])
-            rows = gone_on(rows, entries, first, {item.server: item.last_ns})
-            first = (day + 1) * MINUTES_A_DAY
-            minutes += _dated(self.minutes, LAYOUTS["tube_minutes"], rows, day)
-            shares += _dated(self.sla, LAYOUTS["sla"], sla_of(rows, self.targets), day)
-        return minutes, shares
-
-    def _read(self, files: list[File]) -> pa.Table:
-        if not files:
-            return added_up.CODED_SCHEMA.empty_table()
-        found = dataset_of(self.entries, LAYOUTS["entries"].schema, files, is_coded=True)
-        rows = found.to_table(columns=added_up.SCHEMA.names, use_threads=False)
-        return rows.combine_chunks()
-
-    def _kept(self, item: _Server) -> pa.Table:
-        """
-        The rows up to the first minute.
-        """
-        if not item.kept:
-            return TUBE_MINUTES.empty_table()
-        until = pa.scalar(item.first * MINUTE_US).cast(TUBE_MINUTES.field("minute").type)
-        found = dataset_of(self.minutes, LAYOUTS["tube_minutes"].schema, item.kept)
-        return found.to_table(
-            columns=TUBE_MINUTES.names, filter=pc.field("minute") < until, use_threads=False
-        )
-
-
-def _of_day(entries: pa.Table, day: int) -> pa.Table:
-    return entries.filter(pa.array(entries["minute"].to_numpy() // MINUTES_A_DAY == day))
-
-
-def _dated(place: Location, layout: Layout, rows: pa.Table, day: int) -> list[File]:
-    dates = pa.array([_date(day)] * rows.num_rows, pa.date32())
-    batches = rows.append_column("date", dates).combine_chunks().to_batches()
-    return stored_files(place, batches, layout)
-
-
-class _Incarnation(NamedTuple):
-    """
-    What the workers of an incarnation of a server are made of.
-
-    :ivar workers: files of those so far; none: they are made of all attempts.
-    :ivar old: files of attempts that have been replaced.
-    :ivar new: files of those in their place, and of new ones.
-    :ivar others: files of all others.
-    """
-
-    server: str
-    number: int
-    workers: list[File]
-    old: list[File]
-    new: list[File]
-    others: list[File]
-
-
-@dataclass(frozen=True)
-class _Workers:
-    """
-    A task that makes the workers of an incarnation of a server.
-    """
-
-    attempts: Location
-    workers: Location
-
-    def __call__(self, item: _Incarnation) -> list[File]:
-        made = self._grown(item) if item.workers else None
-        if made is None:
-            made = workers_of(self._read(item, [*item.new, *item.others]))
-        batches = made.combine_chunks().to_batches()
-        return stored_files(self.workers, batches, LAYOUTS["workers"])
-
-    def _grown(self, item: _Incarnation) -> pa.Table | None:
-        replaced = Replaced.of(self._read(item, item.old), self._read(item, item.new))
-        least = min(replaced.since_ns().values(), default=NONE)
-        spans = [(file, file.spans("ended_ns")) for file in item.others]
-        near = [file for file, span in spans if span is None or span[1] > least]
-        schema = LAYOUTS["workers"].schema
-        before = dataset_of(self.workers, schema, item.workers).to_table(use_threads=False)
-        return grown(before, replaced, self._read(item, near, least))
-
-    def _read(self, item: _Incarnation, files: list[File], above_ns: int = -1) -> pa.Table:
-        """
-        :param above_ns: only of runs that ended later; -1: all.
-        """
-        schema = LAYOUTS["attempts"].schema
-        if not files:
-            return _NO_ATTEMPTS
-        is_wanted = pc.field("incarnation") == item.number
-        if above_ns >= 0:
-            is_wanted &= pc.field("ended_ns") > above_ns
-        found = dataset_of(self.attempts, schema, files, is_coded=True)
-        return found.to_table(columns=list(OF_ATTEMPTS), use_threads=False, filter=is_wanted)

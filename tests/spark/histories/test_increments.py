@@ -32,7 +32,6 @@ from binlog_tools.spark.histories.tables import TUBE_MINUTES
 from tests.spark.histories.test_histories import in_order, servers_of
 from tests.spark.tables import queue_model
 
-
 ServerDay = tuple[str, date]
 
 
@@ -93,7 +92,7 @@ class Tables:
         if any(self.progress.get(name, {}) != known for name in NAMES):
             return set()
         found = set()
-        for (server, day), rows in _by_day(pa.concat_tables(self.open)).items() if self.open else ():
+        for (server, day), rows in _by_day(self.open).items():
             jobs, due = (rows[name].to_numpy() for name in ("job", "due_ns"))
             touched = np.unique([
                 row["job"] for row in events.to_pylist() if row["server"] == server
@@ -152,10 +151,13 @@ class Tables:
         self.minutes = pa.concat_tables(made)
 
 
-def _by_day(rows: pa.Table) -> dict[ServerDay, pa.Table]:
+def _by_day(parts: list[pa.Table]) -> dict[ServerDay, pa.Table]:
     """
     Rows of jobs by server and the day on which the job was first seen.
     """
+    if not parts:
+        return {}
+    rows = pa.concat_tables(parts)
     keys = list(zip(*(rows[name].to_pylist() for name in ("server", "date")), strict=True))
     return {key: rows.filter(pa.array([each == key for each in keys])) for key in {*keys}}
 
@@ -187,9 +189,28 @@ KEYS = {
 }  # fmt: skip
 
 
-def _check(seeds: Iterable[int], cuts: int, kills: bool) -> None:
+def stretched(rows: list[dict[str, Any]], days: int) -> list[dict[str, Any]]:
+    """
+    The same history over so many days.
+    """
+    first = min(row["logged_ns"] for row in rows)
+    by = days * DAY_NS // max(10**9, max(row["logged_ns"] for row in rows) - first)
+
+    def later(value: int | None) -> int | None:
+        return None if value is None else first + (value - first) * by
+
+    names = ("time_ns", "logged_ns", "deadline_ns", "dead_at_ns")
+    return [{**row, **{name: later(row[name]) for name in names}} for row in rows]
+
+
+def _check(seeds: Iterable[int], cuts: int, kills: bool, days: int = 0) -> int:
+    """
+    :param days: over which the histories are stretched; 0: they last as long as they do.
+    :return: how many days of jobs were left out of increments.
+    """
     chance = random.Random(repr((cuts, kills)))
-    rows = [row for part in servers_of(seeds).values() for row in part]
+    servers = servers_of(seeds).values()
+    rows = [row for part in servers for row in (stretched(part, days) if days else part)]
     events = queue_model.table(rows).sort_by([("logged_ns", "ascending"), ("lsn", "ascending")])
     starts = Starts(starts_table(events))
     whole = tables_of(in_order(events), starts)
@@ -208,10 +229,21 @@ def _check(seeds: Iterable[int], cuts: int, kills: bool) -> None:
     minutes = all_minutes(whole["entries"], starts.last_ns)
     key = ("server", "tube", "minute")
     assert _sorted(grown.minutes, *key) == _sorted(minutes, *key)
+    return grown.rested
 
 
 def test_tables_that_grow_are_those_made_at_once() -> None:
     _check((3, 5), 1, True)
+
+
+def test_tables_of_days_whose_jobs_rest_are_those_made_at_once() -> None:
+    assert _check((5, 13), 3, False, days=4) > 2
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(10))
+def test_tables_of_days_whose_jobs_rest_after_many_cuts_and_kills(seed: int) -> None:
+    assert _check(range(3000 + 3 * seed, 3003 + 3 * seed), 4, seed % 2 == 0, days=3)
 
 
 @pytest.mark.exhaustive

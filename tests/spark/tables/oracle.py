@@ -302,9 +302,9 @@ def _since_ns(stay: Stay, runs: Mapping[tuple[int, int], Run]) -> int | None:
 
 
 def _moment(ns: int | None) -> datetime | None:
-    return None if ns is None else datetime.fromtimestamp(0, UTC) + timedelta(
-        microseconds=ns // 1000
-    )
+    if ns is None:
+        return None
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=ns // 1000)
 
 
 def workers(server: Server) -> Iterator[Row]:
