@@ -72,9 +72,8 @@ class Tables:
         for each in made:
             rows[each.name, each.settled].append(each.rows)
         if until > 0:
-            self._rewrite(*(pa.concat_tables([entries_module.SCHEMA.empty_table(), *(
-                part.select(entries_module.SCHEMA.names) for part in rows["entries", is_settled]
-            )]) for is_settled in (True, False)), starts)  # fmt: skip
+            settled, unsettled = (_entries_in(rows["entries", each]) for each in (True, False))
+            self._rewrite(settled, unsettled, starts)
         for place, name in enumerate(NAMES, 1):
             if until > place:
                 self.settled[name] += rows[name, True]
@@ -114,17 +113,14 @@ class Tables:
         return found
 
     def _rewrite(self, settled: pa.Table, unsettled: pa.Table, starts: Starts) -> None:
-        before = pa.concat_tables([entries_module.SCHEMA.empty_table(), *(
-            part.select(entries_module.SCHEMA.names) for part in self.unsettled["entries"]
-        )])  # fmt: skip
+        before = _entries_in(self.unsettled["entries"])
         after = pa.concat_tables([settled, unsettled])
         known = Starts(self.starts).last_ns
         last = {server: last_ns // MINUTE_NS for server, last_ns in known.items()}
         # What is behind the last minutes need not be looked at.
         old, new = (_before(entries, last) for entries in (before, after))
-        whole = entries_module.by_day(entries_module.merged([*(
-            part.select(entries_module.SCHEMA.names) for part in self.settled["entries"]
-        ), after]), starts.last_ns)  # fmt: skip
+        settled = _entries_in(self.settled["entries"])
+        whole = entries_module.by_day(entries_module.merged([settled, after]), starts.last_ns)
         moments_ns = known, starts.last_ns
         for server, first in changed_minutes(old, new, last, moments_ns).items():
             self._rewrite_since(server, first, whole, starts.last_ns)
@@ -149,6 +145,13 @@ class Tables:
             made.append(rows)
             first = (this + 1) * MINUTES_A_DAY
         self.minutes = pa.concat_tables(made)
+
+
+def _entries_in(parts: list[pa.Table]) -> pa.Table:
+    names = entries_module.SCHEMA.names
+    return pa.concat_tables([
+        entries_module.SCHEMA.empty_table(), *(part.select(names) for part in parts),
+    ])  # fmt: skip
 
 
 def _by_day(parts: list[pa.Table]) -> dict[ServerDay, pa.Table]:
