@@ -18,6 +18,7 @@ from binlog_tools.spark.histories.sla import Target
 from binlog_tools.spark.storing.stored import LOG, Change
 from binlog_tools.spark.tasks import Rows
 from tests.spark.histories.test_histories import assert_same, servers_of
+from tests.spark.histories.test_increments import stretched
 from tests.spark.storing.counting import counted_opens
 from tests.spark.tables import oracle, queue_model
 
@@ -70,6 +71,8 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
     servers = list(servers_of((3, 5, 9, 12)).values())
     # Two logs without gaps, of which tasks find whole jobs in what they read, and two with gaps.
     servers[:2] = [[{**row, "lsn": lsn} for lsn, row in enumerate(part)] for part in servers[:2]]
+    # Of several days, of which some rest.
+    servers[1], servers[3] = (stretched(servers[place], 3) for place in (1, 3))
     rows = [row for part in servers for row in part]
     events = queue_model.table(rows)
     moments = sorted(row["logged_ns"] for row in rows)
