@@ -64,6 +64,8 @@ def sleeping(
         server, day = server_of(file), day_of(file)
         there.add(day)
         jobs = touched.get(server, _NO_JOBS)
-        if is_awake(file.spans("job"), file.spans("due_ns"), jobs, last_ns[server]):
+        # Others may have put files together, without statistics.
+        is_told = file.tells_of("job") and file.tells_of("due_ns")
+        if not is_told or is_awake(file.spans("job"), file.spans("due_ns"), jobs, last_ns[server]):
             awake.add(day)
     return frozenset(there - awake)

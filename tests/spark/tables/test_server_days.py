@@ -16,7 +16,8 @@ def _file(server: str, date: str, jobs: tuple[int, int], due_ns: int | None = No
     lows, highs = {"job": jobs[0]}, {"job": jobs[1]}
     if due_ns is not None:
         lows["due_ns"] = highs["due_ns"] = due_ns
-    told = json.dumps({"minValues": lows, "maxValues": highs})
+    nulls = {"job": 0, "due_ns": int(due_ns is None)}
+    told = json.dumps({"minValues": lows, "maxValues": highs, "nullCount": nulls})
     return File(f"{server}/{date}/{jobs[0]}", 1, 1, (("server", server), ("date", date)), told)
 
 
@@ -35,6 +36,11 @@ def test_a_day_rests_if_none_of_its_files_has_a_job_that_may_have_changed() -> N
     assert sleeping(FILES, {"a": np.array([25])}, before) == {early, other}
     assert sleeping(FILES, {"a": np.array([9, 30])}, before) == {late, other}
     assert sleeping([], {}, {}) == set()
+    for name in ("job", "due_ns"):
+        less = json.loads(FILES[0].statistics)
+        del less["nullCount"][name]
+        unknown = FILES[0]._replace(statistics=json.dumps(less))
+        assert sleeping([unknown, *FILES[1:]], {}, before) == {late, other}
 
 
 def test_the_largest_job_of_each_server() -> None:
