@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from binlog_tools.spark.histories.images import READY, RESERVE, RESERVED, TOUCH, UPDATE, column
 from binlog_tools.spark.histories.stays import ENDS, Stays, since_known
-from binlog_tools.spark.histories.tables import ATTEMPTS, is_coded, moments, nullable, table, texts
+from binlog_tools.spark.histories.tables import (
+    ATTEMPTS,
+    is_coded,
+    moments,
+    nullable,
+    of_days,
+    table,
+    texts,
+)
 from binlog_tools.spark.histories.windows import (
     NO_ROW,
     NONE,
@@ -42,8 +50,9 @@ class _Parts(NamedTuple):
     ended_by: Codes
 
 
-def attempts_of(stays: Stays) -> pa.Table:
+def attempts_of(stays: Stays, day: Ints | None = None) -> pa.Table:
     """
+    :param day: of each job, counted from the epoch: then there is a column ``date`` too.
     :return: with the schema `tables.ATTEMPTS`, by job, revivals and attempt.
     """
     parts, runs = _grouped(stays, _parts_of(stays))
@@ -58,7 +67,7 @@ def attempts_of(stays: Stays) -> pa.Table:
     is_over = (started_ns != NONE) & (ended_ns != NONE)
     ended_by = at(parts.ended_by, ends, NO_ROW)
     events, rows = images.events, pa.array(stays.row[last])
-    return table(ATTEMPTS, {
+    made = table(ATTEMPTS, {
         **{name: column(events, name).take(rows) for name in ("server", "job", "tube")},
         "incarnation": pa.array(incarnation, mask=incarnation == NO_ROW),
         "connection": pa.array(connection, mask=connection == 0),
@@ -71,6 +80,7 @@ def attempts_of(stays: Stays) -> pa.Table:
         "wait_ns": pa.array(wait_ns, mask=wait_ns == NO_ROW),
         "run_ns": pa.array(ended_ns - started_ns, mask=~is_over),
     }, is_coded(events))  # fmt: skip
+    return made if day is None else of_days(made, day[stays.jobs.number[last]])
 
 
 def _parts_of(stays: Stays) -> _Parts:

@@ -412,7 +412,10 @@ def by_day(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
     """
     facts, servers, tubes = _facts_of(entries)
     is_old = facts.kind == OLDEST
-    old, others = (_Facts(*(part[rows] for part in facts)) for rows in (is_old, ~is_old))
+    is_seen = is_old.copy()
+    is_seen[_hidden(facts.place, facts.value, is_old & (facts.slot == LASTS))] = False
+    old, others = (_Facts(*(part[rows] for part in facts)) for rows in (is_seen, ~is_old))
     # No other entry has the key of a piece.
     parts = zip(others, old.cut(_lasts(last_ns, servers, tubes)), strict=True)
-    return _Facts(*map(np.concatenate, parts)).named(servers, tubes)
+    made = _Facts(*map(np.concatenate, parts))
+    return made.named(servers, tubes, pa.types.is_dictionary(entries["kind"].type))

@@ -2,6 +2,7 @@
 One row a job: what became of it, and how long it waited, ran, was delayed and was buried.
 
 The counters are those of the job's newest image, so they are right also where records are missing.
+What lasts counts in no sum, so that the row of a job at rest stays as it is.
 """
 
 from typing import Any, Final
@@ -25,7 +26,7 @@ from binlog_tools.spark.histories.images import (
     UPDATE,
     column,
 )
-from binlog_tools.spark.histories.stays import Stays
+from binlog_tools.spark.histories.stays import Stays, since_known
 from binlog_tools.spark.histories.tables import LIFETIMES, is_coded, moments, nullable, table, texts
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Ints
 
@@ -60,7 +61,7 @@ def lifetimes_of(stays: Stays) -> pa.Table:
         "state": texts(STATES, state), "outcome": texts(OUTCOMES, _outcomes(stays, state)),
         "last_event": texts(EVENTS, images.event[last]),
         "put": moments(first_put), "first": moments(jobs.least(stays.at_ns)),
-        "last": moments(newest_ns),
+        "last": moments(newest_ns), "since": moments(_since_ns(stays)),
         "life_ns": pa.array(newest_ns - first_put, mask=~is_timed),
         "bytes": _bytes(stays),
         "attempts": nullable(images.reserves[last]),
@@ -93,10 +94,9 @@ def _spent(stays: Stays) -> dict[str, Any]:
         images.state == READY, stays.ended_by == RESERVE,
         stays.has_ready & (stays.next_event == RESERVE),
     )  # fmt: skip
-    length_ns = np.minimum(stays.end_ns, images.last_ns) - stays.at_ns
-    length_ns = np.where(stays.end_ns == NONE, length_ns, stays.end_ns - stays.at_ns)
-    until_ns = np.where(stays.next_ns == NONE, images.last_ns, stays.next_ns)
-    behind_ns = np.where(stays.has_ready, until_ns - stays.end_ns, 0)
+    length_ns = np.where(stays.end_ns == NONE, 0, stays.end_ns - stays.at_ns)
+    is_over = stays.has_ready & (stays.next_ns != NONE)
+    behind_ns = np.where(is_over, stays.next_ns - stays.end_ns, 0)
 
     def total(state: int) -> Ints:
         return jobs.sum(np.where(images.state == state, length_ns, 0))
@@ -105,6 +105,18 @@ def _spent(stays: Stays) -> dict[str, Any]:
         "waits": jobs.count(is_taken), "wait_ns": total(READY) + jobs.sum(behind_ns),
         "run_ns": total(RESERVED), "delayed_ns": total(DELAYED), "buried_ns": total(BURIED),
     }  # fmt: skip
+
+
+def _since_ns(stays: Stays) -> Ints:
+    """
+    When each job came into its state; `NONE` if it is gone, or the log does not say.
+    """
+    images, last = stays.images, stays.jobs.lasts
+    begun_ns = np.where(images.state == RESERVED, stays.run_since_ns, stays.at_ns)
+    is_known = since_known(stays) & (images.state != GONE)
+    since_ns = np.where(stays.has_ready, stays.end_ns, np.where(is_known, begun_ns, NONE))
+    found: Ints = since_ns[last]
+    return found
 
 
 def _bytes(stays: Stays) -> Any:

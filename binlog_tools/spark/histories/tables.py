@@ -26,7 +26,8 @@ def schema_of(text: str) -> pa.Schema:
 
 
 LIFETIMES: Final = schema_of("""
-  server string; job bigint; tube state outcome last_event string; put first last timestamp;
+  server string; job bigint; tube state outcome last_event string; put first last since
+    timestamp;
   life_ns priority delay_s ttr_s bytes attempts timeouts releases buries kicks disconnects waits
     wait_ns run_ns delayed_ns buried_ns bigint;
   is_whole boolean; moves updates deaths revivals bigint;
@@ -89,6 +90,15 @@ def is_coded(events: pa.Table) -> bool:
 
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
 """The type of a column of text that is a dictionary."""
+
+
+def of_days(rows: pa.Table, day: Ints) -> pa.Table:
+    """
+    With a column ``date`` behind the others.
+
+    :param day: of each row, counted from the epoch.
+    """
+    return rows.append_column("date", pa.array(day, pa.int32()).cast(pa.date32()))
 
 
 def nullable(numbers: Ints) -> Any:

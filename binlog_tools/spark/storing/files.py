@@ -127,6 +127,12 @@ class File(NamedTuple):
         found: int = json.loads(self.statistics or "{}").get("nullCount", {}).get(column, self.rows)
         return found
 
+    def tells_of(self, column: str) -> bool:
+        """
+        Whether the statistics tell of a column, if only that it has no value.
+        """
+        return column in json.loads(self.statistics or "{}").get("nullCount", {})
+
     def is_in(self, values: Mapping[str, str | None]) -> bool:
         """
         Whether its partition has these values.

@@ -2,17 +2,15 @@
 The tables of jobs, brought up to date with the events.
 
 Of each table the rows of jobs that are gone are final and only added to; those of all other jobs
-(`settled` is false) are replaced.  Beside the tables stand those that the next run goes on from:
+(`settled` is false) are replaced, but for the days of which all jobs rest (`resting`): a job is of
+the day on which it was first seen.  Beside the tables stand those that the next run goes on from:
 the events of jobs that are not gone (`open`), entries of minutes, kinds of jobs that fail
 (`failing`), and the starts of servers.  Each commit says up to which LSN of each server its table
 goes.  `open` is committed last, so that a run that was killed is done again by the next, for what
 was not committed.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,39 +22,36 @@ from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import rows_of
 from binlog_tools.spark.histories import entries as added_up
-from binlog_tools.spark.histories.entries import DAY_NS, MINUTE_NS, MINUTES_A_DAY
+from binlog_tools.spark.histories.entries import MINUTE_NS, MINUTES_A_DAY
 from binlog_tools.spark.histories.failing import FAILING, MARKS, added, kinds_of, unmarked
 from binlog_tools.spark.histories.images import COLUMNS
 from binlog_tools.spark.histories.increments import NAMES, Progress, changed_minutes
-from binlog_tools.spark.histories.minutes import MINUTE_US, gone_on
-from binlog_tools.spark.histories.sla import Targets, sla_of
+from binlog_tools.spark.histories.sla import Targets
 from binlog_tools.spark.histories.starts import Starts, merged
-from binlog_tools.spark.histories.tables import ATTEMPTS, KINDS, TUBE_MINUTES
-from binlog_tools.spark.histories.windows import NONE
-from binlog_tools.spark.histories.workers import COLUMNS as OF_ATTEMPTS
-from binlog_tools.spark.histories.workers import Replaced, grown, workers_of
-from binlog_tools.spark.storing.files import CODED, File, Layout, is_text, stored_files
-from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.histories.tables import KINDS
+from binlog_tools.spark.histories.windows import Ints
+from binlog_tools.spark.storing.files import File, stored_files
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
 from binlog_tools.spark.tables.bodies import marks_of
 from binlog_tools.spark.tables.layouts import LAYOUTS, SINGLE
 from binlog_tools.spark.tables.making import Found, Plan, make, told_by
+from binlog_tools.spark.tables.making_minutes import Days, ServerMinutes, by_date, date_of
+from binlog_tools.spark.tables.making_workers import Incarnation, Workers, may_have
 from binlog_tools.spark.tables.pipelines import opened
 from binlog_tools.spark.tables.querying import need_rows
+from binlog_tools.spark.tables.server_days import (
+    UNSETTLED,
+    ServerDay,
+    day_of,
+    largest_jobs,
+    server_of,
+    sleeping,
+)
 from binlog_tools.spark.tasks import Rows, in_tasks
 
-_UNSETTLED: Final = ({"settled": "false"},)
-"""What a run replaces."""
-
-EPOCH: Final = date(1970, 1, 1)
-
-_NO_ATTEMPTS: Final = pa.schema([
-    field.with_type(CODED) if is_text(field.type) else field
-    for field in map(ATTEMPTS.field, OF_ATTEMPTS)
-]).empty_table()  # fmt: skip
-
-_TOLD: Final = {"attempts": ("incarnation", "ended_ns"), "entries": ("minute",)}
+_TOLD: Final = {"attempts": ("incarnation", "ended_ns"), "entries": ("minute", "slot"),
+                "open": ("job", "due_ns")}  # fmt: skip
 """The statistics of tables that are looked at."""
 
 Newer = Callable[[Progress], Rows]
@@ -111,10 +106,13 @@ class _Run:
         self._starts_before = self._rows("starts")
         self._known = stored["open"].progress(pc.unique(self._starts_before["server"]).to_pylist())
         self._events = need_rows(newer(self._known), COLUMNS)
-        self._told, self._reached = told_by(spark, self._events, self._known)
+        self._open = self._files("open", {})
+        told = told_by(spark, self._events, self._known, largest_jobs(self._open))
+        self._told, self._reached = told.starts, told.last
         self._progress = {**self._known, **self._reached}
         self._starts_rows = merged([self._starts_before, self._told])
         self._starts = Starts(self._starts_rows)
+        self._asleep = self._sleeping(told.jobs)
         self._attempts = self._files("attempts", {})
         self._workers_grow = self._goes_on and all(
             stored[name].progress(self._known) == self._known for name in ("attempts", "workers")
@@ -136,18 +134,46 @@ class _Run:
             return []
         return table.files(wanted, _TOLD.get(name, ()))
 
+    def _sleeping(self, touched: Mapping[str, Ints]) -> frozenset[ServerDay]:
+        """
+        The days of which all jobs rest; none behind a run that was killed.
+        """
+        if any(self._stored[name].progress(self._known) != self._known for name in NAMES):
+            return frozenset()
+        return sleeping(self._open, touched, self._starts.last_ns)
+
+    def _unsettled(self, name: str) -> tuple[list[File], list[File]]:
+        """
+        The files of jobs that are not gone: those that this run replaces, and those of days whose
+        jobs rest.
+        """
+        files = self._files(name, UNSETTLED)
+        return ([file for file in files if day_of(file) not in self._asleep],
+                [file for file in files if day_of(file) in self._asleep])  # fmt: skip
+
+    def _replaced(self, name: str) -> tuple[Mapping[str, str | None], ...]:
+        """
+        The partitions of the files that `_unsettled` gives as replaced.
+        """
+        if not self._asleep:
+            return (UNSETTLED,)
+        days = {day_of(file) for file in self._unsettled(name)[0]}
+        return tuple({**UNSETTLED, **day.partition()} for day in sorted(days))
+
     def steps(self) -> Iterator[Updated]:
         if not self._reached and self._stored["open"].version is not None:
             return
         made = self._by_job()
         for name in ("lifetimes", "attempts"):
-            yield self._commit(name, made.files[name], _UNSETTLED)
+            yield self._commit(name, made.files[name], self._replaced(name))
         yield self._workers()
         yield from self._minutes(made.files["entries"])
-        yield self._commit("entries", made.files["entries"], _UNSETTLED)
+        yield self._commit("entries", made.files["entries"], self._replaced("entries"))
         yield self._commit("starts", self._write("starts", self._starts_rows), ({},))
         yield from self._poison(made)
-        yield self._commit("open", made.files["open"], ({},))
+        awake = {day_of(file) for file in self._open} - self._asleep
+        days = tuple(day.partition() for day in sorted(awake)) if self._asleep else ({},)
+        yield self._commit("open", made.files["open"], days)
 
     def _write(self, name: str, rows: pa.Table) -> list[File]:
         layout = {**SINGLE, **LAYOUTS}[name]
@@ -171,7 +197,8 @@ class _Run:
                  for name in NAMES}  # fmt: skip
         places = {name: self._stored[name].location
                   for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
-        before = rows_of(self._stored["open"], self._files("open", {}))
+        awake = [file for file in self._open if day_of(file) not in self._asleep]
+        before = rows_of(self._stored["open"], awake)
         plan = Plan(places, self._starts, known, self._known, self._progress)
         return make(self._spark, self._events, before, plan)
 
@@ -181,19 +208,26 @@ class _Run:
         """
         failing = [made.facts.get(("failing", is_settled), FAILING.empty_table())
                    for is_settled in (True, False)]  # fmt: skip
-        before = self._rows("failing", {"settled": "false"})
+        before = self._rows("failing", UNSETTLED)
+        resting = before.filter(pa.array([
+            ServerDay(server, str(day)) in self._asleep for server, day in zip(
+                *(before[name].to_pylist() for name in ("example_server", "date")), strict=True
+            )
+        ], pa.bool_()))  # fmt: skip
         marks = before.rename_columns({"example_server": "server"}).select(MARKS.names)
-        wanted = unmarked(pa.concat_tables(failing), marks)
+        jobs = pa.concat_tables([rows.select(FAILING.names) for rows in failing])
+        wanted = unmarked(jobs, marks)
         first = {server: int(lsns[0]) - 1 for server, lsns in wanted.items()}
         is_older = any(lsn < self._known.get(server, -1) for server, lsn in first.items())
         events = self._newer({**self._progress, **first}) if is_older else self._events
         marks = pa.concat_tables([marks.cast(MARKS), marks_of(self._spark, events, wanted)])
-        settled, unsettled = (kinds_of(jobs, marks) for jobs in failing)
-        settled = added(settled)
+        settled, unsettled = (kinds_of(rows, marks) for rows in failing)
+        settled, unsettled = added(settled), _with_date(unsettled, failing[1])
+        unsettled = pa.concat_tables([resting.select(unsettled.column_names), unsettled])
         known = self._rows("failing", {"settled": "true"})
         files = [file for rows, is_settled in ((settled, True), (unsettled, False))
                  for file in self._write("failing", _as_failing(rows, is_settled))]  # fmt: skip
-        yield self._commit("failing", files, _UNSETTLED)
+        yield self._commit("failing", files, (UNSETTLED,))
         kinds = added(pa.concat_tables(
             [rows.select(KINDS.names).cast(KINDS) for rows in (known, settled, unsettled)]
         ))  # fmt: skip
@@ -201,18 +235,19 @@ class _Run:
 
     def _minutes(self, added: list[File]) -> Iterator[Updated]:
         last_ns = self._starts.last_ns
-        there = [*self._files("entries", {"settled": "true"}), *added]
-        work = _Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
+        there = [*self._files("entries", {"settled": "true"}), *self._unsettled("entries")[1],
+                 *added]  # fmt: skip
+        work = Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
                      self._stored["sla"].location, self._targets)  # fmt: skip
         first = self._changed(added)
         items = [
-            _Server(server, minute, last_ns[server], self._kept(server, minute),
-                    *_by_date(there, server, minute // MINUTES_A_DAY))
+            ServerMinutes(server, minute, last_ns[server], self._kept(server, minute),
+                    *by_date(there, server, minute // MINUTES_A_DAY * MINUTES_A_DAY))
             for server, minute in sorted(first.items())
         ]  # fmt: skip
         made: list[tuple[list[File], list[File]]] = in_tasks(self._spark, items, work)
         replaced = tuple(
-            {"server": item.server, "date": str(_date(day))}
+            {"server": item.server, "date": str(date_of(day))}
             for item in items for day in item.days()
         )  # fmt: skip
         for place, name in enumerate(("tube_minutes", "sla")):
@@ -230,13 +265,14 @@ class _Run:
             known = {server: each // MINUTE_NS for server, each in last_ns.items()}
         first: dict[str, int] = {}
         for file in added:
-            server, span = _server_of(file), file.spans("minute")
+            server, span = server_of(file), file.spans("minute")
             if server not in known and span is not None:
                 minute = span[0] // MINUTES_A_DAY * MINUTES_A_DAY
                 first[server] = min(minute, first.get(server, minute))
         before, after = (self._early(files, known)
-                         for files in (self._files("entries", _UNSETTLED[0]), added))  # fmt: skip
-        changed = changed_minutes(before, after, known)
+                         for files in (self._unsettled("entries")[0], added))  # fmt: skip
+        moments_ns = Starts(self._starts_before).last_ns, self._starts.last_ns
+        changed = changed_minutes(before, after, known, moments_ns)
         if self._stored["tube_minutes"].progress(known) != self._stored["entries"].progress(known):
             # A run that was killed has made minutes of entries that are not there.
             changed = {server: minute // MINUTES_A_DAY * MINUTES_A_DAY
@@ -247,7 +283,7 @@ class _Run:
         """
         The entries of servers before these minutes.
         """
-        found = [(server, [file for file in files if _server_of(file) == server
+        found = [(server, [file for file in files if server_of(file) == server
                            and (span := file.spans("minute")) is not None and span[0] < minute])
                  for server, minute in last.items()]  # fmt: skip
         schema, location = LAYOUTS["entries"].schema, self._stored["entries"].location
@@ -261,7 +297,7 @@ class _Run:
         """
         The files of the day that has the minute before this one.
         """
-        wanted = {"server": server, "date": str(_date((minute - 1) // MINUTES_A_DAY))}
+        wanted = {"server": server, "date": str(date_of((minute - 1) // MINUTES_A_DAY))}
         return self._files("tube_minutes", wanted)
 
     def _workers(self) -> Updated:
@@ -273,24 +309,24 @@ class _Run:
         touched = {(row["server"], row["incarnation"]) for row in self._told.to_pylist()}
         touched |= {(server, last[server]) for server, _ in touched if server in last}
         items = [self._incarnation(server, number) for server, number in sorted(touched)]
-        work = _Workers(self._stored["attempts"].location, self._stored["workers"].location)
+        work = Workers(self._stored["attempts"].location, self._stored["workers"].location)
         made: list[list[File]] = in_tasks(self._spark, items, work)
         replaced = tuple({"server": item.server, "incarnation": str(item.number)}
                          for item in items)  # fmt: skip
         return self._commit("workers", [file for each in made for file in each], replaced)
 
-    def _incarnation(self, server: str, number: int) -> "_Incarnation":
+    def _incarnation(self, server: str, number: int) -> Incarnation:
         # Also those that this run has committed.
         there = self._stored["attempts"].files({"server": server}, _TOLD["attempts"])
-        files = [file for file in there if _may_have(file, server, number)]
-        before = {file.path for file in self._attempts}
+        before, after = ([file for file in files if may_have(file, server, number)]
+                         for files in (self._attempts, there))  # fmt: skip
+        old, new = ({file.path for file in files} for files in (before, after))
         wanted = {"server": server, "incarnation": str(number)}
-        return _Incarnation(
+        return Incarnation(
             server, number, self._files("workers", wanted) if self._workers_grow else [],
-            [file for file in self._attempts
-             if file.is_in({"settled": "false"}) and _may_have(file, server, number)],
-            [file for file in files if file.path not in before],
-            [file for file in files if file.path in before],
+            [file for file in before if file.path not in new],
+            [file for file in after if file.path not in old],
+            [file for file in after if file.path in old],
         )  # fmt: skip
 
 
@@ -299,174 +335,15 @@ def _as_failing(kinds: pa.Table, is_settled: bool) -> pa.Table:
     With the columns that the stored table has beside those of kinds.
     """
     settled = pa.array(np.full(kinds.num_rows, is_settled))
-    if "lsn" not in kinds.column_names:
-        kinds = kinds.append_column("lsn", pa.nulls(kinds.num_rows, pa.int64()))
+    for field in LAYOUTS["failing"].schema:
+        if field.name not in (*kinds.column_names, "settled"):
+            kinds = kinds.append_column(field.name, pa.nulls(kinds.num_rows, field.type))
     return kinds.append_column("settled", settled)
 
 
-def _may_have(file: File, server: str, incarnation: int) -> bool:
-    span = file.spans("incarnation")
-    return file.is_in({"server": server}) and (
-        not file.statistics or (span is not None and span[0] <= incarnation <= span[1])
-    )
-
-
-def _date(day: int) -> date:
-    return EPOCH + timedelta(day)
-
-
-def _server_of(file: File) -> str:
-    return str(dict(file.partition)["server"])
-
-
-def _by_date(
-    files: Iterable[File], server: str, first: int
-) -> tuple[dict[int, list[File]], list[File]]:
+def _with_date(kinds: pa.Table, failing: pa.Table) -> pa.Table:
     """
-    The files of a server's days from the first on, and those of no day.
+    Each job as a kind of its own, with the day on which it was first seen.
     """
-    found: dict[int, list[File]] = defaultdict(list)
-    undated = []
-    for file in files:
-        told = dict(file.partition)["date"]
-        if _server_of(file) != server:
-            continue
-        if told is None:
-            undated.append(file)
-        elif (day := (date.fromisoformat(told) - EPOCH).days) >= first:
-            found[day].append(file)
-    return dict(found), undated
-
-
-class _Server(NamedTuple):
-    """
-    The minutes of a server that are made anew.
-
-    :ivar first: the first of them.
-    :ivar kept: files of rows, of the day of the minute before.
-    :ivar files: of entries, by day.
-    :ivar undated: of entries of any day.
-    """
-
-    server: str
-    first: int
-    last_ns: int
-    kept: list[File]
-    files: Mapping[int, list[File]]
-    undated: list[File]
-
-    def days(self) -> range:
-        return range(self.first // MINUTES_A_DAY, self.last_ns // DAY_NS + 1)
-
-
-@dataclass(frozen=True)
-class _Days:
-    """
-    A task that makes minutes, and the SLA by their hours, day after day.
-    """
-
-    entries: Location
-    minutes: Location
-    sla: Location
-    targets: Targets
-
-    def __call__(self, item: _Server) -> tuple[list[File], list[File]]:
-        undated = self._read(item.undated)
-        rows = self._kept(item)
-        first = item.first
-        minutes: list[File] = []
-        shares: list[File] = []
-        for day in item.days():
-            parts = [self._read(item.files.get(day, [])), _of_day(undated, day)]
-            entries = added_up.merged([added_up.since_minute(part, first) for part in parts])
-            rows = gone_on(rows, entries, first, {item.server: item.last_ns})
-            first = (day + 1) * MINUTES_A_DAY
-            minutes += _dated(self.minutes, LAYOUTS["tube_minutes"], rows, day)
-            shares += _dated(self.sla, LAYOUTS["sla"], sla_of(rows, self.targets), day)
-        return minutes, shares
-
-    def _read(self, files: list[File]) -> pa.Table:
-        if not files:
-            return added_up.CODED_SCHEMA.empty_table()
-        found = dataset_of(self.entries, LAYOUTS["entries"].schema, files, is_coded=True)
-        rows = found.to_table(columns=added_up.SCHEMA.names, use_threads=False)
-        return rows.combine_chunks()
-
-    def _kept(self, item: _Server) -> pa.Table:
-        """
-        The rows up to the first minute.
-        """
-        if not item.kept:
-            return TUBE_MINUTES.empty_table()
-        until = pa.scalar(item.first * MINUTE_US).cast(TUBE_MINUTES.field("minute").type)
-        found = dataset_of(self.minutes, LAYOUTS["tube_minutes"].schema, item.kept)
-        return found.to_table(
-            columns=TUBE_MINUTES.names, filter=pc.field("minute") < until, use_threads=False
-        )
-
-
-def _of_day(entries: pa.Table, day: int) -> pa.Table:
-    return entries.filter(pa.array(entries["minute"].to_numpy() // MINUTES_A_DAY == day))
-
-
-def _dated(place: Location, layout: Layout, rows: pa.Table, day: int) -> list[File]:
-    dates = pa.array([_date(day)] * rows.num_rows, pa.date32())
-    batches = rows.append_column("date", dates).combine_chunks().to_batches()
-    return stored_files(place, batches, layout)
-
-
-class _Incarnation(NamedTuple):
-    """
-    What the workers of an incarnation of a server are made of.
-
-    :ivar workers: files of those so far; none: they are made of all attempts.
-    :ivar old: files of attempts that have been replaced.
-    :ivar new: files of those in their place, and of new ones.
-    :ivar others: files of all others.
-    """
-
-    server: str
-    number: int
-    workers: list[File]
-    old: list[File]
-    new: list[File]
-    others: list[File]
-
-
-@dataclass(frozen=True)
-class _Workers:
-    """
-    A task that makes the workers of an incarnation of a server.
-    """
-
-    attempts: Location
-    workers: Location
-
-    def __call__(self, item: _Incarnation) -> list[File]:
-        made = self._grown(item) if item.workers else None
-        if made is None:
-            made = workers_of(self._read(item, [*item.new, *item.others]))
-        batches = made.combine_chunks().to_batches()
-        return stored_files(self.workers, batches, LAYOUTS["workers"])
-
-    def _grown(self, item: _Incarnation) -> pa.Table | None:
-        replaced = Replaced.of(self._read(item, item.old), self._read(item, item.new))
-        least = min(replaced.since_ns().values(), default=NONE)
-        spans = [(file, file.spans("ended_ns")) for file in item.others]
-        near = [file for file, span in spans if span is None or span[1] > least]
-        schema = LAYOUTS["workers"].schema
-        before = dataset_of(self.workers, schema, item.workers).to_table(use_threads=False)
-        return grown(before, replaced, self._read(item, near, least))
-
-    def _read(self, item: _Incarnation, files: list[File], above_ns: int = -1) -> pa.Table:
-        """
-        :param above_ns: only of runs that ended later; -1: all.
-        """
-        schema = LAYOUTS["attempts"].schema
-        if not files:
-            return _NO_ATTEMPTS
-        is_wanted = pc.field("incarnation") == item.number
-        if above_ns >= 0:
-            is_wanted &= pc.field("ended_ns") > above_ns
-        found = dataset_of(self.attempts, schema, files, is_coded=True)
-        return found.to_table(columns=list(OF_ATTEMPTS), use_threads=False, filter=is_wanted)
+    dates = failing["date"] if failing.num_rows else pa.array([], pa.date32())
+    return kinds.append_column("date", dates)

@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from binlog_tools.spark.histories import entries, starts
+from binlog_tools.spark.histories.increments import OPEN
 from binlog_tools.spark.histories.sla import SLA
 from binlog_tools.spark.histories.tables import (
     ATTEMPTS,
@@ -26,9 +27,10 @@ COMMENTS: Final = {
     "first": "first record here", "last": "newest record here",
     "life_ns": "from put to deletion, ns", "priority": "0: the most urgent",
     "bytes": "size of the body", "attempts": "reservations",
-    "waits": "waits that a reserve ended", "wait_ns": "time in ready, ns",
-    "run_ns": "time reserved, ns", "delayed_ns": "time delayed, ns",
-    "buried_ns": "time buried, ns", "is_whole": "its put is in the log",
+    "waits": "waits that a reserve ended", "wait_ns": "time in ready, without what lasts, ns",
+    "run_ns": "time reserved, without what lasts, ns",
+    "delayed_ns": "time delayed, without what lasts, ns",
+    "buried_ns": "time buried, without what lasts, ns", "is_whole": "its put is in the log",
     "deaths": "how often it became a dead letter", "revivals": "how often kick-dead took it back",
     "incarnation": "start of the server, from 1", "connection": "of the worker",
     "attempt": "counter of reserves", "started": "when it was reserved",
@@ -70,13 +72,14 @@ LAYOUTS: Final = {
         _layout("sla", SLA, _BY_DAY, _DATE),
         _layout("entries", entries.SCHEMA, _BY_JOB, _SETTLED, _DATE),
         _layout("starts", starts.SCHEMA, ()),
-        _layout("failing", KINDS, ("settled",), pa.field("lsn", pa.int64()), _SETTLED),
-        _layout("open", EVENTS_SCHEMA, ()),
+        _layout("failing", KINDS, ("settled",), pa.field("lsn", pa.int64()), _DATE, _SETTLED),
+        _layout("open", EVENTS_SCHEMA, _BY_DAY, *OPEN),
     )
 }  # fmt: skip
 """In the order in which they are committed: the last four are what the next run goes on from.  The
-entries of jobs that are not gone have no ``date``: they are read and replaced together, and a file
-for each day of a year costs more than what is in it."""
+``date`` of lifetimes, attempts and open events, and of entries and kinds of jobs that are not gone,
+is the day on which the job was first seen: what is known of such a day's jobs is replaced together,
+or stays.  Settled entries have the day of their minute."""
 
 POISON: Final = _layout("poison", KINDS, ())
 

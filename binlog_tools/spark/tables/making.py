@@ -21,8 +21,9 @@ from binlog_tools.spark.histories.increments import Made, Progress, increment
 from binlog_tools.spark.histories.starts import COLUMNS as TOLD
 from binlog_tools.spark.histories.starts import NO_RECORDS, Starts, merged, starts_table
 from binlog_tools.spark.histories.starts import SCHEMA as STARTS
+from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.histories.whole import WholeJobs
-from binlog_tools.spark.histories.windows import NO_ROW, at
+from binlog_tools.spark.histories.windows import NO_ROW, Ints, at
 from binlog_tools.spark.storing.files import (
     FILE_DDL,
     FILE_SCHEMA,
@@ -87,26 +88,68 @@ class Found(NamedTuple):
     facts: dict[tuple[str, bool], pa.Table]
 
 
-def told_by(spark: SparkSession, rows: Rows, above: Progress) -> tuple[pa.Table, Progress]:
+class Told(NamedTuple):
     """
-    Read five columns.
+    What a few columns of new events tell.
 
-    :return: the starts of servers (`starts.SCHEMA`) by the events behind these LSNs, and the last
-        LSN of each.
+    :ivar starts: of servers, with `starts.SCHEMA`.
+    :ivar last: the last LSN of each server.
+    :ivar jobs: of each server, the known jobs that the events are of, ascending.
     """
 
-    def told(part: Any) -> tuple[pa.Table, Progress]:
+    starts: pa.Table
+    last: Progress
+    jobs: Mapping[str, Ints]
+
+
+def told_by(
+    spark: SparkSession, rows: Rows, above: Progress, known: Mapping[str, int] | None = None
+) -> Told:
+    """
+    Read five columns, and a sixth if there are known jobs.
+
+    :param above: the last LSNs whose events are not wanted any more.
+    :param known: of servers, the largest id of a job that is known.
+    """
+    columns = (*TOLD, "lsn", "job") if known else (*TOLD, "lsn")
+
+    def told(part: Any) -> Told:
         found, last = [STARTS.empty_table()], dict[str, int]()
-        for events in gathered(rows.read(part, (*TOLD, "lsn"))):
+        jobs: list[Mapping[str, Ints]] = []
+        for events in gathered(rows.read(part, columns)):
             fresh = _within(events, above, None)
             found.append(starts_table(fresh))
             last = _latest([last, lasts_of(fresh)])
-        return merged(found), last
+            jobs.append(_jobs_of(fresh, known or {}))
+        return Told(merged(found), last, _all_jobs(jobs))
 
     made = in_tasks(spark, rows.parts, told)
-    return pa.concat_tables([STARTS.empty_table(), *(starts for starts, _ in made)]), _latest(
-        [last for _, last in made]
-    )
+    starts = pa.concat_tables([STARTS.empty_table(), *(each.starts for each in made)])
+    return Told(starts, _latest([each.last for each in made]),
+                _all_jobs([each.jobs for each in made]))  # fmt: skip
+
+
+def _jobs_of(events: pa.Table, known: Mapping[str, int]) -> dict[str, Ints]:
+    """
+    Of these servers the jobs up to an id.
+    """
+    if not known:
+        return {}
+    servers = column(events, "server").dictionary_encode()
+    place = servers.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    job = numbers(events, "job")
+    return {
+        name: np.unique(job[(place == number) & (job <= known[name])])
+        for number, name in enumerate(servers.dictionary.to_pylist()) if name in known
+    }  # fmt: skip
+
+
+def _all_jobs(parts: Iterable[Mapping[str, Ints]]) -> dict[str, Ints]:
+    found: dict[str, list[Ints]] = defaultdict(list)
+    for part in parts:
+        for name, jobs in part.items():
+            found[name].append(jobs)
+    return {name: np.unique(np.concatenate(jobs)) for name, jobs in found.items()}
 
 
 def lasts_of(events: pa.Table) -> Progress:
@@ -259,17 +302,10 @@ def _as_stored(made: Made) -> pa.Table:
     With the columns of partitions.
     """
     rows = made.rows
+    if "date" not in rows.column_names:
+        rows = of_days(rows, rows["minute"].to_numpy() // MINUTES_A_DAY)
     if made.name == "open":
         missing = [name for name in TAKEN if name not in rows.column_names]
         nulls = {name: pa.nulls(rows.num_rows, EVENTS_SCHEMA.field(name).type) for name in missing}
         return pa.table({**{name: rows[name] for name in rows.column_names}, **nulls})
-    if made.name == "entries":
-        dates = _dates_of(rows) if made.settled else pa.nulls(rows.num_rows, pa.date32())
-    else:
-        dates = pc.cast(rows["first"], pa.date32(), safe=False)
-    settled = pa.array(np.full(rows.num_rows, made.settled))
-    return rows.append_column("settled", settled).append_column("date", dates)
-
-
-def _dates_of(entries: pa.Table) -> Any:
-    return pa.array(entries["minute"].to_numpy() // MINUTES_A_DAY, pa.int32()).cast(pa.date32())
+    return rows.append_column("settled", pa.array(np.full(rows.num_rows, made.settled)))

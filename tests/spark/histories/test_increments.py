@@ -5,9 +5,12 @@ Tables that grew by increments are those that are made at once.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable
+from datetime import date
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -23,10 +26,13 @@ from binlog_tools.spark.histories.increments import (
     tables_of,
 )
 from binlog_tools.spark.histories.minutes import MINUTE_US, all_minutes, gone_on
+from binlog_tools.spark.histories.resting import is_awake
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
 from tests.spark.histories.test_histories import in_order, servers_of
 from tests.spark.tables import queue_model
+
+ServerDay = tuple[str, date]
 
 
 class Tables:
@@ -36,8 +42,9 @@ class Tables:
 
     def __init__(self) -> None:
         self.settled: dict[str, list[pa.Table]] = {name: [] for name in NAMES}
-        self.unsettled: dict[str, pa.Table] = {}
+        self.unsettled: dict[str, list[pa.Table]] = {name: [] for name in NAMES}
         self.open: list[pa.Table] = []
+        self.rested = 0
         self.starts = merged([])
         self.progress: dict[str, dict[str, int]] = {}
         self.minutes = TUBE_MINUTES.empty_table()
@@ -52,33 +59,70 @@ class Tables:
         ))  # fmt: skip
         starts_rows = merged([self.starts, starts_table(events)])
         starts = Starts(starts_rows)
-        together = in_order(pa.concat_tables([*self.open, events]))
+        asleep = self._sleeping(events, starts)
+        together = in_order(pa.concat_tables([
+            *(_without(each, asleep).select(events.column_names) for each in self.open), events,
+        ]))  # fmt: skip
         made = list(increment(together, starts, self.progress))
         told = {
             row["server"]: row["lsn_max"]
             for row in events.group_by("server").aggregate([("lsn", "max")]).to_pylist()
         }
-        rows = {(each.name, each.settled): each.rows for each in made}
+        rows = self._resting(asleep)
+        for each in made:
+            rows[each.name, each.settled].append(each.rows)
         if until > 0:
-            self._rewrite(rows["entries", True], rows["entries", False], starts)
+            settled, unsettled = (_entries_in(rows["entries", each]) for each in (True, False))
+            self._rewrite(settled, unsettled, starts)
         for place, name in enumerate(NAMES, 1):
             if until > place:
-                self.settled[name].append(rows[name, True])
+                self.settled[name] += rows[name, True]
                 self.unsettled[name] = rows[name, False]
                 self.progress[name] = {**self.progress.get(name, {}), **told}
         if until > len(NAMES):
-            self.starts, self.open = starts_rows, [rows["open", False]]
+            self.starts, self.open = starts_rows, rows["open", False]
             self.progress["open"] = {**known, **told}
 
+    def _sleeping(self, events: pa.Table, starts: Starts) -> set[ServerDay]:
+        """
+        The days of servers of which all jobs rest.
+        """
+        known = self.progress.get("open", {})
+        if any(self.progress.get(name, {}) != known for name in NAMES):
+            return set()
+        found = set()
+        for (server, day), rows in _by_day(self.open).items():
+            jobs, due = (rows[name].to_numpy() for name in ("job", "due_ns"))
+            touched = np.unique([
+                row["job"] for row in events.to_pylist() if row["server"] == server
+            ])  # fmt: skip
+            due = due[~np.isnan(due)]
+            if not is_awake((jobs.min(), jobs.max()), (due.min(), due.max()) if len(due) else None,
+                            touched, starts.last_ns[server]):  # fmt: skip
+                found.add((server, day))
+        self.rested += len(found)
+        return found
+
+    def _resting(self, asleep: set[ServerDay]) -> dict[tuple[str, bool], list[pa.Table]]:
+        """
+        What stays of jobs that are not gone.
+        """
+        found: dict[tuple[str, bool], list[pa.Table]] = defaultdict(list)
+        for name, parts in {**self.unsettled, "open": self.open}.items():
+            found[name, False] = [_only(part, asleep) for part in parts]
+        return found
+
     def _rewrite(self, settled: pa.Table, unsettled: pa.Table, starts: Starts) -> None:
-        before = self.unsettled.get("entries", unsettled.schema.empty_table())
+        before = _entries_in(self.unsettled["entries"])
         after = pa.concat_tables([settled, unsettled])
         known = Starts(self.starts).last_ns
         last = {server: last_ns // MINUTE_NS for server, last_ns in known.items()}
         # What is behind the last minutes need not be looked at.
         old, new = (_before(entries, last) for entries in (before, after))
-        whole = entries_module.merged([*self.settled["entries"], after])
-        for server, first in changed_minutes(old, new, last).items():
+        settled = _entries_in(self.settled["entries"])
+        whole = entries_module.by_day(entries_module.merged([settled, after]), starts.last_ns)
+        moments_ns = known, starts.last_ns
+        for server, first in changed_minutes(old, new, last, moments_ns).items():
             self._rewrite_since(server, first, whole, starts.last_ns)
         for server in starts.last_ns.keys() - last.keys():
             self._rewrite_since(server, 0, whole, starts.last_ns)
@@ -103,6 +147,34 @@ class Tables:
         self.minutes = pa.concat_tables(made)
 
 
+def _entries_in(parts: list[pa.Table]) -> pa.Table:
+    names = entries_module.SCHEMA.names
+    return pa.concat_tables([
+        entries_module.SCHEMA.empty_table(), *(part.select(names) for part in parts),
+    ])  # fmt: skip
+
+
+def _by_day(parts: list[pa.Table]) -> dict[ServerDay, pa.Table]:
+    """
+    Rows of jobs by server and the day on which the job was first seen.
+    """
+    if not parts:
+        return {}
+    rows = pa.concat_tables(parts)
+    keys = list(zip(*(rows[name].to_pylist() for name in ("server", "date")), strict=True))
+    return {key: rows.filter(pa.array([each == key for each in keys])) for key in {*keys}}
+
+
+def _only(rows: pa.Table, days: set[ServerDay], is_wanted: bool = True) -> pa.Table:
+    server = "server" if "server" in rows.column_names else "example_server"
+    keys = zip(*(rows[name].to_pylist() for name in (server, "date")), strict=True)
+    return rows.filter(pa.array([(key in days) == is_wanted for key in keys], pa.bool_()))
+
+
+def _without(rows: pa.Table, days: set[ServerDay]) -> pa.Table:
+    return _only(rows, days, False)
+
+
 def _before(entries: pa.Table, last: dict[str, int]) -> pa.Table:
     return entries.filter(pa.array(
         [row["minute"] < last.get(row["server"], 0) for row in entries.to_pylist()], pa.bool_()
@@ -120,9 +192,28 @@ KEYS = {
 }  # fmt: skip
 
 
-def _check(seeds: Iterable[int], cuts: int, kills: bool) -> None:
+def stretched(rows: list[dict[str, Any]], days: int) -> list[dict[str, Any]]:
+    """
+    The same history over so many days.
+    """
+    first = min(row["logged_ns"] for row in rows)
+    by = days * DAY_NS // max(10**9, max(row["logged_ns"] for row in rows) - first)
+
+    def later(value: int | None) -> int | None:
+        return None if value is None else first + (value - first) * by
+
+    names = ("time_ns", "logged_ns", "deadline_ns", "dead_at_ns")
+    return [{**row, **{name: later(row[name]) for name in names}} for row in rows]
+
+
+def _check(seeds: Iterable[int], cuts: int, kills: bool, days: int = 0) -> int:
+    """
+    :param days: over which the histories are stretched; 0: they last as long as they do.
+    :return: how many days of jobs were left out of increments.
+    """
     chance = random.Random(repr((cuts, kills)))
-    rows = [row for part in servers_of(seeds).values() for row in part]
+    servers = servers_of(seeds).values()
+    rows = [row for part in servers for row in (stretched(part, days) if days else part)]
     events = queue_model.table(rows).sort_by([("logged_ns", "ascending"), ("lsn", "ascending")])
     starts = Starts(starts_table(events))
     whole = tables_of(in_order(events), starts)
@@ -136,15 +227,26 @@ def _check(seeds: Iterable[int], cuts: int, kills: bool) -> None:
         before = end
     grown.take(events.slice(0, 0))
     for name in ("lifetimes", "attempts"):
-        made = pa.concat_tables([*grown.settled[name], grown.unsettled[name]])
+        made = pa.concat_tables([*grown.settled[name], *grown.unsettled[name]])
         assert _sorted(made, *KEYS[name]) == _sorted(whole[name], *KEYS[name]), name
     minutes = all_minutes(whole["entries"], starts.last_ns)
     key = ("server", "tube", "minute")
     assert _sorted(grown.minutes, *key) == _sorted(minutes, *key)
+    return grown.rested
 
 
 def test_tables_that_grow_are_those_made_at_once() -> None:
     _check((3, 5), 1, True)
+
+
+def test_tables_of_days_whose_jobs_rest_are_those_made_at_once() -> None:
+    assert _check((5, 13), 3, False, days=4) > 2
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(10))
+def test_tables_of_days_whose_jobs_rest_after_many_cuts_and_kills(seed: int) -> None:
+    assert _check(range(3000 + 3 * seed, 3003 + 3 * seed), 4, seed % 2 == 0, days=3)
 
 
 @pytest.mark.exhaustive
@@ -182,7 +284,8 @@ def test_minutes_change_from_the_first_that_has_another_sum_or_an_end_of_a_wait(
     before = _entries(put, oldest)
 
     def first(*after: tuple[str, int, str, int, int]) -> int:
-        return changed_minutes(before, _entries(*after), {"s": 200, "idle": 300})["s"]
+        last = {"s": 200, "idle": 300}
+        return changed_minutes(before, _entries(*after), last, ({}, {}))["s"]
 
     assert first(put, oldest) == 200
     assert first(("mail", 100, "put", 0, 1), ("mail", 100, "put", 0, 1), oldest) == 200
@@ -193,7 +296,7 @@ def test_minutes_change_from_the_first_that_has_another_sum_or_an_end_of_a_wait(
     assert first(put, ("mail", 90, "oldest", 110, 7)) == 110
     assert first(put, ("mail", 90, "oldest", 120, 6)) == 90
     assert first(put) == 90
-    assert changed_minutes(before, before, {"idle": 300}) == {"idle": 300}
+    assert changed_minutes(before, before, {"idle": 300}, ({}, {})) == {"idle": 300}
 
 
 def test_a_day_goes_on_at_any_minute_as_if_it_were_made_whole() -> None:

@@ -10,8 +10,9 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -255,8 +256,9 @@ def lifetimes(server: Server) -> Iterator[Row]:
         newest, stays = news[-1], server.stays[job]
         spent: Counter[str] = Counter()
         for stay in stays:
-            until_ns = server.last_ns if stay.until_ns is None else stay.until_ns
-            spent[stay.state] += until_ns - stay.since_ns
+            # What lasts does not count.
+            if stay.until_ns is not None:
+                spent[stay.state] += stay.until_ns - stay.since_ns
         full = [row for row in news if row["event"] in FULL]
         carried = dict.fromkeys(CARRIED)
         for row in images:
@@ -286,7 +288,23 @@ def lifetimes(server: Server) -> Iterator[Row]:
             "wait_ns": spent["ready"], "run_ns": spent["reserved"],
             "delayed_ns": spent["delayed"], "buried_ns": spent["buried"],
             "is_whole": any(row["event"] == "put" for row in news),
+            "since": None if gone else _moment(_since_ns(stays[-1], server.runs[job])),
         }  # fmt: skip
+
+
+def _since_ns(stay: Stay, runs: Mapping[tuple[int, int], Run]) -> int | None:
+    """
+    When a job came into the state that it is in.
+    """
+    if stay.state == "reserved":
+        return runs[stay.row["revivals"], stay.row["reserves"]].started_ns
+    return stay.since_ns if stay.since_known else None
+
+
+def _moment(ns: int | None) -> datetime | None:
+    if ns is None:
+        return None
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=ns // 1000)
 
 
 def workers(server: Server) -> Iterator[Row]:

@@ -4,6 +4,7 @@ Stored tables that are brought up to date are those that are made at once.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.histories.entries import DAY_NS
 from binlog_tools.spark.histories.failing import FAILURES
 from binlog_tools.spark.histories.sla import Target
 from binlog_tools.spark.storing.stored import LOG, Change
 from binlog_tools.spark.tasks import Rows
 from tests.spark.histories.test_histories import assert_same, servers_of
+from tests.spark.histories.test_increments import stretched
 from tests.spark.storing.counting import counted_opens
 from tests.spark.tables import oracle, queue_model
 
@@ -70,6 +73,8 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
     servers = list(servers_of((3, 5, 9, 12)).values())
     # Two logs without gaps, of which tasks find whole jobs in what they read, and two with gaps.
     servers[:2] = [[{**row, "lsn": lsn} for lsn, row in enumerate(part)] for part in servers[:2]]
+    # Of several days, of which some rest.
+    servers[1], servers[3] = (stretched(servers[place], 3) for place in (1, 3))
     rows = [row for part in servers for row in part]
     events = queue_model.table(rows)
     moments = sorted(row["logged_ns"] for row in rows)
@@ -124,6 +129,35 @@ def test_an_increment_opens_each_table_once_and_commits_it_once(
     with counted_opens() as opens:
         assert not run(moments[-1])
     assert len(opens) == len(names)
+
+
+def test_what_is_known_of_days_whose_jobs_rest_is_not_written_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from binlog_tools.spark.storing.opening import open_stored
+    from binlog_tools.spark.tables.growing import update
+    from binlog_tools.spark.tables.server_days import UNSETTLED, ServerDay, day_of
+
+    # A server without an event on the last day, and one with some.
+    rows = [*queue_model.history(5), *stretched(queue_model.history(13), 4)]
+    events = queue_model.table(rows)
+    end = max(row["logged_ns"] for row in rows)
+
+    def unsettled(name: str) -> dict[ServerDay, set[str]]:
+        found: dict[ServerDay, set[str]] = defaultdict(set)
+        within = {} if name == "open" else UNSETTLED
+        for file in open_stored(f"{tmp_path}/{name}").files(within):
+            found[day_of(file)].add(file.path)
+        return found
+
+    names = ("lifetimes", "open")
+    assert list(update(spark, str(tmp_path), _newer(events, end - DAY_NS)))
+    before = {name: unsettled(name) for name in names}
+    assert list(update(spark, str(tmp_path), _newer(events, end)))
+    after = {name: unsettled(name) for name in names}
+    kept = {name: {day for day, files in before[name].items() if after[name].get(day) == files}
+            for name in names}  # fmt: skip
+    assert kept["lifetimes"] == kept["open"] and 0 < len(kept["open"]) < len(before["open"])
 
 
 def test_tables_of_a_version_that_kept_less_are_refused(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from beanstalk_twisted.object_storage.arrow import open_store
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.storing.locations import Location
 from tests.binlog.scribe import UUID, segment_files
+from tests.object_storage.conftest import gs as gs
 from tests.object_storage.conftest import s3 as s3
+from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
 from tests.spark.histories import any_log
 from tests.spark.remote import as_archived
@@ -36,19 +38,21 @@ def run(*words: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(word) for word in words])
 
 
+@pytest.mark.parametrize("name", ["s3", "gs"])
 def test_logs_become_events_tables_and_a_report_in_object_storage(
-    spark: SparkSession, s3: S3Server, tmp_path: Path
+    name: str, spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     from binlog_tools.spark.report import command as report
     from binlog_tools.spark.storing.opening import open_stored
     from binlog_tools.spark.storing.stored import dataset
     from binlog_tools.spark.tables.layouts import LAYOUTS
 
-    place = s3.url(os.urandom(8).hex())
+    store_at: S3Server | Emulator = request.getfixturevalue(name)
+    place = store_at.url(os.urandom(8).hex())
     log, events, tables = (within(place, name) for name in ("log", "events", "tables"))
     store = open_store(log)
-    for name, raw in as_archived(FILES).items():
-        store.write(f"{raw[64:80].hex()}/{name}", [raw])
+    for file, raw in as_archived(FILES).items():
+        store.write(f"{raw[64:80].hex()}/{file}", [raw])
     for words in (["events", log, "-o", events, "--body"], ["tables", events, "-o", tables]):
         done = run(*words)
         assert done.exit_code == 0, done.output
