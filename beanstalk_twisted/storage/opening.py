@@ -151,7 +151,7 @@ class _Filling(NamedTuple):
     """
 
     queue: WorkQueue
-    now_ns: int
+    clock: LogClock
     report: Report
     body_cache: int | None
     is_followed: bool
@@ -175,19 +175,29 @@ def load(
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
     """
+    leaves_bodies = verify is Verify.RECORDS and body_cache is not None
+    filling = _Filling(queue, clock, report, body_cache, is_followed)
     try:
         with _without_garbage_collection():
             _distrust_cache(directory)
-            found = read(directory, report.read)
-            clock.not_before(found.small.time_ns)
-            filling = _Filling(queue, clock.now_ns(), report, body_cache, is_followed)
-            if verify is Verify.RECORDS and body_cache is not None:
-                _load(filling, found, 0)
-            else:
-                _load_and_check(filling, found, directory)
-        return found
+            return _filled(filling, directory, read, leaves_bodies)
     except (OSError, MemoryError) as problem:
         raise _cannot_use(directory, problem) from problem
+
+
+def _filled(
+    filling: _Filling, directory: Directory,
+    read: Callable[[Directory, Progress], replay.Replay], leaves_bodies: bool,
+) -> replay.Replay:  # fmt: skip
+    directory.expect_gaps(_segments(directory)[:-1] if leaves_bodies else ())
+    found = read(directory, filling.report.read)
+    filling.clock.not_before(found.small.time_ns)
+    if leaves_bodies:
+        _load(filling, found, 0)
+    else:
+        _load_and_check(filling, found, directory)
+    directory.expect_gaps(())
+    return found
 
 
 def _load_and_check(filling: _Filling, found: replay.Replay, directory: Directory) -> None:
@@ -350,7 +360,8 @@ def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
     """
     :param bodies_below: see `Replay.survivors_in_bulk`.
     """
-    queue, now_ns, report, body_cache, is_followed = filling
+    queue, clock, report, body_cache, is_followed = filling
+    now_ns = clock.now_ns()
     small, state, told = found.small, queue.state, 0
     state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
     keeps_places = state.jobs.keeps_places
@@ -445,6 +456,9 @@ def _distrust_cache(directory: Directory) -> None:
     After a failed write-back the cache may show what the disk never got, in the segment that was
     being written.
     """
-    segments = [name for name in directory.names() if parse_segment_name(name) is not None]
-    for newest in segments[-1:]:
+    for newest in _segments(directory)[-1:]:
         directory.forget_cached(newest)
+
+
+def _segments(directory: Directory) -> list[str]:
+    return [name for name in directory.names() if parse_segment_name(name) is not None]

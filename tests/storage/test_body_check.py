@@ -11,7 +11,8 @@ import pytest
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.format import parse_segment_name, segment_name
+from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.storage.opening import Verify
@@ -149,6 +150,35 @@ def test_a_start_reads_no_bodies_of_finished_segments_and_checks_them_later(left
         "the bodies of all segments are checked, 0 of jobs are damaged"
     ]
     assert left.drain() == list(range(1, JOBS + 1))
+
+
+class Noted(MemoryDirectory):
+    """
+    Notes which files were read as such with gaps, and which not.
+    """
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(files)
+        self.read_as: dict[str, set[bool]] = {}
+
+    def read_part(self, name: str, start: int, end: int) -> Buffer:
+        self.read_as.setdefault(name, set()).add(name in self.with_gaps)
+        return super().read_part(name, start, end)
+
+
+@pytest.mark.parametrize("verify", list(Verify))
+def test_nothing_is_read_ahead_of_segments_whose_bodies_are_left(
+    left: Left, verify: Verify
+) -> None:
+    files = {name: bytes(left.directory.read(name)) for name in left.directory.names()}
+    directory = left.server.directory = Noted(files)
+    left.server.settings = left.server.settings._replace(verify=verify)
+    left.server.start()
+    names = [name for name in files if parse_segment_name(name) is not None]
+    has_gaps = {name: verify is Verify.RECORDS and name != names[-1] for name in names}
+    # What is checked in the background is read as any file.
+    assert {name: max(directory.read_as[name]) for name in names} == has_gaps
+    assert directory.with_gaps == frozenset()
 
 
 def test_a_damaged_body_refuses_a_full_start(left: Left) -> None:
