@@ -43,6 +43,7 @@ test: .venv/dev.stamp ## run the tests, and of the long ones a sample; make test
 test-all: .venv/dev.stamp ## run all tests, and the long ones to their end
 	$(BIN)/python $(PYTEST) --all $(ARGS)
 
+# The path is for the servers that tests start: they would be those of the checkout.
 test-compiled: wheels ## run all tests of what is compiled on the compiled wheel
 	rm -rf build/compiled
 	mkdir build/compiled
@@ -50,7 +51,7 @@ test-compiled: wheels ## run all tests of what is compiled on the compiled wheel
 	$(BIN)/python -m zipfile -e build/wheels/*-cp*.whl build/compiled
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' -c \
 	    'from beanstalk_twisted import version; assert version.IS_COMPILED, version.__file__'
-	cd build/compiled && '$(CURDIR)/$(BIN)/python' $(PYTEST) --all $(COMPILED_TESTS) $(ARGS)
+	cd build/compiled && PYTHONPATH='$(CURDIR)/build/compiled' '$(CURDIR)/$(BIN)/python' $(PYTEST) --all $(COMPILED_TESTS) $(ARGS)
 
 test-installs: .venv/dev.stamp ## as root: build and install the Debian package and the container, 5 minutes
 	$(BIN)/python -m pytest --installs tests/installs $(ARGS)

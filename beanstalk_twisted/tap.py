@@ -84,6 +84,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
         limits=limits, body_cache=_body_cache(options, limits.memory_bytes),
+        verify=options["verify"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]

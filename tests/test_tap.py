@@ -53,6 +53,7 @@ from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
+from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, makeService
 from beanstalk_twisted.version import VERSION
@@ -102,6 +103,8 @@ def test_without_options_these_hold() -> None:
         "binlog": None,
         "body-cache": None,
         "body_cache_bytes": None,
+        "verify": Verify.FULL,
+        "verify-on-start": "full",
         "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
         "compaction-factor": "2.0",
         "compaction-pace": "5",
@@ -797,6 +800,41 @@ def test_a_larger_body_cache_than_a_memory_has_is_limited() -> None:
     options = parsed("--binlog=/nowhere", f"--body-cache={MAX_BODY_CACHE + 1}")
     assert options["body_cache_bytes"] == MAX_BODY_CACHE
     assert any("--body-cache" in each for each in options["warnings"])
+
+
+@pytest.mark.parametrize("what", list(Verify))
+def test_what_a_start_looks_at_is_given_in_words(what: Verify) -> None:
+    options = parsed("--binlog=/nowhere", f"--verify-on-start={what}")
+    assert (options["verify"], options["warnings"]) == (what, [])
+    service = makeService(options, Clock())
+    assert isinstance(service, ListeningService)
+    assert service.queue.settings.verify is what
+
+
+@pytest.mark.parametrize("text", ["", "Full", "none", "records,full"])
+def test_nothing_else_can_be_looked_at(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "--binlog=/nowhere", f"--verify-on-start={text}")
+    assert "--verify-on-start is full or records" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--binlog=/nowhere", "--max-memory=0"], "--max-memory is 0"),
+        (["--binlog=/nowhere", "--replicate=nats://127.0.0.1:4222/jobs"], "a standby holds all"),
+    ],
+)
+def test_where_all_bodies_are_read_at_the_start_records_has_no_effect(
+    words: list[str], why: str
+) -> None:
+    (warning,) = parsed(*words, "--verify-on-start=records")["warnings"]
+    assert "--verify-on-start records has no effect" in warning
+    assert why in warning
+
+
+def test_without_a_log_a_start_looks_at_nothing() -> None:
+    (warning,) = parsed("--verify-on-start=records")["warnings"]
+    assert warning.endswith("this has no effect: --verify-on-start")
 
 
 def test_without_a_log_there_is_nothing_to_leave_bodies_to() -> None:

@@ -74,7 +74,8 @@ class ColdJobs(NamedTuple):
     """
     Jobs without tags that nobody holds.
 
-    :ivar bodies: in the order of ``job_ids``, as all columns.
+    :ivar bodies: in the order of ``job_ids``, as all columns; None where they are left to the log.
+    :ivar sizes: bytes of each.
     :ivar created_low: of the times in nanoseconds at which they were put, the lower 32 bits.
     :ivar created_high: the upper ones.
     :ivar segment: the log segment that holds their full records, or is about to.
@@ -83,7 +84,8 @@ class ColdJobs(NamedTuple):
     """
 
     job_ids: list[int]
-    bodies: list[bytes]
+    bodies: Sequence[bytes | None]
+    sizes: Column
     created_low: Column
     created_high: Column
     priority: Column
@@ -134,7 +136,7 @@ class Records:
         self.job_ids += job_ids
 
     def take(
-        self, tubes: Container[int], segment: int, now_ns: int
+        self, tubes: Container[int], segment: int, now_ns: int, leaves_bodies: bool = False
     ) -> tuple[ColdJobs, Sequence[int]]:  # fmt: skip
         """
         The jobs that can be had in columns, as `as_loaded` makes them, and which of the records are
@@ -142,20 +144,23 @@ class Records:
 
         :param tubes: the ids that have a name.
         :param now_ns: log time.
+        :param leaves_bodies: whether bodies stay where they are, if the LSNs of all are known.
         """
+        leaves_bodies = leaves_bodies and bool(self._lsns) and all(self._lsns)
+        cut = self._leave if leaves_bodies else self._cut
         records = b"".join(self._arrays)
         words = memoryview(records).cast("I")
         bases = chain.from_iterable(map(repeat, self._bases, self._counts))
         starts = list(map(add, words[_DATA_OFF::_WORDS].tolist(), bases))
         ends = list(map(add, starts, words[_DATA_LEN::_WORDS].tolist()))
         if not self._newest and _are_plain(records, tubes) and self._are_inside(ends):
-            bodies = self._cut(list(map(slice, starts, ends)))
+            bodies = cut(starts, ends)
             jobs = _cold_jobs(self.job_ids, bodies, words, words, segment)
             return jobs._replace(lsns=self._lsns), ()
         newest = b"".join(self._newest) or records
         keep = self._which(records, newest, ends, tubes)
         newest = _kept(newest, keep)
-        bodies = self._cut(list(compress(map(slice, starts, ends), keep)))
+        bodies = cut(list(compress(starts, keep)), list(compress(ends, keep)))
         jobs = _cold_jobs(
             list(compress(self.job_ids, keep)), bodies,
             memoryview(_kept(records, keep)).cast("I"), memoryview(newest).cast("I"), segment,
@@ -164,11 +169,18 @@ class Records:
         lsns = list(compress(self._lsns, keep))
         return jobs._replace(lsns=lsns, standing=_standing(newest, now_ns)), others
 
-    def _cut(self, places: list[slice]) -> list[bytes]:
+    def _leave(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
+        """
+        No bodies; an empty one is nowhere else.
+        """
+        return [None if end > start else b"" for start, end in zip(starts, ends, strict=True)]
+
+    def _cut(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
         """
         Small bodies are cut out of a copy, which is quicker; of one large one that is alone there
         is none but where it stays.
         """
+        places = map(slice, starts, ends)
         if len(self.job_ids) == 1:
             return [bytes(self._heaps[0][place]) for place in places]
         return list(map(b"".join(self._heaps).__getitem__, places))
@@ -230,10 +242,12 @@ def values(column: Column) -> Sequence[int]:
 
 
 def _cold_jobs(
-    job_ids: list[int], bodies: list[bytes], words: memoryview, newest: memoryview, segment: int
+    job_ids: list[int], bodies: list[bytes | None], words: memoryview, newest: memoryview,
+    segment: int,
 ) -> ColdJobs:  # fmt: skip
     return ColdJobs(
-        job_ids, bodies, words[_CREATED_LOW::_WORDS], words[_CREATED_HIGH::_WORDS],
+        job_ids, bodies, words[_DATA_LEN::_WORDS],
+        words[_CREATED_LOW::_WORDS], words[_CREATED_HIGH::_WORDS],
         newest[_PRIORITY::_WORDS], newest[_DELAY_S::_WORDS], newest[_TTR_S::_WORDS],
         newest[_TUBE_ID::_WORDS], segment,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
@@ -117,6 +117,12 @@ class Directory(Readable, Protocol):
     def copy_part(self, name: str, start: int, end: int) -> bytes:
         """
         As `read_part`, copied: what the disk cannot read raises, where a mapping ends the process.
+        """
+
+    def expect_gaps(self, names: Collection[str]) -> None:
+        """
+        Of these files, and of no others, most is passed over from now on: to read ahead is of no
+        use.
         """
 
     def create(self, name: str) -> File:
@@ -252,6 +258,7 @@ class RealDirectory(Directory):
     def __init__(self, path: str) -> None:
         self.path = path
         self._locks: list[int] = []
+        self._with_gaps: frozenset[str] = frozenset()
 
     def make(self) -> None:
         """
@@ -369,9 +376,12 @@ class RealDirectory(Directory):
     def _mapped(self, name: str, start: int, end: int) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            return _mapped(fd, start, end)
+            return _mapped(fd, start, end, name in self._with_gaps)
         finally:
             os.close(fd)
+
+    def expect_gaps(self, names: Collection[str]) -> None:
+        self._with_gaps = frozenset(names)
 
     def forget_cached(self, name: str) -> None:
         """
@@ -505,13 +515,15 @@ def _write_whole(path: str, content: bytes) -> None:
     copy.close()
 
 
-def _mapped(fd: int, start: int, end: int) -> Buffer:
+def _mapped(fd: int, start: int, end: int, has_gaps: bool) -> Buffer:
     before = start % mmap.ALLOCATIONGRANULARITY
     first = start - before
     while (size := min(os.fstat(fd).st_size, end)) > start:
         # A segment in use is cut at its end, perhaps just now.
         with contextlib.suppress(ValueError):
             whole = mmap.mmap(fd, size - first, prot=mmap.PROT_READ, offset=first)
+            if has_gaps:
+                whole.madvise(mmap.MADV_RANDOM)
             return memoryview(whole)[before:]
     return b""
 

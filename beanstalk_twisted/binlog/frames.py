@@ -24,7 +24,18 @@ from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     U32,
 )
-from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, NO_DATA, NotUnderstood, Raw
+from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FLAGS,
+    JOB_KINDS,
+    NO_DATA,
+    TYPE,
+    Flag,
+    NotUnderstood,
+    Raw,
+)
 from beanstalk_twisted.binlog.runs import Appended
 
 Buffer = bytes | bytearray | memoryview
@@ -34,7 +45,12 @@ Span = tuple[int, int]
 
 _ZERO_MAGIC = bytes(len(FRAME_MAGIC))
 _ID_AT: Final = 1
+_REC_CRC_AT: Final = 12
 _N_REC_AT: Final = 20
+_HEAP_CRC_AT: Final = 56
+_FLAGS_AT: Final = 2
+_KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
+_WITHOUT_TAGS: Final = bytes(flags for flags in range(256) if not flags & Flag.EXT)
 _LONGS: Final = RECORD_BYTES // 8
 
 MAX_LSN: Final = (1 << 63) - 1
@@ -193,13 +209,17 @@ def _pieces(count: int, whole: Sequence[Span]) -> Iterator[Span]:
         yield single, single + 1
 
 
-def decode(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
+def decode(
+    buffer: Buffer, at: int, end: int, salt: int, leaves_bodies: bool = False
+) -> Frame | Incomplete | Damage:
     """
     Read the frame that starts at ``at``.
 
     :param buffer: a segment from its start.
     :param end: where its data end at the latest, ``at <= end <= len(buffer)``.
     :param salt: the segment's.
+    :param leaves_bodies: whether bodies of jobs without tags may be damaged.  A heap that
+        `holds_bodies_only` is not looked at.
     :return: `Incomplete` when the bytes end inside the frame or its magic is still zero; `Damage`
         when magic, lengths or a checksum cannot be right.  Never raises for bad bytes.
     """
@@ -208,24 +228,68 @@ def decode(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete |
         return frame
     if frame.end > end:
         return Incomplete(at)
-    rec_crc = U32.unpack_from(buffer, at + 12)[0]
-    heap_crc = U32.unpack_from(buffer, at + 56)[0]
-    view = memoryview(buffer)
-    if zlib.crc32(view[frame.records_at : frame.heap_at]) != rec_crc:
+    if not has_sound_records(buffer, frame):
         return Damage(at, "the checksum of its records is wrong")
-    if zlib.crc32(view[frame.heap_at : frame.heap_at + frame.heap_len]) != heap_crc:
-        return Damage(at, "the checksum of its bodies is wrong")
-    return frame
+    if leaves_bodies and holds_bodies_only(buffer, frame):
+        return frame
+    if has_sound_heap(buffer, frame) or (leaves_bodies and has_sound_others(buffer, frame)):
+        return frame
+    return Damage(at, "the checksum of its bodies is wrong")
 
 
-def in_order(buffer: Buffer, at: int, end: int, salt: int, lsn: int) -> Iterator[Frame]:
+def has_sound_records(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether the checksum of a frame's records holds.
+    """
+    records = memoryview(buffer)[frame.records_at : frame.heap_at]
+    return zlib.crc32(records) == int(U32.unpack_from(buffer, frame.offset + _REC_CRC_AT)[0])
+
+
+def has_sound_heap(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether the checksum of a frame's heap holds.
+    """
+    expected = int(U32.unpack_from(buffer, frame.offset + _HEAP_CRC_AT)[0])
+    return zlib.crc32(heap(buffer, frame)) == expected
+
+
+def holds_bodies_only(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: no name of
+    a tube, no tags of a job, nothing that is needed before a body is asked for.  It is not said of
+    a frame whose columns cannot be cut.
+    """
+    if frame.rec_size != RECORD_BYTES or not CAN_CUT_COLUMNS:
+        return False
+    array = memoryview(buffer)[frame.records_at : frame.heap_at]
+    return not (
+        bytes(array[::RECORD_BYTES]).translate(None, _KINDS_OF_JOBS)
+        or bytes(array[_FLAGS_AT::RECORD_BYTES]).translate(None, _WITHOUT_TAGS)
+    )
+
+
+def has_sound_others(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether in a damaged heap all is sound but bodies of jobs without tags.
+    """
+    data = heap(buffer, frame)
+    return all(
+        (raw[TYPE] in JOB_KINDS and not raw[FLAGS] & Flag.EXT)
+        or zlib.crc32(data[raw[DATA_OFF] : raw[DATA_OFF] + raw[DATA_LEN]]) == raw[DATA_CRC]
+        for raw in raw_records(buffer, frame)
+    )  # fmt: skip
+
+
+def in_order(
+    buffer: Buffer, at: int, end: int, salt: int, lsn: int, leaves_bodies: bool = False
+) -> Iterator[Frame]:
     """
     The frames from ``at`` on, up to the first place where none stands whose LSN follows.
 
     :param lsn: the first frame's; the other parameters are those of `decode`.
     """
     while at < end:
-        frame = decode(buffer, at, end, salt)
+        frame = decode(buffer, at, end, salt, leaves_bodies)
         if not isinstance(frame, Frame) or frame.base_lsn != lsn:
             return
         yield frame

@@ -9,7 +9,7 @@ sync that failed is in doubt for ever: a later one that succeeds proves nothing 
 import copy
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.archive import PART, Archive
@@ -169,6 +169,7 @@ class MemoryDirectory(Directory):
     :ivar before: called with the name of each changing operation and of its file just before it
         happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
     :ivar read_fault: called with the name of a file before a part of it is copied; it may raise.
+    :ivar with_gaps: see `expect_gaps`.
     :ivar operations: how many changing operations have been asked for.
     :ivar space: bytes that all files together may have; None for no limit.
     :ivar is_away: whether something else is at its path, so that only open files lead here.
@@ -181,6 +182,7 @@ class MemoryDirectory(Directory):
         self.is_away = False
         self.fault: Callable[[str, str], None] = lambda operation, name: None
         self.read_fault: Callable[[str], None] = lambda name: None
+        self.with_gaps: frozenset[str] = frozenset()
         self._names = {name: _Inode(content) for name, content in (files or {}).items()}
         self._synced_names = dict(self._names)
         self._pending_names: list[tuple[str, _Inode | None, str | None]] = []
@@ -228,6 +230,9 @@ class MemoryDirectory(Directory):
     def copy_part(self, name: str, start: int, end: int) -> bytes:
         self.read_fault(name)
         return bytes(self.read_part(name, start, end))
+
+    def expect_gaps(self, names: Collection[str]) -> None:
+        self.with_gaps = frozenset(names)
 
     def forget_cached(self, name: str) -> None:
         self._inode(name).forget_cached()

@@ -71,6 +71,7 @@ from beanstalk_twisted.server.stalled import MAX_STALLED_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
+from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.wire.v1 import MAX_TTR_S, MIN_TTR_S
@@ -95,6 +96,7 @@ GIVEN: Final = {
         "access", "binlog", "binlog-archive", "binlog-archive-age", "body-cache", "address", "port",
         "tubes", "user", "http-report", "replicate",
     )),
+    "verify-on-start": Verify.FULL.value,
     **{
         name: OPTIONS[name].default
         for name in (
@@ -279,6 +281,7 @@ class Options(usage.Options):
         self["body_cache_bytes"] = None
         if self["body-cache"] is not None:
             self["body_cache_bytes"] = self._limited("body-cache", 0, MAX_BODY_CACHE)
+        self["verify"] = self._verify()
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         self["limits"] = self._limits()
         self["compaction"] = self._policy()
@@ -385,12 +388,41 @@ class Options(usage.Options):
         """
         Warn of options about the log without a log.
         """
-        names = (*LOG_NUMBERS, "body-cache")
+        names = (*LOG_NUMBERS, "body-cache", "verify-on-start")
         idle = [f"--{name}" for name in names if self[name] != self.defaults[name]]
         if words := ", ".join(dict.fromkeys([*self._given, *idle])):
             self["warnings"].append(
                 f"without --binlog (-b) nothing is kept on disk, and this has no effect: {words}"
             )
+
+    def _verify(self) -> Verify:
+        """
+        :raise UsageError: it is none of them.
+        """
+        text = self["verify-on-start"]
+        try:
+            verify = Verify(text)
+        except ValueError:
+            raise usage.UsageError(
+                f"--verify-on-start is {' or '.join(Verify)}, not {text!r}"
+            ) from None
+        if verify is Verify.RECORDS and self["binlog"] is not None and self._keeps_bodies:
+            self["warnings"].append(
+                "all bodies are read at the start, so --verify-on-start records has no effect: "
+                f"{self._keeps_bodies}"
+            )
+        return verify
+
+    @property
+    def _keeps_bodies(self) -> str:
+        """
+        Why all bodies are in memory when a server starts; empty if they are not.
+        """
+        if self["replicate"] is not None:
+            return "with --replicate a standby holds all of them"
+        if self["body_cache_bytes"] is None and self["max_memory"].value == 0:
+            return "--max-memory is 0, and there is no --body-cache"
+        return ""
 
     def _warn_of_no_syncs(self) -> None:
         """

@@ -171,7 +171,7 @@ def pack_all(jobs: ColdJobs) -> memoryview:
     for at, column in (
         (0, jobs.created_low), (1, jobs.created_high), (7, jobs.priority), (8, jobs.delay_s),
         (9, jobs.ttr_s), (10, jobs.tube_id),
-        (_SIZE_WORD, memoryview(array("I", map(len, jobs.bodies)))),
+        (_SIZE_WORD, jobs.sizes),
         (_STATE_WORD, memoryview(array("I", [READY << _SHIFT]) * count)),
         (_SEGMENT_WORD, memoryview(array("I", [jobs.segment]) * count)),
     ):  # fmt: skip

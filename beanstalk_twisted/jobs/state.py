@@ -246,7 +246,7 @@ class QueueState(Queues):
         :param jobs: none of them is there yet.
         """
         self.jobs.add_all_cold(jobs)
-        self.live.enter(jobs.segment, sum(map(len, jobs.bodies)), len(jobs.job_ids))
+        self.live.enter(jobs.segment, sum(jobs.sizes), len(jobs.job_ids))
         tubes, priorities = values(jobs.tube_id), values(jobs.priority)
         if jobs.standing is None and len(tubes) == len(priorities) == 1:
             tube = self.tubes.by_id(tubes[0])
@@ -254,10 +254,10 @@ class QueueState(Queues):
         else:
             self.enqueue_all(jobs)
         if len(tubes) == 1:
-            self.tubes.by_id(tubes[0]).count(len(jobs.job_ids), sum(map(len, jobs.bodies)))
+            self.tubes.by_id(tubes[0]).count(len(jobs.job_ids), sum(jobs.sizes))
         else:
-            for tube_id, body in zip(jobs.tube_id, jobs.bodies, strict=True):
-                self.tubes.by_id(tube_id).count(1, len(body))
+            for tube_id, size in zip(jobs.tube_id, jobs.sizes, strict=True):
+                self.tubes.by_id(tube_id).count(1, size)
         self.count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
 
     def apply_pause(self, record: Pause) -> None:

@@ -239,11 +239,15 @@ class JobTable:
                 page.count += 1
                 at += ROW_BYTES
         self._count += count
-        size = sum(map(len, jobs.bodies))
+        size = sum(jobs.sizes)
         self.memory_bytes += RESTING_JOB_BYTES * count + size
         self.loaded_bytes += size
+        absent = [at for at, body in enumerate(jobs.bodies) if body is None]
+        if absent:
+            left = sum(map(jobs.sizes.__getitem__, absent))
+            self._count_loaded(-left, -BODY_OBJECT_BYTES * len(absent))
 
-    def _fill(self, first: int, rows: memoryview, bodies: list[bytes]) -> None:
+    def _fill(self, first: int, rows: memoryview, bodies: Sequence[bytes | None]) -> None:
         """
         Jobs with ids one after the other.
         """

@@ -6,7 +6,7 @@ Differs from beanstalkd: a server that cannot write its log ends; there, it goes
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -22,6 +22,7 @@ from beanstalk_twisted.access.rules import NOBODY, AccessRules, Peer
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.rules.connections import ConnectionFacts
@@ -177,6 +178,7 @@ class BeanstalkService(Service):
         self._store: LogStore | None = None
         self._hub: EpollReader | None = None
         self._found: Replay | None = None
+        self._unchecked: Sequence[Segment] = ()
         self._opened: OpenLog | None = None
         self._replica: Replica | None = None
         self._is_fenced = False
@@ -204,8 +206,9 @@ class BeanstalkService(Service):
             begun_ns = self.clock.uptime_ns()
             self._found = load(
                 self._directory, self.queue, self.clock, progress,
-                body_cache=self.settings.body_cache,
+                body_cache=self.settings.body_cache, verify=self.settings.verify,
             )  # fmt: skip
+            self._unchecked = self._found.unchecked
             took_ns = self.clock.uptime_ns() - begun_ns
             self.loading = len(self.queue.state.jobs), took_ns / NS
             self._headroom.largest = self._found.largest_part
@@ -281,7 +284,7 @@ class BeanstalkService(Service):
         events = StoreEvents(self._advance, self.turns.after_change, self.turns.count_waiting)
         self._store = LogStore(
             opened, self.queue, environment, self.settings.log, events, self.compactor,
-            self._make_archiver, self._replica, self._io,
+            self._make_archiver, self._replica, self._io, self._unchecked,
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True

@@ -11,6 +11,7 @@ from beanstalk_twisted.server.execution_context import NEVER_NS
 from beanstalk_twisted.server.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
+from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.store import LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
@@ -90,6 +91,7 @@ class Settings(NamedTuple):
     :ivar max_keys: how many unique keys there may be.
     :ivar limits: of what clients may take together.
     :ivar body_cache: bytes of bodies that are kept in memory, with a log; None for all.
+    :ivar verify: what a start looks at before anybody is served.
     """
 
     max_job_bytes: int
@@ -108,6 +110,7 @@ class Settings(NamedTuple):
     slow_ms: int = DEFAULT_SLOW_MS
     limits: Limits = Limits()
     body_cache: int | None = None
+    verify: Verify = Verify.FULL
 
     @property
     def slow_ns(self) -> int:
@@ -151,6 +154,8 @@ class Settings(NamedTuple):
             kept = f"binlog {path}, {self._fsync_in_words}, {timeout}"
             if self.body_cache is not None:
                 kept += f", bodies in memory up to {self.body_cache} bytes"
+                if self.verify is Verify.RECORDS:
+                    kept += ", checked after the start"
         hub = "on" if has_hub else "off"
         memory = self.limits.memory_bytes
         jobs = f"memory of jobs up to {memory} bytes" if memory else "memory of jobs not limited"

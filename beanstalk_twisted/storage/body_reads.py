@@ -173,7 +173,7 @@ class BodyReads:
         self._read_next()
         now_ns = self._clock.uptime_ns()
         for asked, body in zip(batch, bodies, strict=True):
-            if isinstance(body, Exception) and _is_short(body):
+            if isinstance(body, Exception) and is_short(body):
                 self._reactor.callLater(RETRY_S, self._ask_again, asked)
                 continue
             self._under_way.discard(asked.job_id)
@@ -209,7 +209,10 @@ class BodyReads:
         )  # fmt: skip
 
 
-def _is_short(error: Exception) -> bool:
+def is_short(error: BaseException | None) -> bool:
+    """
+    Whether a read failed for want of something, which says nothing of what was to be read.
+    """
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORT)
 
 

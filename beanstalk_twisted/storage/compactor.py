@@ -44,6 +44,12 @@ class Kept(StrEnum):
     ARCHIVE = "archive"
     """The archive lacks it."""
 
+    UNCHECKED = "unchecked"
+    """Its bodies were not looked at yet, or cannot be read."""
+
+    READ = "read"
+    """A body is being read from it."""
+
     STOPPED = "stopped"
     """Compaction has ended: a segment is damaged, or the server stops."""
 
@@ -69,11 +75,11 @@ class Compactor:
 
     def __init__(
         self, policy: Policy, log: Log, queue: WorkQueue, environment: Environment,
-        committer: GroupCommit, may_free: Callable[[int], bool],
+        committer: GroupCommit, kept_for: Callable[[int], Kept | None],
     ) -> None:  # fmt: skip
         """
-        :param may_free: whether nobody else needs a segment; whoever says no calls `consider` when
-            that has changed.
+        :param kept_for: why somebody else needs a segment, None if nobody does; whoever says why
+            calls `consider` when that has changed.
         """
         self._fail_stop = environment.failed
         self._policy = policy
@@ -84,7 +90,7 @@ class Compactor:
         self._committer = committer
         self._clock = environment.reactor
         self._now_ns = environment.clock.now_ns
-        self._may_free = may_free
+        self._kept_for = kept_for
         self._turn: IDelayedCall | None = None
         self._slices: Iterator[list[int]] | None = None
         self._ids: list[int] = []
@@ -115,7 +121,7 @@ class Compactor:
         archive lacks.
         """
         oldest = self._log.oldest
-        if oldest >= self._log.written_seq or not self._may_free(oldest):
+        if oldest >= self._log.written_seq or self._kept_for(oldest) is not None:
             return False
         log = self._log
         self._is_pressed |= log.budget.is_short or not log.may_allocate(AHEAD * log.segment_bytes)
@@ -138,8 +144,9 @@ class Compactor:
         oldest = self._log.oldest
         if oldest >= self._log.written_seq:
             return Kept.WRITTEN
-        if not self._may_free(oldest):
-            return Kept.ARCHIVE
+        kept = self._kept_for(oldest)
+        if kept is not None:
+            return kept
         if self._is_stopped:
             return Kept.STOPPED
         is_pressed = self._is_pressed or self._log.budget.is_short

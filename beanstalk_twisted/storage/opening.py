@@ -1,22 +1,24 @@
 """
 From a directory to a loaded queue and an open log.
 
-The order is the promise: lock, look at every byte, refuse or keep aside, load, and only when the
-new segment is durable is anything of the old log cut.  No Twisted here: it runs before any port
-is open.
+The order is the promise: lock, look at every byte (bodies while the jobs are loaded from their
+records, or later), refuse or keep aside, and only when the new segment is durable is anything of
+the old log cut.  No Twisted here: it runs before any port is open.
 """
 
 import errno
 import gc
 import os
 from collections.abc import Callable, Mapping
+from enum import StrEnum
+from itertools import compress
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
-from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
+from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, Damaged, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
@@ -27,12 +29,28 @@ from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.start_check import StartCheck
+
+ALL_BYTES: Final = 1 << 63
+"""More than a log has."""
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
 """How segment headers name this server."""
 
 REPORT_JOBS: Final = 100_000
 """How many jobs are loaded between two reports: about half a second."""
+
+
+class Verify(StrEnum):
+    """
+    What a start looks at before anybody is served: docs/durability.md, "What a start checks".
+    """
+
+    FULL = "full"
+    """Every checksum."""
+
+    RECORDS = "records"
+    """All but bodies of finished segments, which are looked at later."""
 
 
 class Report(Protocol):
@@ -127,32 +145,87 @@ class OpenLog(NamedTuple):
     notes: list[str]
 
 
+class _Filling(NamedTuple):
+    """
+    What `load` is to fill, and how.
+    """
+
+    queue: WorkQueue
+    clock: LogClock
+    report: Report
+    body_cache: int | None
+    is_followed: bool
+
+
 def load(
     directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
-    read: Callable[[Directory, Progress], replay.Replay] = replay.read,
-    body_cache: int | None = None, is_followed: bool = False,
+    read: Callable[[Directory, Progress], replay.Replay] = replay.read_records,
+    body_cache: int | None = None, is_followed: bool = False, verify: Verify = Verify.FULL,
 ) -> replay.Replay:  # fmt: skip
     """
     Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
-    :param read: see `replay.read`.
+    :param read: see `replay.read_records`.
     :param body_cache: bytes of bodies that are kept in memory; the others are left to the log as
         they are loaded.  None for all.
     :param is_followed: see `WorkQueue.finish_loading`.
+    :param verify: with all bodies in memory it is always full.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
     """
+    leaves_bodies = verify is Verify.RECORDS and body_cache is not None
+    filling = _Filling(queue, clock, report, body_cache, is_followed)
     try:
         with _without_garbage_collection():
             _distrust_cache(directory)
-            found = read(directory, report.read)
-            clock.not_before(found.small.time_ns)
-            _load(queue, found, clock.now_ns(), report, body_cache, is_followed)
-        return found
+            return _filled(filling, directory, read, leaves_bodies)
     except (OSError, MemoryError) as problem:
         raise _cannot_use(directory, problem) from problem
+
+
+def _filled(
+    filling: _Filling, directory: Directory,
+    read: Callable[[Directory, Progress], replay.Replay], leaves_bodies: bool,
+) -> replay.Replay:  # fmt: skip
+    directory.expect_gaps(_segments(directory)[:-1] if leaves_bodies else ())
+    found = read(directory, filling.report.read)
+    filling.clock.not_before(found.small.time_ns)
+    if leaves_bodies:
+        _load(filling, found, 0)
+    else:
+        _load_and_check(filling, found, directory)
+    directory.expect_gaps(())
+    return found
+
+
+def _load_and_check(filling: _Filling, found: replay.Replay, directory: Directory) -> None:
+    """
+    Have bodies looked at that were left, while the jobs are loaded.
+
+    :raise Damaged: one is damaged; what else is found on the way counts only if none is.
+    """
+    cache = filling.body_cache
+    check = StartCheck(directory, found.unchecked)
+    check.start()
+    try:
+        try:
+            _load(filling, found, ALL_BYTES if cache is None else cache)
+        except BinlogError:
+            if check.is_sound():
+                raise
+    except BaseException:
+        check.leave()
+        raise
+    if not check.is_sound():
+        # What is wrong, and with what else, in the words of a reader of all of it.
+        replay.read(directory, filling.report.read)
+        raise Damaged(
+            f"damaged binlog: {directory.path}; nothing was changed. A body was read that is "
+            f"damaged, and then not again: see whether the machine's memory or its disk fails."
+        )
+    found.unchecked.clear()
 
 
 def begin(
@@ -283,16 +356,18 @@ class _without_garbage_collection:
             gc.freeze()
 
 
-def _load(
-    queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report, body_cache: int | None,
-    is_followed: bool,
-) -> None:  # fmt: skip
+def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
+    """
+    :param bodies_below: see `Replay.survivors_in_bulk`.
+    """
+    queue, clock, report, body_cache, is_followed = filling
+    now_ns = clock.now_ns()
     small, state, told = found.small, queue.state, 0
     state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
     keeps_places = state.jobs.keeps_places
-    for each in found.survivors_in_bulk(now_ns, with_lsns=keeps_places):
+    for each in found.survivors_in_bulk(now_ns, keeps_places, bodies_below):
         if isinstance(each, ColdJobs):
-            job_ids = each.job_ids
+            job_ids = list(compress(each.job_ids, each.bodies))
             state.apply_cold(each)
         else:
             job_ids = [each.image.job_id]
@@ -381,6 +456,9 @@ def _distrust_cache(directory: Directory) -> None:
     After a failed write-back the cache may show what the disk never got, in the segment that was
     being written.
     """
-    segments = [name for name in directory.names() if parse_segment_name(name) is not None]
-    for newest in segments[-1:]:
+    for newest in _segments(directory)[-1:]:
         directory.forget_cached(newest)
+
+
+def _segments(directory: Directory) -> list[str]:
+    return [name for name in directory.names() if parse_segment_name(name) is not None]

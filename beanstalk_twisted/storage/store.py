@@ -14,9 +14,11 @@ from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
+from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
+from beanstalk_twisted.storage.body_check import BodyCheck
 from beanstalk_twisted.storage.body_reads import BodyReads
 from beanstalk_twisted.storage.commit_figures import CommitFigures
 from beanstalk_twisted.storage.compactor import Compactor, Kept
@@ -90,6 +92,7 @@ class LogFigures(NamedTuple):
     :ivar oldest_segment: its number.
     :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
         ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
+    :ivar unchecked_bytes: of segments whose bodies a start has left, and nobody has looked at yet.
     :ivar unarchived: finished segments that the archive lacks, and their bytes; None without one.
     """
 
@@ -111,6 +114,7 @@ class LogFigures(NamedTuple):
     allocated_bytes: int = 0
     most_bytes: int = 0
     unarchived: tuple[int, int] | None = None
+    unchecked_bytes: int = 0
 
 
 class LogStore:
@@ -127,10 +131,11 @@ class LogStore:
         self, opened: OpenLog, queue: WorkQueue, environment: Environment, options: LogOptions,
         events: StoreEvents, compactor: type[Compactor] = Compactor,
         make_archiver: MakeArchiver | None = None, replica: Replica | None = None,
-        read_io: Callable[[], WatchableIo] | None = None,
+        read_io: Callable[[], WatchableIo] | None = None, unchecked: Sequence[Segment] = (),
     ) -> None:  # fmt: skip
         """
-        :param read_io: makes what reads bodies; needed with a `body_cache`.
+        :param unchecked: segments whose bodies a start has not looked at.
+        :param read_io: makes what reads and checks bodies; needed with a `body_cache`.
         :param replica: where the log goes beside the disk; jobs leave only when it has their
             reservations.
         """
@@ -154,9 +159,12 @@ class LogStore:
             replica,
         )  # fmt: skip
         self._compactor = compactor(
-            options.compaction, opened.log, queue, environment, self.committer, self._may_free
+            options.compaction, opened.log, queue, environment, self.committer, self._kept_for
         )
         self._check = DirectoryCheck(environment, self.committer)
+        self.body_check = BodyCheck(
+            unchecked, environment, read_io, queue, self.committer, self._compactor.consider
+        )  # fmt: skip
         self._segments = SegmentList(
             opened.log, queue.state.live, environment.directory, environment.unwatched,
             self._is_archived,
@@ -205,6 +213,7 @@ class LogStore:
             committer.figures,
             log.allocated_bytes, log.most_bytes,
             None if self._archiver is None else self._archiver.lacks,
+            self.body_check.left_bytes,
         )  # fmt: skip
 
     async def segments(self, after: int, most: int) -> list[SegmentFacts]:
@@ -246,6 +255,7 @@ class LogStore:
         self._check.start()
         if self.reads is not None and self._body_cache is not None:
             self.reads.start(self._body_cache)
+        self.body_check.start()
         if self._archiver is not None:
             self._archiver.start()
         self.committer.schedule()
@@ -258,6 +268,7 @@ class LogStore:
         self._slow.stop()
         self._check.stop()
         self._compactor.stop()
+        self.body_check.stop()
         if self.reads is not None:
             self.reads.stop()
         if self._archiver is not None:
@@ -291,6 +302,7 @@ class LogStore:
         """
         Nothing is read any more: end the thread that did so.
         """
+        self.body_check.close()
         if self.reads is not None:
             self.reads.close()
 
@@ -306,10 +318,13 @@ class LogStore:
         else:
             self._archiver.advanced()
 
-    def _may_free(self, seq: int) -> bool:
+    def _kept_for(self, seq: int) -> Kept | None:
         if self._queue.state.bodies.is_reading(seq):
-            return False
-        return self._archiver is None or self._archiver.has(seq)
+            return Kept.READ
+        if not self.body_check.has_checked(seq):
+            return Kept.UNCHECKED
+        has_it = self._archiver is None or self._archiver.has(seq)
+        return None if has_it else Kept.ARCHIVE
 
     def _note_rehoming(self, moved: Rehoming, error: WriteFailed) -> None:
         """

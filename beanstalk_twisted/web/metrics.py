@@ -427,6 +427,8 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
         out.single(f"beanstalkd_binlog_{name}", "gauge", text, value)
     if free is not None:
         out.single("beanstalkd_binlog_disk_free_bytes", "gauge", "Bytes left on its disk", free)
+    name, text = "beanstalkd_binlog_unchecked_bytes", "Bytes of segments with unchecked bodies"
+    out.single(name, "gauge", text, figures.unchecked_bytes)
     if figures.unarchived is not None:
         segments, size = figures.unarchived
         name = "beanstalkd_binlog_unarchived"

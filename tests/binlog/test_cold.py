@@ -35,7 +35,8 @@ def taken(*frames: tuple[bytes, bytes]) -> tuple[list[tuple[int, bytes]], list[i
         count += size
     jobs, others = records.take(TUBES, 9, NOW)
     assert jobs.segment == 9
-    return list(zip(jobs.job_ids, map(bytes, jobs.bodies), strict=True)), list(others)
+    both = zip(jobs.job_ids, jobs.bodies, strict=True)
+    return [(job_id, body) for job_id, body in both if body is not None], list(others)
 
 
 ODD = {

@@ -168,6 +168,15 @@ def test_a_file_that_is_not_there_is_an_error(
         action(directory)
 
 
+def test_a_file_of_which_most_is_passed_over_reads_as_any_other(directory: Directory) -> None:
+    for name in ("one", "two"):
+        directory.create(name).write_at(0, [bytes(9000), name.encode()])
+    for names in (["one"], ["two", "nowhere"], []):
+        directory.expect_gaps(names)
+        assert content(directory, "one") == bytes(9000) + b"one"
+        assert bytes(directory.read_part("two", 8999, 10_000)) == b"\0two"
+
+
 def test_what_was_read_stays_as_it_was_when_the_file_is_removed(directory: Directory) -> None:
     directory.create("a").write_at(0, [b"abc"])
     seen = directory.read("a")

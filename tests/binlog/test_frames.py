@@ -24,6 +24,7 @@ from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     Counters,
+    JobImage,
     Kind,
     NotUnderstood,
     Record,
@@ -31,6 +32,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     decode_record,
 )
+from beanstalk_twisted.binlog.tags import Tags
 from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, SALT, T0, delete, flipped, image, put
 from tests.binlog.test_format import U32
@@ -374,3 +376,44 @@ def test_a_tube_may_be_named_in_the_frame_that_uses_it() -> None:
     frame = decode(raw)
     assert isinstance(frame, Frame)
     assert records_of(raw, frame)[0] == TubeDef(2, b"mail", T0)
+
+
+# Bodies that are left to somebody else.
+
+LEFT_HEAPS: list[tuple[list[Record], bool]] = [
+    ([put(1, b"one"), delete(1), image(Kind.COPY, 2, body=b"two")], True),
+    ([delete(1)], True),
+    ([], True),
+    ([DEFAULT_TUBE, put(1, b"one")], False),
+    ([put(1, b"one", tags=Tags(group=b"g")), put(2, b"two")], False),
+]
+
+
+@pytest.mark.parametrize(("records", "is_so"), LEFT_HEAPS)
+def test_a_heap_has_nothing_but_bodies_if_nothing_else_is_needed_of_it(
+    records: list[Record], is_so: bool
+) -> None:
+    raw = encode(records)
+    frame = decode(raw)
+    assert isinstance(frame, Frame)
+    assert frames.holds_bodies_only(raw, frame) is is_so
+
+
+@pytest.mark.parametrize(("records", "is_so"), LEFT_HEAPS)
+def test_of_the_heap_only_bodies_may_be_damaged_if_they_are_left(
+    records: list[Record], is_so: bool
+) -> None:
+    """
+    Each byte of the heap and of the records, flipped.
+    """
+    raw = encode(records)
+    frame = decode(raw)
+    assert isinstance(frame, Frame)
+    data = [(each.data, isinstance(each, JobImage) and each.tags is None) for each in records]
+    may_be_damaged = [is_body for bytes_, is_body in data for _ in bytes_]
+    for at, is_body in enumerate(may_be_damaged, start=frame.heap_at):
+        spoilt = flipped(raw, at)
+        assert isinstance(decode(spoilt), Damage)
+        assert isinstance(frames.decode(spoilt, 0, len(raw), SALT, True), Frame) is is_body
+    for at in range(frame.records_at, frame.heap_at):
+        assert isinstance(frames.decode(flipped(raw, at), 0, len(raw), SALT, True), Damage)

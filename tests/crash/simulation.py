@@ -25,6 +25,8 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
+from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
+from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.commands import COUNTERS
 from tests.crash.promises import Promises, WatchedQueue
@@ -153,8 +155,9 @@ class Server(MemoryServer):
     directory: MemoryDirectory
 
     def __init__(
-        self, promises: Promises, parts: Parts, draw: random.Random, body_cache: int | None = None
-    ) -> None:
+        self, promises: Promises, parts: Parts, draw: random.Random, body_cache: int | None = None,
+        verify: Verify = Verify.FULL,
+    ) -> None:  # fmt: skip
         """
         :param draw: what chance is; logs are the same each time, byte for byte.
         """
@@ -167,12 +170,15 @@ class Server(MemoryServer):
             segment_bytes=SEGMENT_BYTES, is_started=False, chance=draw.randbytes,
             body_cache=body_cache,
         )  # fmt: skip
+        self.settings = self.settings._replace(verify=verify)
 
-    def _make_io(self) -> SteppedIo:
+    def _make_io(self) -> WatchableIo:
         """
-        The log's, then the one that reads bodies.
+        The log's, then the one that reads bodies, then the one that checks them.
         """
         self._ios += 1
+        if self._ios > 2:
+            return InlineIo()
         io = SteppedIo()
         if self._ios == 1:
             self.thread = io

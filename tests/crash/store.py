@@ -11,6 +11,7 @@ from typing import Final
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
+from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Clients
 from tests.crash.disks import after_power_loss
@@ -44,7 +45,7 @@ class Store:
 
     def __init__(
         self, explorer: Explorer, policy: FsyncPolicy, seed: int, parts: Parts = SOUND,
-        failing: str = "", body_cache: int | None = None,
+        failing: str = "", body_cache: int | None = None, verify: Verify = Verify.FULL,
     ) -> None:  # fmt: skip
         """
         :param failing: an operation that fails once in each life; without it, chance says which
@@ -54,7 +55,7 @@ class Store:
         self.counts: Counter[str] = Counter()
         self._explorer = explorer
         self._draw = random.Random(seed)
-        self._server = Server(self.promises, parts, self._draw, body_cache)
+        self._server = Server(self.promises, parts, self._draw, body_cache, verify)
         self._clients: Clients | None = None
         self._failing = failing
         self._faults: list[int] = []

@@ -92,3 +92,42 @@ def test_of_a_thousand_damaged_bodies_each_is_told_once_and_all_others_are_deliv
     assert status == -signal.SIGTERM
     assert sorted(lost(said)) == list(range(1, JOBS, 2))
     assert found(log) == list(range(1, JOBS, 2))
+
+
+def test_what_was_damaged_before_a_start_that_read_records_only_is_found_in_the_background(
+    tmp_path: Path,
+) -> None:
+    """
+    The first server is killed while it looks, or before: the next one begins anew.
+    """
+    log = tmp_path / "log"
+    command = ours_at_once(
+        "-p0", "-b", log, "--body-cache", 0, "--segment-size", 32_768,
+        "--verify-on-start", "records",
+    )  # fmt: skip
+    with ServerProcess(command, tmp_path) as server:
+        client = server.connect()
+        fill(client)
+        # The segment that is written is read whole by a start.
+        for _ in range(400):
+            assert client.ask(b"put 0 0 600 100\r\n%b\r\n" % (b"-" * 100)).startswith(b"INSERTED")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended()[0] == -signal.SIGTERM
+    damage(log)
+    with ServerProcess(command, tmp_path) as server:
+        server.kill()
+    with ServerProcess(command, tmp_path) as server:
+        server.wait_for("checked, 1000 of jobs are damaged")
+        client = server.connect()
+        for number in range(2, JOBS + 1, 2):
+            assert client.ask(b"reserve\r\n") == b"RESERVED %d 32\r\n%b\r\n" % (
+                number, body(number)
+            )  # fmt: skip
+        server.process.send_signal(signal.SIGTERM)
+        status, said = server.ended()
+    assert status == -signal.SIGTERM
+    assert sorted(lost(said)) == list(range(1, JOBS, 2))
+    refused = subprocess.run(
+        ours_at_once("-p0", "-b", log), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert refused.returncode == 65

@@ -377,7 +377,7 @@ def test_a_start_holds_little_of_the_log_at_a_time_however_much_there_is() -> No
     state = tubes_of(found)
     for each in found.survivors_in_bulk(NOW):
         if isinstance(each, ColdJobs):
-            assert sum(map(len, each.bodies)) <= PART_BYTES
+            assert sum(each.sizes) <= PART_BYTES
             state.apply_cold(each)
         else:
             state.apply(each.image, segment=each.segment_seq)

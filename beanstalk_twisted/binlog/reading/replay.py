@@ -8,6 +8,7 @@ Whoever wants the jobs applies them; this package knows nothing of queues.
 Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
 """
 
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from beanstalk_twisted.binlog.reading.segment import file_content_end
 from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection, picks_of
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
 from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
     READY,
     JobImage,
     Kind,
@@ -146,14 +148,27 @@ def read(directory: Directory, progress: Progress) -> "Replay":
     return Replay(survey)
 
 
+def read_records(directory: Directory, progress: Progress) -> "Replay":
+    """
+    As `read`, but for the bodies of the segments that are then ``unchecked``.  A log that is
+    refused is read whole, so that all is said that is wrong with it.
+    """
+    survey = Survey(directory, progress, leaves_bodies=True)
+    return read(directory, progress) if survey.problems else Replay(survey)
+
+
 class Replay:
     """
     A log that was found sound.
+
+    :ivar unchecked: the segments whose bodies nobody has looked at yet; whoever does takes them
+        out.
     """
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self.small = survey.small
+        self.unchecked = survey.unchecked
         self._segments = survey.segments
 
     @property
@@ -304,7 +319,7 @@ class Replay:
             yield self._survivor(job, buffers.of(job[2]), now_ns)
 
     def survivors_in_bulk(
-        self, now_ns: int, with_lsns: bool = False
+        self, now_ns: int, with_lsns: bool = False, bodies_below: int = 1 << 63
     ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
         """
         The same jobs in another order, those that can be had many at once together.  Each is gone
@@ -312,17 +327,21 @@ class Replay:
         log is mapped than a part.
 
         :param with_lsns: whether the LSNs of those had together are wanted.
+        :param bodies_below: so many bytes at the beginning of the log are read with the bodies of
+            these jobs; those behind are left where they are, if LSNs are wanted.
         """
         if not frames.CAN_CUT_COLUMNS:
             yield from self.survivors(now_ns)
             return
         selection = Selection()
+        left = sum(segment.ending.offset for segment in self._segments)
         for part in self._parts():
-            yield from self._of_part(selection, part, now_ns, with_lsns)
+            left -= part.end - part.start
+            yield from self._of_part(selection, part, now_ns, with_lsns, left >= bodies_below)
         self._refuse_without_bodies(selection)
 
     def _of_part(
-        self, selection: Selection, part: Part, now_ns: int, with_lsns: bool
+        self, selection: Selection, part: Part, now_ns: int, with_lsns: bool, leaves_bodies: bool
     ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
         """
         What a part has beside what is newer, and lets go of it.
@@ -330,10 +349,10 @@ class Replay:
         found: list[Found] = []
         buffer = self._read(part)
         for run in _runs(self._picks(selection, part, buffer)):
-            yield from self._cold(run, found, now_ns, with_lsns)
+            yield from self._cold(run, found, now_ns, with_lsns, leaves_bodies)
         changed, selection.changed = selection.changed, []
         for run in _runs(picks_of(changed, buffer)):
-            yield from self._cold(run, found, now_ns, with_lsns)
+            yield from self._cold(run, found, now_ns, with_lsns, leaves_bodies)
         found.sort(key=itemgetter(0))
         for job in found:
             yield self._survivor(job, buffer, now_ns)
@@ -360,7 +379,8 @@ class Replay:
                 yield Pick(buffer, place, indexes, job_ids)
 
     def _cold(
-        self, run: list[Pick], found: list[Found], now_ns: int, with_lsns: bool
+        self, run: list[Pick], found: list[Found], now_ns: int, with_lsns: bool,
+        leaves_bodies: bool,
     ) -> Iterator[ColdJobs]:  # fmt: skip
         """
         :param found: gets what has to be had one by one.
@@ -370,7 +390,9 @@ class Replay:
             arrays = frames.record_arrays(buffer, place.frame, indexes)
             lsns = frames.lsns(place.frame, indexes) if with_lsns else ()
             records.add(job_ids, arrays, frames.heap(buffer, place.frame), lsns, newest)
-        jobs, others = records.take(self.small.tubes, run[0].place.home, now_ns)
+        jobs, others = records.take(
+            self.small.tubes, run[0].place.home, now_ns, leaves_bodies
+        )  # fmt: skip
         if others:
             each = [found_one for pick in run for found_one in pick.found()]
             found += [each[at] for at in others]
@@ -383,7 +405,10 @@ class Replay:
         """
         job_id, at, place, newest = found
         try:
-            image = decode_job(*frames.whole_record(buffer, place.frame, at))
+            raw, data = frames.whole_record(buffer, place.frame, at)
+            if self.unchecked and data and zlib.crc32(data) != raw[DATA_CRC]:
+                raise self._damaged(f"the body of job {job_id} is damaged")
+            image = decode_job(raw, data)
             if newest is not None or image.state is not READY:
                 image = _newest_state(image, newest, now_ns)
         except NotUnderstood as problem:

@@ -42,15 +42,18 @@ class Ending(NamedTuple):
     witness_lsn: int
 
 
-def walk(buffer: Buffer, header: SegmentHeader, end: int | None = None) -> Iterator[Frame | Ending]:
+def walk(
+    buffer: Buffer, header: SegmentHeader, end: int | None = None, leaves_bodies: bool = False
+) -> Iterator[Frame | Ending]:
     """
     Every good frame in order, all checksums checked, then one `Ending`.
 
     :param end: where the successor says that the data end; None for the newest segment.
+    :param leaves_bodies: see `frames.decode`.
     """
     at, lsn, last = SEGMENT_HEADER_BYTES, header.first_lsn, None
     limit = len(buffer) if end is None else min(end, len(buffer))
-    for last in frames.in_order(buffer, at, limit, header.salt, lsn):
+    for last in frames.in_order(buffer, at, limit, header.salt, lsn, leaves_bodies):
         yield last
         at, lsn = last.end, last.next_lsn
     problem = ""

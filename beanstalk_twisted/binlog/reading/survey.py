@@ -109,16 +109,21 @@ class Survey:
     :ivar dead: names of files that a TRIM has freed, or that were being made.
     :ivar problems: why a server must not use it; empty when it may.
     :ivar durable_lsn: the highest LSN that some checked bytes vouch for.
+    :ivar unchecked: the segments whose bodies were not looked at.
     """
 
     def __init__(
         self, directory: Readable, progress: Progress, is_whole: bool = True,
-        is_archive: bool = False,
+        is_archive: bool = False, leaves_bodies: bool = False,
     ) -> None:  # fmt: skip
         """
         :param is_whole: whether the first segments must be there; not so in an archive.
         :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
+        :param leaves_bodies: whether heaps with nothing but bodies are left to somebody else, in
+            segments with a successor; that of the newest says what is torn.
         """
+        self._leaves_bodies = leaves_bodies
+        self.unchecked: list[Segment] = []
         self._is_archive = is_archive
         self.is_whole = is_whole
         self.path = directory.path
@@ -269,7 +274,8 @@ class Survey:
         offsets = array("Q")
         small = self._smalls[header.seq] = SmallState()
         small.note_header(header)
-        for found in walk(buffer, header, end):
+        leaves_bodies = self._leaves_bodies and successor is not None
+        for found in walk(buffer, header, end, leaves_bodies):
             if isinstance(found, Ending):
                 break
             try:
@@ -335,6 +341,7 @@ class Survey:
         """
         trim_seq = self.small.trim_seq
         self.segments = [s for s in self.segments if s.header.seq >= trim_seq]
+        self.unchecked = self.segments[:-1] if self._leaves_bodies else []
         self.problems = [p for p in self.problems if p.seq >= trim_seq or not p.seq]
         self.durable_lsn = 0
         if not self.segments:

@@ -6,7 +6,7 @@ import { Plot } from "./plots.js";
 import { searchLink } from "./search.js";
 import { Table } from "./table.js";
 
-const COMPACTION = { archive: "waits for the archive", space: "waits for space", stopped: "has ended", copying: "at work", freeing: "at work" };
+const COMPACTION = { archive: "waits for the archive", unchecked: "waits for a check of bodies", space: "waits for space", stopped: "has ended", copying: "at work", freeing: "at work" };
 
 const FACTS = [
   ["Size", (log) => bytes(log.total_bytes)],
@@ -29,6 +29,8 @@ const living = (log) => `${count(log.oldest_jobs)} living ${log.oldest_jobs === 
 const KEPT = {
   written: () => "It is the one that is being written.",
   archive: () => "The archive does not have it yet. If it stays so, the server's log says why.",
+  unchecked: () => "Its bodies were left by the start, and are not checked yet. If it stays so, the server's log says why.",
+  read: () => "The body of a job is being read from it.",
   stopped: () => "Compaction has ended: the server's log says why. Run binlog-inspect check on the directory.",
   small: (log) => `The log may have ${bytes(log.may_be_bytes)} before it is compacted: by default twice what lives, and two segments. In this segment: ${living(log)}.`,
   space: (log) => `The disk is full, so what lives in it cannot be written again: ${living(log)}. Free some space.`,

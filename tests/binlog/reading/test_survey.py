@@ -563,3 +563,31 @@ def test_a_record_size_of_a_newer_version_is_followed() -> None:
     )
     found = survey({ONE: raw[: end_of(raw)] + frame})
     assert (found.refusal(), found.torn, found.small.next_job_id) == (None, None, 2)
+
+
+# Bodies that are left to somebody else.
+
+
+def left(files: Files) -> Survey:
+    """
+    A log, but for bodies that may be left.
+    """
+    return Survey(MemoryDirectory(files), quiet, leaves_bodies=True)
+
+
+def test_bodies_of_finished_segments_are_left_and_said_to_be() -> None:
+    files = three_segments().files()
+    found = left(edited(files, ONE, lambda raw: flipped(raw, raw.index(b"xxxx"))))
+    assert found.refusal() is None
+    assert [segment.name for segment in found.unchecked] == [ONE, TWO]
+    assert [segment.name for segment in found.segments] == [ONE, TWO, THREE]
+    assert survey(files).unchecked == []
+
+
+def test_all_else_is_looked_at_and_so_is_the_newest_segment() -> None:
+    files = three_segments().files()
+    assert left(edited(files, ONE, lambda raw: flipped(raw, raw.index(b"default")))).problems
+    assert left(edited(files, TWO, lambda raw: flipped(raw, 4096 + 70))).problems
+    newest = left(edited(files, THREE, lambda raw: flipped(raw, raw.index(b"three"))))
+    assert newest.problems or newest.torn is not None
+    assert left(edited(files, THREE, lambda raw: flipped(raw, raw.index(b"four")))).torn
