@@ -35,7 +35,6 @@ from beanstalk_twisted.daemon.terms.replication_log import ReplicationLog
 from beanstalk_twisted.daemon.terms.replication_state import ReplicationState
 from beanstalk_twisted.daemon.terms.stream_watch import StreamWatch
 from beanstalk_twisted.daemon.terms.term import PresentSite, Term
-from beanstalk_twisted.replication.copies_watch import CopiesWatch
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import (
@@ -119,7 +118,6 @@ class ReplicatedService(Service):
         self._launcher = launcher
         self._make_observer = make_observer
         self._manager = ServiceManager() if manager is None else manager
-        self._copies = CopiesWatch(reactor)
         self.state = ReplicationState(who, now_ns)
         self._http: OpenPorts | None = None
         self._site: PresentSite | None = None
@@ -214,7 +212,6 @@ class ReplicatedService(Service):
     async def _run(self) -> None:
         await self._watch.open(self._sleep, self._wait_for)
         self._stream.hear(partial(self._reactor.callFromThread, self.state.hear))
-        self._copies.start(self._stream)
         self._tell()
         while not self._is_stopping:
             began_s = self._reactor.seconds()
@@ -421,7 +418,7 @@ class ReplicatedService(Service):
         """
         How replication is, now.
         """
-        return self.state.situation(self._watch.problems)._replace(copies=self._copies.found)
+        return self.state.situation(self._watch.problems)._replace(copies=self._watch.copies)
 
     def _in_words(self) -> str:
         queue = self.term.queue.queue
@@ -466,7 +463,6 @@ class ReplicatedService(Service):
         self._manager.stopping()
         self._is_stopping = True
         self._watch.stop()
-        self._copies.stop()
         for call in (self._beat, self._pause):
             if call is not None and call.active():
                 call.cancel()

@@ -1,6 +1,7 @@
 """
-Reaches the stream at a start, however long that takes, and looks at its settings from then on: they
-may be changed while servers use it.
+Reaches the stream at a start, however long that takes, and looks at its settings and its copies
+from then on: settings may be changed while servers use it, and people are to hear of a NATS server
+that is gone before a second one is.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +12,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
-from beanstalk_twisted.replication.stream.door import Stream, StreamError, Unreachable
+from beanstalk_twisted.replication.stream.door import (
+    Copies,
+    Health,
+    Stream,
+    StreamError,
+    Unreachable,
+)
 from beanstalk_twisted.replication.waits import in_reactor
 
 OPEN_S: Final = 2.0
@@ -27,18 +34,29 @@ LOOK_S: Final = 10.0
 """From one look to the next: one request of some 100 bytes, and soon enough to undo a mistake."""
 
 
+SURE_TIMES: Final = 2
+"""
+So often in a row a copy is seen to lack something before the log says so: one that fell behind on a
+busy disk is seen so once.
+"""
+
+
 class StreamWatch:
     """
     Opens a stream, and looks at it.
 
     :ivar problems: what does not keep what is promised and was not so when the stream was opened, a
         line each.
+    :ivar copies: where it is stored, as answered last; None if it did not answer.
     """
 
     log = Logger()
 
     def __init__(self, stream: Stream, reactor: Any) -> None:
         self.problems: tuple[str, ...] = ()
+        self.copies: Copies | None = None
+        self._times_missing = 0
+        self._is_missing_told = False
         self._stream = stream
         self._reactor = reactor
         self._opened: Sequence[str] = ()
@@ -74,7 +92,7 @@ class StreamWatch:
         """
         self._opened = warnings
         self._tell(warnings)
-        self._wait()
+        self._look()
 
     def stop(self) -> None:
         """
@@ -89,13 +107,23 @@ class StreamWatch:
             self._timer = self._reactor.callLater(LOOK_S, self._look)
 
     def _look(self) -> None:
-        asked = in_reactor(self._stream.check(), self._reactor)
-        looked = asked.addCallback(self._found).addErrback(_not_answered)
+        asked = in_reactor(self._stream.health(), self._reactor)
+        looked = asked.addCallbacks(self._found, self._not_answered)
         looked.addCallback(lambda _: self._wait())
 
-    def _found(self, found: Sequence[str]) -> None:
-        if self._is_over:
-            return
+    def _not_answered(self, failure: Failure) -> None:
+        """
+        Whoever follows and appends finds out what is wrong with the stream.
+        """
+        failure.trap(StreamError)
+        self.copies = None
+
+    def _found(self, found: Health) -> None:
+        if not self._is_over:
+            self._look_at_settings(found.problems)
+            self._look_at_copies(found.copies)
+
+    def _look_at_settings(self, found: Sequence[str]) -> None:
         before = self.problems
         self.problems = tuple(each for each in found if each not in self._opened)
         self._tell([each for each in self.problems if each not in before])
@@ -105,13 +133,19 @@ class StreamWatch:
                 event="stream-mended", stream=self._stream.url,
             )  # fmt: skip
 
+    def _look_at_copies(self, found: Copies) -> None:
+        self.copies = found
+        self._times_missing = self._times_missing + 1 if found.missing else 0
+        if self._times_missing >= SURE_TIMES and not self._is_missing_told:
+            self._is_missing_told = True
+            self.log.warn(
+                "the stream has {copies}. It goes on as long as these are a majority: see to the "
+                "others.", event="copies-missing", copies=str(found),
+            )  # fmt: skip
+        elif self._is_missing_told and not found.missing:
+            self._is_missing_told = False
+            self.log.info("the stream has {copies}", event="copies-whole", copies=str(found))
+
     def _tell(self, lines: Sequence[str]) -> None:
         for warning in lines:
             self.log.warn("{warning}", event="stream-settings", warning=warning)
-
-
-def _not_answered(failure: Failure) -> None:
-    """
-    Whoever follows and appends finds out what is wrong with the stream.
-    """
-    failure.trap(StreamError)

@@ -120,6 +120,19 @@ class Copies(NamedTuple):
         return f"{len(self.current)} of {self.wanted} copies current{behind}; {led}"
 
 
+class Health(NamedTuple):
+    """
+    How a stream is.
+
+    :ivar problems: what of its settings does not keep what is promised, a line each: of what
+        `Stream.open` warns, and for what it refuses a stream; not what it asks servers one by one.
+    :ivar copies: where it is stored.
+    """
+
+    problems: list[str]
+    copies: Copies
+
+
 class Following(Protocol):
     """
     A reader that is under way; see `Stream.follow`.
@@ -158,19 +171,11 @@ class Stream(Protocol):
         :raise StreamLost: the stream that was opened is not there any more.
         """
 
-    def copies(self) -> "Future[Copies]":
+    def health(self) -> "Future[Health]":
         """
-        Ask where it is stored, now.
+        Look at the settings of the stream, which anybody may have changed since it was opened, and
+        at its copies.
 
-        :raise Unreachable: nobody answers.
-        """
-
-    def check(self) -> "Future[list[str]]":
-        """
-        Look at the settings of the stream, which anybody may have changed since it was opened.
-
-        :return: what of them does not keep what is promised, a line each: of what `open` warns, and
-            for what it refuses a stream; not what it asks servers one by one.
         :raise Unreachable: nobody answers.
         :raise StreamLost: the stream that was opened is not there any more.
         """

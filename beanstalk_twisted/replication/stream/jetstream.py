@@ -28,8 +28,8 @@ from beanstalk_twisted.replication.stream.connection import (
 from beanstalk_twisted.replication.stream.door import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
-    Copies,
     Ends,
+    Health,
     Message,
     Refused,
     StreamError,
@@ -98,7 +98,7 @@ class JetStream:
         self._short_since: float | None = None
         self._followings: list[JetStreamFollowing] = []
         self._turns: dict[str, asyncio.Lock] = {
-            kind: asyncio.Lock() for kind in ("open", "ends", "check", "copies", "read", "purge")
+            kind: asyncio.Lock() for kind in ("open", "ends", "health", "read", "purge")
         }
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
@@ -110,11 +110,8 @@ class JetStream:
     def ends(self) -> "Future[Ends]":
         return self._in_turn("ends", self._ends)
 
-    def copies(self) -> "Future[Copies]":
-        return self._in_turn("copies", self._copies)
-
-    def check(self) -> "Future[list[str]]":
-        return self._in_turn("check", self._check)
+    def health(self) -> "Future[Health]":
+        return self._in_turn("health", self._health)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         return self._connection.submit(self._append(payload, expected, expires))
@@ -233,9 +230,6 @@ class JetStream:
     async def _ends(self) -> Ends:
         return _ends_of(await self._info())
 
-    async def _copies(self) -> Copies:
-        return settings.copies_of(await self._api(f"STREAM.INFO.{self._name}", {}))
-
     async def _info(self) -> dict[str, Any]:
         """
         :raise StreamLost: the stream that was opened is not there any more.
@@ -245,8 +239,10 @@ class JetStream:
             raise StreamLost(f"{self.url}: the stream {self._name} was deleted and made anew")
         return info
 
-    async def _check(self) -> list[str]:
-        return settings.problems(self.url, self._name, (await self._info())["config"])
+    async def _health(self) -> Health:
+        info = await self._info()
+        problems = settings.problems(self.url, self._name, info["config"])
+        return Health(problems, settings.copies_of(info))
 
     async def _append(self, payload: bytes, expected: int, expires: bool) -> int:
         if len(payload) > MAX_MESSAGE_BYTES:

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from beanstalk_twisted.replication.stream.door import (
     MAX_MESSAGE_BYTES,
-    Copies,
     Ends,
+    Health,
     Message,
     Refused,
     StreamError,
@@ -72,7 +72,7 @@ class Fate(NamedTuple):
 
 
 KIND: Final = (
-    "open", "ends", "check", "copies", "append", "read", "purge", "deliver", "tell", "hear",
+    "open", "ends", "health", "append", "read", "purge", "deliver", "tell", "hear",
 )  # fmt: skip
 """
 The kinds of request for which a fate is asked: ``deliver`` is messages on their way to a follower
@@ -115,11 +115,8 @@ class MemoryStream:
     def ends(self) -> "Future[Ends]":
         return self._ask("ends", self._asked_ends)
 
-    def copies(self) -> "Future[Copies]":
-        return self._ask("copies", lambda: self._log.copies)
-
-    def check(self) -> "Future[list[str]]":
-        return self._ask("check", self._checked)
+    def health(self) -> "Future[Health]":
+        return self._ask("health", self._health)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
         if len(payload) > MAX_MESSAGE_BYTES:
@@ -210,11 +207,12 @@ class MemoryStream:
         self._made = self._log.times_made
         return list(self._log.warnings)
 
-    def _checked(self) -> list[str]:
+    def _health(self) -> Health:
         if self._made != self._log.times_made:
             raise self.lost()
         refusal = self._log.refusal
-        return ([] if refusal is None else [refusal]) + self._log.warnings
+        problems = ([] if refusal is None else [refusal]) + self._log.warnings
+        return Health(problems, self._log.copies)
 
     def _asked_ends(self) -> Ends:
         if self._made != self._log.times_made:

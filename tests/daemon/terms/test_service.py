@@ -25,7 +25,6 @@ from beanstalk_twisted.daemon.terms.service import ReplicatedService
 from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S
 from beanstalk_twisted.daemon.terms.term import Term
 from beanstalk_twisted.replication import loss_note
-from beanstalk_twisted.replication.copies_watch import COPIES_S
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
@@ -582,7 +581,7 @@ def replication_of(host: Host) -> dict[str, str]:
 
 def test_how_replication_is_can_be_asked_while_all_else_waits_for_the_stream() -> None:
     with hosts() as (a, b):
-        a.reactor.pass_s(COPIES_S)
+        a.reactor.pass_s(LOOK_S)
         said = replication_of(a)
         assert (said["role"], said["name"], said["standbys"]) == ("active", "a", "b")
         assert (said["stream"], said["why-not-ready"]) == ("answers", "")
@@ -600,19 +599,19 @@ def test_how_replication_is_can_be_asked_while_all_else_waits_for_the_stream() -
 def test_a_missing_copy_of_the_stream_is_told_when_it_is_seen_twice_and_when_it_is_back() -> None:
     with hosts("a") as (a,), capturedLogs() as events:
         whole = a.cluster.copies
-        a.reactor.pass_s(2 * COPIES_S)
+        a.reactor.pass_s(2 * LOOK_S)
         a.cluster.copies = Copies(3, "n1", ("n1", "n3"), ("n2",))
-        a.reactor.pass_s(COPIES_S)
+        a.reactor.pass_s(LOOK_S)
         copies = a.service.situation().copies
         assert copies is not None and copies.missing == 1
-        a.reactor.pass_s(3 * COPIES_S)
+        a.reactor.pass_s(3 * LOOK_S)
         (missing,) = told(events, "copies-missing")
         assert missing.startswith("the stream has 2 of 3 copies current, not n2; led by n1")
         a.cluster.copies = whole
-        a.reactor.pass_s(2 * COPIES_S)
+        a.reactor.pass_s(2 * LOOK_S)
         assert told(events, "copies-whole") == ["the stream has 3 of 3 copies current; led by n1"]
         a.cluster.lose_quorum()
-        a.reactor.pass_s(2 * COPIES_S)
+        a.reactor.pass_s(2 * LOOK_S)
         assert a.service.situation().copies is None
         a.cluster.restore_quorum()
 

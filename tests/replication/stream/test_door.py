@@ -195,7 +195,7 @@ def test_a_stream_that_is_new_has_nothing(case: Case) -> None:
 
 
 def test_a_stream_says_where_it_is_stored(case: Case) -> None:
-    found = case.done(opened(case).copies())
+    found = case.done(opened(case).health()).copies
     assert found.missing == 0 and len(found.current) == found.wanted
     assert found.behind == () and found.leader == found.current[0]
 
@@ -280,12 +280,12 @@ def test_a_stream_that_is_full_says_so_and_goes_on_when_it_is_not(case: Case) ->
 
 def test_what_is_changed_of_its_settings_is_seen_while_it_is_open(case: Case) -> None:
     client = opened(case)
-    before = case.done(client.check())
+    before = case.done(client.health()).problems
     case.limit(5000)
-    [limited] = [each for each in case.done(client.check()) if each not in before]
+    [limited] = [each for each in case.done(client.health()).problems if each not in before]
     assert limited.startswith(client.url) and "5000 bytes" in limited
     case.limit(None)
-    assert case.done(client.check()) == before
+    assert case.done(client.health()).problems == before
 
 
 def test_those_who_follow_get_what_is_there_and_what_comes(case: Case) -> None:
@@ -412,7 +412,7 @@ def test_a_door_that_is_closed_reaches_nothing(case: Case) -> None:
     client.follow(1, never, ends.append)
     case.done(client.close())
     asked: list[Callable[[], Future[Any]]] = [
-        client.ends, client.check, lambda: client.read(1), lambda: client.purge(1),
+        client.ends, client.health, lambda: client.read(1), lambda: client.purge(1),
         lambda: client.append(b"", 0), client.open,
     ]  # fmt: skip
     for each in asked:
