@@ -46,6 +46,7 @@ enum { MAX_RULES = 16, MAX_FD = 4096, POLL_US = 5000 };
 struct rule {
     char call[16], action[8];
     long first, count, number;
+    unsigned long long version; /* of the rules that it is of */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -75,27 +76,34 @@ static int path_of(int fd, char *path)
     return size > 0 && is_watched(path);
 }
 
+static unsigned long long version_of(const struct stat *s)
+{
+    return s->st_ino * 1000003ULL + s->st_mtim.tv_sec * 1000000000ULL + s->st_mtim.tv_nsec;
+}
+
 /* A number that changes with the rules; 0 when there are none. */
 static unsigned long long newest_version(void)
 {
     struct stat found;
     const char *path = getenv("FAULTS_RULES");
-    if (!path || stat(path, &found)) return 0;
-    return found.st_ino * 1000003ULL + found.st_mtim.tv_sec * 1000000000ULL + found.st_mtim.tv_nsec;
+    return path && !stat(path, &found) ? version_of(&found) : 0;
 }
 
 static void load(void)
 {
     unsigned long long version = newest_version();
     if (version == rules_version) return;
-    rules_version = version;
-    n_rules = 0;
-    FILE *file = version ? fopen(getenv("FAULTS_RULES"), "r") : NULL;
-    if (!file) return;
+    struct stat found;
     struct rule r;
+    FILE *file = version ? fopen(getenv("FAULTS_RULES"), "r") : NULL;
+    /* Of the file that is read: another one may have taken its place since. */
+    rules_version = file && !fstat(fileno(file), &found) ? version_of(&found) : 0;
+    n_rules = 0;
+    if (!file) return;
     while (n_rules < MAX_RULES && fscanf(file, "%15s %ld %ld %7s %ld", r.call, &r.first, &r.count,
                                          r.action, &r.number) == 5) {
         seen[n_rules] = 0;
+        r.version = rules_version;
         rules[n_rules++] = r;
     }
     fclose(file);
@@ -141,7 +149,7 @@ static int obey(const struct rule *rule)
     }
     if (!strcmp(rule->action, "delay")) usleep((useconds_t)rule->number * 1000);
     if (!strcmp(rule->action, "hang"))
-        for (unsigned long long mine = newest_version(); newest_version() == mine;) usleep(POLL_US);
+        while (newest_version() == rule->version) usleep(POLL_US);
     if (!strcmp(rule->action, "kill") && !rule->number) kill(getpid(), SIGKILL);
     return 0;
 }
