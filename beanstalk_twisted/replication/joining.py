@@ -267,7 +267,28 @@ class Joining:
             return None, positions
         # Where a filling ends is not known: all of it is gone through.
         sure = [] if self._mark.is_filling else _in_place(positions)
+        if not (sure or self._mark.is_filling) and await self._is_late(found, first, positions):
+            return None, {}
         return max(sure, default=min(positions)), positions
+
+    async def _is_late(
+        self, found: LocalLog, first: _Beginning, positions: dict[int, int]
+    ) -> bool:  # fmt: skip
+        """
+        Whether the oldest of these segments was begun by a server that was fenced already: all of
+        its messages were under way then.
+        """
+        mark, oldest = copy(self._mark), min(positions)
+        [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
+        at = max(first.position, positions[oldest] - MAX_DISPLACED)
+        while (begun := await self._beginning_behind(at, None)) is not None:
+            if begun.position >= positions[oldest]:
+                break
+            if begun.header.incarnation > ours.incarnation:
+                break
+            at = begun.position + 1
+        self._mark = mark
+        return begun is not None and begun.position < positions[oldest]
 
     async def _find(self, header: SegmentHeader) -> _Beginning | None:
         """

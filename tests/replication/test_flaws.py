@@ -40,8 +40,7 @@ FLAWS: Final = {
     "start-without-expected-position": (Parts(door=NoFencing), UNFENCED),
     "reply-before-quorum": (Parts(with_publisher(RepliesBeforeQuorum)), "not in the stream"),
     "retry-without-expected-position": (
-        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere),
-        f"{UNFENCED}|nobody becomes active",
+        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), UNFENCED
     ),
     "purge-too-early": (
         Parts(with_publisher(PurgesTooEarly)), "lacks the jobs|nobody becomes active"
@@ -49,7 +48,7 @@ FLAWS: Final = {
     "lease-from-answer": (Parts(with_appender(CountsFromAnswer)), "stale"),
     "reserve-not-waited-for": (Parts(queue=ReservesAtOnce), "not in the stream"),
 }  # fmt: skip
-"""And a pattern of what is said when one is found."""
+"""And a pattern of what is said of some schedule that shows it."""
 
 WELL_HIDDEN: Final = {
     "gaps-ignored": (Parts(with_standby(IgnoresGaps)), ""),
@@ -61,7 +60,7 @@ WELL_HIDDEN: Final = {
 @pytest.mark.parametrize("name", FLAWS)
 def test_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
     parts, found = FLAWS[name]
-    assert re.search(found, first_broken(parts))
+    assert shows(parts, found, LIMIT)
     # One that is stopped while the stream has no quorum says that it does not end in order.
     clean_reactor.clear()
 
@@ -70,17 +69,19 @@ def test_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
 @pytest.mark.parametrize("name", WELL_HIDDEN)
 def test_many_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
     parts, found = WELL_HIDDEN[name]
-    assert re.search(found, first_broken(parts, LIMIT_OF_HIDDEN))
+    assert shows(parts, found, LIMIT_OF_HIDDEN)
     clean_reactor.clear()
 
 
-def first_broken(parts: Parts, limit: int = LIMIT) -> str:
+def shows(parts: Parts, pattern: str, limit: int) -> bool:
     """
-    Say what is wrong in the first schedule that a flaw breaks.
+    Whether one of the schedules is broken by a flaw in the way that it is known for: some show only
+    that servers end.
     """
     for seed in range(limit):
         try:
             Schedule(seed, parts).run()
         except Broken as broken:
-            return str(broken).splitlines()[0]
-    raise AssertionError(f"not found in {limit} schedules")
+            if re.search(pattern, str(broken).splitlines()[0]):
+                return True
+    return False

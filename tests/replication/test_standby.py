@@ -420,6 +420,34 @@ def begin_late(cluster: Cluster, host: Host) -> None:
                 cluster.log.append(payload, cluster.log.last)
 
 
+def test_a_late_segment_is_not_what_both_have_where_the_stream_begins_with_its_fence() -> None:
+    cluster = Cluster()
+    fenced = cluster.active()
+    fenced.put(b"one")
+    cluster.go(0.2)
+    standby = cluster.start("b")
+    cluster.go(LEASE_S + 1)
+    late = late_batch(fenced)
+    fenced.outcome.opened.writer.write(late, True)
+    fenced.outcome.opened.log.durable(late.last_lsn)
+    for payload in encode_write(write_of(late, T0)):
+        cluster.log.append(payload, cluster.log.last)
+    begin_late(cluster, fenced)
+    start, position = max(standby.outcome.first_positions.items())
+    for job_id in list(standby.queue.state.jobs):
+        standby.delete(job_id)
+    standby.outcome.opened.log.append(Trim(start, standby.clock.now_ns()))
+    standby.put(b"two")
+    cluster.go(0.2, standby)
+    cluster.log.purge(position)
+    again = cluster.start("a", end(fenced))
+    cluster.go(0.5, standby)
+    assert again.outcome is None
+    assert segments_of(again.directory) == segments_of(standby.directory)[-1:]
+    assert again.bodies() == [b"two"]
+    assert "unacknowledged" in " ".join(again.standby.notes)
+
+
 @pytest.mark.parametrize("others", [0, 40])
 def test_a_segment_whose_predecessor_was_refused_is_not_what_both_have(others: int) -> None:
     cluster = Cluster()
