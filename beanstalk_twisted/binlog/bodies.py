@@ -10,7 +10,6 @@ Bodies that are read together mostly lie side by side; then each piece of a file
 Nothing is mapped here: a page that the disk cannot read would end the process.
 """
 
-import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -31,7 +30,6 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import (
-    DATA_CRC,
     DATA_LEN,
     DATA_OFF,
     FULL,
@@ -215,7 +213,7 @@ class LogBodyReader(BodyReader):
         if raw[DATA_OFF] + raw[DATA_LEN] > frame.heap_len:
             self._lost(name, at, "the record's data lie outside its frame")
         data = self._heaps.copy(name, start, start + raw[DATA_LEN])
-        if len(data) < raw[DATA_LEN] or (data and zlib.crc32(data) != raw[DATA_CRC]):
+        if len(data) < raw[DATA_LEN] or not frames.has_sound_data(raw, data):
             self._lost(name, start, f"the checksum of the body of job {job_id} is wrong")
         return raw, data, name, at
 

@@ -253,6 +253,13 @@ def has_sound_heap(buffer: Buffer, frame: Frame) -> bool:
     return zlib.crc32(heap(buffer, frame)) == expected
 
 
+def has_sound_data(raw: Raw, data: bytes) -> bool:
+    """
+    Whether the checksum of a record's data holds; where there are none, none is looked at.
+    """
+    return not data or zlib.crc32(data) == raw[DATA_CRC]
+
+
 def holds_bodies_only(buffer: Buffer, frame: Frame) -> bool:
     """
     Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: no name of

@@ -142,6 +142,16 @@ class OpenPorts:
             )  # fmt: skip
 
 
+def write_log_of(parent: Any, make_observer: Callable[[], ILogObserver | None]) -> None:
+    """
+    Have the log of an application written by our observer, if there is one; any other parent has no
+    log of its own.
+    """
+    observer = make_observer() if isinstance(parent, Componentized) else None
+    if observer is not None:
+        parent.setComponent(ILogObserver, observer)
+
+
 class ListeningService(Service):
     """
     Starts the queue, then ports; stops them the other way round.
@@ -194,9 +204,7 @@ class ListeningService(Service):
         Join an application, whose log is then written by our observer.
         """
         super().setServiceParent(parent)
-        observer = self._make_observer() if isinstance(parent, Componentized) else None
-        if observer is not None:
-            parent.setComponent(ILogObserver, observer)
+        write_log_of(parent, self._make_observer)
 
     def startService(self) -> None:
         """

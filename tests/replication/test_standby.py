@@ -373,8 +373,7 @@ def test_what_a_fenced_server_has_left_in_the_stream_is_not_written_by_one_that_
     )
     batch = opened.log.take(T0)
     assert batch is not None
-    for payload in encode_write(write_of(batch, T0)):
-        cluster.log.append(payload, cluster.log.last)
+    come_late(cluster, batch)
     again = cluster.start("c", standby.directory.after_kill())
     cluster.go(0.5)
     assert again.bodies() == [b"one"]
@@ -393,11 +392,9 @@ def test_a_fenced_server_joins_the_log_of_the_active_one_not_what_it_has_left_th
     standby.put(b"two")
     cluster.go(0.2)
     # It goes on for a while on its own disk; its next segment begins in the stream too, too late.
-    opened = fenced.outcome.opened
     for _ in range(10):
         batch = late_batch(fenced)
-        opened.writer.write(batch, True)
-        opened.log.durable(batch.last_lsn)
+        keep_here(fenced, batch)
     begin_late(cluster, fenced)
     again = cluster.start("a", fenced.directory.after_kill())
     cluster.go(0.5)
@@ -413,11 +410,25 @@ def begin_late(cluster: Cluster, host: Host) -> None:
     opened = host.outcome.opened
     opened.log.rotate()
     while (batch := opened.log.take(T0)) is not None:
-        opened.writer.write(batch, True)
-        opened.log.durable(batch.last_lsn)
+        keep_here(host, batch)
         if batch.begins:
-            for payload in encode_write(write_of(batch, T0)):
-                cluster.log.append(payload, cluster.log.last)
+            come_late(cluster, batch)
+
+
+def keep_here(host: Host, batch: Batch) -> None:
+    """
+    A server writes a batch to its own disk.
+    """
+    host.outcome.opened.writer.write(batch, True)
+    host.outcome.opened.log.durable(batch.last_lsn)
+
+
+def come_late(cluster: Cluster, batch: Batch) -> None:
+    """
+    A batch comes into the stream behind whatever is there by now.
+    """
+    for payload in encode_write(write_of(batch, T0)):
+        cluster.log.append(payload, cluster.log.last)
 
 
 def test_a_late_segment_is_not_what_both_have_where_the_stream_begins_with_its_fence() -> None:
@@ -428,10 +439,8 @@ def test_a_late_segment_is_not_what_both_have_where_the_stream_begins_with_its_f
     standby = cluster.start("b")
     cluster.go(LEASE_S + 1)
     late = late_batch(fenced)
-    fenced.outcome.opened.writer.write(late, True)
-    fenced.outcome.opened.log.durable(late.last_lsn)
-    for payload in encode_write(write_of(late, T0)):
-        cluster.log.append(payload, cluster.log.last)
+    keep_here(fenced, late)
+    come_late(cluster, late)
     begin_late(cluster, fenced)
     start, position = max(standby.outcome.first_positions.items())
     for job_id in list(standby.queue.state.jobs):
@@ -460,10 +469,7 @@ def test_a_segment_whose_predecessor_was_refused_is_not_what_both_have(others: i
     cluster.go(0.2, active)
     # Both were under way; the place of the first one was taken by another's, and nothing is sent
     # again, since the server ends.
-    opened = active.outcome.opened
-    refused = late_batch(active)
-    opened.writer.write(refused, True)
-    opened.log.durable(refused.last_lsn)
+    keep_here(active, late_batch(active))
     begin_late(cluster, active)
     left = end(active)
     cluster.go(LEASE_S + 1)

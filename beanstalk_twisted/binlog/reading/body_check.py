@@ -5,7 +5,6 @@ again: a `Survey` that leaves bodies has not looked at all of it.
 Nothing is mapped here: a page that the disk cannot read would end the process.
 """
 
-import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -15,7 +14,7 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Damage, Frame
 from beanstalk_twisted.binlog.reading.survey import Segment
-from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, FULL, JOB_ID, TYPE
+from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, FULL, JOB_ID, TYPE
 
 CHECK_BYTES: Final = 1 << 20
 """Bytes that are read and checked at once, or one frame if that is larger: a millisecond."""
@@ -89,8 +88,8 @@ def _part(directory: Directory, segment: Segment, start: int, end: int) -> bytes
 def _bad_bodies(part: bytes, frame: Frame) -> list[tuple[int, int]]:
     heap, jobs = frames.heap(part, frame), []
     for index, raw in enumerate(frames.raw_records(part, frame)):
-        data = heap[raw[DATA_OFF] : raw[DATA_OFF] + raw[DATA_LEN]]
-        if raw[TYPE] in FULL and data and zlib.crc32(data) != raw[DATA_CRC]:
+        data = bytes(heap[raw[DATA_OFF] : raw[DATA_OFF] + raw[DATA_LEN]])
+        if raw[TYPE] in FULL and not frames.has_sound_data(raw, data):
             jobs.append((raw[JOB_ID], frame.base_lsn + index))
     return jobs
 

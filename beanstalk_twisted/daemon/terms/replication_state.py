@@ -72,27 +72,24 @@ class ReplicationState:
             name, process, STANDBY, figures.position, figures.lsn, at, figures.is_in_sync
         )
 
-    def situation(self, problems: tuple[str, ...] = ()) -> Situation:
+    def situation(self) -> Situation:
         """
-        How replication is, now.
-
-        :param problems: of the stream's settings.
+        How replication is, now, but for what is seen of the stream itself.
         """
         if self.publisher is not None:
-            return self._leads(self.publisher, problems)
+            return self._leads(self.publisher)
         if self.standby is not None:
-            return self._follows(self.standby, problems)
+            return self._follows(self.standby)
         active = self.roster.active(self._now_ns())
         why = self.waits or "it begins a term"
         return Situation(
-            STANDBY, why, self._who, active, 0, 0, 0.0, *self._counts(), is_in_sync=False,
-            problems=problems,
+            STANDBY, why, self._who, active, 0, 0, 0.0, *self._counts(), is_in_sync=False
         )  # fmt: skip
 
     def _counts(self) -> tuple[tuple[Presence, ...], int, int]:
         return tuple(self.roster.standbys(self._now_ns())), self.takeovers, self.fenced
 
-    def _leads(self, publisher: Publisher, problems: tuple[str, ...]) -> Situation:
+    def _leads(self, publisher: Publisher) -> Situation:
         leading = publisher.figures()
         lag_s = leading.waiting_ns / 1e9
         why = ""
@@ -102,14 +99,14 @@ class ReplicationState:
         return Situation(
             ACTIVE, why, self._who, self._who.name, leading.waiting_records,
             leading.waiting_bytes, lag_s, *self._counts(), leading.position,
-            leading.lease_ns / 1e9, behind=self.roster.behind(self._now_ns()), problems=problems,
+            leading.lease_ns / 1e9, behind=self.roster.behind(self._now_ns()),
         )  # fmt: skip
 
-    def _follows(self, standby: Standby, problems: tuple[str, ...]) -> Situation:
+    def _follows(self, standby: Standby) -> Situation:
         figures = standby.figures()
         active = figures.active or self.roster.active(self._now_ns())
         return Situation(
             STANDBY, f"standby: {figures.in_words}", self._who, active, figures.lag_records,
             figures.lag_bytes, figures.lag_s, *self._counts(), figures.position,
-            is_in_sync=figures.is_in_sync, problems=problems,
+            is_in_sync=figures.is_in_sync,
         )  # fmt: skip

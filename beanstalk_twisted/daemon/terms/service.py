@@ -15,7 +15,6 @@ from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import ILogObserver, Logger
-from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
@@ -26,6 +25,7 @@ from beanstalk_twisted.daemon.listening import (
     STOP_LIMIT_S,
     OpenPorts,
     Ports,
+    write_log_of,
 )
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
@@ -152,9 +152,7 @@ class ReplicatedService(Service):
         Join an application, whose log is then written by our observer.
         """
         super().setServiceParent(parent)
-        observer = self._make_observer() if isinstance(parent, Componentized) else None
-        if observer is not None:
-            parent.setComponent(ILogObserver, observer)
+        write_log_of(parent, self._make_observer)
 
     # What signals act on.
 
@@ -418,7 +416,8 @@ class ReplicatedService(Service):
         """
         How replication is, now.
         """
-        return self.state.situation(self._watch.problems)._replace(copies=self._watch.copies)
+        seen = self._watch
+        return self.state.situation()._replace(problems=seen.problems, copies=seen.copies)
 
     def _in_words(self) -> str:
         queue = self.term.queue.queue

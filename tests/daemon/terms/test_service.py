@@ -239,13 +239,22 @@ def test_a_server_that_waits_for_anothers_filling_says_so() -> None:
     host.stop()
 
 
+def newest_left(active: Host, standby: Host) -> str:
+    """
+    Put a job, and stop the standby, which has it.
+
+    :return: the name of its newest segment.
+    """
+    put(active.connect())
+    active.reactor.pass_s(2)
+    standby.service.stopService()
+    active.reactor.pass_s(1)
+    return max(each for each in standby.directory.names() if each.endswith(".tql"))
+
+
 def test_what_joining_has_done_is_told_while_the_server_is_a_standby() -> None:
     with hosts() as (a, b):
-        put(a.connect())
-        a.reactor.pass_s(2)
-        b.service.stopService()
-        a.reactor.pass_s(1)
-        name = max(each for each in b.directory.names() if each.endswith(".tql"))
+        name = newest_left(a, b)
         file = b.directory.open(name)
         file.write_at(len(bytes(b.directory.read(name)).rstrip(b"\0")) - 1, [b"\xff"])
         file.close()
@@ -260,11 +269,7 @@ def test_what_joining_has_done_is_told_while_the_server_is_a_standby() -> None:
 
 def test_what_the_log_did_not_have_is_written_and_said_calmly() -> None:
     with hosts() as (a, b):
-        put(a.connect())
-        a.reactor.pass_s(2)
-        b.service.stopService()
-        a.reactor.pass_s(1)
-        name = max(each for each in b.directory.names() if each.endswith(".tql"))
+        name = newest_left(a, b)
         b.directory.cut(name, len(bytes(b.directory.read(name)).rstrip(b"\0")) - 10)
         with capturedLogs() as events:
             again = Host(a.cluster, a.reactor, "b", directory=b.directory)
