@@ -15,8 +15,8 @@ COUNT ?= 10000
 
 # What runs on the modules that are compiled: their own tests, and the executor against its oracle.
 COMPILED_TESTS := tests/binlog tests/jobs tests/rules tests/wire tests/stateful tests/conformance \
-    tests/server/test_executor.py tests/server/test_one_path.py tests/server/test_protocol.py \
-    tests/server/test_reply_queue.py tests/server/test_service.py tests/server/test_v1.py \
+    tests/server/connections/test_protocol.py tests/server/test_executor.py \
+    tests/server/test_one_path.py tests/server/test_reply_queue.py tests/server/test_service.py tests/server/test_v1.py \
     tests/storage/test_opening.py tests/test_version.py \
     tests/testing
 

@@ -36,8 +36,8 @@ from beanstalk_twisted.daemon.signals import (
     reload_on_signal,
 )
 from beanstalk_twisted.daemon.tubes_file import TubesFile
-from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.access.authentication import HashingThreads
+from beanstalk_twisted.server.connections.accepting import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archiver

@@ -56,8 +56,8 @@ from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.timekeeping import REWRITTEN_BYTES, REWRITTEN_JOBS, SLICE_JOBS
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server import protocol
-from beanstalk_twisted.server.accepting import MAX_ACCEPTS
+from beanstalk_twisted.server.connections import protocol
+from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S

@@ -59,6 +59,7 @@ from beanstalk_twisted.daemon.replication_options import (
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
+from beanstalk_twisted.server.connections.stalled import MAX_STALLED_S
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import (
     LEAST_LOG_SEGMENTS,
@@ -67,7 +68,6 @@ from beanstalk_twisted.server.settings import (
     MIN_SLOW_MS,
     Limits,
 )
-from beanstalk_twisted.server.stalled import MAX_STALLED_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US

@@ -28,7 +28,7 @@ from beanstalk_twisted.daemon.addresses import in_words, why_not
 from beanstalk_twisted.daemon.gc_control import Collecting, Collector
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
-from beanstalk_twisted.server.accepting import AcceptLimiter
+from beanstalk_twisted.server.connections.accepting import AcceptLimiter
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.version import BUILD
 
@@ -197,7 +197,7 @@ class ListeningService(Service):
         self._launcher = Launcher({}) if launcher is None else launcher
         self._make_observer = make_observer
         self._manager = ServiceManager() if manager is None else manager
-        self._collecting = Collecting(lambda: queue.wrapped_ended, collector)
+        self._collecting = Collecting(lambda: queue.connections.wrapped_ended, collector)
 
     def setServiceParent(self, parent: Any) -> None:
         """

@@ -51,8 +51,8 @@ DEFAULT_FILE: Final = "twistd.log"
 
 PARTS: Final = {
     "server": "server",
-    "server.protocol": "protocol",
-    "server.epoll_reader": "hub",
+    "server.connections.protocol": "protocol",
+    "server.connections.epoll_reader": "hub",
     "daemon": "server",
     "replication": "stream",
     "storage": "log",
@@ -72,8 +72,11 @@ def part_of(namespace: str) -> str:
     :return: the part of the server that speaks, one word.
     """
     if namespace.startswith(OURS):
-        package, module = [*namespace.split("."), ""][1:3]
-        return PARTS.get(f"{package}.{module}") or PARTS.get(package, package)
+        place = namespace.removeprefix(OURS)
+        package = place.partition(".")[0]
+        while place not in PARTS and place != package:
+            place = place.rpartition(".")[0]
+        return PARTS.get(place, package)
     for start, part in TWISTED.items():
         if namespace.startswith(start):
             return part

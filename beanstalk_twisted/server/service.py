@@ -11,42 +11,40 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.application.service import Service
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorFDSet, ISSLTransport
+from twisted.internet.interfaces import IDelayedCall, IReactorFDSet
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.access.rules import NOBODY, AccessRules, Peer
+from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
-from beanstalk_twisted.rules.connections import ConnectionFacts
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.accepting import ConnectionLimits
 from beanstalk_twisted.server.access.authentication import Hashing
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.handshakes import Handshakes
-from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.audit import Audit
-from beanstalk_twisted.server.connection_host import ServedConnection
-from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
+from beanstalk_twisted.server.connections.epoll_reader import (
+    EpollReader,
+    has_place_in,
+)
+from beanstalk_twisted.server.connections.protocol import BeanstalkFactory
+from beanstalk_twisted.server.connections.served import ServedConnections
+from beanstalk_twisted.server.connections.sessions import Sessions
+from beanstalk_twisted.server.connections.turns import TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.memory_limit import NO_LIMIT, MemoryLimit
-from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.server.process_stats import Process
-from beanstalk_twisted.server.protocol import BeanstalkFactory
 from beanstalk_twisted.server.settings import Settings
-from beanstalk_twisted.server.stalled import LEAST_RATE, StalledInput
-from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.body_reads import BodyReads
 from beanstalk_twisted.storage.clock import NS, LogClock
@@ -86,7 +84,7 @@ SWITCH_INTERVAL_S: Final = 0.0005
 
 class BeanstalkService(Service):
     """
-    A work queue that serves connections; a `ConnectionHost`.
+    A work queue that serves connections.
 
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
@@ -95,11 +93,10 @@ class BeanstalkService(Service):
     :ivar is_released: whether a stop has ended, and nothing is held any more.
     :ivar situation: how replication is; None without it.
     :ivar handshakes: what became of those of TLS.
-    :ivar connections_stalled: how many were closed since what they had begun did not go on.
-    :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar context: what the executors of its connections have in common.
     :ivar memory: how much its jobs take, and may take.
     :ivar turns: when its connections are served.
+    :ivar connections: those that are served.
     :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
     :cvar compactor: makes what keeps the log small.
     """
@@ -130,53 +127,50 @@ class BeanstalkService(Service):
             lambda: self.queue.state.memory_bytes, settings.limits.memory_bytes or NO_LIMIT
         )
         self._headroom = Headroom(limit=self.memory)
-        self._anomalies = Anomalies(reactor, self._peer_of, self.memory)
+        self._sessions = Sessions()
+        self._anomalies = Anomalies(reactor, self._sessions.peer, self.memory)
         self._headroom.changed = self._anomalies.note_memory
         self.memory.changed = self._anomalies.note_limit
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.state.unique.most = settings.max_keys
         self.queue.state.jobs.keeps_places = settings.body_cache is not None
         self.queue.puts.draining_changed = self._tell_of_draining
-        self.queue.connections.facts = self._connection_facts
+        self.queue.connections.facts = self._sessions.facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
-        self._protocols: dict[Session, ServedConnection] = {}
-        # Their sessions are over, and not all of their replies have left.
-        self._parting: set[ServedConnection] = set()
         self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self.context = ExecutionContext(
             self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
         )
         self.context.wrong = self._anomalies.note_wrong
         self.context.slow, self.context.slow_ns = self._anomalies.note_slow, settings.slow_ns
-        self.audit = Audit(reactor, self.context, self._peer_of, self._identity_of)
+        self.audit = Audit(reactor, self.context, self._sessions.peer, self._sessions.identity)
         self.audit.watch(MODERN.rows)
         if settings.verbosity > 1:
             self.context.observer = CommandLog()
         self.turns = TurnScheduler(
-            reactor, self.context, self._protocols, self._fail_stop, self._plan, self._set_timer
-        )
-        self._modern = BeanstalkFactory(self)
+            reactor, self.context, self._sessions.connections, self._fail_stop, self._plan,
+            self._set_timer,
+        )  # fmt: skip
+        self.connections = ServedConnections(
+            self._sessions, self.context, self.turns, settings, reactor, self._headroom,
+            self._anomalies, self._fail_stop,
+        )  # fmt: skip
+        self.connections.ended = self._session_ended
+        self._modern = BeanstalkFactory(self.connections)
         self.factory: Factory = self._modern
-        self.factory_v1: Factory = BeanstalkFactory(self, v1.dialect(settings.v1_ttr_s))
+        self.factory_v1: Factory = BeanstalkFactory(self.connections, v1.dialect(settings.v1_ttr_s))
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
         self.is_released = False
         self.situation: Callable[[], Situation | None] = lambda: None
-        self.wrapped_ended = self.connections_stalled = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
-        self._connection_limits = ConnectionLimits(reactor)
-        self._stalled = StalledInput(
-            reactor, self.now_ns, settings.limits.stalled_s, self._close_stalled
-        )
-        self.context.enough_bytes = LEAST_RATE * settings.limits.stalled_s
         self.handshakes = Handshakes(reactor, settings.limits.stalled_s)
         self._directory = directory
         self._io = io
         self._make_archiver = make_archiver
         self._chance = chance
         self._store: LogStore | None = None
-        self._hub: EpollReader | None = None
         self._found: Replay | None = None
         self._unchecked: Sequence[Segment] = ()
         self._opened: OpenLog | None = None
@@ -238,7 +232,7 @@ class BeanstalkService(Service):
         turns.start()
         if self.has_hub:
             reactor = cast(IReactorFDSet, self._reactor)
-            self._hub = EpollReader(
+            self.connections.hub = EpollReader(
                 reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop,
                 self.settings.slow_ns, _was_slow,
             )  # fmt: skip
@@ -291,6 +285,7 @@ class BeanstalkService(Service):
         self._headroom.undurable = lambda: opened.log.undurable_bytes
         committer = self._store.committer
         self._headroom.unsettled = lambda: committer.unacknowledged_bytes
+        self.connections.is_log_congested = lambda: committer.is_congested
         self.turns.flush = committer.end_turn
         self._advance()
         self._store.tell(self.process.log)
@@ -314,11 +309,7 @@ class BeanstalkService(Service):
         self._is_fenced = self._fail_stop.has_failed = True
         self.context.durability.advance(NOTHING)
         self.turns.stop()
-        for protocol in self._open_connections():
-            protocol.abandon()
-
-    def _open_connections(self) -> list[ServedConnection]:
-        return [*self._protocols.values(), *self._parting]
+        self.connections.abandon()
 
     def _cannot_stop(self, failure: Failure) -> Failure:
         """
@@ -329,8 +320,6 @@ class BeanstalkService(Service):
         return failure
 
     async def _stop(self, was_running: bool) -> None:
-        self._connection_limits.stop()
-        self._stalled.stop()
         self._anomalies.stop()
         self.handshakes.stop()
         if self.access is not None:
@@ -338,21 +327,19 @@ class BeanstalkService(Service):
         self.turns.stop()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        for protocol in list(self._protocols.values()):
-            protocol.refuse_commands()
+        self.connections.stop()
         if self._store is not None:
             self._store.stop()
         if was_running:
             await self._end_log()
         if self._store is not None:
             self._store.close()
-        for protocol in self._open_connections():
-            protocol.part()
+        self.connections.part()
         if was_running and self._store is not None and not self._is_fenced:
             await self._store.deliver_rest()
         self.audit.stop()
-        if self._hub is not None:
-            self._hub.close()
+        if self.connections.hub is not None:
+            self.connections.hub.close()
         if self._directory is not None:
             self._directory.close()
         self.is_released = True
@@ -421,13 +408,6 @@ class BeanstalkService(Service):
         """
         return [] if self._store is None else await self._store.segments(after, most)
 
-    @property
-    def connections_refused(self) -> int:
-        """
-        How many connections were refused since there were as many as there may be.
-        """
-        return self._connection_limits.refused
-
     def why_not_ready(self) -> str:
         """
         Why jobs are not taken, or not kept, now; empty if they are.
@@ -484,19 +464,12 @@ class BeanstalkService(Service):
             self.access.change_rules(rules)
             return
         self.access = AccessControl(
-            self.context, self, rules, cast(Reactor, self._reactor), hashing, self._anomalies,
-            self.turns.after_change,
+            self.context, self._sessions, rules, cast(Reactor, self._reactor), hashing,
+            self._anomalies, self.turns.after_change,
         )  # fmt: skip
         self.access.protect((*GUARDED.rows, TAGGED_PUT))
+        self._sessions.identify = self.access.guard.admissions.name_of
         self._modern.dialect = GUARDED
-
-    def known_peer(self, session: Session) -> Peer:
-        protocol = self._protocols.get(session)
-        return NOBODY if protocol is None else peer_of(protocol.transport)
-
-    def host(self, session: Session) -> str:
-        protocol = self._protocols.get(session)
-        return "" if protocol is None else host_of(protocol.transport)
 
     def _tell_of_draining(self) -> None:
         if self.queue.puts.is_draining:
@@ -504,112 +477,11 @@ class BeanstalkService(Service):
         else:
             self.log.info("draining has ended: new jobs are taken", event="undrain")
 
-    # What connections call: see `ConnectionHost`.
-
-    def takes_connection(self, address: object) -> bool:
-        count = len(self._protocols)
-        if not self._connection_limits.takes(count, address, self.settings):
-            return False
-        return self._headroom.takes_connections
-
-    @property
-    def is_congested(self) -> bool:
-        return self._store is not None and self._store.committer.is_congested
-
-    def feed(self, protocol: ServedConnection) -> SocketSource | None:
-        if self._hub is None:
-            return None
-        return self._hub.feed(protocol.transport, protocol.received)
-
-    @fail_stop
-    def connected(self, protocol: ServedConnection) -> Session:
-        session = self.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
-        self._protocols[session] = protocol
-        if self.settings.limits.connections_per_address:
-            self._connection_limits.connected(session, protocol.transport.getPeer())
-        if self.settings.verbosity:
-            self.log.info(
-                "connection {connection} made", event="connected", connection=session.number
-            )
-        return session
-
-    def owes(self, protocol: ServedConnection) -> None:
-        self._stalled.note(protocol)
-
-    @fail_stop
-    def _close_stalled(self, protocol: ServedConnection) -> None:
-        self.connections_stalled += 1
-        peer = _peer(protocol.transport.getPeer()) or "a UNIX socket"
-        self._anomalies.note_stalled(peer, self.settings.limits.stalled_s)
-        protocol.abandon()
-
-    @fail_stop
-    def half_closed(self, session: Session) -> None:
-        answer = self.queue.half_close(session)
-        if answer is not None:
-            self.turns.deliver_to(session, answer)
-
-    @fail_stop
-    def cancel_wait(self, session: Session) -> None:
-        """
-        The peer takes back what the session waits for: that ends, if it does.
-        """
-        answer = self.queue.cancel_wait(session)
-        if answer is not None:
-            self.turns.deliver_to(session, answer)
-
-    @fail_stop
-    def disconnected(self, session: Session) -> None:
-        protocol = self._protocols.pop(session, None)
-        if protocol is None:
-            return
-        self._parting.add(protocol)
-        self._connection_limits.disconnected(session)
-        self._stalled.forget(protocol)
-        self.wrapped_ended += not is_plain(protocol.transport)
-        self.queue.disconnect(session, self.clock.now_ns())
+    def _session_ended(self, session: Session) -> None:
         if self.access is not None:
             self.access.forget(session)
         if self.context.late:
             self.audit.ended(session)
-        if self.settings.verbosity:
-            self.log.info(
-                "connection {connection} ended", event="disconnected", connection=session.number
-            )
-        self.turns.after_change()
-
-    def closed(self, protocol: ServedConnection) -> None:
-        self._parting.discard(protocol)
-
-    def _peer_of(self, session: Session) -> str:
-        """
-        :return: who is at the other end of a session, in words.
-        """
-        protocol = self._protocols.get(session)
-        if protocol is None:
-            return "a connection that has ended"
-        transport = protocol.transport
-        # A request over HTTP has a connection that this process has made to itself.
-        how = getattr(transport, "how", "")
-        return (_peer(transport.getPeer()) or "a UNIX socket") + how
-
-    def _connection_facts(self, session: Session) -> ConnectionFacts | None:
-        protocol = self._protocols.get(session)
-        if protocol is None:
-            return None
-        transport = protocol.transport
-        return ConnectionFacts(
-            _peer(transport.getPeer()), protocol.buffered_bytes, self._identity_of(session),
-            getattr(transport, "is_secure", False) or ISSLTransport.providedBy(transport),
-        )  # fmt: skip
-
-    def _identity_of(self, session: Session) -> str:
-        """
-        :return: the name that the access file has for who is at the other end; empty without one.
-        """
-        if self.access is None or session not in self._protocols:
-            return ""
-        return self.access.guard.admissions.name_of(session)
 
     def _answer_failure(self, line: bytes, has_only_looked: bool) -> Answer:
         """
@@ -691,15 +563,6 @@ class BeanstalkService(Service):
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
         close_sockets()
-
-
-def _peer(address: IAddress) -> str:
-    """
-    :return: a peer's address and port; empty on a Unix socket.
-    """
-    if isinstance(address, IPv6Address):
-        return f"[{address.host}]:{address.port}"
-    return f"{address.host}:{address.port}" if isinstance(address, IPv4Address) else ""
 
 
 def _was_slow(transport: Any, took_ns: int) -> None:

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archiver

@@ -240,12 +240,12 @@ class Metrics:
         out.single(name, "counter", text, self._service.changes_refused)
         name = "beanstalkd_connections_stalled_total"
         text = "Connections closed that had begun a command and did not go on"
-        out.single(name, "counter", text, self._service.connections_stalled)
+        out.single(name, "counter", text, self._service.connections.stalled)
         _write_handshakes(out, self._service.handshakes)
         connections, refused, requests = self._http()
         out.head("beanstalkd_connections_rejected_total", "counter", "Connections refused")
         for protocol, count in (
-            ("beanstalk", self._service.connections_refused), ("http", refused)
+            ("beanstalk", self._service.connections.refused), ("http", refused)
         ):  # fmt: skip
             labels = labelled({"protocol": protocol})
             out.sample("beanstalkd_connections_rejected_total", labels, count)

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.server.turns import SharedTurns
+from beanstalk_twisted.server.connections.turns import SharedTurns
 from beanstalk_twisted.web.channel import BoundedRequest
 from beanstalk_twisted.web.exchange import Refusal, Stream
 

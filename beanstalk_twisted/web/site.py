@@ -26,7 +26,7 @@ from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.control import AccessControl
-from beanstalk_twisted.server.turns import SharedTurns
+from beanstalk_twisted.server.connections.turns import SharedTurns
 from beanstalk_twisted.web.authorization import check_route, known_by, refusal_of
 from beanstalk_twisted.web.channel import (
     REQUEST_S,

@@ -35,8 +35,9 @@ WAY: Final = files_of(
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "rules",
     "storage.group_commit",
     "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
-    "server.service", "server.turns", "server.protocol", "server.executor", "server.incoming",
-    "server.incoming_jobs", "server.reply_queue", "server.output",
+    "server.service", "server.executor", "server.incoming", "server.incoming_jobs",
+    "server.reply_queue", "server.connections.output", "server.connections.protocol",
+    "server.connections.served", "server.connections.turns",
 )  # fmt: skip
 
 ERRORS: Final = {"memory": MemoryError, "disk": OSError, "signal": KeyboardInterrupt}

@@ -23,7 +23,7 @@ from beanstalk_twisted.daemon.log_lines import (
     line,
     part_of,
 )
-from beanstalk_twisted.server.accepting import AcceptErrors
+from beanstalk_twisted.server.connections.accepting import AcceptErrors
 from beanstalk_twisted.tap import makeService
 
 AT = 1_795_353_792.9
@@ -53,7 +53,7 @@ def test_a_line_has_time_level_part_and_text() -> None:
         ("beanstalk_twisted.storage.store.LogStore", "log"),
         ("beanstalk_twisted.storage.watchdog.WatchedIo", "disk"),
         ("beanstalk_twisted.storage.archiver.Archiver", "archive"),
-        ("beanstalk_twisted.server.epoll_reader.EpollReader", "hub"),
+        ("beanstalk_twisted.server.connections.epoll_reader.EpollReader", "hub"),
         ("twisted.scripts._twistd_unix.UnixAppLogger", "twistd"),
         ("twisted.internet.base", "twisted"),
         ("log_legacy", "twisted"),

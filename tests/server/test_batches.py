@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
-from beanstalk_twisted.server.protocol import MAX_HELD_BYTES
+from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from tests.held_io import HeldIo
-from tests.server.test_protocol import cut
+from tests.server.connections.test_protocol import cut
 
 LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
 

@@ -170,7 +170,7 @@ class ShortServer(MemoryServer):
         self.bench = Bench()
         puts = self.service.queue.puts
         puts.memory = self.service.queue.memory = self.bench.headroom
-        self.service._headroom = self.bench.headroom
+        self.service.connections._headroom = self.bench.headroom
 
     def have(self, free: int) -> None:
         """

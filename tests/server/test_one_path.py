@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.connections.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.server.executor import Executor
-from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
@@ -205,8 +205,8 @@ class Path:
         directory = MemoryDirectory() if is_logged else None
         self.server = MemoryServer(directory=directory, io=lambda: self.io, max_job_bytes=LARGEST)
         service = self.server.service
-        service.factory = makes(service)
-        service.factory_v1 = makes(service, v1.dialect())
+        service.factory = makes(service.connections)
+        service.factory_v1 = makes(service.connections, v1.dialect())
         self.clients = [self.server.connect(dialect) for _ in range(CLIENTS)]
 
     def send(self, number: int, packet: bytes, seconds: float) -> list[bytes]:

@@ -10,7 +10,11 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
-from beanstalk_twisted.server.accepting import OUT_OF_DESCRIPTORS, AcceptErrors, RefusalLog
+from beanstalk_twisted.server.connections.accepting import (
+    OUT_OF_DESCRIPTORS,
+    AcceptErrors,
+    RefusalLog,
+)
 from beanstalk_twisted.storage.repeats import TELL_S
 
 

@@ -727,7 +727,8 @@ PUT = b"put 0 0 60 1\r\nx\r\n"
 
 def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None:
     server = MemoryServer()
-    server.service.settings = server.service.settings._replace(max_connections=1)
+    connections = server.service.connections
+    connections.settings = connections.settings._replace(max_connections=1)
     first = server.connect()
     address = IPv4Address("TCP", "127.0.0.1", 1)
     assert server.service.factory.buildProtocol(address) is None

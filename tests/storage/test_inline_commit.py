@@ -26,7 +26,7 @@ from beanstalk_twisted.storage.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.hand_reactor import Wire
 from tests.held_io import HeldIo
-from tests.server.test_epoll_reader import PUT, HubServer
+from tests.server.connections.test_epoll_reader import PUT, HubServer
 from tests.storage.test_group_commit import Bench
 
 T = TypeVar("T")

@@ -528,7 +528,7 @@ def test_a_list_looks_at_large_bodies_one_after_the_other(caller: Caller) -> Non
 
 
 def test_a_server_without_room_for_connections_says_so(caller: Caller) -> None:
-    service = caller.server.service
-    service.settings = service.settings._replace(max_connections=1)
+    connections = caller.server.service.connections
+    connections.settings = connections.settings._replace(max_connections=1)
     assert caller.get("/jobs/1", 503)["detail"] == "the server takes no more connections"
     caller.server.stop()

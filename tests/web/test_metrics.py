@@ -248,7 +248,7 @@ def test_a_body_that_comes_in_pieces_is_timed_too() -> None:
 def test_slow_commands_are_counted() -> None:
     scraper = Scraper(MemoryServer())
     scraper.ask(b"use mail\r\n")
-    protocol: Any = next(iter(scraper.server.service._protocols.values()))
+    protocol: Any = next(iter(scraper.server.service._sessions.connections.values()))
     protocol.was_slow(10**9)
     assert scraper.value("beanstalkd_slow_commands_total", command="use") == 1
 

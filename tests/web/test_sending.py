@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.server.turns import TURN_S, SharedTurns
+from beanstalk_twisted.server.connections.turns import TURN_S, SharedTurns
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import TEXT, Call, Document, Outlet
 from beanstalk_twisted.web.sending import REPLY_S

@@ -376,7 +376,7 @@ class ReplicatedService(Service):
         if self._site is not None:
             self._site.show(None)
         await self.term.listening.stopService()
-        self._wrapped_ended += self.term.queue.wrapped_ended
+        self._wrapped_ended += self.term.queue.connections.wrapped_ended
         publisher, self.state.publisher = self.state.publisher, None
         if publisher is not None:
             publisher.stop()
@@ -426,7 +426,7 @@ class ReplicatedService(Service):
         return f"{role}, {how_it_is(len(state.jobs), len(state.sessions), queue.puts.is_draining)}"
 
     def _count_wrapped(self) -> int:
-        return self._wrapped_ended + self.term.queue.wrapped_ended
+        return self._wrapped_ended + self.term.queue.connections.wrapped_ended
 
     def _tell(self) -> None:
         """

@@ -22,7 +22,7 @@ from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import BadTls, Credential, read_folder, read_trust
 from beanstalk_twisted.server.access.handshakes import Expiry, Handshakes
-from beanstalk_twisted.server.turns import SharedTurns
+from beanstalk_twisted.server.connections.turns import SharedTurns
 
 WARN_BEFORE: Final = {
     "certificate": timedelta(days=14),

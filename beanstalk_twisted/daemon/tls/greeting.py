@@ -30,7 +30,7 @@ from zope.interface import implementer
 from beanstalk_twisted.daemon.addresses import in_words
 from beanstalk_twisted.daemon.tls.contexts import verify_result, words_of
 from beanstalk_twisted.server.access.handshakes import LEFT, STALLED, Handshakes
-from beanstalk_twisted.server.turns import SharedTurns
+from beanstalk_twisted.server.connections.turns import SharedTurns
 
 _ISSUERS: Final = dict.fromkeys(
     (2, 18, 19, 20, 21),

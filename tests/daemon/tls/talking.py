@@ -21,7 +21,7 @@ from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import read_folder, read_trust
 from beanstalk_twisted.server.access.handshakes import Handshakes
-from beanstalk_twisted.server.turns import SharedTurns
+from beanstalk_twisted.server.connections.turns import SharedTurns
 
 LIMIT_S = 60
 """Of a handshake."""

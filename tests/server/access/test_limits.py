@@ -393,7 +393,7 @@ def test_what_a_request_over_http_does_counts_too() -> None:
     asking = server.connect()
     access = server.service.access
     assert access is not None
-    known = Known(server.service.known_peer(client.protocol.session))
+    known = Known(server.service._sessions.known_peer(client.protocol.session))
     access.guard.admissions.introduce(asking.protocol.session, known)
     assert asking.ask(b"use mine.a\r\n" + PUT_X) == REFUSED * 2
     client.hang_up()

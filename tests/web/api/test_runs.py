@@ -221,9 +221,9 @@ def test_dead_letters_are_kicked_back_and_begin_anew(caller: Caller) -> None:
 
 
 def test_a_run_that_the_server_refuses_says_why(caller: Caller) -> None:
-    service = caller.server.service
+    connections = caller.server.service.connections
     caller.put(b"mail", b"x")
-    service.settings = service.settings._replace(max_connections=1)
+    connections.settings = connections.settings._replace(max_connections=1)
     shown = run(caller, "delete", 1, tube="mail")
     assert (shown["state"], shown["why"]) == ("failed", "the server takes no more connections")
     caller.server.stop()

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.connection_host import ServedConnection
+from beanstalk_twisted.server.connections.host import ServedConnection
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
@@ -29,7 +29,7 @@ others wait no longer.
 
 class TurnScheduler:
     """
-    Gives connections their turns and their late answers; `connection_host.Turns` says more.
+    Gives connections their turns and their late answers; `host.Turns` says more.
 
     :ivar flush: called at the end of a turn, before replies leave: has the disk begin with what was
         changed; None without a log.

@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.tcp import Port
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.server.accepting import MAX_ACCEPTS, AcceptLimiter
+from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS, AcceptLimiter
 from tests.hand_reactor import HandReactor
 
 

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.epoll_reader import (
+from beanstalk_twisted.server.connections.epoll_reader import (
     AGAIN_NS,
     LIMIT_NS,
     MAX_READS,

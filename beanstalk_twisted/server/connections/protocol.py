@@ -35,11 +35,11 @@ from zope.interface import implementer
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.connection_host import ConnectionHost
-from beanstalk_twisted.server.epoll_reader import SocketSource
+from beanstalk_twisted.server.connections.epoll_reader import SocketSource
+from beanstalk_twisted.server.connections.host import ConnectionHost
+from beanstalk_twisted.server.connections.output import Output
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming, IncomingLine
-from beanstalk_twisted.server.output import Output
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN, Dialect

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import ITCPTransport
 from twisted.logger import capturedLogs, formatEvent
 from zope.interface import directlyProvides
 
-from beanstalk_twisted.server.accepting import counted_as
+from beanstalk_twisted.server.connections.accepting import counted_as
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer, MemoryTransport
@@ -57,7 +57,7 @@ def test_so_many_are_served_and_the_next_is_closed_at_once(peer: Any, told: Any)
     clients = [server.connect(peer=each) for each in (HERE, UNIX, IN_NETWORK[0])]
     assert is_refused(server, peer)
     assert server.service.factory_v1.buildProtocol(peer) is None
-    assert server.service.connections_refused == 2
+    assert server.service.connections.refused == 2
     assert all(each.ask(b"list-tube-used\r\n") == b"USING default\r\n" for each in clients)
     clients[0].hang_up()
     assert not is_refused(server, peer)
@@ -116,7 +116,7 @@ def test_addresses_that_have_gone_leave_nothing_behind() -> None:
         clients.append(server.connect(peer=IPv4Address("TCP", f"10.0.0.{number}", 1)))
     for client in clients:
         client.hang_up()
-    counts = server.service._connection_limits
+    counts = server.service.connections._limits
     assert not counts._by_address and not counts._addresses
 
 

@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 
-from beanstalk_twisted.server.output import (
+from beanstalk_twisted.server.connections.output import (
     MAX_PIECES,
     MAX_SEND_BYTES,
     PORTION_BYTES,

@@ -11,8 +11,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.server.settings import Limits
-from beanstalk_twisted.server.stalled import (
+from beanstalk_twisted.server.connections.stalled import (
     DEFAULT_STALLED_S,
     LEAST_RATE,
     LOOKS,
@@ -20,6 +19,7 @@ from beanstalk_twisted.server.stalled import (
     SLICE_CONNECTIONS,
     StalledInput,
 )
+from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryServer
 
 LIMIT_S = DEFAULT_STALLED_S
@@ -77,7 +77,7 @@ def test_what_was_begun_and_does_not_go_on_ends_its_connection(begun: bytes, tol
     assert not client.is_closed
     server.advance(CLOSED_AFTER_S - LIMIT_S + 1)
     assert client.is_closed
-    assert server.service.connections_stalled == 1
+    assert server.service.connections.stalled == 1
     assert told() == [
         "127.0.0.1:1 was closed: the rest of a command that it had begun did not come within "
         f"{LIMIT_S} s; its jobs are ready again"
@@ -197,7 +197,7 @@ def test_many_are_closed_in_one_line(told: Any) -> None:
     assert all(client.is_closed for client in clients)
     assert len(told()) == 2
     assert "; the newest of 29 since the last such line" in told()[1]
-    assert server.service.connections_stalled == 30
+    assert server.service.connections.stalled == 30
 
 
 # The timer.

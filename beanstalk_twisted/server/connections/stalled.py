@@ -18,7 +18,7 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall
 
-from beanstalk_twisted.server.connection_host import ServedConnection
+from beanstalk_twisted.server.connections.host import ServedConnection
 from beanstalk_twisted.storage.io_thread import Clock
 
 DEFAULT_STALLED_S: Final = 60

@@ -26,8 +26,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.server.connections.output import is_plain
 from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS
-from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.storage.fail_stop import FailStop
 
 READ_BYTES: Final = 64 << 10

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.epoll_reader import SocketSource
+from beanstalk_twisted.server.connections.epoll_reader import SocketSource
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.wire.dialects import Dialect

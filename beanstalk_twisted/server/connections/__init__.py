@@ -1,0 +1,3 @@
+"""
+Connections: how they are taken, read, given turns, answered and ended.
+"""

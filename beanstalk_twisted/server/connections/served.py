@@ -1,0 +1,174 @@
+"""
+The connections that are served: how a session begins, waits and ends.
+"""
+
+from collections.abc import Callable
+
+from twisted.logger import Logger
+
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.anomalies import Anomalies
+from beanstalk_twisted.server.connections.accepting import ConnectionLimits
+from beanstalk_twisted.server.connections.epoll_reader import EpollReader, SocketSource
+from beanstalk_twisted.server.connections.host import ServedConnection
+from beanstalk_twisted.server.connections.output import is_plain
+from beanstalk_twisted.server.connections.sessions import Sessions, address_of
+from beanstalk_twisted.server.connections.stalled import LEAST_RATE, StalledInput
+from beanstalk_twisted.server.connections.turns import TurnScheduler
+from beanstalk_twisted.server.execution_context import ExecutionContext
+from beanstalk_twisted.server.headroom import Headroom
+from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.io_thread import Clock
+
+
+class ServedConnections:
+    """
+    Takes connections and knows them until they have closed; a `ConnectionHost`.
+
+    :ivar hub: reads their sockets; None where Twisted does.
+    :ivar settings: with the limits that hold for the next ones.
+    :ivar ended: called with each session that has ended.
+    :ivar stalled: how many were closed since what they had begun did not go on.
+    :ivar wrapped_ended: how many have ended that were not plain ones (`is_plain`).
+    :ivar is_log_congested: tells whether so much is on its way to disk that those who wait for it
+        should not be read.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, sessions: Sessions, context: ExecutionContext, turns: TurnScheduler,
+        settings: Settings, reactor: Clock, headroom: Headroom, anomalies: Anomalies,
+        ends: FailStop,
+    ) -> None:  # fmt: skip
+        """
+        :param headroom: tells whether the machine has memory for one more.
+        :param anomalies: is told of those that stall.
+        :param ends: ends the server when a step cannot be done whole.
+        """
+        self.context = context
+        self.turns = turns
+        self.hub: EpollReader | None = None
+        self.ended: Callable[[Session], None] = lambda session: None
+        self.stalled = self.wrapped_ended = 0
+        self.is_log_congested: Callable[[], bool] = lambda: False
+        self._fail_stop = ends
+        self._headroom = headroom
+        self._anomalies = anomalies
+        self.settings = settings
+        self._sessions = sessions
+        self._limits = ConnectionLimits(reactor)
+        # Their sessions are over, and not all of their replies have left.
+        self._parting: set[ServedConnection] = set()
+        stalled_s = settings.limits.stalled_s
+        self._owing = StalledInput(reactor, context.now_ns, stalled_s, self._close_stalled)
+        context.enough_bytes = LEAST_RATE * stalled_s
+
+    @property
+    def refused(self) -> int:
+        """
+        How many were refused since there were as many as there may be.
+        """
+        return self._limits.refused
+
+    # What connections call.
+
+    def takes_connection(self, address: object) -> bool:
+        count = len(self._sessions.connections)
+        if not self._limits.takes(count, address, self.settings):
+            return False
+        return self._headroom.takes_connections
+
+    @property
+    def is_congested(self) -> bool:
+        return self.is_log_congested()
+
+    def feed(self, protocol: ServedConnection) -> SocketSource | None:
+        if self.hub is None:
+            return None
+        return self.hub.feed(protocol.transport, protocol.received)
+
+    @fail_stop
+    def connected(self, protocol: ServedConnection) -> Session:
+        session = self.context.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
+        self._sessions.connections[session] = protocol
+        if self.settings.limits.connections_per_address:
+            self._limits.connected(session, protocol.transport.getPeer())
+        if self.settings.verbosity:
+            self.log.info(
+                "connection {connection} made", event="connected", connection=session.number
+            )
+        return session
+
+    def owes(self, protocol: ServedConnection) -> None:
+        self._owing.note(protocol)
+
+    @fail_stop
+    def half_closed(self, session: Session) -> None:
+        answer = self.context.queue.half_close(session)
+        if answer is not None:
+            self.turns.deliver_to(session, answer)
+
+    @fail_stop
+    def cancel_wait(self, session: Session) -> None:
+        """
+        The peer takes back what the session waits for: that ends, if it does.
+        """
+        answer = self.context.queue.cancel_wait(session)
+        if answer is not None:
+            self.turns.deliver_to(session, answer)
+
+    @fail_stop
+    def disconnected(self, session: Session) -> None:
+        protocol = self._sessions.connections.pop(session, None)
+        if protocol is None:
+            return
+        self._parting.add(protocol)
+        self._limits.disconnected(session)
+        self._owing.forget(protocol)
+        self.wrapped_ended += not is_plain(protocol.transport)
+        self.context.queue.disconnect(session, self.context.now_ns())
+        self.ended(session)
+        if self.settings.verbosity:
+            self.log.info(
+                "connection {connection} ended", event="disconnected", connection=session.number
+            )
+        self.turns.after_change()
+
+    def closed(self, protocol: ServedConnection) -> None:
+        self._parting.discard(protocol)
+
+    @fail_stop
+    def _close_stalled(self, protocol: ServedConnection) -> None:
+        self.stalled += 1
+        self._anomalies.note_stalled(address_of(protocol), self.settings.limits.stalled_s)
+        protocol.abandon()
+
+    # The end.
+
+    def stop(self) -> None:
+        """
+        Have them begin no more commands; leave no timer.
+        """
+        self._limits.stop()
+        self._owing.stop()
+        for protocol in list(self._sessions.connections.values()):
+            protocol.refuse_commands()
+
+    def part(self) -> None:
+        """
+        Close them: all that was begun is answered.
+        """
+        for protocol in self._open():
+            protocol.part()
+
+    def abandon(self) -> None:
+        """
+        End them at once: nobody is told anything.
+        """
+        for protocol in self._open():
+            protocol.abandon()
+
+    def _open(self) -> list[ServedConnection]:
+        return [*self._sessions.connections.values(), *self._parting]

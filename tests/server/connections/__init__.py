@@ -1,0 +1,3 @@
+"""
+Mirrors beanstalk_twisted/server/connections/.
+"""
