@@ -2,13 +2,14 @@
 What replication costs, and how long a take-over takes: three NATS servers on this machine.
 
     python -m benchmarks.replication [--quick] [--rounds N] [--seconds N] [--jobs N,N]
-        [--reserved] [--folder DIR] [--only speed,takeover]
+        [--reserved] [--folder DIR] [--only speed,takeover,rejoin]
 
 Speed: one client process puts, reserves and deletes, with so many connections, on a server that
 syncs its local log before each reply, and on one that is replicated too, with a standby beside it;
 round by round in turn, and the medians are compared.  Take-over: so many jobs are put, and the
 active server is killed, with ``--reserved`` while one client has reserved all of them; then a third
-server begins with nothing.
+server begins with nothing.  Rejoin: the standby of a stream of many small messages is killed, and
+started again on its log; then the same with an empty one.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ from tests.server_process import Connection, ServerProcess, ours_at_once
 CONNECTIONS: Final = (1, 10, 50, 200)
 JOBS: Final = (1, 100_000, 1_000_000)
 LEASE_S: Final = 3
+
+REJOIN_JOBS: Final = 20_000
+REJOIN_CONNECTIONS: Final = 3
+"""Few, so that there are many small messages."""
 
 ASKED_TOGETHER: Final = 500
 """Jobs that are reserved by requests that leave together."""
@@ -259,6 +264,29 @@ def takeover(
     )
 
 
+def rejoin(program: Path, cluster: Cluster, folder: Path, jobs: int) -> None:
+    """
+    Let a standby join again, with its log and without.
+    """
+    with nodes(cluster, folder, "rejoin", 2) as found:
+        active, standby = found
+        words = ("--ops", "put", "--connections", REJOIN_CONNECTIONS, "--count", jobs)
+        loaded(program, active, *words, "--timeout", int(LONG_S))
+        wait(standby.has_all)
+        messages = active.situation()["position"]
+        standby.process.process.kill()
+        taken: list[float] = []
+        for name in ("1", "2"):
+            start_s = time.monotonic()
+            found.append(Node(folder / "rejoin", name, cluster.url("rejoin")))
+            wait(found[-1].has_all)
+            taken.append(time.monotonic() - start_s)
+    print(
+        f"{messages:,} messages: a standby that was killed was in sync {taken[0]:.1f} s after it "
+        f"was started again, an empty one {taken[1]:.1f} s"
+    )
+
+
 def main() -> None:
     """
     Measure and print.
@@ -273,7 +301,7 @@ def main() -> None:
     parser.add_argument(
         "--reserved", action="store_true", help="all jobs, when the server is killed"
     )
-    parser.add_argument("--only", default="speed,takeover")
+    parser.add_argument("--only", default="speed,takeover,rejoin")
     parser.add_argument("--folder", help="on the disk that is measured")
     chosen = parser.parse_args()
     if chosen.quick:
@@ -287,6 +315,8 @@ def main() -> None:
         if "takeover" in chosen.only:
             for jobs in map(int, chosen.jobs.split(",")):
                 takeover(program, cluster, Path(name), jobs, chosen.reserved)
+        if "rejoin" in chosen.only:
+            rejoin(program, cluster, Path(name), 1000 if chosen.quick else REJOIN_JOBS)
     print(f"load {os.getloadavg()[0]:.1f} after")
 
 

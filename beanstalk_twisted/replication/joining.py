@@ -6,6 +6,7 @@ have on.  What the stream lacks, and what it has otherwise, is copied to ``quara
 is cut off or written anew.
 """
 
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Final, NamedTuple
@@ -113,14 +114,19 @@ class Joining:
     :ivar notes: what it has done, a sentence each, for the server's log.
     """
 
-    def __init__(self, directory: Directory, io: Io, ask: Ask, stream: Stream) -> None:
+    def __init__(
+        self, directory: Directory, io: Io, ask: Ask, stream: Stream,
+        progress: Callable[[int, int], None] = lambda position, last: None,
+    ) -> None:  # fmt: skip
         """
         :param io: reads and writes the directory.
+        :param progress: told the position of each message that is compared, and of the last one.
         """
         self._directory = directory
         self._io = io
         self._url = stream.url
         self._reader = StreamReader(stream, ask)
+        self._progress = progress
         self.notes: list[str] = []
         self._mark = FillMark()
         self._is_of_queue = False
@@ -390,6 +396,7 @@ class Joining:
         ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
         try:
             while (message := await ahead.next()) is not None:
+                self._progress(message.position, self._reader.ends.last)
                 write = going.take(message)
                 if write is not None:
                     is_here = await self._io.run(partial(comparison.compare, write))

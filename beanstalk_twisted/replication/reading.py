@@ -23,6 +23,12 @@ T = TypeVar("T")
 READ_AHEAD: Final = 64
 """Messages that are asked for at once: a round of 1 ms allows 64,000 a second."""
 
+FIRST_AHEAD: Final = 4
+"""As many as that in the beginning, and one more behind each that has come: most look at one."""
+
+READ_AHEAD_BYTES: Final = 4 << 20
+"""Of messages that are asked for, if all are as large as the largest that has come."""
+
 
 class Behind(Exception):
     """
@@ -94,6 +100,8 @@ class Ahead:
     def __init__(self, reader: StreamReader, position: int) -> None:
         self._reader = reader
         self._position = position
+        self._most = FIRST_AHEAD
+        self._largest = 1
         self._asked: deque[tuple[int, Deferred[Message | None]]] = deque()
 
     async def next(self) -> Message | None:
@@ -109,6 +117,8 @@ class Ahead:
         message = await asked
         if message is not None:
             self._position = message.position + 1
+            self._most = min(READ_AHEAD, self._most + 1)
+            self._largest = max(self._largest, len(message.payload))
         return message
 
     def leave(self) -> None:
@@ -119,7 +129,8 @@ class Ahead:
 
     def _ask_on(self) -> None:
         first = self._asked[-1][0] + 1 if self._asked else self._position
-        last = min(self._position + READ_AHEAD - 1, self._reader.ends.last)
+        ahead = max(1, min(self._most, READ_AHEAD_BYTES // self._largest))
+        last = min(self._position + ahead - 1, self._reader.ends.last)
         for at in range(first, last + 1):
             asked = Deferred.fromCoroutine(self._reader.first_from(at))
             self._asked.append((at, asked))

@@ -25,6 +25,7 @@ from beanstalk_twisted.replication.roster import Identity, note_text, read_note
 from beanstalk_twisted.replication.standby_figures import (
     FOLLOWS,
     HEARS_NOTHING,
+    JOINS,
     StandbyFigures,
     why_active,
     why_not_in_sync,
@@ -107,7 +108,7 @@ class Standby:
         self._who = who
         self.notes: list[str] = []
         self.heard_lease_s = 0.0
-        self._doing = "joins its log to the stream"
+        self._doing = JOINS
         self._active = ""
         self._log = FollowedLog()
         self._applying = Applying(queue, self._log)
@@ -118,6 +119,7 @@ class Standby:
         self._begins_at = 0
         self._mark = FillMark()
         self._received_lsn = 0
+        self._begun_ns, self._has_joined = now_ns(), False
         self._position = 0
         self._read_to = 0
         self._handed_over_by = ""
@@ -166,7 +168,9 @@ class Standby:
         """
         As of now.
         """
-        now_ns, since_ns = self._now_ns(), self._reception.behind_since_ns
+        now_ns = self._now_ns()
+        # While it joins nobody knows what of the stream it has.
+        since_ns = self._reception.behind_since_ns if self._has_joined else self._begun_ns
         doing, trouble = self._doing, self._asking.trouble or self._succeeding.trouble
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
@@ -212,11 +216,15 @@ class Standby:
     # Joining.
 
     async def _join(self) -> None:
-        joining = Joining(self._directory, self._io, self._asking.ask, self._stream)
+        def progress(position: int, last: int) -> None:
+            self._doing = f"{JOINS}: message {position} of {last}"
+
+        joining = Joining(self._directory, self._io, self._asking.ask, self._stream, progress)
         try:
             joined = await joining.join(self._queue, self._clock, self._log)
         finally:
             self.notes += joining.notes
+        self._has_joined = True
         if joined.fills:
             await self._fill(joined.position)
         else:

@@ -9,6 +9,9 @@ from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.messages import FillMark, Gaps
 
+JOINS: Final = "joins its log to the stream"
+"""What a standby does in the beginning, in words; how far it is comes behind a colon."""
+
 FOLLOWS: Final = "follows the active server"
 HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
 """What a standby does that has caught up, in words; the second one until the next message comes."""

@@ -98,7 +98,7 @@ class JetStream:
         self._short_since: float | None = None
         self._followings: list[JetStreamFollowing] = []
         self._turns: dict[str, asyncio.Lock] = {
-            kind: asyncio.Lock() for kind in ("open", "ends", "health", "read", "purge")
+            kind: asyncio.Lock() for kind in ("open", "ends", "health", "purge")
         }
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
@@ -117,7 +117,7 @@ class JetStream:
         return self._connection.submit(self._append(payload, expected, expires))
 
     def read(self, position: int) -> "Future[Message | None]":
-        return self._in_turn("read", partial(self._read, position))
+        return self._connection.submit(self._or_unreachable(partial(self._read, position)))
 
     def follow(
         self, position: int, receive: Callable[[Sequence[Message]], None],
@@ -150,9 +150,12 @@ class JetStream:
         return self._connection.submit(self._after_those_before(kind, work))
 
     async def _after_those_before(self, kind: str, work: Callable[[], Awaitable[R]]) -> R:
+        async with self._turns[kind]:
+            return await self._or_unreachable(work)
+
+    async def _or_unreachable(self, work: Callable[[], Awaitable[R]]) -> R:
         try:
-            async with self._turns[kind]:
-                return await work()
+            return await work()
         except ApiError as error:
             raise Unreachable(f"{self.url}: {error}") from None
 
