@@ -6,7 +6,7 @@ have on.  What the stream lacks, and what it has otherwise, is copied to ``quara
 is cut off or written anew.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from typing import Final, NamedTuple
@@ -120,7 +120,7 @@ class Joining:
     ) -> None:  # fmt: skip
         """
         :param io: reads and writes the directory.
-        :param progress: told the position of each message that is compared, and of the last one.
+        :param progress: told the position of a message that is to be compared, and of the last one.
         """
         self._directory = directory
         self._io = io
@@ -343,11 +343,8 @@ class Joining:
         :param enough: with this `Told.trim_seq` the rest counts for nothing.
         """
         told, ahead = Told(), self._reader.all_from(start)
-        try:
-            while told.trim_seq < enough and (message := await ahead.next()) is not None:
-                told.take(decode(message.payload))
-        finally:
-            ahead.leave()
+        while told.trim_seq < enough and (message := await ahead.next()) is not None:
+            told.take(decode(message.payload))
         return told
 
     # Comparing.
@@ -394,17 +391,10 @@ class Joining:
         :return: how far it has come.
         """
         ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
-        try:
-            while (message := await ahead.next()) is not None:
-                self._progress(message.position, self._reader.ends.last)
-                write = going.take(message)
-                if write is not None:
-                    is_here = await self._io.run(partial(comparison.compare, write))
-                    if not going.goes_on(write, is_here):
-                        break
-                going.past(message.position)
-        finally:
-            ahead.leave()
+        is_same = True
+        while is_same and (messages := await ahead.some()):
+            self._progress(messages[0].position, self._reader.ends.last)
+            is_same = await self._io.run(partial(going.compare, comparison, messages))
         if (since := going.torn_since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)
@@ -439,7 +429,21 @@ class _Going:
         self._begins_at = position
         self._last_lsn = 0
 
-    def take(self, message: Message) -> Write | None:
+    def compare(self, comparison: Comparison, messages: Sequence[Message]) -> bool:
+        """
+        Compare what comes next; in the I/O thread.
+
+        :return: whether more is to be compared.
+        :raise Incompatible: a later version has sent it.
+        """
+        for message in messages:
+            write = self._take(message)
+            if write is not None and not self._goes_on(write, comparison.compare(write)):
+                return False
+            self._past(message.position)
+        return True
+
+    def _take(self, message: Message) -> Write | None:
         """
         :return: a whole write, when this is its last part.
         :raise Incompatible: a later version has sent it.
@@ -467,7 +471,7 @@ class _Going:
         else:
             self._gaps.told_of(note.last_lsn, self._last_lsn)
 
-    def goes_on(self, write: Write, is_here: bool | None) -> bool:
+    def _goes_on(self, write: Write, is_here: bool | None) -> bool:
         """
         :param is_here: as `Comparison.compare` says.
         :return: whether more is to be compared.
@@ -487,7 +491,7 @@ class _Going:
             self._gaps.went_on()
         return is_here is not False
 
-    def past(self, position: int) -> None:
+    def _past(self, position: int) -> None:
         """
         All of the message there is done.
         """

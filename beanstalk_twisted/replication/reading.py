@@ -14,20 +14,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
-
 from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
 
 T = TypeVar("T")
 
-READ_AHEAD: Final = 64
-"""Messages that are asked for at once: a round of 1 ms allows 64,000 a second."""
 
-FIRST_AHEAD: Final = 4
-"""As many as that in the beginning, and one more behind each that has come: most look at one."""
-
-READ_AHEAD_BYTES: Final = 4 << 20
-"""Of messages that are asked for, if all are as large as the largest that has come."""
+SOME: Final = 256
+"""Messages that are compared at a time: some 10 ms of work in a thread."""
 
 
 class Behind(Exception):
@@ -85,6 +78,13 @@ class StreamReader:
         if (first := (await self._ask(self._stream.ends)).first) > position:
             raise Behind(f"messages below {first} were purged")
 
+    async def some_from(self, position: int) -> list[Message]:
+        """
+        :return: messages from a position on, in order; there may be more of them.
+        """
+        found = await self._ask(partial(self._stream.read_on, position))
+        return [message for message in found if message.position <= self.ends.last]
+
     def all_from(self, position: int) -> "Ahead":
         """
         Read on in order.
@@ -94,49 +94,39 @@ class StreamReader:
 
 class Ahead:
     """
-    Messages in order, some of which are asked for ahead.
+    Messages in order.
     """
 
     def __init__(self, reader: StreamReader, position: int) -> None:
         self._reader = reader
         self._position = position
-        self._most = FIRST_AHEAD
-        self._largest = 1
-        self._asked: deque[tuple[int, Deferred[Message | None]]] = deque()
+        self._read: deque[Message] = deque()
 
     async def next(self) -> Message | None:
         """
         :return: the next message; None at the end.
         :raise Behind: it was purged.
         """
-        self._leave_below(self._position)
-        self._ask_on()
-        if not self._asked:
-            return None
-        _, asked = self._asked.popleft()
-        message = await asked
+        if not self._read and self._position <= self._reader.ends.last:
+            self._read.extend(await self._reader.some_from(self._position))
+        if not self._read:
+            message = await self._reader.first_from(self._position)
+        else:
+            message = self._read.popleft()
+            if message.position > self._position:
+                await self._reader.refuse_purged(self._position)
         if message is not None:
             self._position = message.position + 1
-            self._most = min(READ_AHEAD, self._most + 1)
-            self._largest = max(self._largest, len(message.payload))
         return message
 
-    def leave(self) -> None:
+    async def some(self) -> list[Message]:
         """
-        Nobody waits for the rest.
+        :return: the next messages, without a gap, at most `SOME`; empty at the end.
+        :raise Behind: they were purged.
         """
-        self._leave_below(self._reader.ends.last + 1)
-
-    def _ask_on(self) -> None:
-        first = self._asked[-1][0] + 1 if self._asked else self._position
-        ahead = max(1, min(self._most, READ_AHEAD_BYTES // self._largest))
-        last = min(self._position + ahead - 1, self._reader.ends.last)
-        for at in range(first, last + 1):
-            asked = Deferred.fromCoroutine(self._reader.first_from(at))
-            self._asked.append((at, asked))
-
-    def _leave_below(self, position: int) -> None:
-        while self._asked and self._asked[0][0] < position:
-            _, asked = self._asked.popleft()
-            asked.addErrback(lambda _: None)
-            asked.cancel()
+        message = await self.next()
+        some = [] if message is None else [message]
+        while self._read and self._read[0].position == self._position and len(some) < SOME:
+            some.append(self._read.popleft())
+            self._position += 1
+        return some

@@ -12,9 +12,9 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.reading import READ_AHEAD, Behind, StreamReader
+from beanstalk_twisted.replication.reading import Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message
-from beanstalk_twisted.replication.stream.memory import MemoryStream
+from beanstalk_twisted.replication.stream.memory import READ_MESSAGES, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from tests.replication.simulated import SimulatedReactor
@@ -62,20 +62,17 @@ class Bench:
         The positions of all messages.
         """
         ahead, found = self.reader.all_from(position), list[int]()
-        try:
-            while (message := await ahead.next()) is not None:
-                assert message.payload == b"%d" % message.position
-                found.append(message.position)
-        finally:
-            ahead.leave()
+        while (message := await ahead.next()) is not None:
+            assert message.payload == b"%d" % message.position
+            found.append(message.position)
         return found
 
 
 @pytest.mark.parametrize(
-    "gone", [set(), {1}, {2, 3}, {10}, set(range(2, 10)), set(range(3, 2 * READ_AHEAD + 7))]
+    "gone", [set(), {1}, {2, 3}, {10}, set(range(2, 10)), set(range(3, 2 * READ_MESSAGES + 7))]
 )
 def test_all_that_is_left_is_read_once_in_order(gone: set[int]) -> None:
-    count = 10 if max(gone, default=0) <= 10 else 3 * READ_AHEAD
+    count = 10 if max(gone, default=0) <= 10 else 3 * READ_MESSAGES
     bench = Bench(count)
     for position in gone:
         bench.log.expire(position)

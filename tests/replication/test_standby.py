@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import re
 from typing import Any
 
 import pytest
@@ -627,12 +628,13 @@ def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> Non
     standby.standby.stop()
     again = cluster.start("again", standby.directory.after_kill())
     again.stream.fate = lambda kind: Fate(back=0.001)
-    # One request is waited for, until all messages behind a segment's beginning are read.
     for _ in range(1000):
-        if again.standby._waits.count > 1:
+        if "message" in again.standby.figures().doing:
             break
         cluster.reactor.advance(0.001)
-    assert again.standby._waits.count > 1
+    assert again.standby._waits.count == 1
+    doing = again.standby.figures().doing
+    assert re.fullmatch(r"joins its log to the stream: message \d+ of \d+", doing)
     again.standby.stop()
     assert again.outcome.check(CancelledError)
     cluster.reactor.pass_s(0.05)

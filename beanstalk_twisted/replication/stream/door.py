@@ -200,6 +200,15 @@ class Stream(Protocol):
         :raise Unreachable: nobody answers.
         """
 
+    def read_on(self, position: int) -> "Future[list[Message]]":
+        """
+        Some MiB of messages from this position on, in order, without gaps but of what was purged or
+        has expired, as some server has them: it may lack the newest.  Empty says nothing, `read`
+        knows.
+
+        :raise Unreachable: nobody answers.
+        """
+
     def follow(
         self, position: int, receive: Callable[[Sequence[Message]], None],
         ended: Callable[[StreamError], None],

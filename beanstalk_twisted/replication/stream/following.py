@@ -6,8 +6,10 @@ time, and made anew from where it was whenever anything is not as it should be.
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from nats import errors
@@ -34,6 +36,9 @@ PULLED_MESSAGES: Final = 1024
 PULLED_BYTES: Final = 4 << 20
 """Asked for at a time: what a slow reader has waiting in memory, beside what it was given."""
 
+READ_MESSAGES: Final = 8192
+"""Asked for at a time by who reads on: each time costs a consumer, some 10 ms."""
+
 GIVEN_BYTES: Final = 1 << 20
 """Given to `receive` at a time, about."""
 
@@ -47,6 +52,10 @@ UNUSED_S: Final = 10.0
 """The server forgets a consumer that nobody has asked for so long."""
 
 
+Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Asks the interface of JetStream."""
+
+
 class JetStreamFollowing:
     """
     A reader of a stream, from ``position`` on.
@@ -58,7 +67,7 @@ class JetStreamFollowing:
 
     def __init__(
         self, connection: Connection, name: str, position: int,
-        ask: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]],
+        ask: Ask,
         check: Callable[[int], Awaitable[None]],
         receive: Callable[[Sequence[Message]], None], ended: Callable[[StreamError], None],
     ) -> None:  # fmt: skip
@@ -110,45 +119,68 @@ class JetStreamFollowing:
             self._ended(why)
 
     async def _read_on(self) -> None:
-        client = await self._connection.client()
-        consumer = secrets.token_hex(8)
-        inbox = client.new_inbox()
-        async with asyncio.timeout(TIMEOUT_S):
-            reading = await client.subscribe(inbox)
-        try:
-            await self._make(consumer)
+        async with _pulling(self._connection, self._name, self._position, self._ask) as pulling:
             await self._check(self._position - 1)
-            pulling = _Pulling(reading, self._position)
             while True:
-                async with asyncio.timeout(TIMEOUT_S):
-                    await client.publish(
-                        f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}", _PULL, reply=inbox
-                    )
+                await pulling.ask(_PULL, PULLED_MESSAGES)
                 while found := await pulling.some():
                     await self._give(found)
                     if pulling.is_over:
                         break
-        finally:
-            if not client.is_closed:
-                async with asyncio.timeout(TIMEOUT_S):
-                    await reading.unsubscribe()
-
-    async def _make(self, consumer: str) -> None:
-        config = {
-            "name": consumer, "deliver_policy": "by_start_sequence",
-            "opt_start_seq": self._position, "ack_policy": "none", "mem_storage": True,
-            "num_replicas": 1, "inactive_threshold": _ns(UNUSED_S),
-        }  # fmt: skip
-        await self._ask(
-            f"CONSUMER.CREATE.{self._name}.{consumer}",
-            {"stream_name": self._name, "config": config, "action": "create"},
-        )
 
     async def _give(self, found: list[Message]) -> None:
         if not self._is_over:
             loop = asyncio.get_running_loop()
             self._position = found[-1].position + 1
             await loop.run_in_executor(self._thread, self._receive, found)
+
+
+async def read_some(connection: Connection, name: str, position: int, ask: Ask) -> list[Message]:
+    """
+    Read on once; see `Stream.read_on`.
+
+    :raise Unreachable: nobody answers, or what came is not whole.
+    """
+    found: list[Message] = []
+    try:
+        async with _pulling(connection, name, position, ask) as pulling:
+            await pulling.ask(_READ, READ_MESSAGES)
+            while some := await pulling.some():
+                found += some
+                if pulling.is_over:
+                    break
+    except (errors.Error, TimeoutError) as error:
+        raise Unreachable(f"{connection.url}: {error or 'no answer in time'}") from None
+    return found
+
+
+@asynccontextmanager
+async def _pulling(
+    connection: Connection, name: str, position: int, ask: Ask
+) -> AsyncIterator["_Pulling"]:
+    """
+    A consumer of a stream from a position on, which the server forgets by itself.
+    """
+    client = await connection.client()
+    consumer, inbox = secrets.token_hex(8), client.new_inbox()
+    config = {
+        "name": consumer, "deliver_policy": "by_start_sequence", "opt_start_seq": position,
+        "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
+        "inactive_threshold": _ns(UNUSED_S),
+    }  # fmt: skip
+    async with asyncio.timeout(TIMEOUT_S):
+        reading = await client.subscribe(inbox)
+    try:
+        await ask(
+            f"CONSUMER.CREATE.{name}.{consumer}",
+            {"stream_name": name, "config": config, "action": "create"},
+        )
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{consumer}"
+        yield _Pulling(partial(client.publish, subject, reply=inbox), reading, position)
+    finally:
+        if not client.is_closed:
+            async with asyncio.timeout(TIMEOUT_S):
+                await reading.unsubscribe()
 
 
 class _Pulling:
@@ -158,12 +190,28 @@ class _Pulling:
     :ivar is_over: whether the last request is fulfilled, so that the next may be made.
     """
 
-    def __init__(self, reading: Subscription, position: int) -> None:
+    def __init__(
+        self, publish: Callable[..., Awaitable[None]], reading: Subscription, position: int
+    ) -> None:
+        """
+        :param publish: sends a request, its payload.
+        """
         self.is_over = False
+        self._publish = publish
         self._reading = reading
         self._position = position
         self._delivered = 0
-        self._count = 0
+        self._count = self._most = 0
+
+    async def ask(self, request: bytes, most: int) -> None:
+        """
+        Ask for more.
+
+        :param most: how many messages the request is for.
+        """
+        self._count, self._most = 0, most
+        async with asyncio.timeout(TIMEOUT_S):
+            await self._publish(payload=request)
 
     async def some(self) -> list[Message]:
         """
@@ -180,11 +228,9 @@ class _Pulling:
                 found.append(self._checked(came))
                 size += len(came.data)
                 self._count += 1
-                self.is_over = self._count == PULLED_MESSAGES
+                self.is_over = self._count == self._most
             else:
                 self.is_over = _ends_request(came)
-        if self.is_over:
-            self._count = 0
         return found
 
     def _checked(self, came: Msg) -> Message:
@@ -211,6 +257,10 @@ def _ends_request(came: Msg) -> bool:
 def _ns(seconds: float) -> int:
     return int(seconds * 1e9)
 
+
+_READ = json.dumps(
+    {"batch": READ_MESSAGES, "max_bytes": PULLED_BYTES + MAX_MESSAGE_BYTES, "no_wait": True}
+).encode()  # fmt: skip
 
 _PULL = json.dumps(
     {

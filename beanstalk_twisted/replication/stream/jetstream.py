@@ -37,7 +37,7 @@ from beanstalk_twisted.replication.stream.door import (
     Unreachable,
     WrongPosition,
 )
-from beanstalk_twisted.replication.stream.following import JetStreamFollowing
+from beanstalk_twisted.replication.stream.following import JetStreamFollowing, read_some
 from beanstalk_twisted.replication.stream.monitors import sync_warnings
 
 R = TypeVar("R")
@@ -98,7 +98,7 @@ class JetStream:
         self._short_since: float | None = None
         self._followings: list[JetStreamFollowing] = []
         self._turns: dict[str, asyncio.Lock] = {
-            kind: asyncio.Lock() for kind in ("open", "ends", "health", "purge")
+            kind: asyncio.Lock() for kind in ("open", "ends", "health", "read", "purge")
         }
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
@@ -117,7 +117,10 @@ class JetStream:
         return self._connection.submit(self._append(payload, expected, expires))
 
     def read(self, position: int) -> "Future[Message | None]":
-        return self._connection.submit(self._or_unreachable(partial(self._read, position)))
+        return self._in_turn("read", partial(self._read, position))
+
+    def read_on(self, position: int) -> "Future[list[Message]]":
+        return self._in_turn("read", partial(self._read_on, position))
 
     def follow(
         self, position: int, receive: Callable[[Sequence[Message]], None],
@@ -150,12 +153,9 @@ class JetStream:
         return self._connection.submit(self._after_those_before(kind, work))
 
     async def _after_those_before(self, kind: str, work: Callable[[], Awaitable[R]]) -> R:
-        async with self._turns[kind]:
-            return await self._or_unreachable(work)
-
-    async def _or_unreachable(self, work: Callable[[], Awaitable[R]]) -> R:
         try:
-            return await work()
+            async with self._turns[kind]:
+                return await work()
         except ApiError as error:
             raise Unreachable(f"{self.url}: {error}") from None
 
@@ -283,6 +283,9 @@ class JetStream:
                 return None
             raise
         return Message(found["seq"], base64.b64decode(found.get("data", "")))
+
+    async def _read_on(self, position: int) -> list[Message]:
+        return await read_some(self._connection, self._name, max(position, 1), self._api_for_reader)
 
     async def _purge(self, below: int) -> None:
         if below > 1:

@@ -71,6 +71,9 @@ class Fate(NamedTuple):
     twice: bool = False
 
 
+READ_MESSAGES: Final = 64
+"""That `MemoryStream.read_on` gives at a time: few, so that more is asked for."""
+
 KIND: Final = (
     "open", "ends", "health", "append", "read", "purge", "deliver", "tell", "hear",
 )  # fmt: skip
@@ -131,6 +134,9 @@ class MemoryStream:
 
     def read(self, position: int) -> "Future[Message | None]":
         return self._ask("read", lambda: self._first_from(position))
+
+    def read_on(self, position: int) -> "Future[list[Message]]":
+        return self._ask("read", lambda: self._some_from(position))
 
     def follow(
         self, position: int, receive: Callable[[Sequence[Message]], None],
@@ -226,6 +232,11 @@ class MemoryStream:
     def _first_from(self, position: int) -> Message | None:
         found = self._log.from_position(position, 1)
         return found[0] if found and found[0].position <= self._seen().last else None
+
+    def _some_from(self, position: int) -> list[Message]:
+        last = self._seen().last
+        found = self._log.from_position(position, READ_MESSAGES)
+        return [message for message in found if message.position <= last]
 
     def _ask(self, kind: str, decide: Callable[[], R]) -> "Future[R]":
         if self._is_closed:

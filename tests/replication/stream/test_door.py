@@ -67,6 +67,11 @@ class Case(Protocol):
         Time in which what was appended expires, if it does.
         """
 
+    def remove(self, position: int) -> None:
+        """
+        Somebody removes one message.
+        """
+
     def limit(self, max_bytes: int | None) -> None:
         """
         Somebody edits the stream: it takes so many bytes; None for any number.
@@ -104,6 +109,9 @@ class Simulated:
     def until_expired(self) -> None:
         self._clock.advance(EXPIRE_S)
 
+    def remove(self, position: int) -> None:
+        self._log.expire(position)
+
     def limit(self, max_bytes: int | None) -> None:
         self._log.max_bytes = max_bytes
         self._log.warnings = [] if max_bytes is None else [f"{self._log.url}: {max_bytes} bytes"]
@@ -134,6 +142,9 @@ class Real:
 
     def until_expired(self) -> None:
         time.sleep(EXPIRE_S + 0.5)
+
+    def remove(self, position: int) -> None:
+        ask(self._cluster, f"STREAM.MSG.DELETE.{self._address.name}", {"seq": position})
 
     def limit(self, max_bytes: int | None) -> None:
         name = self._address.name
@@ -264,6 +275,26 @@ def test_a_purge_takes_the_beginning_and_leaves_the_positions(case: Case) -> Non
         case.done(client.append(b"no", 0))
     filled(case, client, 1)
     assert case.done(client.ends()) == Ends(6, 6)
+
+
+def test_what_is_read_on_is_in_order_and_some_of_it_at_a_time(case: Case) -> None:
+    client = opened(case)
+    assert case.done(client.read_on(1)) == []
+    filled(case, client, 200)
+    case.done(client.purge(3))
+    case.remove(70)
+    found: list[Message] = []
+    while some := case.done(client.read_on(found[-1].position + 1 if found else 1)):
+        found += some
+    assert found == [Message(at, b"%d" % at) for at in range(3, 201) if at != 70]
+    assert case.done(client.read_on(201)) == []
+    largest = bytes(MAX_MESSAGE_BYTES)
+    for at in range(200, 212):
+        assert case.done(client.append(largest, at)) == at + 1
+    found = [Message(200, b"")]
+    while some := case.done(client.read_on(found[-1].position + 1)):
+        found += some
+    assert found[1:] == [Message(at, largest) for at in range(201, 213)]
 
 
 def test_a_stream_that_is_full_says_so_and_goes_on_when_it_is_not(case: Case) -> None:
@@ -412,8 +443,8 @@ def test_a_door_that_is_closed_reaches_nothing(case: Case) -> None:
     client.follow(1, never, ends.append)
     case.done(client.close())
     asked: list[Callable[[], Future[Any]]] = [
-        client.ends, client.health, lambda: client.read(1), lambda: client.purge(1),
-        lambda: client.append(b"", 0), client.open,
+        client.ends, client.health, lambda: client.read(1), lambda: client.read_on(1),
+        lambda: client.purge(1), lambda: client.append(b"", 0), client.open,
     ]  # fmt: skip
     for each in asked:
         with pytest.raises(Unreachable):
