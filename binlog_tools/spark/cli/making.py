@@ -2,14 +2,14 @@
 What the commands for tables share: the session, the input, and writing what was made of it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from binlog_tools.spark.cli.running import line, started
 from binlog_tools.spark.events import event_rows, holds_events, log_rows, read_events
-from binlog_tools.spark.reading.finding import named
+from binlog_tools.spark.reading.finding import named, refuse_nothing
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.source import FORMAT
@@ -50,14 +50,15 @@ def _are_events(inputs: tuple[str, ...], source: str) -> bool:
     return source == "events" or (source == "auto" and any(map(holds_events, inputs)))
 
 
-def look(inputs: Iterable[str]) -> None:
+def look(inputs: tuple[str, ...], source: str) -> None:
     """
-    Look whether the paths are there, before Spark takes its time to start.
+    Look whether the paths are there, and are logs or events, before Spark takes its time to start.
 
-    :raise SourceError: one is not.
+    :raise SourceError: one is not there, or there is no log at all.
     """
-    for path in inputs:
-        named(path)
+    found = [each for path in inputs for each in named(path)]
+    if not _are_events(inputs, source):
+        refuse_nothing(found)
 
 
 def make(
@@ -69,7 +70,7 @@ def make(
     """
     with explained():
         stored = opened(name, output, form, mode)
-        look(inputs)
+        look(inputs, source)
         spark = started(name, master)
         pipeline = PIPELINES[name]
         events = load(spark, inputs, source, pipeline.needs_body, damage, servers)

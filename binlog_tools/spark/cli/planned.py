@@ -5,7 +5,7 @@ not started.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 
@@ -14,8 +14,11 @@ from binlog_tools.logs.quantities import format_size
 from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.locations import UNFINISHED, Location
 from binlog_tools.spark.storing.opening import form_of, open_stored
+
+GROWS: Final = "which is brought up to date"
+"""What becomes of a table into which new rows are put."""
 
 
 def tell_plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> None:
@@ -32,21 +35,26 @@ def plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> Iter
 
     :param options: of the command, by their names.
     """
+    there = _there(output, options)
+    new = ", as far as it is new" if there.startswith(GROWS) else ""
     source = options.get("source", "logs")
     if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
         files = [file for path in inputs for file in files_of(path)]
         rows, size = sum(rows for rows, _ in files), format_size(sum(size for _, size in files))
-        yield f"would read: {rows} rows in {len(files)} files, {size}"
+        yield f"would read: {rows} rows in {len(files)} files, {size}{new}"
     else:
-        yield from of_logs(find(inputs, options.get("live", "include") == "include"))
-    yield f"would write: {output}, {_there(output, options)}"
+        yield from of_logs(find(inputs, options.get("live", "include") == "include"), new)
+    yield f"would write: {output}, {there}"
 
 
-def of_logs(found: Findings) -> Iterator[str]:
+def of_logs(found: Findings, which: str = "") -> Iterator[str]:
+    """
+    :param which: of the records are read, in words; empty for all of them.
+    """
     size = format_size(sum(each.stretch.end for each in found.segments))
     stores = len({each.header.store_uuid for each in found.segments})
     yield (f"would read: {len(found.segments)} segments of {stores} servers, {size}, "
-           f"{records_in(found.segments)}")  # fmt: skip
+           f"{records_in(found.segments)}{which}")  # fmt: skip
     for gap in found.gaps:
         yield f"damage: {gap.after.path}: {gap.what}"
     for broken in found.broken:
@@ -87,4 +95,9 @@ def _there(output: str, options: Mapping[str, Any]) -> str:
     mode = options.get("mode")
     return {"overwrite": "in the place of what is there", "append": "beside what is there",
             "error": "which is there already: give --mode overwrite or append"}.get(
-        mode or "", "which is brought up to date")  # fmt: skip
+        mode or "", GROWS + _left(location))  # fmt: skip
+
+
+def _left(location: Location) -> str:
+    is_left = (Path(location.path) / UNFINISHED).exists()
+    return "; the run before has not come to its end, and is done again" if is_left else ""

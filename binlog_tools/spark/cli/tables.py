@@ -3,6 +3,7 @@ The tables: each as a command, and those that need no choice as one.
 """
 
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -10,13 +11,14 @@ import click
 from binlog_tools.console.output import Output, aside
 from binlog_tools.spark.cli.making import look, make, rows
 from binlog_tools.spark.cli.options import common, kept, parsed_time, written
-from binlog_tools.spark.cli.running import started
+from binlog_tools.spark.cli.running import bar, started
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.histories.failing import FAILURES
 from binlog_tools.spark.histories.increments import Progress
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.locations import unfinished
-from binlog_tools.spark.tables.growing import update
+from binlog_tools.spark.tables.growing import Updated, update
+from binlog_tools.spark.tables.layouts import BESIDE
 from binlog_tools.spark.tables.targets import read_targets
 from binlog_tools.spark.tasks import Rows
 
@@ -88,27 +90,33 @@ def tables(
     """
     with explained():
         wanted = read_targets(targets) if targets else ()
-        look(inputs)
-        spark = started("tables", master)
+        look(inputs, source)
+        begun = time.monotonic()
 
         def newer(known: Progress) -> Rows:
             return rows(inputs, source, damage, servers, known)
 
+        with bar("tables"):
+            spark = started("tables", master)
         with unfinished(output):
-            before = time.monotonic()
-            done = 0
-            for each in update(spark, output, newer, form, wanted):
-                before = _tell(each.name, each.rows, output, before)
-                done += 1
-    if not done:
+            updated = update(spark, output, newer, form, wanted)
+            has_new = False
+            while (each := _next(updated)) is not None:
+                has_new = True
+                if each.name not in BESIDE:
+                    _tell(each, output, begun)
+    if not has_new:
         Output().line(f"{output}: nothing new")
 
 
-def _tell(name: str, rows: int, output: str, before: float) -> float:
+def _next(updated: Iterator[Updated]) -> Updated | None:
+    with bar("tables"):
+        return next(updated, None)
+
+
+def _tell(done: Updated, output: str, begun: float) -> None:
     """
-    :return: now.
+    Of most tables the rows are made in one pass: so the time is that since the command was begun.
     """
-    now = time.monotonic()
-    place = within(output, name)
-    Output().line(f"{name}: {rows} rows written to {place} in {now - before:.1f} s")
-    return now
+    place, seconds = within(output, done.name), time.monotonic() - begun
+    Output().line(f"{done.name}: {done.rows} rows written to {place}, {seconds:.1f} s after start")

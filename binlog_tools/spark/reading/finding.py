@@ -142,6 +142,23 @@ def named(path: str) -> list[str]:
     return found
 
 
+def refuse_nothing(paths: Iterable[str]) -> None:
+    """
+    Look whether there are segments at all; what they are is not looked at.
+
+    :param paths: without patterns.
+    :raise SourceError: there are none.
+    """
+    paths = list(paths)
+    for source in open_sources(path for path in paths if not is_url(path)):
+        if source.segment_names():
+            return
+    for url in filter(is_url, paths):
+        if next(iter(remote_candidates(url)), None) is not None:
+            return
+    raise _nothing(paths)
+
+
 def _nothing(paths: list[str]) -> SourceError:
     where = ", ".join(paths)
     for path in paths:

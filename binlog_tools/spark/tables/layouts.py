@@ -63,6 +63,9 @@ def _layout(name: str, schema: pa.Schema, partition_by: tuple[str, ...], *more: 
 _BY_JOB: Final = ("settled", "server", "date")
 _BY_DAY: Final = ("server", "date")
 
+BESIDE: Final = frozenset({"entries", "starts", "failing", "open"})
+"""What no question is asked of."""
+
 LAYOUTS: Final = {
     layout.name: layout for layout in (
         _layout("lifetimes", LIFETIMES, _BY_JOB, _SETTLED, _DATE),
@@ -76,7 +79,7 @@ LAYOUTS: Final = {
         _layout("open", EVENTS_SCHEMA, _BY_DAY, *OPEN),
     )
 }  # fmt: skip
-"""In the order in which they are committed: the last four are what the next run goes on from.  The
+"""In the order in which they are committed; those `BESIDE` are what the next run goes on from.  The
 ``date`` of lifetimes, attempts and open events, and of entries and kinds of jobs that are not gone,
 is the day on which the job was first seen: what is known of such a day's jobs is replaced together,
 or stays.  Settled entries have the day of their minute."""

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.cli.running import line, quiet, running_tasks
 from binlog_tools.spark.definitions.errors import CODES
+from binlog_tools.spark.storing.locations import UNFINISHED
 from tests.binlog.scribe import segment_files
 from tests.spark.expected import rows_of
 from tests.spark.histories import any_log
@@ -65,6 +66,28 @@ def test_inputs_are_looked_for_before_spark_is_started(tmp_path: Path, command: 
     done = run(command, tmp_path / "nothere", "-o", tmp_path / "out", "--master", "no such master")
     assert done.exit_code == CODES["BINLOG_NOT_FOUND"]
     assert done.stderr.startswith(f"[BINLOG_NOT_FOUND] {tmp_path}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["events", "tables", "lifetimes"])
+def test_what_is_no_log_is_refused_before_spark_is_started(tmp_path: Path, command: str) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "rows.csv").write_text("a,b\n")
+    done = run(command, tmp_path / "other", "-o", tmp_path / "out", "--master", "no such master")
+    assert done.exit_code == CODES["BINLOG_NO_LOG"]
+    assert done.stderr.startswith("[BINLOG_NO_LOG] ") and done.stderr.count("\n") == 1
+
+
+def test_a_dry_run_says_that_only_what_is_new_is_read_and_what_a_killed_run_has_left(
+    tmp_path: Path,
+) -> None:
+    log, tables = archived(tmp_path / "log", FILES), tmp_path / "tables"
+    tables.mkdir()
+    read, written = run("tables", log, "-o", tables, "--dry-run").stdout.splitlines()
+    assert read.endswith(" records, as far as it is new")
+    assert written == f"would write: {tables}, which is brought up to date"
+    (tables / UNFINISHED).touch()
+    _, written = run("tables", log, "-o", tables, "--dry-run").stdout.splitlines()
+    assert written.endswith("; the run before has not come to its end, and is done again")
 
 
 @pytest.mark.parametrize("command", ["events", "lifetimes"])
