@@ -98,8 +98,8 @@ def tables(
 
         with bar("tables"):
             spark = started("tables", master)
+        updated = update(spark, output, newer, form, wanted)
         with unfinished(output):
-            updated = update(spark, output, newer, form, wanted)
             has_new = False
             while (each := _next(updated)) is not None:
                 has_new = True

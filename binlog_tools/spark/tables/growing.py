@@ -87,7 +87,13 @@ def update(
                          "without `failing`; nothing was written; make new ones: python -m "
                          "binlog_tools.spark tables INPUT -o NEW_FOLDER")  # fmt: skip
     poison = opened("poison", within(output, "poison"), form, "overwrite")
-    yield from _Run(spark, {**stored, "poison": poison}, newer, targets).steps()
+    return _steps(spark, {**stored, "poison": poison}, newer, targets)
+
+
+def _steps(
+    spark: SparkSession, stored: Mapping[str, Stored], newer: Newer, targets: Targets
+) -> Iterator[Updated]:
+    yield from _Run(spark, stored, newer, targets).steps()
 
 
 class _Run:

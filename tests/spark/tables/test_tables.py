@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -233,7 +234,7 @@ def test_tables_that_were_not_all_made_bear_a_sign_and_are_not_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     from binlog_tools.spark.report import command as report
-    from binlog_tools.spark.tables.layouts import LAYOUTS
+    from binlog_tools.spark.tables.layouts import BESIDE, LAYOUTS
 
     files = segment_files(any_log(11, batches=12).directory)
     for name in ("sound", "damaged"):
@@ -255,7 +256,11 @@ def test_tables_that_were_not_all_made_bear_a_sign_and_are_not_reported(
     assert made.exit_code == 0, made.output
     assert not (out / UNFINISHED).exists()
     assert [line.partition(":")[0] for line in made.stdout.splitlines()] == [
-        *(name for name in LAYOUTS if name != "open"), "poison", "open",
+        *(name for name in LAYOUTS if name not in BESIDE), "poison",
     ]  # fmt: skip
     again = _run("tables", sound, "-o", out)
     assert again.exit_code == 0 and again.stdout == f"{out}: nothing new\n"
+    rmtree(out / "failing")
+    refused = _run("tables", sound, "-o", out)
+    assert refused.exit_code == CODES["TABLE_FORMAT"] and "an earlier version" in refused.stderr
+    assert not (out / UNFINISHED).exists()
