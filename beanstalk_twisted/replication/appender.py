@@ -7,10 +7,10 @@ wrong, the stream is asked what it has: what is there, byte for byte, is in; wha
 again with the same expected position, so that one of the two is refused should the first come late.
 The beginning of another server's term there means that it has become active: this one is *fenced*,
 and sends nothing any more.  But a message of a server that was active before this one, and was
-fenced by it, may come in late, and so may one of a standby that looks for the end of the stream; it
-is stepped over: what was to be there, and all behind it, is sent again behind the last message.  So
-some of it may be in the stream twice; the first copy, not in its place, means nothing to those who
-follow.
+fenced by it, may come in late, and so may one of a standby that looks for the end of the stream, or
+of somebody who is no server of a queue at all; it is stepped over: what was to be there, and all
+behind it, is sent again behind the last message.  So some of it may be in the stream twice; the
+first copy, not in its place, means nothing to those who follow.
 
 The last message that was acknowledged is looked at too, whenever an answer is missing.  A stream
 that has another one in its place, or ends before it, has lost what it had acknowledged, or is
@@ -48,7 +48,10 @@ from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     NO_TERM,
+    Foreign,
+    Kind,
     Malformed,
+    Note,
     decode,
     is_stale,
     may_fence,
@@ -77,8 +80,10 @@ leader that is cut off from its quorum has long stepped down.
 
 MAX_STEPPED: Final = 4 * MAX_IN_FLIGHT
 """
-Messages behind the last acknowledged one, above which this server is fenced: those of one server
-that was fenced, and as many of ours, sent again and again.
+Messages from the first of ours on that is not in its place, above which this server is fenced:
+those of one server that was fenced, and as many of ours, sent again and again.  So copies of one
+message are no further apart (`joining.MAX_DISPLACED`).  Others' directly behind the last
+acknowledged one do not count.
 """
 
 
@@ -112,6 +117,7 @@ class Appender:
     :ivar sent_ns: when something was sent last.
     :ivar waiting_bytes: of all messages that are not answered.
     :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
+    :ivar foreign: what was stepped over of foreign messages.
     :ivar term: what its first message begins, or some later one; before it nothing is stepped over.
     """
 
@@ -129,7 +135,9 @@ class Appender:
         self.waiting_bytes = 0
         self.trouble = ""
         self.term = NO_TERM
+        self.foreign = Foreign()
         self._first = position + 1
+        self._others_to = position
         self._stream = stream
         self._reactor = reactor
         self._now_ns = now_ns
@@ -309,11 +317,14 @@ class Appender:
         if settled is not None and ends.first <= known:
             await self._look_at_settled(settled)
         # While it was asked, answers may have come: what they proved is looked for no more.
-        known = self.position
+        self._others_to = max(self.position, min(self._others_to, ends.last))
         missing = deque(self._window)
-        for at in range(known + 1, ends.last + 1):
-            if at > known + MAX_STEPPED:
-                raise self._another(f"it has message {ends.last}, and {known} was the last of ours")
+        for at in range(self._others_to + 1, ends.last + 1):
+            if at > self._others_to + MAX_STEPPED:
+                raise WrongPosition(
+                    f"{self._stream.url}: others write to it between messages of this server, "
+                    f"from {self._others_to + 1} to {ends.last}."
+                )
             if not (missing and missing[0].position == at and missing[0].proven_ns is not None):
                 await self._compare(at, missing)
             else:
@@ -366,9 +377,17 @@ class Appender:
             # It has expired.  A beginning does not, and is seen in its place if there is one.
             return True
         # What is missing before one of ours is sent before it again.
-        is_ours = any(append.payload == found.payload for append in missing)
+        if any(append.payload == found.payload for append in missing):
+            return True
         there = decode(found.payload)
-        return is_ours or not may_fence(there) or is_stale(there, self.term)
+        if may_fence(there) and not is_stale(there, self.term):
+            return False
+        if isinstance(there, Malformed):
+            self.foreign.note(at, there.why)
+        if at == self._others_to + 1:
+            # Others' alone up to here: nobody has to look at them again.
+            self._others_to = at
+        return True
 
     def _move(self, missing: "deque[_Append]", last: int) -> None:
         """
@@ -398,11 +417,15 @@ class Appender:
         return believed(f"{what}: its end has expired.")
 
     def _displaced_by(self, found: Message) -> WrongPosition:
-        there = decode(found.payload)
-        if isinstance(there, Malformed) and not there.is_newer:
+        there, what = decode(found.payload), f"{self._stream.url}: message {found.position}"
+        if isinstance(there, Malformed):
+            whose = "no server of a queue: somebody else writes to the stream"
+            if there.is_newer:
+                whose = "a later version, or somebody else writes to the stream"
+            return WrongPosition(f"{what} is of {whose} ({there.why}).")
+        if isinstance(there, Note) and there.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS):
             return WrongPosition(
-                f"{self._stream.url}: message {found.position} is of no server of a queue "
-                f"({there.why}): somebody else writes to the stream."
+                f"{what} says that another server fills the stream; or somebody else writes to it."
             )
         return self._another(f"another message is at {found.position}")
 

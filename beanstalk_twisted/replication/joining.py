@@ -6,7 +6,7 @@ have on.  What the stream lacks, and what it has otherwise, is copied to ``quara
 is cut off or written anew.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from functools import partial
 from typing import Final, NamedTuple
@@ -14,21 +14,22 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
-    SEGMENT_HEADER_BYTES,
     SegmentHeader,
-    decode_segment_header,
 )
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.appender import MAX_STEPPED
+from beanstalk_twisted.replication.beginnings import Beginning, Beginnings
 from beanstalk_twisted.replication.comparison import Comparison
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.lineage import (
     Told,
     began_alone,
     begins_nowhere,
+    newer_message,
     not_whole,
     other_store,
+    purge_command,
     torn,
     written_alone,
 )
@@ -58,9 +59,6 @@ from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.opening import load
 
-MAX_LOOKED_THROUGH: Final = 10_000
-"""Messages among which the beginning of a segment is looked for; its LSN leads there."""
-
 MAX_DISPLACED: Final = MAX_STEPPED + MAX_IN_FLIGHT
 """
 Messages in which a segment may begin behind a record that was refused: its server had all of them
@@ -87,26 +85,6 @@ class Joined(NamedTuple):
     last: int
 
 
-def newer_message(url: str, position: int, why: str) -> Incompatible:
-    """
-    A later version has written to the stream.
-    """
-    return Incompatible(
-        f"{url}: message {position}: {why}; nothing was lost. Install the version of the active "
-        f"server here, then start again."
-    )
-
-
-class _Beginning(NamedTuple):
-    """
-    The message with which a segment begins.
-    """
-
-    position: int
-    header: SegmentHeader
-    raw: bytes
-
-
 class Joining:
     """
     Joins one directory to one stream.
@@ -128,8 +106,8 @@ class Joining:
         self._reader = StreamReader(stream, ask)
         self._progress = progress
         self.notes: list[str] = []
+        self._beginnings = Beginnings(self._reader, stream.url, progress)
         self._mark = FillMark()
-        self._is_of_queue = False
 
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
         """
@@ -142,26 +120,29 @@ class Joining:
         ends = await self._reader.begin()
         if ends.is_empty:
             return self._joined(ends.last, fills=bool(survey.names_of_segments))
-        first = await self._beginning_behind(ends.first, None)
+        first = await self._beginnings.first_from(ends.first, mark=self._mark)
         if first is None:
             return self._without_segments(survey)
         local = survey.survey.segments
         if local and local[0].header.store_uuid != first.header.store_uuid:
             raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
         if not survey.names_of_segments:
-            return self._joined(ends.first - 1)
+            # What comes before the first beginning goes on where nobody knows.
+            return self._joined(first.position - 1)
         return await self._join_both(survey, first, queue, clock, log)
 
     def _without_segments(self, found: LocalLog) -> Joined:
         """
         The stream has messages, and no segment: its filling has begun, and nothing more.
         """
-        if not self._mark.is_filling and self._is_of_queue:
+        if not self._mark.is_filling and self._beginnings.is_of_queue:
             raise begins_nowhere(self._url)
         if not self._mark.is_filling:
             raise Incompatible(
                 f"{self._url}: no segment begins among its first messages: it is no log of "
-                f"a queue, or of a later version. Name another stream with --replicate."
+                f"a queue, or of a later version. Name another stream with --replicate; if it was "
+                f"made for this queue somebody else writes to it: purge it "
+                f"({purge_command(self._url)}), and start again."
             )
         return self._joined(self._reader.ends.last, fills=self._may_fill(found))
 
@@ -190,7 +171,7 @@ class Joining:
         return look(directory, lambda done, total: None)
 
     async def _join_both(
-        self, found: LocalLog, first: _Beginning, queue: WorkQueue, clock: LogClock,
+        self, found: LocalLog, first: Beginning, queue: WorkQueue, clock: LogClock,
         log: FollowedLog,
     ) -> Joined:  # fmt: skip
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
@@ -205,7 +186,7 @@ class Joining:
         )  # fmt: skip
         if common is None:
             await self._io.run(comparison.remove_all)
-            return self._joined(self._reader.ends.first - 1)
+            return self._joined(first.position - 1)
         going = await self._compare(comparison, positions[common])
         await self._io.run(comparison.finish)
         if lost is not None:
@@ -227,48 +208,22 @@ class Joining:
 
     # Finding where both are the same.
 
-    async def _beginning_behind(self, position: int, seq: int | None) -> _Beginning | None:
-        """
-        :param seq: of the segment; None for any.
-        """
-        for _ in range(MAX_LOOKED_THROUGH):
-            message = await self._reader.first_from(position)
-            if message is None:
-                break
-            at, found = message.position, decode(message.payload)
-            position = at + 1
-            if isinstance(found, Malformed) and found.is_newer:
-                raise newer_message(self._url, at, found.why)
-            self._is_of_queue = self._is_of_queue or not isinstance(found, Malformed)
-            if isinstance(found, Note):
-                self._mark.note(found)
-            elif isinstance(found, Part) and found.write.begins and not found.continues:
-                raw = found.write.content[:SEGMENT_HEADER_BYTES]
-                header = decode_segment_header(raw)
-                if isinstance(header, SegmentHeader) and seq in (None, header.seq):
-                    return _Beginning(at, header, raw)
-        return None
-
-    async def _common(
-        self, found: LocalLog, first: _Beginning
-    ) -> tuple[int | None, dict[int, int]]:
+    async def _common(self, found: LocalLog, first: Beginning) -> tuple[int | None, dict[int, int]]:
         """
         The segment from which on both are compared: the newest sound one that the stream has begun
         likewise, and that is in place for certain (`MAX_DISPLACED`); and the positions at which
         those here begin.
         """
-        positions: dict[int, int] = {}
-        for segment in reversed(found.survey.segments):
-            header = segment.header
-            if header.seq > found.first_bad or header.seq < first.header.seq:
-                continue
-            beginning = await self._find(header)
-            if beginning is not None and beginning.header == header:
-                positions[header.seq] = beginning.position
-            elif _in_place(positions):
-                break
-            else:
-                positions.clear()
+        headers = [
+            segment.header for segment in reversed(found.survey.segments)
+            if first.header.seq <= segment.header.seq <= found.first_bad
+        ]  # fmt: skip
+        positions = await self._positions(headers, self._beginnings.find)
+        if headers and not positions:
+            # Somebody who repeats messages may have led astray.  Else nothing here can be kept, and
+            # all of the stream is read in any case.
+            begun = await self._beginnings.all_from(first.position)
+            positions = await self._positions(headers, begun)
         if not positions:
             return None, positions
         # Where a filling ends is not known: all of it is gone through.
@@ -277,44 +232,44 @@ class Joining:
             return None, {}
         return max(sure, default=min(positions)), positions
 
+    async def _positions(
+        self, headers: Sequence[SegmentHeader],
+        find: Callable[[SegmentHeader], Awaitable[Beginning | None]],
+    ) -> dict[int, int]:  # fmt: skip
+        """
+        Where the stream begins segments of these, the newest first, up to one that is in place.
+        """
+        positions: dict[int, int] = {}
+        for header in headers:
+            beginning = await find(header)
+            if beginning is not None and beginning.header == header:
+                positions[header.seq] = beginning.position
+            elif _in_place(positions):
+                break
+            else:
+                positions.clear()
+        return positions
+
     async def _is_late(
-        self, found: LocalLog, first: _Beginning, positions: dict[int, int]
+        self, found: LocalLog, first: Beginning, positions: dict[int, int]
     ) -> bool:  # fmt: skip
         """
         Whether the oldest of these segments was begun by a server that was fenced already: all of
         its messages were under way then.
         """
-        mark, oldest = copy(self._mark), min(positions)
+        oldest = min(positions)
         [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
         at = max(first.position, positions[oldest] - MAX_DISPLACED)
-        while (begun := await self._beginning_behind(at, None)) is not None:
+        while (begun := await self._beginnings.first_from(at)) is not None:
             if begun.position >= positions[oldest]:
                 break
             if begun.header.incarnation > ours.incarnation:
                 break
             at = begun.position + 1
-        self._mark = mark
         return begun is not None and begun.position < positions[oldest]
 
-    async def _find(self, header: SegmentHeader) -> _Beginning | None:
-        """
-        Where the stream begins a segment, by the LSN that it begins with.
-        """
-        low, high = self._reader.ends
-        while low < high:
-            middle = (low + high) // 2
-            message = await self._reader.first_from(middle)
-            if message is None or _last_lsn(message) >= header.first_lsn:
-                high = middle
-            else:
-                low = message.position + 1
-        mark = copy(self._mark)
-        found = await self._beginning_behind(low, header.seq)
-        self._mark = mark
-        return found
-
     async def _refuse_loss(
-        self, found: LocalLog, first: _Beginning, common: int | None, positions: dict[int, int],
+        self, found: LocalLog, first: Beginning, common: int | None, positions: dict[int, int],
     ) -> None:  # fmt: skip
         """
         Before anything is removed here: what was acknowledged may be here only.
@@ -349,7 +304,7 @@ class Joining:
 
     # Comparing.
 
-    async def _is_part_of_ours(self, first: _Beginning) -> bool:
+    async def _is_part_of_ours(self, first: Beginning) -> bool:
         """
         Whether this server has begun to fill the stream, and did not come to the end: what is in
         the stream is here too.
@@ -452,18 +407,18 @@ class _Going:
         self.seen_to, found = message.position, decode(message.payload)
         if isinstance(found, Malformed) and found.is_newer:
             raise newer_message(self._url, message.position, found.why)
-        if self._assembler.passes_over(found):
+        if isinstance(found, Malformed) or self._assembler.passes_over(found):
             self._gaps.passed_over()
         elif isinstance(found, Part):
             if not (found.continues or self._assembler.is_midway):
                 self._begins_at = message.position
             return self._assembler.add(found)
         elif isinstance(found, Note):
-            self._note(found)
+            self._note(found, message.position)
         return None
 
-    def _note(self, note: Note) -> None:
-        self._mark.note(note)
+    def _note(self, note: Note, position: int) -> None:
+        self._mark.note(note, position)
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
             self._gaps.went_on()
@@ -507,12 +462,3 @@ class _Going:
         Behind which message more than heartbeats is missing; None if nothing is.
         """
         return self._gaps.since if self._gaps.is_torn else None
-
-
-def _last_lsn(message: Message) -> int:
-    match found := decode(message.payload):
-        case Part():
-            return found.write.last_lsn
-        case Note() if found.kind is not Kind.FILL_BEGINS:
-            return found.last_lsn
-    return 0

@@ -145,6 +145,17 @@ def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
     )
 
 
+def newer_message(url: str, position: int, why: str) -> Incompatible:
+    """
+    A later version has written to the stream.
+    """
+    return Incompatible(
+        f"{url}: message {position}: {why}; nothing was lost. Install the version of the active "
+        f"server here, then start again. If no server of another version was active, somebody else "
+        f"has written that message: {taken_out(url, position)}"
+    )
+
+
 def begins_nowhere(url: str) -> Incompatible:
     """
     There are messages of a queue, and none with which a segment begins.
@@ -152,6 +163,17 @@ def begins_nowhere(url: str) -> Incompatible:
     return Incompatible(
         f"{url}: no segment begins among its first messages, which are those of a queue: somebody "
         f"has purged it; nothing was changed. {filled_again(url)}"
+    )
+
+
+def taken_out(url: str, position: int) -> str:
+    """
+    :return: what to do about a message that looks like one of a queue, and is none.
+    """
+    name = url.rpartition("/")[2]
+    return (
+        f"end all servers, remove it ('nats stream rmm {name} {position}'), start them again, and "
+        f"give the right to publish to {name}.log to the servers of the queue alone."
     )
 
 

@@ -10,6 +10,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.replication.asking import RETRY_S
 from beanstalk_twisted.replication.stream.door import Message, Stream, StreamError, Unreachable
 from beanstalk_twisted.replication.stream.lease import Silence
+from beanstalk_twisted.replication.stream.messages import is_of_queue
 from beanstalk_twisted.replication.waits import Receiver, Waits
 from beanstalk_twisted.storage.io_thread import Reactor
 
@@ -30,7 +31,7 @@ class Reception:
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
         """
-        :param silence: ended by whatever comes.
+        :param silence: ended by whatever comes of a queue.
         :param spawn: goes on with a coroutine.
         :param arrived: called when messages were received.
         """
@@ -90,7 +91,8 @@ class Reception:
         return message
 
     def _receive(self, messages: Sequence[Message]) -> None:
-        self._silence.heard(self._now_ns())
+        if any(is_of_queue(message.payload) for message in messages):
+            self._silence.heard(self._now_ns())
         for message in messages:
             if message.position <= self.newest:
                 continue

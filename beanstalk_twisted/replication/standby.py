@@ -16,8 +16,8 @@ from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.applying import Applying
 from beanstalk_twisted.replication.asking import RETRY_S, Asking, Missing
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
-from beanstalk_twisted.replication.joining import Joined, Joining, newer_message
-from beanstalk_twisted.replication.lineage import not_whole
+from beanstalk_twisted.replication.joining import Joined, Joining
+from beanstalk_twisted.replication.lineage import newer_message, not_whole
 from beanstalk_twisted.replication.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.reception import Reception
@@ -41,6 +41,7 @@ from beanstalk_twisted.replication.stream.lease import Silence
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     FillMark,
+    Foreign,
     Gaps,
     Kind,
     Malformed,
@@ -79,6 +80,7 @@ class Standby:
 
     :ivar notes: what joining has done, a sentence each, for the server's log; whoever has told them
         may empty it.
+    :ivar foreign: what was passed over of foreign messages.
     :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
     :cvar appender: what appends this server's messages, from its first one on.
     """
@@ -107,6 +109,7 @@ class Standby:
         self._now_ns = now_ns
         self._who = who
         self.notes: list[str] = []
+        self.foreign = Foreign()
         self.heard_lease_s = 0.0
         self._doing = JOINS
         self._active = ""
@@ -175,8 +178,9 @@ class Standby:
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
             why = why_not_in_sync(
-                self._mark, is_silent, self._position, self._read_to, self._log, self._gaps
-            )
+                self._stream.url, self._mark, is_silent, self._position, self._read_to, self._log,
+                self._gaps,
+            )  # fmt: skip
             doing = why or FOLLOWS
         return StandbyFigures(
             doing, self._active, self._position, self._log.last_lsn,
@@ -336,7 +340,9 @@ class Standby:
             case Malformed():
                 if found.is_newer:
                     raise newer_message(self._stream.url, message.position, found.why)
-                self._stray(Stray(found.why), self._log.last_lsn + 1)
+                # It may have taken the place of another, as one that is stale.
+                self._gaps.passed_over()
+                self.foreign.note(message.position, found.why)
 
     def _take_part(self, part: Part) -> None:
         if not (part.continues or self._assembler.is_midway):
@@ -377,7 +383,7 @@ class Standby:
         if self._gaps.is_torn:
             # More may be missing by now than when the gap was seen first.
             self._missing.look()
-        self._mark.note(note)
+        self._mark.note(note, self._position)
         if said.lease_s:
             self.heard_lease_s = said.lease_s
             self._silence.lasts(said.lease_s)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.replication.followed_log import FollowedLog
+from beanstalk_twisted.replication.lineage import taken_out
 from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.messages import FillMark, Gaps
 
@@ -49,11 +50,13 @@ class StandbyFigures(NamedTuple):
 
 
 def why_not_in_sync(
-    mark: FillMark, is_silent: bool, position: int, read_to: int, log: FollowedLog, gaps: Gaps
-) -> str:
+    url: str, mark: FillMark, is_silent: bool, position: int, read_to: int, log: FollowedLog,
+    gaps: Gaps,
+) -> str:  # fmt: skip
     """
     What a follower does beside following; empty for nothing.
 
+    :param url: of the stream.
     :param mark: whether another server fills the stream, which is_silent or not.
     :param position: of the newest message that was applied, of those up to read_to.
     """
@@ -63,7 +66,8 @@ def why_not_in_sync(
             return f"waits until {filler} has filled the stream"
         return (
             f"waits for {filler}, which has begun to fill the stream and is silent: start it "
-            "again, nobody else has all of its log"
+            "again, nobody else has all of its log. If no server was started to fill it, somebody "
+            f"else has written message {mark.position}: {taken_out(url, mark.position)}"
         )
     if position < read_to:
         return f"reads the stream: message {position} of {read_to}"

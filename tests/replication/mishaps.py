@@ -16,6 +16,9 @@ from tests.crash.disks import SECTORS, pieces
 from tests.replication.servers import LEASE_S, Host, ReplicatedLog
 from tests.replication.world import Process, World
 
+FOREIGN: Final = b"of somebody else"
+"""A message that is of no server of a queue."""
+
 LATE_S: Final = 0.8
 """For how long replies do not reach clients, seconds: less than the margin of the history."""
 
@@ -67,6 +70,7 @@ class Mishaps(ABC):
             (3, self._pause), (3, self._stall), (3, self._cut), (4, self._mend), (3, self._weather),
             (2, self._quorum), (2, self._stop), (2, self._promote), (1, self._fill_disk),
             (3, self._hang_up), (2, self._cut_clients), (1, self._fall_behind), (2, self._die),
+            (1, self._write_foreign),
         ]  # fmt: skip
         (step,) = draw.choices([step for _, step in steps], [weight for weight, _ in steps])
         # What befalls the active server tells more.
@@ -248,6 +252,21 @@ class Mishaps(ABC):
         self.go(self.draw.choice((0.1, 1.0, 3.0)))
         door.behind = 0
         return f"the stream showed {host.name} {behind} messages less"
+
+    def _write_foreign(self, host: Host) -> str:
+        """
+        Somebody who is no server of a queue writes to the stream.
+        """
+        log, count = self.log, self.draw.choice((1, 3, 40, 150, 400))
+        if not log.terms:
+            # A stream that has nothing else is no log of a queue.
+            return ""
+        for number in range(count):
+            if log.has_quorum:
+                log.append(FOREIGN, log.last)
+            if number % 40 == 39:
+                self.go(0.01)
+        return f"{count} foreign messages are written"
 
     def _die(self, host: Host) -> str:
         """

@@ -21,6 +21,7 @@ from beanstalk_twisted.replication.appender import (
 )
 from beanstalk_twisted.replication.stream.door import (
     MAX_MESSAGE_BYTES,
+    Message,
     Refused,
     StreamLost,
     WrongPosition,
@@ -39,7 +40,8 @@ from beanstalk_twisted.replication.stream.messages import (
 from tests.replication.simulated import SimulatedReactor
 
 LEASE_S = 10.0
-RIVAL = b"the beginning of another server's term"
+RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
+FOREIGN = b"rubbish"
 
 
 class NotedLog(MemoryLog):
@@ -64,6 +66,11 @@ class NotedStream(MemoryStream):
     """
 
     sent: list[bytes]
+    reads: list[int]
+
+    def read(self, position: int) -> Future[Message | None]:
+        self.reads.append(position)
+        return super().read(position)
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
         self.sent.append(payload)
@@ -110,6 +117,7 @@ class Bench:
         self.log.append(b"what was there before", 0)
         self.stream = door(self.log, self.reactor, self.fate)
         self.stream.sent = []
+        self.reads = self.stream.reads = []
         self.lease = lease(LEASE_S)
         if isinstance(self.lease, Hasty):
             self.lease.reactor = self.reactor
@@ -220,24 +228,54 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
 
 
 @pytest.mark.parametrize(
-    ("there", "is_ours"),
-    [(b"of somebody else", False), (b"BTR2" + bytes(60), True),
-     (next(encode_write(Write(9, 0, b"", 99, 0, True, False))), True)],
-)  # fmt: skip
-def test_what_no_server_of_a_queue_has_sent_is_not_taken_for_another_active_one(
-    there: bytes, is_ours: bool
-) -> None:
+    ("there", "said"),
+    [
+        (b"BTR2" + bytes(60), "message 3 is of a later version, or somebody else writes to"),
+        (
+            encode_note(Kind.FILL_BEGINS, 99, 0),
+            "message 3 says that another server fills the stream",
+        ),
+        (RIVAL, "another message is at 3: another server has become active"),
+    ],
+)
+def test_what_fences_is_said_as_it_is(there: bytes, said: str) -> None:
     bench = Bench()
     why: list[str] = []
     bench.append(b"the beginning")
     bench.reactor.pass_s(0.1)
-    position = bench.log.append(there, bench.log.last)
+    bench.log.append(there, bench.log.last)
     late = bench.appender.append(b"late")
     late.addErrback(lambda failure: why.append(str(failure.value)))
     bench.reactor.pass_s(5.0)
-    (said,) = why
-    assert ("another server has become active" in said) is is_ours
-    assert (f"message {position} is of no server of a queue" in said) is not is_ours
+    assert said in why[0]
+    assert ("another server has become active" in why[0]) is (there == RIVAL)
+
+
+@pytest.mark.parametrize("count", [1, MAX_STEPPED, 5 * MAX_STEPPED])
+def test_any_number_of_foreign_messages_is_stepped_over_and_looked_at_once(count: int) -> None:
+    bench = Bench()
+    bench.append(b"the beginning")
+    bench.reactor.pass_s(0.1)
+    for _ in range(count):
+        bench.log.append(FOREIGN, bench.log.last)
+    bench.fates = [("append", Fate()), *[("append", Fate(there=None, patience=0.2))] * 3]
+    reads = len(bench.reads)
+    bench.append(OURS[0])
+    bench.append(OURS[1])
+    bench.reactor.pass_s(5.0)
+    assert (bench.told[OURS[0]], bench.told[OURS[1]]) == (3 + count, 4 + count)
+    assert (bench.appender.foreign.count, bench.appender.foreign.position) == (count, 2 + count)
+    assert len(bench.reads) - reads < count + 10
+
+
+def test_before_its_first_message_a_foreign_one_is_not_stepped_over() -> None:
+    bench = Bench()
+    why: list[str] = []
+    bench.log.append(FOREIGN, bench.log.last)
+    first = bench.appender.append(b"the beginning")
+    first.addErrback(lambda failure: why.append(str(failure.value)))
+    bench.reactor.pass_s(5.0)
+    assert "message 2 is of no server of a queue: somebody else writes" in why[0]
 
 
 UNANSWERED = Fate(back=None, patience=0.5)
@@ -381,6 +419,8 @@ def test_what_came_in_behind_a_stale_message_is_sent_again() -> None:
         (encode_note(Kind.FILL_BEGINS, 40, 0), False),
         (next(encode_write(Write(8, 0, b"", 41, 0, True, False))), False),
         (RIVAL, False),
+        (FOREIGN, True),
+        (b"BTR2" + bytes(60), False),
     ],
 )
 def test_what_cannot_begin_the_term_of_another_server_is_stepped_over(
@@ -406,14 +446,18 @@ def test_nothing_is_stepped_over_before_a_term_has_begun() -> None:
 
 
 @pytest.mark.parametrize("count", [MAX_STEPPED - 1, MAX_STEPPED])
-def test_only_so_many_are_stepped_over(count: int) -> None:
+@pytest.mark.parametrize("other", [STALE[0], FOREIGN])
+def test_only_so_many_are_stepped_over_behind_one_that_is_not_in_place(
+    count: int, other: bytes
+) -> None:
     bench = Bench()
     bench.appender.term = TERM
     bench.append(b"the beginning")
     bench.reactor.pass_s(0.1)
-    for _ in range(count + 1):
-        bench.log.append(STALE[0], bench.log.last)
+    for payload in (other, OURS[1], *[other] * count):
+        bench.log.append(payload, bench.log.last)
     bench.append(OURS[0])
+    bench.append(OURS[1])
     bench.reactor.pass_s(20.0)
     assert (bench.told[OURS[0]] is WrongPosition) is (count == MAX_STEPPED)
 

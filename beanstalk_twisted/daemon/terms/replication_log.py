@@ -9,6 +9,7 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.replication.roster import Presence
 from beanstalk_twisted.replication.standby_figures import StandbyFigures
+from beanstalk_twisted.replication.stream.messages import Foreign
 
 PROGRESS_S: Final = 10.0
 """How often a server that joins, reads or fills the stream says how far it is."""
@@ -38,6 +39,8 @@ class ReplicationLog:
         self._active = ""
         self._doing = self._trouble = ""
         self._told_s = self._told_lease_s = 0.0
+        self._told_foreign_s = -NEWS_S
+        self._foreign_told = 0
         self._is_silent = False
 
     # A standby.
@@ -47,6 +50,7 @@ class ReplicationLog:
         It is a standby anew: what it does is said again.
         """
         self._doing = self._trouble = ""
+        self._foreign_told = 0
 
     def notes(self, notes: list[str]) -> None:
         """
@@ -103,6 +107,24 @@ class ReplicationLog:
             own=self._lease_s,
         )  # fmt: skip
 
+    def foreign_passed(self, url: str, foreign: Foreign) -> None:
+        """
+        Warn of somebody else who writes to the stream, once a minute at most.
+
+        :param foreign: what was passed over in this term.
+        """
+        more = foreign.count - self._foreign_told
+        if more <= 0 or self._now_s() - self._told_foreign_s < NEWS_S:
+            return
+        self._told_foreign_s, self._foreign_told = self._now_s(), foreign.count
+        self.log.warn(
+            "{stream}: {count} messages, up to {position}, are of no server of a queue "
+            "({why}): somebody else writes to the stream. They were passed over; give the right to "
+            "publish to {name}.log to the servers of the queue alone", event="stream-foreign",
+            stream=url, count=more, position=foreign.position, why=foreign.why,
+            name=url.rpartition("/")[2],
+        )  # fmt: skip
+
     # The active server.
 
     def is_active(self, url: str, why: str) -> None:
@@ -112,6 +134,7 @@ class ReplicationLog:
         self._active = self._name
         # What a term that has ended had to say of the stream is no more true.
         self._is_silent, self._trouble = False, ""
+        self._foreign_told = 0
         self.log.info(
             "active: {stream} is served, since {why}", event="active", stream=url, why=why
         )  # fmt: skip

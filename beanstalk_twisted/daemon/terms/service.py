@@ -438,6 +438,7 @@ class ReplicatedService(Service):
             self._stream.tell(presence.encode())
         if self.state.publisher is not None:
             self._said.stream_is(self.situation().why, self.state.publisher.figures().trouble)
+            self._said.foreign_passed(self._stream.url, self.state.publisher.appender.foreign)
         if self.state.standby is not None:
             self._tell_of_standby(self.state.standby)
 
@@ -447,6 +448,7 @@ class ReplicatedService(Service):
         """
         self._tell_notes(standby)
         self._said.lease_heard(standby.heard_lease_s)
+        self._said.foreign_passed(self._stream.url, standby.foreign)
         figures = standby.figures()
         if figures.is_in_sync and self._in_sync_since_s is None:
             self._in_sync_since_s = self._reactor.seconds()

@@ -112,22 +112,22 @@ class FillMark:
 
     :ivar is_filling: whether it is.
     :ivar last_lsn: LSN of the last record of the log that is filled in: who has less has a part.
-    :ivar text: what the newest such note says of its sender.
+    :ivar text: what the newest such note says of its sender; ``position`` where it is.
     """
 
     def __init__(self) -> None:
         self.is_filling = False
         self.text = b""
-        self.last_lsn = 0
+        self.last_lsn = self.position = 0
         self._has_ended = False
 
-    def note(self, note: Note) -> None:
+    def note(self, note: Note, position: int) -> None:
         """
-        A note comes next.
+        A note comes next, at this position.
         """
         if note.kind is Kind.FILL_BEGINS:
             self.is_filling, self._has_ended, self.last_lsn = True, False, note.last_lsn
-            self.text = note.text
+            self.text, self.position = note.text, position
         elif note.kind is Kind.FILL_ENDS:
             self._has_ended = True
 
@@ -154,11 +154,32 @@ class Malformed(NamedTuple):
     """
     Bytes that are no message of this version.
 
-    :ivar is_newer: whether a later version may have written them.
+    :ivar is_newer: whether a later version may have written them; else they are *foreign*: of no
+        server of a queue.
     """
 
     why: str
     is_newer: bool = False
+
+
+class Foreign:
+    """
+    What was seen of foreign messages: somebody else writes to the stream.
+
+    :ivar count: how many; ``position`` of the newest, and ``why`` it is none of a queue.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.position = 0
+        self.why = ""
+
+    def note(self, position: int, why: str) -> None:
+        """
+        One was seen; one that was seen before counts once.
+        """
+        if position > self.position:
+            self.count += 1
+            self.position, self.why = position, why
 
 
 def write_of(batch: Batch, time_ns: int) -> Write:
@@ -191,6 +212,13 @@ def encode_note(kind: Kind, last_lsn: int, time_ns: int, text: bytes = b"") -> b
     :param text: who sends it, at most `PART_BYTES`.
     """
     return _encode(kind, 0, 0, 0, last_lsn, time_ns, text)
+
+
+def is_of_queue(payload: bytes) -> bool:
+    """
+    Whether a message may be one of a queue, of whatever version, by how it begins.
+    """
+    return payload.startswith(MAGIC[:-1])
 
 
 def decode(payload: bytes) -> Part | Note | Malformed:
@@ -257,11 +285,13 @@ def may_fence(found: "Part | Note | Malformed") -> bool:
     """
     Whether a message that is not of the active server may be the first one of another's term, or of
     a filling.  Whatever else another server sends comes behind that one; or it is stale, or of a
-    standby that looks for the end of the stream.
+    standby that looks for the end of the stream; or foreign.
     """
     if isinstance(found, Part):
         return found.write.begins and not found.continues
-    return isinstance(found, Malformed) or found.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS)
+    if isinstance(found, Malformed):
+        return found.is_newer
+    return found.kind in (Kind.FILL_BEGINS, Kind.FILL_ENDS)
 
 
 def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
@@ -307,9 +337,9 @@ class Gaps:
         later write goes on, the gap has swallowed more than heartbeats.  Without a gap: a server
         of NATS shows another stream than the others.
 
-    A stale message may have taken the place of one whose server had others under way, and has ended
-    before it could send all of them again.  These were never acknowledged: what they tell of is no
-    sign of a loss.
+    A message that is stale, or foreign, may have taken the place of one whose server had others
+    under way, and has ended before it could send all of them again.  These were never acknowledged:
+    what they tell of is no sign of a loss.
     """
 
     def __init__(self) -> None:
@@ -338,7 +368,7 @@ class Gaps:
 
     def passed_over(self) -> None:
         """
-        The message is stale.
+        The message is stale, or foreign.
         """
         self._displaced_to = self._at + MAX_IN_FLIGHT
 

@@ -17,6 +17,7 @@ from beanstalk_twisted.daemon.terms.replication_log import (
     ReplicationLog,
 )
 from beanstalk_twisted.replication.standby_figures import FOLLOWS, StandbyFigures
+from beanstalk_twisted.replication.stream.messages import Foreign
 
 
 class Said:
@@ -43,6 +44,14 @@ class Said:
         figures = StandbyFigures(doing, active, 1, lsn, 0, 0, 0.0, is_in_sync, trouble)
         with self._heard():
             self.log.standby_does(figures, 5)
+        return self._lines
+
+    def passed(self, foreign: Foreign) -> list[str]:
+        """
+        What is said when these were passed over.
+        """
+        with self._heard():
+            self.log.foreign_passed("nats://h/q", foreign)
         return self._lines
 
     def stream_is(self, why: str, trouble: str = "") -> list[str]:
@@ -115,3 +124,33 @@ def test_what_a_term_that_has_ended_said_of_the_stream_is_no_more_true() -> None
     said.stream_is("it takes nothing")
     said.log.is_active("nats://h/q", "b was silent")
     assert said.stream_is("") == []
+
+
+def test_somebody_else_who_writes_is_told_with_a_count_once_a_minute() -> None:
+    said, foreign = Said(), Foreign()
+    assert said.passed(foreign) == []
+    for position in (7, 8, 8, 7):
+        foreign.note(position, "it is short")
+    [line] = said.passed(foreign)
+    assert line.startswith(
+        "nats://h/q: 2 messages, up to 8, are of no server of a queue (it is short): somebody "
+    )
+    assert line.endswith("publish to q.log to the servers of the queue alone")
+    foreign.note(9, "it is short")
+    said.clock.advance(NEWS_S - 1)
+    assert said.passed(foreign) == []
+    said.clock.advance(1)
+    assert said.passed(foreign)[0].startswith("nats://h/q: 1 messages, up to 9, are")
+    said.clock.advance(NEWS_S)
+    assert said.passed(foreign) == []
+
+
+def test_another_term_counts_foreign_messages_anew() -> None:
+    said, foreign = Said(), Foreign()
+    foreign.note(7, "it is short")
+    assert said.passed(foreign)
+    said.log.begins_term()
+    said.clock.advance(NEWS_S)
+    again = Foreign()
+    again.note(12, "it is short")
+    assert said.passed(again)

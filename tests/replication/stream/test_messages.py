@@ -278,7 +278,8 @@ def test_a_segment_that_takes_the_place_of_the_first_one_of_a_term_has_another_s
         (Note(Kind.FILL_ENDS, 0, 0, b""), True),
         (Note(Kind.HEARTBEAT, 99, 0, b""), False),
         (Note(Kind.HANDED_OVER, 99, 0, b""), False),
-        (Malformed("of somebody else"), True),
+        (Malformed("of somebody else"), False),
+        (Malformed("of a later version", is_newer=True), True),
     ],
 )
 def test_what_may_be_the_first_message_of_another_server(
@@ -357,13 +358,13 @@ def test_a_stream_is_filled_until_a_segment_begins_behind_the_end_of_the_filling
     mark = FillMark()
     mark.began()
     assert not mark.is_filling
-    mark.note(Note(Kind.FILL_BEGINS, 77, 0, b""))
+    mark.note(Note(Kind.FILL_BEGINS, 77, 0, b""), 5)
     mark.began()
     assert mark.is_filling and mark.last_lsn == 77
-    mark.note(Note(Kind.HEARTBEAT, 80, 0, b""))
-    mark.note(Note(Kind.FILL_ENDS, 77, 0, b""))
+    mark.note(Note(Kind.HEARTBEAT, 80, 0, b""), 5)
+    mark.note(Note(Kind.FILL_ENDS, 77, 0, b""), 5)
     assert mark.is_filling
     mark.began()
     assert not mark.is_filling
-    mark.note(Note(Kind.FILL_BEGINS, 90, 0, b""))
+    mark.note(Note(Kind.FILL_BEGINS, 90, 0, b""), 5)
     assert mark.is_filling and mark.last_lsn == 90
