@@ -218,7 +218,9 @@ class ReplicatedService(Service):
             await self._end_term()
             if self._is_stopping:
                 return
+            log_time_ns = self.term.queue.now_ns()
             self.term = self._build()
+            self.term.queue.clock.go_on_from(log_time_ns)
             self._begin_term()
             if self._reactor.seconds() - began_s >= LONG_TERM_S:
                 self._in_vain = 0

@@ -4,6 +4,7 @@ The terms of servers of one queue, on a simulated stream and disk, in simulated 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,7 +36,7 @@ from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, en
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
-from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.yaml import read_mapping
@@ -65,6 +66,7 @@ class Host:
         self.directory = MemoryDirectory() if directory is None else directory
         self.codes: list[int] = []
         self.terms = 0
+        self.ahead_s = 0
         replication = Replication(URL, lease_s, 5, exits_when_fenced, False)
         self.service = ReplicatedService(
             self._build, lambda: self.stream, replication, Identity(name, f"id of {name}"),
@@ -76,7 +78,9 @@ class Host:
 
     def _build(self) -> Term:
         self.terms += 1
-        clock = LogClock(lambda: T0 + self.reactor.now_ns(), self.reactor.now_ns)
+        clock = LogClock(
+            lambda: T0 + self.ahead_s * NS + self.reactor.now_ns(), self.reactor.now_ns
+        )  # fmt: skip
         settings = Settings(65_535, 8192, ALWAYS, has_hub=False)
         queue = BeanstalkService(settings, self.reactor, clock, self.directory, InlineIo)
         listening = ListeningService(queue, [], self.reactor)
@@ -415,6 +419,20 @@ def test_a_message_of_somebody_else_is_not_called_another_active_server() -> Non
         assert f"message {position} is of no server of a queue" in fenced
         (ended,) = told(events, "term-ended")
         assert "another server" not in fenced + ended
+
+
+def test_log_time_goes_on_from_one_term_to_the_next_though_the_wall_clock_was_set() -> None:
+    with hosts("a") as (a,):
+        assert a.connect().ask(b"put 0 600 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
+        a.ahead_s = 3600
+        a.cluster.append(b"of somebody else", a.cluster.last)
+        put(a.connect())
+        a.reactor.pass_s(LEASE_S + 5)
+        assert (a.role, a.terms) == (ACTIVE, 2)
+        found = a.connect().ask(b"stats-job 1\r\n")
+        assert b"state: delayed" in found
+        [left] = re.findall(rb"time-left: (\d+)", found)
+        assert 580 < int(left) < 600
 
 
 @pytest.mark.parametrize("last", [b"quit\r\n", b"reserve-with-timeout 9\r\n"])
