@@ -360,8 +360,9 @@ class ReplicatedService(Service):
             self._ending.refused(error)
             return
         self.state.fenced += 1
-        self._said.is_fenced(self.state.roster.active(self._now_ns()), str(error))
-        if self._replication.exits_when_fenced:
+        ends = self._replication.exits_when_fenced
+        self._said.is_fenced(self.state.roster.active(self._now_ns()), str(error), not ends)
+        if ends:
             self._ending.process(FENCED, "it was fenced (--on-fenced exit)")
         self._end_lead("it was fenced")
 
