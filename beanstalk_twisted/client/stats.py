@@ -296,6 +296,7 @@ class ReplicationStats(Stats):
 
     :ivar role: ``active`` or ``standby``; ``alone`` without replication.
     :ivar standbys: their names, with blanks between.
+    :ivar standbys_not_in_sync: those of them that may not become active as they are.
     :ivar messages_behind: what the last of them lacks.
     :ivar lag_records: what the stream has not acknowledged; also as bytes, and since when, seconds.
     :ivar lease_seconds: for how long replies may still leave.
@@ -310,6 +311,7 @@ class ReplicationStats(Stats):
     role: str
     name: str
     standbys: str
+    standbys_not_in_sync: str
     messages_behind: int
     lag_records: int
     lag_bytes: int

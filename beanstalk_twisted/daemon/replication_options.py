@@ -75,11 +75,12 @@ def check_url(url: str) -> None:
     """
     if not url:
         raise usage.UsageError("--replicate needs a URL, nats://HOST[:PORT],.../STREAM")
-    if find_spec("nats") is None:
-        raise usage.UsageError("--replicate needs another package: pip install '.[replicate]'")
     from beanstalk_twisted.replication.stream.addresses import parse
     from beanstalk_twisted.replication.stream.door import Refused
+    from beanstalk_twisted.replication.stream.opening import PACKAGES
 
+    if find_spec("nats") is None:
+        raise usage.UsageError(f"--replicate needs {PACKAGES}")
     try:
         parse(url)
     except Refused as problem:

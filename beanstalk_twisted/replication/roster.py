@@ -8,6 +8,7 @@ finds somebody to hand over to.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.printable import escape
@@ -214,7 +215,8 @@ class Situation(NamedTuple):
         return [
             ("role", self.role),
             ("name", Quoted(self.who.name)),
-            ("standbys", Quoted(" ".join(map(self._told_apart, self.standbys)))),
+            ("standbys", self._names(self.standbys)),
+            ("standbys-not-in-sync", self._names(self._not_in_sync)),
             ("messages-behind", self.behind),
             ("lag-records", self.lag_records),
             ("lag-bytes", self.lag_bytes),
@@ -237,13 +239,24 @@ class Situation(NamedTuple):
         copies = self.copies or Copies(0)
         return [
             ("replication-role", self.role),
-            ("replication-standbys", Quoted(" ".join(map(self._told_apart, self.standbys)))),
+            ("replication-standbys", self._names(self.standbys)),
+            ("replication-standbys-not-in-sync", self._names(self._not_in_sync)),
             ("replication-messages-behind", self.behind),
             ("replication-lag-records", self.lag_records),
             ("replication-lag-bytes", self.lag_bytes),
             ("replication-lag-seconds", f"{self.lag_s:.3f}"),
             ("replication-copies-behind", Quoted(" ".join(copies.behind))),
         ]
+
+    @property
+    def _not_in_sync(self) -> list[Presence]:
+        """
+        The standbys that may not become active as they are.
+        """
+        return [each for each in self.standbys if not each.is_in_sync]
+
+    def _names(self, standbys: Iterable[Presence]) -> Quoted:
+        return Quoted(" ".join(map(self._told_apart, standbys)))
 
     def _told_apart(self, standby: Presence) -> str:
         """

@@ -356,6 +356,7 @@ class Standby:
             return
         self._strays = 0
         self._gaps.went_on()
+        self._heard(write.time_ns)
         if write.begins:
             self._first_positions[write.segment] = self._begins_at
             self._mark.began()
@@ -374,6 +375,7 @@ class Standby:
         if said.lease_s or note.kind is not Kind.HEARTBEAT:
             # The others are of standbys that look for the end of the stream.
             self._active = said.name or self._active
+            self._heard(note.time_ns)
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
             raise Behind("it is filled anew")
         if note.kind is Kind.FILL_BEGINS:
@@ -393,6 +395,14 @@ class Standby:
         if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
             self._silence.handed_over()
             self._look_at(self._now_ns())
+
+    def _heard(self, time_ns: int) -> None:
+        """
+        The active server has sent a message at this log time.  If that was since this one has
+        joined it is now there; what was in the stream before may be of any age.
+        """
+        if self._position > self._read_to:
+            self._clock.go_on_from(time_ns)
 
     # Taking over.
 

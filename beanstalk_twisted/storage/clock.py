@@ -20,7 +20,8 @@ A difference that is worth a CLOCK_STEP: clocks that are merely steered stay bel
 
 class LogClock:
     """
-    The server's own time: the wall clock when it started, plus what a monotonic clock has counted.
+    The server's own time: the wall clock when it started, or what another server's log had come to,
+    plus what a monotonic clock has counted.
 
     Setting the wall clock changes neither order nor deadlines; docs/binlog-format.md, "Time".
     """
@@ -53,6 +54,13 @@ class LogClock:
         """
         self._offset_ns += max(0, logged_ns - self.now_ns())
         self._noted_offset_ns = self.wall_offset_ns()
+
+    def go_on_from(self, heard_ns: int) -> None:
+        """
+        Go on from the time that the log of this server, or of another one that is active, has now,
+        whatever the wall clock here says.  Before anything is timed by this clock.
+        """
+        self._offset_ns = heard_ns - self._monotonic_ns()
 
     def step(self) -> int | None:
         """

@@ -361,8 +361,9 @@ def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
     :param bodies_below: see `Replay.survivors_in_bulk`.
     """
     queue, clock, report, body_cache, is_followed = filling
-    now_ns = clock.now_ns()
     small, state, told = found.small, queue.state, 0
+    # What another server goes on with ends by its clock, whatever the one here says.
+    now_ns = small.time_ns if is_followed else clock.now_ns()
     state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
     keeps_places = state.jobs.keeps_places
     for each in found.survivors_in_bulk(now_ns, keeps_places, bodies_below):

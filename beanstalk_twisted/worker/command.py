@@ -197,7 +197,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     help="Jobs at once.",
 )
 @click.option(
-    "--json", "is_json", is_flag=True, help="Bodies are JSON: attempt.value.  Not with --shell."
+    "--json", "is_json", is_flag=True, help="Bodies are JSON: attempt.value. Not with --shell."
 )
 @click.option(
     "--in-reactor",

@@ -39,7 +39,7 @@ Pauses = list[tuple[str, int]]
 @click.command("export-v7", cls=options.Command)
 @click.argument("path", metavar="SRC", type=options.LOG)
 @options.output_directory(
-    "The new directory; must not exist, or be empty.  Without it, a dry run.", "DST"
+    "The new directory; must not exist, or be empty. Without it, a dry run.", "DST"
 )
 @options.size_option(
     "--file-size",

@@ -30,9 +30,7 @@ from binlog_tools.v7.survivors import Survivors
 
 @click.command("import-v7", cls=options.Command)
 @click.argument("path", metavar="DIR", type=options.V7_DIRECTORY)
-@options.output_directory(
-    "The new log; must not exist, or be empty.  Without it, a dry run.", "DST"
-)
+@options.output_directory("The new log; must not exist, or be empty. Without it, a dry run.", "DST")
 @click.option(
     "--accept-gap",
     is_flag=True,

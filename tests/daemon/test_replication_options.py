@@ -190,3 +190,19 @@ def test_without_its_package_one_line_says_what_to_install() -> None:
     command = "pip install '.[replicate]'"
     why = f"--replicate needs another package: {command}; --help shows the options\n"
     assert told.endswith(why) and told.count("\n") == 1
+
+
+def test_who_reads_a_stream_without_its_package_is_told_the_same() -> None:
+    script = """
+import sys
+sys.modules["nats"] = None
+from beanstalk_twisted.replication.stream.opening import Refused, stream_at
+try:
+    stream_at("nats://a/q")
+except Refused as why:
+    print(why)
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    why = "nats://a:4222/q needs another package: pip install '.[replicate]' ("
+    assert done.stdout.startswith(why), done.stderr

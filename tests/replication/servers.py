@@ -155,6 +155,10 @@ class Parts(NamedTuple):
 SOUND: Final = Parts()
 
 
+AHEAD_S: Final = {"b": 3600, "c": -3600}
+"""Wall clocks that are wrong, by server, seconds."""
+
+
 class Host:
     """
     A machine: its disk, its network, and the process that runs there, if one does.
@@ -182,6 +186,7 @@ class Host:
         self.stalls: Callable[[], None] = lambda: None
         self.was_full = False
         self.rate = draw.uniform(0.96, 1.04)
+        self.ahead_s = AHEAD_S.get(name, 0)
         self.notes: list[str] = []
         self._world = world
         self._log = log
@@ -244,7 +249,7 @@ class Host:
         """
         self._starts += 1
         self._disks: list[SlowIo] = []
-        self.process = process = Process(self._world, self.rate)
+        self.process = process = Process(self._world, self.rate, self.ahead_s)
         process.stalls = lambda: self.stalls()
         self.directory.fault = lambda operation, name: self.stalls()
         self.port = Port()

@@ -177,9 +177,9 @@ def test_stats_tell_of_replication() -> None:
     leads = Situation(ACTIVE, "", us, "a:11300", 3, 300, 0.25, standbys, 1, 0, behind=11)
     assert dict(leads.pairs()) == {
         "replication-role": "active", "replication-standbys": Quoted("b:11300 c:1"),
-        "replication-messages-behind": 11, "replication-lag-records": 3,
-        "replication-lag-bytes": 300, "replication-lag-seconds": "0.250",
-        "replication-copies-behind": Quoted(""),
+        "replication-standbys-not-in-sync": Quoted(""), "replication-messages-behind": 11,
+        "replication-lag-records": 3, "replication-lag-bytes": 300,
+        "replication-lag-seconds": "0.250", "replication-copies-behind": Quoted(""),
     }  # fmt: skip
     assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
     short = leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3")))
@@ -196,6 +196,10 @@ def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
     leads = Situation(ACTIVE, "", US, US.name, 0, 0, 0.0, standbys, 1, 0)
     shown = "127.0.0.1:11300 127.0.0.2:11300 b:11300 c:1"
     assert dict(leads.pairs())["replication-standbys"] == Quoted(shown)
+    assert dict(leads.pairs())["replication-standbys-not-in-sync"] == Quoted("")
+    waits = leads._replace(standbys=(first, second._replace(is_in_sync=False), *others))
+    assert dict(waits.pairs())["replication-standbys-not-in-sync"] == Quoted("127.0.0.2:11300")
+    assert dict(waits.stats())["standbys-not-in-sync"] == Quoted("127.0.0.2:11300")
     assert roster_of(first, second).successor(0, 90, "127.0.0.2:11300") == second
 
 

@@ -34,7 +34,7 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.replication.succeeding import Succession
-from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED
 from tests.binlog.scribe import (
@@ -64,8 +64,12 @@ class Host:
 
     def __init__(
         self, cluster: MemoryLog, reactor: SimulatedReactor, name: str,
-        directory: MemoryDirectory | None = None, io: Io | None = None,
+        directory: MemoryDirectory | None = None, io: Io | None = None, ahead_s: int = 0,
     ) -> None:  # fmt: skip
+        """
+        :param ahead_s: by how much its wall clock is.
+        """
+        self.ahead_s = ahead_s
         self.reactor = reactor
         self.name = name
         self.directory = MemoryDirectory() if directory is None else directory
@@ -84,7 +88,7 @@ class Host:
         """
         The wall clock.
         """
-        return T0 + self.reactor.now_ns()
+        return T0 + self.ahead_s * NS + self.reactor.now_ns()
 
     def _ended(self, outcome: Any) -> None:
         self.outcome = outcome
@@ -170,11 +174,13 @@ class Cluster:
         self.reactor = SimulatedReactor()
         self.hosts: list[Host] = []
 
-    def start(self, name: str, directory: MemoryDirectory | None = None) -> Host:
+    def start(
+        self, name: str, directory: MemoryDirectory | None = None, ahead_s: int = 0
+    ) -> Host:  # fmt: skip
         """
         Start a server.
         """
-        host = Host(self.log, self.reactor, name, directory)
+        host = Host(self.log, self.reactor, name, directory, ahead_s=ahead_s)
         self.hosts.append(host)
         return host
 
@@ -327,6 +333,49 @@ def test_a_handing_over_counts_for_nothing_when_another_has_begun_behind_it() ->
     late = cluster.start("c")
     cluster.go(LEASE_S - 0.5)
     assert late.outcome is None
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+@pytest.mark.parametrize("keeps_log", [False, True])
+def test_who_becomes_active_goes_on_with_the_log_time_of_the_other(
+    ahead_s: int, keeps_log: bool
+) -> None:
+    """
+    The wall clock of one of them is wrong.
+    """
+    cluster = Cluster()
+    active = cluster.active()
+    active.put(delay_s=600)
+    active.queue.pause_tube(active.queue.connect(), active.clock.now_ns(), b"default", 600)
+    active.commit()
+    standby = cluster.start("b", ahead_s=ahead_s)
+    cluster.go(1, active)
+    if keeps_log:
+        standby.standby.stop()
+        standby = cluster.start("b", standby.directory, ahead_s)
+        cluster.go(1, active)
+    cluster.go(LEASE_S + 0.5)
+    assert standby.is_active
+    gone_ns = standby.clock.now_ns() - active.clock.now_ns()
+    assert abs(gone_ns) < NS
+    assert standby.clock.wall_offset_ns() // NS in (ahead_s - 1, ahead_s)
+    tube = standby.queue.state.default()
+    assert [tube.delayed.count, tube.pause_until_ns // NS] == [1, T0 // NS + 603]
+
+
+def test_who_hears_no_active_server_goes_on_by_its_own_wall_clock() -> None:
+    """
+    All were down.
+    """
+    cluster = Cluster()
+    active = cluster.active()
+    active.put(delay_s=600)
+    active.beat()
+    cluster.go(1)
+    standby = cluster.start("b", ahead_s=3600)
+    cluster.go(LEASE_S + 1)
+    assert standby.is_active
+    assert standby.clock.wall_offset_ns() == 0
 
 
 def test_a_standby_begins_at_once_when_it_is_handed_over_to() -> None:

@@ -107,9 +107,10 @@ class Process:
     :ivar held: calls that have become due while it stands still.
     """
 
-    def __init__(self, world: World, rate: float = 1.0) -> None:
+    def __init__(self, world: World, rate: float = 1.0, ahead_s: int = 0) -> None:
         """
         :param rate: how fast its monotonic clock runs.
+        :param ahead_s: by how much its wall clock is wrong, seconds.
         """
         self.is_dead = False
         self.is_held = 0
@@ -117,6 +118,7 @@ class Process:
         self.failures: list[Failure] = []
         self._world = world
         self._rate = rate
+        self._ahead_s = ahead_s
         self.held: list[Call] = []
 
     def hold(self) -> None:
@@ -171,7 +173,7 @@ class Process:
         """
         The wall clock.
         """
-        return STARTED_NS + int(self._world.now_s * 1e9)
+        return STARTED_NS + int((self._world.now_s + self._ahead_s) * 1e9)
 
 
 def _goes_on() -> None:

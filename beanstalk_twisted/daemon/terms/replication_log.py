@@ -17,7 +17,9 @@ PROGRESS_S: Final = 10.0
 NEWS_S: Final = 60.0
 """How often a server that waits for the stream says that it does, and why."""
 
-SEE_NATS: Final = " See whether two of three NATS servers run and reach each other."
+SEE_NATS: Final = (
+    " See whether two of three NATS servers run, reach each other and have space on their disks."
+)
 """What is advised while it is not known why."""
 
 
@@ -139,15 +141,18 @@ class ReplicationLog:
             "active: {stream} is served, since {why}", event="active", stream=url, why=why
         )  # fmt: skip
 
-    def is_fenced(self, active: str, why: str) -> None:
+    def is_fenced(self, active: str, why: str, goes_on: bool) -> None:
         """
         Another server has taken this one's place.
 
         :param active: its name; empty if it is not known.
+        :param goes_on: whether this one becomes a standby; else it ends.
         """
         self.log.critical(
-            "fenced: {active}{why} Replies that waited were not sent, connections are closed.",
-            event="fenced", why=why, active=f"{active} is active: " if active else "",
+            "fenced: {active}{why} Replies that waited were not sent, connections are "
+            "closed.{next}", event="fenced", why=why,
+            active=f"{active} is active: " if active else "",
+            next=" This server goes on as a standby, by itself." if goes_on else "",
         )  # fmt: skip
 
     def hands_over(self, standbys: Sequence[Presence]) -> None:

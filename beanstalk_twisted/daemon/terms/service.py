@@ -218,7 +218,9 @@ class ReplicatedService(Service):
             await self._end_term()
             if self._is_stopping:
                 return
+            log_time_ns = self.term.queue.now_ns()
             self.term = self._build()
+            self.term.queue.clock.go_on_from(log_time_ns)
             self._begin_term()
             if self._reactor.seconds() - began_s >= LONG_TERM_S:
                 self._in_vain = 0
@@ -358,8 +360,9 @@ class ReplicatedService(Service):
             self._ending.refused(error)
             return
         self.state.fenced += 1
-        self._said.is_fenced(self.state.roster.active(self._now_ns()), str(error))
-        if self._replication.exits_when_fenced:
+        ends = self._replication.exits_when_fenced
+        self._said.is_fenced(self.state.roster.active(self._now_ns()), str(error), not ends)
+        if ends:
             self._ending.process(FENCED, "it was fenced (--on-fenced exit)")
         self._end_lead("it was fenced")
 

@@ -47,7 +47,10 @@ MAX_DENIED: Final = 8
 
 NO_JETSTREAM: Final = "JetStream is not switched on there"
 
-NO_ANSWER: Final = "no answer in time: do two of three servers run, and reach each other?"
+NO_ANSWER: Final = (
+    "no answer in time: do two of three servers run, reach each other and have space on their"
+    " disks?"
+)
 
 RIGHTS: Final = "give its user the rights of docs/replication.md, Rights"
 

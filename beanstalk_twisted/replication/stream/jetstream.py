@@ -199,8 +199,7 @@ class JetStream:
         warnings = settings.check(self.url, self._name, info["config"])
         if others:
             warnings.insert(0, settings.made_beside(self.url, self._name, others))
-        loop = asyncio.get_running_loop()
-        return warnings + await loop.run_in_executor(None, sync_warnings, self.url, self._address)
+        return warnings + await sync_warnings(self.url, self._address)
 
     async def _make(self) -> dict[str, Any]:
         try:
@@ -317,7 +316,7 @@ class JetStream:
         why = self._connection.unfit
         if why == NO_JETSTREAM:
             why += (
-                ".  Put `jetstream { store_dir: …, sync_interval: always }` into the configuration"
+                ". Put `jetstream { store_dir: …, sync_interval: always }` into the configuration"
                 " of each server"
             )
         if why:

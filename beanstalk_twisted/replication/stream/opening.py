@@ -3,9 +3,13 @@ The door that a URL names.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from beanstalk_twisted.replication.stream.addresses import parse
 from beanstalk_twisted.replication.stream.door import Refused, Stream
+
+PACKAGES: Final = "another package: pip install '.[replicate]'"
+"""What a stream needs, and how that is had in a checkout, where all is installed from."""
 
 
 def stream_at(url: str, open_s: float | None = None) -> Stream:
@@ -20,10 +24,7 @@ def stream_at(url: str, open_s: float | None = None) -> Stream:
     try:
         from beanstalk_twisted.replication.stream.jetstream import JetStream
     except ImportError as error:
-        raise Refused(
-            f"{address.shown} needs nats-py ({error}): run pip install"
-            " 'beanstalk-twisted[replicate]'"
-        ) from None
+        raise Refused(f"{address.shown} needs {PACKAGES} ({error})") from None
     return JetStream(address) if open_s is None else JetStream(address, open_s=open_s)
 
 

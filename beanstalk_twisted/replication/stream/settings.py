@@ -97,7 +97,7 @@ def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
     :raise Refused: the stream is something else, or may lose messages.
     """
     for what, advice in _faults(name, config):
-        raise Refused(f"{url}: {what}.  Nothing was written to it.  {advice}")
+        raise Refused(f"{url}: {what}. Nothing was written to it. {advice}")
     return _warnings(url, name, config)
 
 
@@ -106,7 +106,7 @@ def problems(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
     What is to be said of a stream that is in use, a line each.
     """
     faults = [
-        f"{url}: {what}; no server starts on it as it is.  {advice}"
+        f"{url}: {what}; no server starts on it as it is. {advice}"
         for what, advice in _faults(name, config)
     ]
     return faults + _warnings(url, name, config)
@@ -158,7 +158,7 @@ def made_beside(url: str, name: str, others: Sequence[str]) -> str:
     """
     return (
         f"{url}: there was no stream {name}, it was made; there are those of other queues:"
-        f" {', '.join(others)}.  If one of these was meant, end this server, correct --replicate,"
+        f" {', '.join(others)}. If one of these was meant, end this server, correct --replicate,"
         f" and run `nats stream rm {name}`"
     )
 
@@ -173,18 +173,18 @@ def _warnings(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
     if (replicas := config.get("num_replicas", 1)) < REPLICAS:
         found.append(
             f"{url}: the stream {name} has {replicas} of {REPLICAS} copies: when a server of NATS"
-            f" is lost, so may be jobs.  With {REPLICAS} servers:"
+            f" is lost, so may be jobs. With {REPLICAS} servers:"
             f" `nats stream edit {name} --replicas={REPLICAS}`"
         )
     if (limit := config.get("max_bytes", -1)) != -1:
         found.append(
             f"{url}: the stream {name} takes nothing more at {limit} bytes; changes are refused"
-            f" then.  `nats stream edit {name} --max-bytes=-1`"
+            f" then. `nats stream edit {name} --max-bytes=-1`"
         )
     if not can_expire(config):
         found.append(
             f"{url}: the stream {name} keeps heartbeats until the next trim, some 15 MB a day while"
-            f" the queue is idle.  With NATS 2.11 or newer: `nats stream edit {name}"
+            f" the queue is idle. With NATS 2.11 or newer: `nats stream edit {name}"
             " --allow-msg-ttl`, then start this server again"
         )
     return found

@@ -29,6 +29,11 @@ Seconds for a hand-over: it takes less than one, but if nobody takes over, lease
 who has handed over goes on.
 """
 
+SEE_NATS: Final = (
+    "see whether two of three NATS servers run, reach each other and have space on their disks"
+)
+"""What is advised while a stream is silent."""
+
 WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a right to look (access)"
 """Of a server whose access file gives us none, or that does not know our token."""
 
@@ -191,7 +196,7 @@ def _silence(address: Address, timeout: float) -> str:
     if said is None or said.get("stream") != "silent":
         return ""
     why = said.get("why-not-ready") or "its replies wait for the stream, which does not answer"
-    return f"{said['name']}: {why}; see whether two of three NATS servers run and reach each other"
+    return f"{said['name']}: {why}; {SEE_NATS}"
 
 
 def _replication_in_words(said: Stats) -> str:
@@ -201,7 +206,9 @@ def _replication_in_words(said: Stats) -> str:
     names = said["standbys"].split()
     standbys = f"{told(len(names), 'standby')} ({', '.join(names)})" if names else "no standby"
     behind = said.number("messages-behind")
-    lack = f", up to {told(behind, 'message')} behind" if behind else ""
+    waiting = said.get("standbys-not-in-sync", "").split()
+    lack = f", not in sync: {', '.join(waiting)}" if waiting else ""
+    lack += f", up to {told(behind, 'message')} behind" if behind else ""
     copies = said.number("stream-copies")
     missing = said["stream-copies-behind"]
     stream = "the stream answers"

@@ -179,7 +179,7 @@ def outcome(function: F) -> F:
     for option in (
         click.option(
             "--exec", "command", metavar="CMD",
-            help="Run this; the body is its input.  Delete the job if it exits with 0.",
+            help="Run this; the body is its input. Delete the job if it exits with 0.",
         ),
         click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it."),
         click.option("--release", "is_release", is_flag=True, help="Print it, then give it back."),

@@ -18,7 +18,7 @@ from binlog_tools.queue.following import Follower, NewJob
 
 @click.command("tail")
 @options.server
-@options.tubes("Of this tube; may be repeated.  All tubes without one.")
+@options.tubes("Of this tube; may be repeated. All tubes without one.")
 @options.interval(least_s=0.05, default_s=0.5)
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many jobs.")
 @options.raw

@@ -213,6 +213,8 @@ def replication_words(server: Stats) -> str:
         return ""
     standbys = server["replication-standbys"].split()
     words = f"  {server['replication-role']}, {told(len(standbys), 'standby', 'standbys')}"
+    if waiting := server.get("replication-standbys-not-in-sync", "").split():
+        words += f", not in sync: {', '.join(waiting)}"
     if behind := server.number("replication-messages-behind"):
         words += f", up to {told(behind, 'message')} behind"
     if records := server.number("replication-lag-records"):

@@ -35,7 +35,7 @@ from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, en
 from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
-from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.yaml import read_mapping
@@ -65,6 +65,7 @@ class Host:
         self.directory = MemoryDirectory() if directory is None else directory
         self.codes: list[int] = []
         self.terms = 0
+        self.ahead_s = 0
         replication = Replication(URL, lease_s, 5, exits_when_fenced, False)
         self.service = ReplicatedService(
             self._build, lambda: self.stream, replication, Identity(name, f"id of {name}"),
@@ -76,7 +77,9 @@ class Host:
 
     def _build(self) -> Term:
         self.terms += 1
-        clock = LogClock(lambda: T0 + self.reactor.now_ns(), self.reactor.now_ns)
+        clock = LogClock(
+            lambda: T0 + self.ahead_s * NS + self.reactor.now_ns(), self.reactor.now_ns
+        )  # fmt: skip
         settings = Settings(65_535, 8192, ALWAYS, has_hub=False)
         queue = BeanstalkService(settings, self.reactor, clock, self.directory, InlineIo)
         listening = ListeningService(queue, [], self.reactor)
@@ -323,6 +326,19 @@ class Ailing(Standby):
         return running
 
 
+def test_log_time_goes_on_from_one_term_to_the_next_though_the_wall_clock_was_set() -> None:
+    reactor = SimulatedReactor()
+    host = Host(MemoryLog(), reactor, "a", standby=Failing)
+    first = host.service.term.queue
+    for ahead_s in (3600, -3600):
+        host.ahead_s = ahead_s
+        reactor.pass_s(5)
+        term = host.service.term.queue
+        assert term is not first and host.terms > 2
+        assert term.now_ns() == first.now_ns()
+    host.stop()
+
+
 def test_a_term_in_sync_for_longer_than_the_pause_before_it_was_not_in_vain() -> None:
     with hosts() as (a, _), capturedLogs() as events:
         lame = type("Lame", (Ailing,), {"well_s": [0.2] * 4 + [10.0, 0.2, 3.0]})
@@ -401,6 +417,7 @@ def test_a_fenced_server_says_nothing_more_and_follows() -> None:
         (fenced,) = [formatEvent(each) for each in events if each.get("event") == "fenced"]
         assert fenced.startswith(("fenced: b is active: ", f"fenced: {a.stream.url}: "))
         assert "another server has become active. Replies that waited were not sent" in fenced
+        assert fenced.endswith("are closed. This server goes on as a standby, by itself.")
         assert not [each for each in events if each.get("event") == "stream-answers"]
         b.stop()
         assert a.role == ACTIVE and put(a.connect()) == b"INSERTED 3\r\n"
@@ -460,13 +477,15 @@ def test_a_standby_warns_once_of_an_active_server_with_another_lease() -> None:
 
 
 def test_a_fenced_server_may_end() -> None:
-    with hosts(exits_when_fenced=True) as (a, b):
+    with hosts(exits_when_fenced=True) as (a, b), capturedLogs() as events:
         a.stream.cut()
         a.reactor.pass_s(2 * LEASE_S)
         put(b.connect())
         a.stream.mend()
         a.reactor.pass_s(12)
         assert a.codes[:1] == [FENCED]
+        (fenced,) = told(events, "fenced")
+        assert fenced.endswith("connections are closed.")
 
 
 def test_promote_hands_over_to_whom_it_names() -> None:

@@ -4,16 +4,23 @@ Whether servers of NATS sync what they acknowledge, as their monitors say.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.monitors import sync_warnings
+from beanstalk_twisted.replication.stream.monitors import (
+    MAX_INFO_BYTES,
+    MAX_MONITOR_BYTES,
+    MONITOR_S,
+    sync_warnings,
+)
 from tests.replication.cluster import Server, free_ports, running
 
 GREETING = b'INFO {"server_id": "NA"}\r\n'
@@ -23,11 +30,12 @@ SELDOM = b'{"server_id": "NA", "config": {"sync_interval": 120000000000}}'
 
 
 @contextlib.contextmanager
-def saying(said: bytes, is_asked: bool = True) -> Iterator[int]:
+def saying(said: bytes, is_asked: bool = True, again: bytes = b"") -> Iterator[int]:
     """
     Somebody who says this to the first who comes.
 
     :param is_asked: whether that one speaks first.
+    :param again: what follows, over and over, until that one has gone.
     """
 
     def serve(listener: socket.socket) -> None:
@@ -36,6 +44,10 @@ def saying(said: bytes, is_asked: bool = True) -> Iterator[int]:
             if is_asked:
                 line.recv(4096)
             line.sendall(said)
+            with contextlib.suppress(OSError):
+                while again:
+                    line.sendall(again)
+                    time.sleep(0.02)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=serve, args=(listener,), daemon=True)
@@ -43,10 +55,13 @@ def saying(said: bytes, is_asked: bool = True) -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def warnings(servers: Sequence[int], monitors: Sequence[int]) -> list[str]:
+def warnings(
+    servers: Sequence[int], monitors: Sequence[int], limit_s: float = MONITOR_S
+) -> list[str]:  # fmt: skip
     named = ",".join(f"127.0.0.1:{port}" for port in servers)
     query = ",".join(map(str, monitors))
-    return sync_warnings("nats://a/q", parse(f"nats://{named}/q?monitor={query}"))
+    address = parse(f"nats://{named}/q?monitor={query}")
+    return asyncio.run(sync_warnings("nats://a/q", address, limit_s))
 
 
 def test_who_says_that_it_syncs_always_is_not_warned_of_and_who_does_not_is() -> None:
@@ -78,6 +93,16 @@ def test_the_monitor_of_another_server_counts_neither_for_nor_against_one() -> N
         HTTP + b'{"server_id": "NA", "config": null}',
         HTTP + b'{"server_id": "NA", "config": {"sync_interval": "often"}}',
         HTTP + b"[" * 100_000,
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": "120000000000"}}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": NaN}}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": -5}}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": 0}}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": null}}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": true}}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": 1e999}}',
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": %d}}' % (1 << 63),
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": 1%b}}' % (b"0" * 400),
+        HTTP + b'{"server_id": "NA", "config": {"sync_interval": 1%b}}' % (b"0" * 5000),
         HTTP + b"\xff",
         b"HTTP/1.1 404 Not Found\r\n\r\n",
     ],
@@ -88,6 +113,51 @@ def test_what_does_not_answer_as_a_monitor_of_nats_is_warned_of(said: bytes) -> 
     assert f"127.0.0.1:{server} could not be asked" in warning
     assert f"http://127.0.0.1:{monitor}/jsz?config=1" in warning
     assert not warning.endswith(": ") and "\n" not in warning
+
+
+def test_the_longest_interval_that_nats_can_have_is_told() -> None:
+    longest = b'{"server_id": "NA", "config": {"sync_interval": %d}}' % ((1 << 63) - 1)
+    with saying(GREETING, False) as server, saying(HTTP + longest) as monitor:
+        [warning] = warnings([server], [monitor])
+    assert "syncs every 9.22337e+09 s only" in warning
+
+
+def test_whose_monitor_it_is_is_looked_at_before_what_it_says() -> None:
+    other = b'{"server_id": "NB", "config": {"sync_interval": -5}}'
+    with saying(GREETING, False) as server, saying(HTTP + other) as monitor:
+        [warning] = warnings([server], [monitor])
+    assert "is the monitor of another server" in warning
+
+
+@pytest.mark.parametrize("again", [b" ", b"HTTP/1.1 100 Continue\r\n\r\n"])
+@pytest.mark.parametrize("said", [b"", HTTP + SELDOM])
+def test_a_monitor_that_does_not_come_to_an_end_is_left(said: bytes, again: bytes) -> None:
+    with saying(GREETING, False) as server, saying(said, again=again) as monitor:
+        [warning] = warnings([server], [monitor], 0.2)
+    assert warning.endswith(f":{monitor}/jsz?config=1: it has not answered within 0.2 s")
+
+
+def test_a_greeting_that_does_not_come_to_an_end_is_left() -> None:
+    with saying(b"INFO ", False, b" ") as server:
+        [warning] = warnings([server], [1], 0.2)
+    assert warning.endswith("it has not answered within 0.2 s")
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_an_answer_has_a_largest_size(over: int) -> None:
+    said = (HTTP + SELDOM).ljust(MAX_MONITOR_BYTES + over)
+    with saying(GREETING, False) as server, saying(said) as monitor:
+        [warning] = warnings([server], [monitor])
+    assert ("syncs every 120 s only" in warning) is (not over)
+    assert warning.endswith("more than 1024 KiB have come") is bool(over)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_greeting_has_a_largest_size(over: int) -> None:
+    line = GREETING.replace(b"\r\n", b"").ljust(MAX_INFO_BYTES + over) + b"\n"
+    with saying(line, False) as server, saying(HTTP + SELDOM) as monitor:
+        [warning] = warnings([server], [monitor])
+    assert ("it does not greet as" in warning) is bool(over)
 
 
 @pytest.mark.parametrize(

@@ -726,6 +726,8 @@ def test_top_says_how_replication_is() -> None:
          "  active, 1 standby, up to 3 messages behind"),
         (leads._replace(standbys=standbys, lag_records=2, lag_s=1.5),
          "  active, 2 standbys, 2 records not replicated since 1.500 s"),
+        (leads._replace(standbys=(standbys[0], standbys[1]._replace(is_in_sync=False)), behind=3),
+         "  active, 2 standbys, not in sync: b:1, up to 3 messages behind"),
         (leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3"))),
          "  active, 0 standbys, the stream lacks n2, n3"),
     ):  # fmt: skip

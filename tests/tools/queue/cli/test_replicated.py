@@ -204,6 +204,13 @@ def test_health_tells_how_replication_is() -> None:
         assert said["replication"]["stream-copies-current"] == "2"
 
 
+def test_health_names_the_standbys_that_are_not_in_sync() -> None:
+    with told(answers(changes={"standbys-not-in-sync": '"c:1"'})) as server:
+        result = run("health", ports=(server.port,))
+    words = "2 standbys (b:1, c:1), not in sync: c:1, up to 2 messages behind; the stream"
+    assert words in result.stdout
+
+
 def test_health_says_no_more_than_is_known() -> None:
     with told(answers(changes=UNKNOWN)) as server:
         result = run("health", ports=(server.port,))
