@@ -22,6 +22,7 @@ A queue without a log has promised nothing beyond the end of its process, which 
 all jobs: there exceptions go their usual way, and the command is answered with INTERNAL_ERROR.
 """
 
+import errno
 import mmap
 import os
 from collections.abc import Callable
@@ -45,6 +46,9 @@ KB, and Python asks for its memory in pieces of 1 MB.
 
 EXIT_CODE: Final = 74
 """Of a server that ends because of an error; see docs/durability.md, "Exit codes"."""
+
+MORE_DESCRIPTORS: Final = "Raise 'ulimit -n' or LimitNOFILE of the unit"
+"""What to do where no file descriptors are left."""
 
 PACKAGE: Final = Path(__file__).parent.parent
 
@@ -162,9 +166,18 @@ def reason(failure: Failure, acknowledgeable_lsn: int) -> str:
     what = f"{type(error).__name__}{said}{_place(failure)}"
     if isinstance(error, MemoryError):
         advice = "Give it more memory (ulimit -v, the limit of a container), then start it again."
+    elif is_out_of_descriptors(error):
+        advice = f"{MORE_DESCRIPTORS}, then start it again."
     else:
         advice = "Start it again, and please report this."
     return f"{what}; no reply was given for what came after LSN {acknowledgeable_lsn}. {advice}"
+
+
+def is_out_of_descriptors(error: BaseException | None) -> bool:
+    """
+    Whether the process, or the machine, has as many files open as it may have.
+    """
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def _place(failure: Failure) -> str:

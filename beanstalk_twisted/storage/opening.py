@@ -29,6 +29,7 @@ from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.fail_stop import MORE_DESCRIPTORS, is_out_of_descriptors
 from beanstalk_twisted.storage.start_check import StartCheck
 
 ALL_BYTES: Final = 1 << 63
@@ -336,8 +337,8 @@ def _advice(problem: BaseException | None) -> str:
             "All jobs are loaded into memory, and before that segment by segment is looked at: "
             "give it more (ulimit -v, the limit of a container)"
         )
-    if number in (errno.EMFILE, errno.ENFILE):
-        return "Raise 'ulimit -n' or LimitNOFILE of the unit"
+    if is_out_of_descriptors(problem):
+        return MORE_DESCRIPTORS
     return "Look at its space, its permissions and its file system"
 
 

@@ -5,6 +5,7 @@ What ends a server, and what it says then.
 from __future__ import annotations
 
 import dis
+import errno
 import os
 import subprocess
 import sys
@@ -85,6 +86,7 @@ def caught(error: BaseException) -> Failure:
 def test_a_reason_is_never_empty_and_says_what_where_and_what_to_do() -> None:
     said = reason(caught(MemoryError()), 17)
     assert said.startswith("MemoryError;") and "LSN 17" in said and "ulimit -v" in said
+    assert "LimitNOFILE" in reason(caught(OSError(errno.EMFILE, "")), 17)
     assert "KeyboardInterrupt; " in reason(caught(KeyboardInterrupt()), 0)
     assert "ValueError (why)" in reason(caught(ValueError("why")), 0)
 

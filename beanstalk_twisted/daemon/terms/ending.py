@@ -21,7 +21,7 @@ from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.lineage import filled_again
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.door import StreamLost
-from beanstalk_twisted.storage.fail_stop import EXIT_CODE
+from beanstalk_twisted.storage.fail_stop import EXIT_CODE, MORE_DESCRIPTORS, is_out_of_descriptors
 from beanstalk_twisted.storage.watchdog import close_sockets
 
 STREAM_REFUSED: Final = 78
@@ -73,6 +73,8 @@ class TermEnding:
             self.process(error.exit_code, str(error))
         elif isinstance(error, StreamRefused):
             self.refused(error)
+        elif is_out_of_descriptors(error):
+            self.process(EXIT_CODE, f"no file descriptors are left ({error}). {MORE_DESCRIPTORS}")
         else:
             self.log.failure("what the server ends of", failure, event="server-ends-of")
             self.process(EXIT_CODE, f"{type(error).__name__}: {error}")

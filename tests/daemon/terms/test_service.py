@@ -4,8 +4,11 @@ The terms of servers of one queue, on a simulated stream and disk, in simulated 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from beanstalk_twisted.daemon.terms.service import ReplicatedService
 from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S
 from beanstalk_twisted.daemon.terms.term import Term
 from beanstalk_twisted.replication import loss_note
+from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
@@ -36,6 +40,7 @@ from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import NS, LogClock
+from beanstalk_twisted.storage.fail_stop import EXIT_CODE
 from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.yaml import read_mapping
@@ -64,6 +69,7 @@ class Host:
         self.stream = MemoryStream(cluster, reactor)
         self.directory = MemoryDirectory() if directory is None else directory
         self.codes: list[int] = []
+        self.whys: list[str] = []
         self.terms = 0
         self.ahead_s = 0
         replication = Replication(URL, lease_s, 5, exits_when_fenced, False)
@@ -87,6 +93,7 @@ class Host:
 
     def _end(self, code: int, last_words: Callable[[], None]) -> None:
         self.codes.append(code)
+        self.whys += last_words.args if isinstance(last_words, partial) else ()
 
     @property
     def role(self) -> str:
@@ -307,6 +314,28 @@ def test_terms_in_vain_follow_one_another_more_and_more_slowly() -> None:
     assert waits == ["1 s", "2 s", "4 s", "8 s", "16 s", "32 s", "60 s", "60 s", "60 s"]
     host.stop()
     assert not left_behind(reactor)
+
+
+class Short(Publisher):
+    """
+    One that is not given a file descriptor.
+    """
+
+    def start(self) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_server_without_file_descriptors_says_what_to_raise_when_it_takes_over() -> None:
+    reactor = SimulatedReactor()
+    host = Host(MemoryLog(), reactor, "a")
+    host.service.publisher = Short
+    with capturedLogs() as events:
+        reactor.pass_s(LEASE_S + 1)
+    assert host.codes == [EXIT_CODE]
+    [why] = host.whys
+    assert why.startswith("no file descriptors are left ([Errno 24]") and "LimitNOFILE" in why
+    assert not told(events, "server-ends-of")
+    host.stop()
 
 
 class Ailing(Standby):
