@@ -131,7 +131,7 @@ class Standby:
         self._slices: Iterator[None] | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
-        self._is_trying = self._is_over = False
+        self._is_trying = self._is_refilled = self._is_over = False
         self._waits = Waits(reactor)
         self._asking = Asking(
             stream, reactor, now_ns, self._silence, self._waits, self._not_answered
@@ -284,7 +284,7 @@ class Standby:
     # Applying, a slice a turn.
 
     def _go_on(self) -> None:
-        if self._turn is None and not (self._is_over or self._is_trying):
+        if self._turn is None and not (self._is_over or self._is_trying or self._is_refilled):
             self._turn = self._reactor.callLater(0, self._do_turn)
 
     def _do_turn(self) -> None:
@@ -310,6 +310,8 @@ class Standby:
             self._copy.trim(self._log.trim_seq)
         budget = SLICE_BYTES
         while not self._reception.is_empty and self._slices is None and budget > 0:
+            if self._is_refilled:
+                return False
             message = self._reception.take()
             budget -= len(message.payload)
             self._take(message)
@@ -377,8 +379,9 @@ class Standby:
             self._active = said.name or self._active
             self._heard(note.time_ns)
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
-            raise Behind("it is filled anew")
-        if note.kind is Kind.FILL_BEGINS:
+            self._is_refilled = True
+            self._spawn(self._follow_anew())
+        elif note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
         else:
             self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
@@ -404,6 +407,16 @@ class Standby:
         if self._position > self._read_to:
             self._clock.go_on_from(time_ns)
 
+    async def _follow_anew(self) -> None:
+        """
+        The stream is filled again: that is joined with what is here, all of which is written first,
+        so that there is more of it each time.
+
+        :raise Behind: always.
+        """
+        await self._copy.close()
+        raise Behind("it is filled anew")
+
     # Taking over.
 
     def _wake(self) -> None:
@@ -420,7 +433,7 @@ class Standby:
             self._waking = self._reactor.callLater(wait_s, self._look)
 
     def _look(self) -> None:
-        if self._now_ns() < self._silence.over_ns() or self._is_trying:
+        if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
             self._wake()
         elif not self._is_caught_up or self._mark.is_filling:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))

@@ -7,10 +7,11 @@ from __future__ import annotations
 import errno
 import gc
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
@@ -51,6 +52,8 @@ from tests.binlog.scribe import (
 from tests.held_io import HeldIo
 from tests.replication.followed import header_of, loaded, new_queue, seen, writes_of
 from tests.replication.simulated import SimulatedReactor
+
+T = TypeVar("T")
 
 LEASE_S = 2.0
 
@@ -777,6 +780,42 @@ def test_a_filling_that_was_interrupted_is_begun_anew() -> None:
     cluster.go(0.5, host)
     check_same(host, standby)
     assert len(standby.bodies()) == 30
+
+
+class SlowIo(InlineIo):
+    """
+    A disk that takes some time for all that it does.
+    """
+
+    def __init__(self, reactor: SimulatedReactor) -> None:
+        super().__init__()
+        self._reactor = reactor
+
+    def run(self, work: Callable[[], T]) -> Deferred[T]:
+        done: Deferred[T] = Deferred()
+        self._reactor.callLater(0.01, lambda: execute(work).chainDeferred(done))
+        return done
+
+
+def test_who_reads_two_fillings_begins_anew_but_once() -> None:
+    cluster = Cluster()
+    directory = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(900) for n in range(30))).files())
+    for kind, writes in ((Kind.FILL_BEGINS, writes_of(directory)), (Kind.FILL_ENDS, [])):
+        cluster.log.append(encode_note(kind, 0, T0), cluster.log.last)
+        for write in writes:
+            for payload in encode_write(write):
+                cluster.log.append(payload, cluster.log.last)
+    host = cluster.start("a", directory)
+    host.stream.fate = lambda kind: Fate(there=None if kind == "purge" else 0.0)
+    cluster.go(5)
+    assert host.is_active and cluster.log.ends.first == 1
+    standby = Host(cluster.log, cluster.reactor, "b", io=SlowIo(cluster.reactor))
+    cluster.go(1, host)
+    assert standby.outcome.check(Behind), standby.outcome
+    again = Host(cluster.log, cluster.reactor, "b", end(standby), SlowIo(cluster.reactor))
+    cluster.go(1, host)
+    check_same(host, again)
+    assert len(again.bodies()) == 30
 
 
 def test_a_log_of_another_store_is_refused() -> None:
