@@ -21,11 +21,18 @@ from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import Ends, Message, WrongPosition
 from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
-from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, PART_BYTES, Kind, Note
+from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
+    PART_BYTES,
+    Kind,
+    Note,
+    Write,
+    encode_write,
+)
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES, NEVER
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 
-RIVAL = b"the beginning of another server's term"
+RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
 
 
 def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
