@@ -156,6 +156,23 @@ def newer_message(url: str, position: int, why: str) -> Incompatible:
     )
 
 
+def purged_in_use(url: str, first: int, start: int) -> str:
+    """
+    Messages are missing while servers use the stream.
+
+    :param first: position of the first message that is left, and ``start`` of the first one that
+        is in use.
+    """
+    return (
+        f"{url}: somebody has removed messages of the log that is in use: that begins at message "
+        f"{start}, and what is left at {first}. Nothing is lost while these servers run; but a new "
+        f"one cannot become a standby, and one that starts again, or in whose place another "
+        f"becomes active, ends. Do not promote: stop the standbys, then the active server, each in "
+        f"order; purge all of the stream ({purge_command(url)}); start the one first that was "
+        f"active last: it fills the stream from its own log."
+    )
+
+
 def begins_nowhere(url: str) -> Incompatible:
     """
     There are messages of a queue, and none with which a segment begins.

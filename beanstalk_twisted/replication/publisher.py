@@ -166,6 +166,14 @@ class Publisher:
         """
         return self.appender.waiting_bytes
 
+    @property
+    def first_in_use(self) -> int:
+        """
+        Position of the first message of the oldest segment in use whose position is known; 0 if
+        none is.  Nothing behind it is purged by this server.
+        """
+        return self._first_positions[min(self._first_positions)] if self._first_positions else 0
+
     def figures(self) -> PublisherFigures:
         """
         How it stands.

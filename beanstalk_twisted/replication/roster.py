@@ -176,8 +176,8 @@ class Situation(NamedTuple):
     :ivar position: of the newest message that it has appended, or applied.
     :ivar lease_s: of the active server, seconds for which it may still speak; 0 of a standby.
     :ivar is_in_sync: whether it is active, or may become so at once.
-    :ivar problems: what of the stream's settings was changed since it was opened and does not keep
-        what is promised, a line each.
+    :ivar problems: what of the stream does not keep what is promised, and was not so when it was
+        opened, a line each.
     :ivar behind: messages that the last standby lacks, as the active server sees it.
     :ivar copies: where the stream is stored; None while NATS does not say.
     """
@@ -227,6 +227,7 @@ class Situation(NamedTuple):
             ("stream-copies", copies.wanted),
             ("stream-copies-current", len(copies.current)),
             ("stream-copies-behind", Quoted(" ".join(copies.behind))),
+            ("stream-problems", Quoted(_shown("; ".join(self.problems)))),
             ("why-not-ready", Quoted(_shown(self.why))),
             ("takeovers", self.takeovers),
             ("fenced", self.fenced),

@@ -188,6 +188,22 @@ class Standby:
             0.0 if since_ns is None else (now_ns - since_ns) / 1e9, doing == FOLLOWS, trouble,
         )  # fmt: skip
 
+    @property
+    def first_in_use(self) -> int:
+        """
+        Position of the first message of the oldest segment in use whose position is known; 0 if
+        none is.
+        """
+        alive = self._alive()
+        return alive[min(alive)] if alive else 0
+
+    def _alive(self) -> dict[int, int]:
+        """
+        Positions of the first message of segments that are not dead.
+        """
+        oldest = min(self._log.segments, default=0)
+        return {seq: at for seq, at in self._first_positions.items() if seq >= oldest}
+
     # The end.
 
     def _spawn(self, work: Awaitable[None]) -> None:
@@ -515,9 +531,7 @@ class Standby:
             self._silence.heard(self._now_ns())
             self._doing = FOLLOWS
             return False
-        oldest = min(self._log.segments, default=0)
-        alive = {seq: at for seq, at in self._first_positions.items() if seq >= oldest}
-        await self._write(begun, alive, why)
+        await self._write(begun, self._alive(), why)
         return True
 
     async def _write(

@@ -183,6 +183,8 @@ class Schedule(Mishaps):
         for host in self.hosts:
             if host.process is not None and host.process.failures:
                 self._broken(f"{host.name}: {host.process.failures[0].getTraceback()}")
+            if host.runs and (problems := host.service.situation().problems):
+                self._broken(f"{host.name}: {problems[0]}")
 
     def _broken(self, what: str) -> None:
         notes = [note for host in self.hosts for note in host.notes]

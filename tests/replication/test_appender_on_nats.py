@@ -17,6 +17,7 @@ from beanstalk_twisted.replication.stream.addresses import parse
 from beanstalk_twisted.replication.stream.door import WrongPosition
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.messages import Write, encode_write
 from tests.conftest import the_reactor
 from tests.replication.cluster import LIMIT_S, Cluster, running
 
@@ -46,7 +47,8 @@ async def test_a_leader_that_is_killed_costs_nothing_and_doubles_nothing(tmp_pat
         assert [message and message.payload for message in messages] == given
         assert rival.ends().result(LIMIT_S).last == MESSAGES
 
-        rival.append(b"another server", MESSAGES).result(LIMIT_S)
+        begins = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
+        rival.append(begins, MESSAGES).result(LIMIT_S)
         with pytest.raises(WrongPosition):
             await appender.append(b"too late")
         await deferLater(the_reactor(), 0.1)

@@ -185,6 +185,9 @@ def test_stats_tell_of_replication() -> None:
     short = leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3")))
     assert dict(short.pairs())["replication-copies-behind"] == Quoted("n2 n3")
     denied = leads._replace(why='permissions violation for "q.log"\n\\')
+    assert dict(denied.stats())["stream-problems"] == Quoted("")
+    changed = leads._replace(problems=('it "drops"', "it was purged"))
+    assert dict(changed.stats())["stream-problems"] == Quoted("it 'drops'; it was purged")
     assert dict(denied.stats())["why-not-ready"] == Quoted("permissions violation for 'q.log'/n/")
 
 

@@ -56,6 +56,17 @@ class ReplicationState:
             return "this server"
         return self.roster.active(self._now_ns()) or "another server"
 
+    def in_use(self) -> tuple[int, int]:
+        """
+        :return: up to which position this server knows the stream, and that of the first message
+            that it knows to be in use; 0 if none is.
+        """
+        if self.publisher is not None:
+            return self.publisher.appender.position, self.publisher.first_in_use
+        if self.standby is not None:
+            return self.standby.figures().position, self.standby.first_in_use
+        return 0, 0
+
     def presence(self) -> Presence | None:
         """
         What this server tells the others of itself; None for nothing.

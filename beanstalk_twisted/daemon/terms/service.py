@@ -189,7 +189,7 @@ class ReplicatedService(Service):
             self._prepare(self, lambda: self.term.reload())
             self._ending.remove_left()
             self._stream = self._connect()
-            self._watch = StreamWatch(self._stream, self._reactor)
+            self._watch = StreamWatch(self._stream, self._reactor, self.state.in_use)
             self._begin_term()
             if self._http is not None:
                 self._http.announce(self._http.open())

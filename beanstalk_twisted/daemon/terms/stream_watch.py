@@ -1,7 +1,7 @@
 """
-Reaches the stream at a start, however long that takes, and looks at its settings and its copies
-from then on: settings may be changed while servers use it, and people are to hear of a NATS server
-that is gone before a second one is.
+Reaches the stream at a start, however long that takes, and looks at its settings, its copies and
+its first message from then on: settings may be changed while servers use it, messages be removed,
+and people are to hear of a NATS server that is gone before a second one is.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,8 +12,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
+from beanstalk_twisted.replication.lineage import purged_in_use
 from beanstalk_twisted.replication.stream.door import (
     Copies,
+    Ends,
     Health,
     Stream,
     StreamError,
@@ -45,15 +47,22 @@ class StreamWatch:
     """
     Opens a stream, and looks at it.
 
-    :ivar problems: what does not keep what is promised and was not so when the stream was opened, a
-        line each.
     :ivar copies: where it is stored, as answered last; None if it did not answer.
     """
 
     log = Logger()
 
-    def __init__(self, stream: Stream, reactor: Any) -> None:
-        self.problems: tuple[str, ...] = ()
+    def __init__(
+        self, stream: Stream, reactor: Any,
+        in_use: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    ) -> None:  # fmt: skip
+        """
+        :param in_use: as `ReplicationState.in_use`.
+        """
+        self._settings: tuple[str, ...] = ()
+        self._purged: tuple[str, ...] = ()
+        self._ends = Ends(1, 0)
+        self._in_use = in_use
         self.copies: Copies | None = None
         self._times_missing = 0
         self._is_missing_told = False
@@ -62,6 +71,13 @@ class StreamWatch:
         self._opened: Sequence[str] = ()
         self._timer: IDelayedCall | None = None
         self._is_over = False
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """
+        What does not keep what is promised and was not so when the stream was opened, a line each.
+        """
+        return self._settings + self._purged
 
     async def open(
         self, sleep: Callable[[float], Awaitable[None]], waits: Callable[[str], None]
@@ -122,12 +138,13 @@ class StreamWatch:
         if not self._is_over:
             self._look_at_settings(found.problems)
             self._look_at_copies(found.copies)
+            self._look_at_beginning(found.ends)
 
     def _look_at_settings(self, found: Sequence[str]) -> None:
-        before = self.problems
-        self.problems = tuple(each for each in found if each not in self._opened)
-        self._tell([each for each in self.problems if each not in before])
-        if before and not self.problems:
+        before = self._settings
+        self._settings = tuple(each for each in found if each not in self._opened)
+        self._tell([each for each in self._settings if each not in before])
+        if before and not self._settings:
             self.log.info(
                 "{stream}: its settings are again what they were when it was opened",
                 event="stream-mended", stream=self._stream.url,
@@ -145,6 +162,29 @@ class StreamWatch:
         elif self._is_missing_told and not found.missing:
             self._is_missing_told = False
             self.log.info("the stream has {copies}", event="copies-whole", copies=str(found))
+
+    def _look_at_beginning(self, ends: Ends) -> None:
+        """
+        Whether messages are missing that are in use.  What was purged in order before a look is
+        said to be dead in messages that were there at that look: who knows all of these knows it.
+        """
+        before, self._ends = self._ends, ends
+        position, start = self._in_use()
+        if not start or position < before.last:
+            return
+        if before.first <= start:
+            self._tell_whole()
+        elif not self._purged:
+            self._purged = (purged_in_use(self._stream.url, before.first, start),)
+            self.log.warn("{purged}", event="stream-purged", purged=self._purged[0])
+
+    def _tell_whole(self) -> None:
+        if self._purged:
+            self._purged = ()
+            self.log.info(
+                "{stream}: it has all of the log that is in use again", event="stream-mended",
+                stream=self._stream.url,
+            )  # fmt: skip
 
     def _tell(self, lines: Sequence[str]) -> None:
         for warning in lines:

@@ -127,10 +127,12 @@ class Health(NamedTuple):
     :ivar problems: what of its settings does not keep what is promised, a line each: of what
         `Stream.open` warns, and for what it refuses a stream; not what it asks servers one by one.
     :ivar copies: where it is stored.
+    :ivar ends: its ends.
     """
 
     problems: list[str]
     copies: Copies
+    ends: Ends
 
 
 class Following(Protocol):

@@ -244,7 +244,7 @@ class JetStream:
     async def _health(self) -> Health:
         info = await self._info()
         problems = settings.problems(self.url, self._name, info["config"])
-        return Health(problems, settings.copies_of(info))
+        return Health(problems, settings.copies_of(info), _ends_of(info))
 
     async def _append(self, payload: bytes, expected: int, expires: bool) -> int:
         if len(payload) > MAX_MESSAGE_BYTES:

@@ -218,7 +218,7 @@ class MemoryStream:
             raise self.lost()
         refusal = self._log.refusal
         problems = ([] if refusal is None else [refusal]) + self._log.warnings
-        return Health(problems, self._log.copies)
+        return Health(problems, self._log.copies, self._seen())
 
     def _asked_ends(self) -> Ends:
         if self._made != self._log.times_made:

@@ -161,6 +161,8 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     Output().line(f"well: {told(jobs, 'job')}{draining}")
     if replication:
         Output().line(_replication_in_words(replication))
+        if problems := replication.get("stream-problems"):
+            Output().line(problems)
 
 
 def _asked(address: Address, timeout: float) -> tuple[Stats, Stats | None]:

@@ -452,6 +452,22 @@ def test_a_fenced_server_says_nothing_more_and_follows() -> None:
         assert a.role == ACTIVE and put(a.connect()) == b"INSERTED 3\r\n"
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_stream_that_somebody_has_purged_is_told_by_all_who_use_it(left: int) -> None:
+    with hosts() as (a, b), capturedLogs() as events:
+        client = a.connect()
+        assert put(client) == b"INSERTED 1\r\n"
+        a.reactor.pass_s(3 * LOOK_S)
+        assert not told(events, "stream-purged")
+        a.cluster.purge(a.cluster.last + 1 - left)
+        a.reactor.pass_s(3 * LOOK_S)
+        assert len(told(events, "stream-purged")) == 2
+        for host in (a, b):
+            [line] = host.service.situation().problems
+            assert "somebody has removed messages of the log that is in use" in line
+        assert put(client) == b"INSERTED 2\r\n"
+
+
 def test_a_message_of_somebody_else_is_passed_over_and_told_once() -> None:
     with hosts() as (a, b), capturedLogs() as events:
         client = a.connect()

@@ -211,6 +211,12 @@ def test_health_names_the_standbys_that_are_not_in_sync() -> None:
     assert words in result.stdout
 
 
+def test_health_shows_what_was_changed_of_the_stream() -> None:
+    with told(answers(changes={"stream-problems": '"it was purged"'})) as server:
+        result = run("health", ports=(server.port,))
+    assert result.exit_code == 0 and result.stdout.endswith("led by n1\nit was purged\n")
+
+
 def test_health_says_no_more_than_is_known() -> None:
     with told(answers(changes=UNKNOWN)) as server:
         result = run("health", ports=(server.port,))
