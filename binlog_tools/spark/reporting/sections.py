@@ -11,7 +11,7 @@ from binlog_tools.spark.reporting.findings import findings, worker_text
 from binlog_tools.spark.reporting.gaps import gaps
 from binlog_tools.spark.reporting.page import Content, Table
 from binlog_tools.spark.reporting.readings import Readings
-from binlog_tools.spark.reporting.series import ENDS, FLOW, STATES, Flow, Series
+from binlog_tools.spark.reporting.series import ALWAYS, ENDS, FLOW, STATES, Flow, Period, Series
 from binlog_tools.spark.reporting.steps import MINUTE_S, width_text
 from binlog_tools.spark.reporting.summaries import SHARES, Summary, summaries, whole_summary
 from binlog_tools.spark.reporting.targets import PARTS, WORST_HOURS, Targets
@@ -32,18 +32,22 @@ DEAD_ROWS: Final = 100
 """Pairs of tube and reason, those with most dead letters."""
 
 
-def content_of(now: Readings, title: str, before: Readings | None = None) -> Content:
+def content_of(
+    now: Readings, title: str, before: Readings | None = None, taken: str = ""
+) -> Content:
     """
     All that the report says.  The same readings give the same.
 
     :param before: a period to compare with.
+    :param taken: which period was taken, and why; empty: the one that was asked for.
     """
     shown = [now] if before is None else [now, before]
     return Content(
-        title, _span_text(now, before), list(_tiles(now, before)), list(_tables(now, before)),
+        title, _span_text(now, before, taken), list(_tiles(now, before)),
+        list(_tables(now, before)),
         notes=[*gaps(now), *(f"In the other period: {each}" for each in _gaps_of(before))],
         findings=[found._asdict() for found in findings(now, before)],
-        periods=[_period(each.flow) for each in shown if each.flow is not None],
+        periods=[_period(each.flow, each.period) for each in shown if each.flow is not None],
         marks=[mark._asdict() for mark in now.marks],
     )  # fmt: skip
 
@@ -55,20 +59,23 @@ def _gaps_of(before: Readings | None) -> Iterator[str]:
         yield from gaps(said)
 
 
-def _span_text(now: Readings, before: Readings | None) -> str:
+def _span_text(now: Readings, before: Readings | None, taken: str) -> str:
+    told = f"{taken[0].upper()}{taken[1:]}." if taken else ""
     if now.flow is None:
-        return ""
+        return told
     found, whole, tubes = now.flow.survey, now.flow.whole, now.flow.tubes
     if now.flow.fine is not None:
         whole, tubes = now.flow.fine
     steps = f"in {width_text(whole.width)} steps"
     if tubes.width != whole.width:
         steps += f" (tubes: {width_text(tubes.width)})"
+    if now.flow.fine is not None:
+        steps += f", what stands in the queue in {width_text(now.flow.whole.width)} steps"
     compared = before.flow if before is not None else None
     than = "" if compared is None else f" Compared with {_between(compared)}."
     return (
         f"{count_text(len(found.edges), 'server')}, {count_text(len(found.totals), 'tube')}; "
-        f"{_between(now.flow)} UTC, {steps}.{than}"
+        f"{_between(now.flow)} UTC, {steps}.{than} {told}".rstrip()
     )
 
 
@@ -85,12 +92,17 @@ def _tiles(now: Readings, before: Readings | None) -> Iterator[tuple[str, ...]]:
     if whole is not None:
         olds = [""] * 9 if old is None else [number for number, _ in _numbers(old)]
         yield from ((*pair, then) for pair, then in zip(_numbers(whole), olds, strict=False))
-    if now.outcomes:
+    elif now.outcomes and now.period == ALWAYS:
         yield f"{now.outcomes['alive']:,}", "jobs still there", ""
-    if now.outcomes["dead"]:
-        yield f"{now.outcomes['dead']:,}", "dead letters", ""
-    if now.worker_count:
-        yield f"{now.worker_count:,}", "worker connections", ""
+    others = Readings() if before is None else before
+    for name in ("died", "worker_count"):
+        count, then = getattr(now, name), getattr(others, name)
+        if count or then:
+            yield f"{count:,}", _COUNTS[name], "" if before is None else f"{then:,}"
+
+
+_COUNTS: Final = {"died": "dead letters", "worker_count": "worker connections"}
+"""What the numbers of `Readings` are called that are of the period."""
 
 
 def _numbers(row: Summary) -> Iterator[tuple[str, str]]:
@@ -99,7 +111,8 @@ def _numbers(row: Summary) -> Iterator[tuple[str, str]]:
     yield share_text(row.failed, row.runs) or "-", f"of {count_text(row.runs, 'run')} failed"
     yield length_text(row.wait[1]) or "-", "p95 of waits"
     yield length_text(row.run[1]) or "-", "p95 of runs"
-    yield length_text(row.oldest_ns) or "-", "longest wait at a minute's end"
+    yield length_text(row.oldest_ns) or "-", "oldest job still waiting at a minute's end"
+    yield f"{sum(row.depth.values()):,}", "jobs still there at the end"
 
 
 def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
@@ -185,7 +198,7 @@ def _targets(targets: Targets) -> Iterator[Table]:
         "sla",
         "Served within the target",
         "By tube: the share of waits, and of runs, that were no longer than its target, and in how "
-        "many of its hours the share that is wanted was missed.",
+        "many of its hours the share that is wanted was missed; an hour counts whole.",
         ["tube", "wait target", "waits within", "run target", "runs within", "hours", "missed"],
         rows,
     )
@@ -290,16 +303,18 @@ def _steps(whole: Series) -> Table:
     )  # fmt: skip
 
 
-def _period(flow: Flow) -> dict[str, Any]:
+def _period(flow: Flow, period: Period) -> dict[str, Any]:
     """
-    :return: if there are ``fine`` steps, the others have only what stood in the queue.
+    :return: ``begin``, what figures of two periods are laid over each other by; if there are
+        ``fine`` steps, the others have only what stood in the queue.
     """
+    begin = period.start if np.isfinite(period.start) else flow.whole.start
     if flow.fine is None:
-        return {"whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
+        return {"begin": begin, "whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
     fine = {"whole": _drawn(flow.fine[0]), "tubes": _drawn(flow.fine[1])}
     standing = (*STATES, "oldest")
-    return {"whole": _drawn(flow.whole, standing), "tubes": _drawn(flow.tubes, standing),
-            "fine": fine}  # fmt: skip
+    return {"begin": begin, "whole": _drawn(flow.whole, standing),
+            "tubes": _drawn(flow.tubes, standing), "fine": fine}  # fmt: skip
 
 
 _NOTHING: Final = ((0, None), (None,))

@@ -81,7 +81,7 @@
     if (other.numbers === null) return null;
     const values = change(valuesOf(other, name), other.series);
     return timesOf(mine.series).map((time) => {
-      const at = Math.floor((time - now.whole.start) / other.series.width);
+      const at = Math.floor((time - now.begin + then.begin - other.series.start) / other.series.width);
       return at >= 0 && at < other.series.count ? values[at] : null;
     });
   }
@@ -388,16 +388,16 @@
   }
 
   /** When the first busy step begins and the last one ends, seconds behind the period's beginning; empty: none is. */
-  function busySpan({ fine: { whole: { count, width, numbers } } }) {
+  function busySpan({ begin, fine: { whole: { start, count, width, numbers } } }) {
     const busy = [...Array(count).keys()].filter((at) => ["puts", "deletes", "failed", "reserves"].some((name) => numbers[0][name]?.[at]));
-    return busy.length ? [busy[0] * width, (busy.at(-1) + 1) * width] : [];
+    return busy.length ? [busy[0], busy.at(-1) + 1].map((at) => start - begin + at * width) : [];
   }
 
   /** Minutes may hold a few busy seconds: those of both periods are shown at first. */
   function firstZoom() {
     if (!now?.fine) return null;
     const spans = [now, then].filter((period) => period?.fine).flatMap(busySpan);
-    return spans.length ? { min: now.whole.start + Math.min(...spans), max: now.whole.start + Math.max(...spans) } : null;
+    return spans.length ? { min: now.begin + Math.min(...spans), max: now.begin + Math.max(...spans) } : null;
   }
 
   // ---- Start
