@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from binlog_tools.spark.reporting.findings import findings, worker_text
+from binlog_tools.spark.reporting.findings import NO_SAMPLE, findings, worker_text
 from binlog_tools.spark.reporting.gaps import gaps
 from binlog_tools.spark.reporting.page import Content, Table
-from binlog_tools.spark.reporting.readings import Readings
+from binlog_tools.spark.reporting.readings import ROWS, Readings, server_text
 from binlog_tools.spark.reporting.series import ALWAYS, ENDS, FLOW, STATES, Flow, Period, Series
 from binlog_tools.spark.reporting.steps import MINUTE_S, width_text
 from binlog_tools.spark.reporting.summaries import SHARES, Summary, summaries, whole_summary
@@ -139,12 +139,13 @@ def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
 def _tubes(flow: Flow) -> Table:
     head = ["tube", "put", "deleted", "runs", "failed",
             *(f"{name} {_named(share)}" for name in ("wait", "run") for share in SHARES),
-            "longest wait", *STATES, *ENDS]  # fmt: skip
+            "oldest waiting", *STATES, *ENDS]  # fmt: skip
     return Table(
         "tubes", "Tubes",
         "The busiest first. Wait: from ready to reserved. Run: from reserved to its end. Failed: "
-        "runs that ended in a time-out, release, bury or lost connection. Ready to buried: jobs at "
-        "the end of the time.",
+        "runs that ended in a time-out, release, bury or lost connection. Oldest waiting: how "
+        "long the oldest ready job had waited at a minute's end, at most; waits that ended before "
+        "are in the percentiles only. Ready to buried: jobs at the end of the time.",
         head, [_tube_row(row) for row in (whole_summary(flow), *summaries(flow))],
     )  # fmt: skip
 
@@ -234,18 +235,19 @@ def _dead_letters(now: Readings) -> Table:
 def _kinds(now: Readings) -> Table:
     names = ("jobs", "failures", *ENDS, "alive", "dead")
     has_samples = any(kind.get("sample") for kind in now.kinds)
-    told = "" if has_samples else (
-        " Without a sample: make the tables of an events table with --body, or of logs."
-    )  # fmt: skip
+    has_kinds = any(kind["fingerprint"] is not None for kind in now.kinds)
+    title, by = "Jobs that fail again and again", "By tube"
+    if has_kinds:
+        title, by = f"Kinds of j{title[1:]}", f"{by} and what their bodies have in common"
+    told = "Sample: the beginning of a body." if has_samples else NO_SAMPLE
     return Table(
-        "kinds", "Kinds of jobs that fail again and again",
-        "By tube and what their bodies have in common, over the whole history of the tables, those "
-        "with most failures; dead are still there as dead letters. Sample: the beginning of a "
-        "body. See one: binlog-inspect jobs LOG --explain JOB." + told,
-        ["tube", *names, "sample", "example_server", "example_job", "fingerprint"],
+        "kinds", title,
+        f"{by}, over the whole history of the tables, the {ROWS} with most failures at most; dead "
+        f"are still there as dead letters. {told} See one: binlog-inspect jobs LOG --explain JOB.",
+        ["tube", *names, "sample", "example job", "its server", "fingerprint"],
         [
             [row["tube"], *(row.get(name) for name in names), row.get("sample"),
-             row["example_server"], str(row["example_job"]), row["fingerprint"]]
+             str(row["example_job"]), server_text(row["example_server"]), row["fingerprint"]]
             for row in now.kinds
         ],
     )  # fmt: skip
@@ -253,11 +255,13 @@ def _kinds(now: Readings) -> Table:
 
 def _workers(now: Readings) -> Table:
     names = ("jobs", "runs", "deletes", *ENDS, "lost")
+    shown = f"{len(now.workers)} of {count_text(now.worker_count, 'connection')}"
     return Table(
         "workers", "Workers",
-        "How the runs of those ended that were busy longest. A log knows no names of clients, only "
-        "the number of a connection, which begins anew when the server starts. Lost: runs without "
-        "an end in the log.",
+        f"How the runs ended of {shown} that were there in this time, those that were busy "
+        "longest, as long as they were there. A log knows no names of clients, only the number of "
+        "a connection, which begins anew when the server starts. Lost: runs without an end in the "
+        "log.",
         ["worker", "busy", *names, "failed"],
         [
             [worker_text(row), length_text(row["busy_ns"]), *(row[name] for name in names),
@@ -298,7 +302,7 @@ def _steps(whole: Series) -> Table:
         "steps", "Along the time",
         f"All tubes, in {width_text(whole.width)} steps: jobs at the end of each, what happened in "
         "it, and percentiles in milliseconds.",
-        ["from", *names, *(f"{name}_ms" for name in lengths)],
+        ["from", *names, *(f"{name.replace('_', ' ')}, ms" for name in lengths)],
         [list(row) for row in zip(*columns, strict=True)],
     )  # fmt: skip
 

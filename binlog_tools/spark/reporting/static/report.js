@@ -67,7 +67,7 @@
     const isLength = /_p\d+$|oldest/.test(name);
     const found = numbers === null ? null : numbers[name];
     const values = found ?? new Array(series.count).fill(numbers === null || isLength ? null : 0);
-    // Nobody waits: there is no longest wait.  A wait of 0 was measured; the axis begins at 1 µs.
+    // Nobody waits: there is no oldest.  A wait of 0 was measured; the axis begins at 1 µs.
     const shown = !isLength ? values : values.map((value) => (value === null || (value === 0 && name === "oldest") ? null : Math.max(value, LEAST)));
     return [...shown, shown.at(-1) ?? null];
   }
@@ -137,7 +137,7 @@
     run_p50: { text: "run, p50", of: (at) => valuesOf(at, "run_p50"), show: lengthText, isLog: true },
     run_p95: { text: "run, p95", of: (at) => valuesOf(at, "run_p95"), show: lengthText, isLog: true },
     run_p99: { text: "run, p99", of: (at) => valuesOf(at, "run_p99"), show: lengthText, isLog: true },
-    oldest: { text: "longest wait at a minute's end", of: (at) => valuesOf(at, "oldest"), show: lengthText, isLog: true },
+    oldest: { text: "oldest job still waiting at a minute's end", of: (at) => valuesOf(at, "oldest"), show: lengthText, isLog: true },
   };
 
   function percentiles(name) {
