@@ -38,7 +38,7 @@ NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._ +-]{{0,199}}\.(?:{'|'.join(
 
 SCRIPTS: Final = (
     "'sha256-GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8='",
-    "'sha256-oBj0uGcndx6/Mf7u5GAWmn/SUkPrFpz7+NJQ/XF+FAQ='",
+    "'sha256-QeSFgrVtGW0/OoByYDczdim5GAHQNaQEMAy4bbT9erM='",
 )
 """Of the page that ``binlog_tools.spark.report`` makes, in this version: uPlot, `report.js`."""
 

@@ -72,7 +72,7 @@ def _span_text(now: Readings, before: Readings | None, taken: str) -> str:
     if now.flow.fine is not None:
         steps += f", what stands in the queue in {width_text(now.flow.whole.width)} steps"
     compared = before.flow if before is not None else None
-    than = "" if compared is None else f" Compared with {_between(compared)}."
+    than = "" if compared is None or taken else f" Compared with {_between(compared)}."
     return (
         f"{count_text(len(found.edges), 'server')}, {count_text(len(found.totals), 'tube')}; "
         f"{_between(now.flow)} UTC, {steps}.{than} {told}".rstrip()
@@ -172,10 +172,11 @@ def _compared(now: Flow, before: Flow) -> Table:
     for old in olds.values():
         pairs = zip(_sides(None), _sides(old), strict=True)
         rows.append([old.tube, *(side for pair in pairs for side in pair)])
-    what = ("put", "deleted", "failed", "wait p95", "run p95", "ready at the end")
+    what = ("put", "deleted", "failed", "wait p95", "run p95", "ready")
     return Table(
         "compare", "Two periods side by side",
-        f"Now: {_between(now)}; then: {_between(before)}, UTC. What is unknown in one is -.",
+        f"Now: {_between(now)}; then: {_between(before)}, UTC. Ready: jobs at the end. What is "
+        "unknown in one is -.",
         ["tube", *(f"{name} {when}" for name in what for when in ("now", "then"))], rows,
     )  # fmt: skip
 
