@@ -38,7 +38,7 @@ NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._ +-]{{0,199}}\.(?:{'|'.join(
 
 SCRIPTS: Final = (
     "'sha256-GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8='",
-    "'sha256-GRMvXaCDc0RYOnfDhF0GJmUmvqGb3urr7bJQ9YOhFYw='",
+    "'sha256-QeSFgrVtGW0/OoByYDczdim5GAHQNaQEMAy4bbT9erM='",
 )
 """Of the page that ``binlog_tools.spark.report`` makes, in this version: uPlot, `report.js`."""
 

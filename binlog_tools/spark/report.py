@@ -5,24 +5,30 @@ to send, or as JSON, of which the server's console makes one.
 
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
-from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.cli.exits import CANNOT_READ, USAGE
 from binlog_tools.console.output import Output, aside
 from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.errors import need
+
+_MINUTE_NS: Final = 60 * 10**9
+_NOW: Final = f"{__name__}.now_ns"
+"""What all options of a command count from."""
 
 TITLE: Final = "The queue, as its log tells it"
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """
-    :return: seconds since the epoch.
+    :return: seconds since the epoch; ``now`` is the end of this minute, so that ``-7d`` to ``now``,
+        and ``-14d`` to ``-7d``, have no minute in common.
     """
+    now_ns = ctx.meta.setdefault(_NOW, -(-time.time_ns() // _MINUTE_NS) * _MINUTE_NS)
     try:
-        return None if value is None else parse_time(value, time.time_ns()) / 1e9
+        return None if value is None else parse_time(value, now_ns) / 1e9
     except ValueError as problem:
         raise click.BadParameter(str(problem)) from None
 
@@ -35,7 +41,8 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     help="What to write: a page or, if its name ends with .json, its tables. May be repeated.",
 )  # fmt: skip
 @click.option("--title", default=TITLE, show_default=True, help="Its title.")
-@click.option("--from", "start", callback=_moment, help="Begin there: 2026-01-31T12:00:00Z, -7d.")
+@click.option("--from", "start", callback=_moment,
+              help="Begin there: 2026-01-31T12:00:00Z, -7d. Whole minutes are taken.")  # fmt: skip
 @click.option("--to", "end", callback=_moment, help="End before it.")
 @click.option("--versus", callback=_moment,
               help="Compare with the time from there on, as long as --from to --to.")  # fmt: skip
@@ -56,6 +63,7 @@ def command(
     need("report", "numpy", "pyarrow", "deltalake")
     from binlog_tools.spark.definitions.errors import TableError
     from binlog_tools.spark.reporting.making import Request, deploys_of, make
+    from binlog_tools.spark.reporting.periods import PeriodError
     from binlog_tools.spark.reporting.series import Period
 
     if versus is not None and (start is None or end is None):
@@ -66,15 +74,20 @@ def command(
     ))  # fmt: skip
     try:
         marks = [] if deploys is None else deploys_of(deploys, time.time_ns())
+    except ValueError as problem:
+        _fail(f"{deploys.name}: {problem}")
+    try:
         made = make(Request(tables, title, period, versus, events, marks))
         for output in outputs:
             output.write_text(made.text_for(output), encoding="utf-8")
-    except ValueError as problem:
-        _fail(f"{deploys.name}: {problem}")
+    except PeriodError as problem:
+        _fail(str(problem), USAGE)
     except TableError as problem:
         _fail(str(problem))
     except OSError as problem:
         _fail(f"{problem.filename or tables}: {problem.strerror or problem}")
+    if made.taken:
+        aside(f"report: {made.taken}")
     if made.absent:
         aside(
             f"report: {tables} lacks {', '.join(made.absent)}: that is left out. To make all: "
@@ -88,9 +101,9 @@ def command(
     Output().line(f"report: written to {', '.join(map(str, outputs))}")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: int = CANNOT_READ) -> NoReturn:
     aside(f"report: {message}")
-    raise SystemExit(CANNOT_READ)
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ FEW_RUNS: Final = 20
 FAILED_SHARE: Final = 0.05
 """Of a tube's runs: one in twenty is more than what a retry is for."""
 
+FEW_LENGTHS: Final = 20
+"""Of fewer waits or runs the p95 is the longest of them: one job is no rule."""
+
 KIND_SHARE: Final = 0.5
 """Of all failures: one kind of jobs that has half of them is one cause."""
 
@@ -57,6 +60,13 @@ WORSE: Final = 2.0
 
 LEAST_WORSE_NS: Final = 10e6
 """Of a p95 that has become longer: below 10 ms nobody notices."""
+
+
+NO_SAMPLE: Final = (
+    "To see what they have in common, make the tables in a new folder of events with bodies: "
+    "python -m binlog_tools.spark events LOG -o EVENTS --body."
+)
+"""What to do where no body is known."""
 
 
 class Finding(NamedTuple):
@@ -108,8 +118,10 @@ def _failing(rows: Sequence[Summary]) -> Iterator[Finding]:
 def _waiting(rows: Sequence[Summary]) -> Iterator[Finding]:
     for row in rows:
         wait, run = row.wait[1], row.run[1]
+        if row.wait_count < FEW_LENGTHS:
+            continue
         if wait >= LONG_WAIT_S * 1e9 and not wait < LONG_WAIT_RUNS * run:
-            behind = "" if run != run else f", and run no longer than {length_text(run)}"
+            behind = "" if run != run else f", and runs no longer than {length_text(run)}"
             yield Finding(
                 wait / 1e9 / LONG_WAIT_S,
                 f"In tube {row.tube}, one in twenty jobs waits {length_text(wait)} or longer for a "
@@ -138,9 +150,11 @@ def _worse(now: Flow, before: Flow) -> Iterator[Finding]:
         if old is None or row.tube == OTHERS:
             continue
         place, tube = (row.tube, "") if row.tube == ALL else (f"tube {row.tube}", row.tube)
-        for name, new_ns, old_ns in (("wait", row.wait[1], old.wait[1]),
-                                     ("run", row.run[1], old.run[1])):  # fmt: skip
-            if new_ns >= LEAST_WORSE_NS and new_ns >= WORSE * old_ns:
+        for name, new_ns, old_ns, count in (
+            ("wait", row.wait[1], old.wait[1], min(row.wait_count, old.wait_count)),
+            ("run", row.run[1], old.run[1], min(row.run_count, old.run_count)),
+        ):
+            if count >= FEW_LENGTHS and new_ns >= LEAST_WORSE_NS and new_ns >= WORSE * old_ns:
                 yield Finding(
                     new_ns / old_ns if old_ns else WORSE,
                     f"p95 of the {name} in {place} is {length_text(new_ns)}; in the period "
@@ -175,12 +189,16 @@ def _kinds(now: Readings) -> Iterator[Finding]:
     total = sum(kind["failures"] for kind in now.kinds)
     for kind in now.kinds[:1]:
         if total >= FEW_FAILURES and kind["failures"] >= KIND_SHARE * total:
+            is_kind = kind["fingerprint"] is not None
+            who = f"tube {kind['tube']}"
+            who = f"One kind of jobs, in {who}," if is_kind else f"T{who[1:]}"
+            known = "Its sample says what they are." if kind.get("sample") else NO_SAMPLE
             yield Finding(
                 2 * kind["failures"] / total / KIND_SHARE,
-                f"One kind of jobs, in tube {kind['tube']}, has {kind['failures']:,} of {total:,} "
-                f"failures of jobs that fail again and again: {count_text(kind['jobs'], 'job')}, "
-                f"{kind['alive']:,} still there. Its sample says what they are.", "kinds",
-            )  # fmt: skip
+                f"{who} has {kind['failures']:,} of {total:,} failures of jobs that fail again and "
+                f"again: {count_text(kind['jobs'], 'job')}, {kind['alive']:,} still there. {known}",
+                "kinds",
+            )
 
 
 def _dead(now: Readings) -> Iterator[Finding]:

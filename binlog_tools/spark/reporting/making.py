@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.reporting.page import as_json, as_page
+from binlog_tools.spark.reporting.periods import Taken, taken
 from binlog_tools.spark.reporting.readings import MAX_MARKS, MINUTES, Mark, Readings, Wish, read
 from binlog_tools.spark.reporting.sections import content_of
 from binlog_tools.spark.reporting.series import ALWAYS, Period
@@ -16,6 +17,7 @@ from binlog_tools.spark.reporting.steps import COARSEST, MAX_PAGE_BYTES
 
 class Request(NamedTuple):
     """
+    :ivar period: of it all minutes are taken that it touches, as `taken` says.
     :ivar versus: the beginning of a time as long as the period, to compare with; None: nothing.
     :ivar events: the events table, for samples and damage; None: there is none.
     """
@@ -32,12 +34,14 @@ class Made(NamedTuple):
     """
     :ivar absent: the tables that were not there.
     :ivar is_empty: whether nothing is known of the period.
+    :ivar taken: which period was taken, if it is not the one that was asked for; else empty.
     """
 
     page: str
     json: str
     absent: tuple[str, ...]
     is_empty: bool
+    taken: str
 
     def text_for(self, output: Path) -> str:
         return self.json if output.suffix == ".json" else self.page
@@ -48,26 +52,26 @@ def make(request: Request) -> Made:
     A page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger.
 
     :raise TableError: there is no table, or one cannot be read, or they were not finished.
+    :raise PeriodError: there is no time in the period, or it overlaps with the other one.
     """
+    times = taken(request.period, request.versus)
     coarser = 1 if request.versus is None else 2
     while True:
-        now, before = _read(request, coarser)
-        content = content_of(now, request.title, before)
+        now, before = _read(request, times, coarser)
+        content = content_of(now, request.title, before, times.text)
         page = as_page(content)
         if len(page) <= MAX_PAGE_BYTES or coarser >= COARSEST:
             is_empty = now.flow is None and MINUTES not in now.absent
-            return Made(page, as_json(content), now.absent, is_empty)
+            return Made(page, as_json(content), now.absent, is_empty, times.text)
         coarser *= 2
 
 
-def _read(request: Request, coarser: int) -> tuple[Readings, Readings | None]:
-    tables, period = request.tables, request.period
-    now = read(Wish(tables, request.events, period), coarser)
+def _read(request: Request, times: Taken, coarser: int) -> tuple[Readings, Readings | None]:
+    now = read(Wish(request.tables, request.events, times.period), coarser)
     now.marks = sorted([*now.marks, *_within(request.deploys, now)])[-MAX_MARKS:]
-    if request.versus is None:
+    if times.other is None:
         return now, None
-    other = Period(request.versus, request.versus + period.end - period.start)
-    return now, read(Wish(tables, None, other), coarser)
+    return now, read(Wish(request.tables, None, times.other), coarser)
 
 
 def _within(marks: Iterable[Mark], now: Readings) -> Iterable[Mark]:

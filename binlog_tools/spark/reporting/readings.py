@@ -72,7 +72,8 @@ class Readings:
 
     :ivar absent: the tables that are not there, so that nothing is known of what they say.
     :ivar outcomes: of jobs; ``begun_before`` of them were there before the log begins.
-    :ivar dead: dead letters that are there, by the tube that they died in and why.
+    :ivar dead: dead letters that are there, by the tube that they died in and why; ``died`` of them
+        in the period.
     :ivar targets: how they were kept; None: there is no table of them.
     :ivar kinds: what fails again and again, worst first, each with a ``sample`` if one is known.
     :ivar unended: runs without an end in the log, which no percentile counts.
@@ -85,6 +86,7 @@ class Readings:
     outcomes: Counter[str] = field(default_factory=Counter)
     begun_before: int = 0
     dead: dict[tuple[str, str], DeadLetters] = field(default_factory=dict)
+    died: int = 0
     targets: Targets | None = None
     kinds: list[Row] = field(default_factory=list)
     workers: list[Row] = field(default_factory=list)
@@ -156,6 +158,7 @@ def _add_dead(readings: Readings, batch: pa.RecordBatch) -> None:
     moments = pa.array(seconds_of(batch["dead_at"]), from_pandas=True)
     named = {name: batch[name] for name in ("outcome", "dead_from", "dead_reason")}
     dead = pa.table({**named, "dead_at": moments}).filter(pc.equal(batch["outcome"], "dead"))
+    readings.died += _how_many(dead["dead_at"], readings.period)
     groups = dead.group_by(["dead_from", "dead_reason"]).aggregate(
         [("outcome", "count"), ("dead_at", "min"), ("dead_at", "max")]
     )
@@ -164,6 +167,16 @@ def _add_dead(readings: Readings, batch: pa.RecordBatch) -> None:
         known = readings.dead.setdefault((row["dead_from"], row["dead_reason"]), found)
         if known is not found:
             known.add(found)
+
+
+def _how_many(moments: pa.ChunkedArray, period: Period) -> int:
+    """
+    Of those in a period; of all time also those that nobody knows.
+    """
+    if period == ALWAYS:
+        return len(moments)
+    inside = pc.and_(pc.greater_equal(moments, period.start), pc.less(moments, period.end))
+    return pc.sum(inside).as_py() or 0
 
 
 def _read_poison(readings: Readings, rows: Rows) -> None:

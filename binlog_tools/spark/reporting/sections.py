@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from binlog_tools.spark.reporting.findings import findings, worker_text
+from binlog_tools.spark.reporting.findings import NO_SAMPLE, findings, worker_text
 from binlog_tools.spark.reporting.gaps import gaps
 from binlog_tools.spark.reporting.page import Content, Table
-from binlog_tools.spark.reporting.readings import Readings
-from binlog_tools.spark.reporting.series import ENDS, FLOW, STATES, Flow, Series
+from binlog_tools.spark.reporting.readings import ROWS, Readings, server_text
+from binlog_tools.spark.reporting.series import ALWAYS, ENDS, FLOW, STATES, Flow, Period, Series
 from binlog_tools.spark.reporting.steps import MINUTE_S, width_text
 from binlog_tools.spark.reporting.summaries import SHARES, Summary, summaries, whole_summary
 from binlog_tools.spark.reporting.targets import PARTS, WORST_HOURS, Targets
@@ -32,18 +32,22 @@ DEAD_ROWS: Final = 100
 """Pairs of tube and reason, those with most dead letters."""
 
 
-def content_of(now: Readings, title: str, before: Readings | None = None) -> Content:
+def content_of(
+    now: Readings, title: str, before: Readings | None = None, taken: str = ""
+) -> Content:
     """
     All that the report says.  The same readings give the same.
 
     :param before: a period to compare with.
+    :param taken: which period was taken, and why; empty: the one that was asked for.
     """
     shown = [now] if before is None else [now, before]
     return Content(
-        title, _span_text(now, before), list(_tiles(now, before)), list(_tables(now, before)),
+        title, _span_text(now, before, taken), list(_tiles(now, before)),
+        list(_tables(now, before)),
         notes=[*gaps(now), *(f"In the other period: {each}" for each in _gaps_of(before))],
         findings=[found._asdict() for found in findings(now, before)],
-        periods=[_period(each.flow) for each in shown if each.flow is not None],
+        periods=[_period(each.flow, each.period) for each in shown if each.flow is not None],
         marks=[mark._asdict() for mark in now.marks],
     )  # fmt: skip
 
@@ -55,20 +59,23 @@ def _gaps_of(before: Readings | None) -> Iterator[str]:
         yield from gaps(said)
 
 
-def _span_text(now: Readings, before: Readings | None) -> str:
+def _span_text(now: Readings, before: Readings | None, taken: str) -> str:
+    told = f"{taken[0].upper()}{taken[1:]}." if taken else ""
     if now.flow is None:
-        return ""
+        return told
     found, whole, tubes = now.flow.survey, now.flow.whole, now.flow.tubes
     if now.flow.fine is not None:
         whole, tubes = now.flow.fine
     steps = f"in {width_text(whole.width)} steps"
     if tubes.width != whole.width:
         steps += f" (tubes: {width_text(tubes.width)})"
+    if now.flow.fine is not None:
+        steps += f", what stands in the queue in {width_text(now.flow.whole.width)} steps"
     compared = before.flow if before is not None else None
-    than = "" if compared is None else f" Compared with {_between(compared)}."
+    than = "" if compared is None or taken else f" Compared with {_between(compared)}."
     return (
         f"{count_text(len(found.edges), 'server')}, {count_text(len(found.totals), 'tube')}; "
-        f"{_between(now.flow)} UTC, {steps}.{than}"
+        f"{_between(now.flow)} UTC, {steps}.{than} {told}".rstrip()
     )
 
 
@@ -85,12 +92,17 @@ def _tiles(now: Readings, before: Readings | None) -> Iterator[tuple[str, ...]]:
     if whole is not None:
         olds = [""] * 9 if old is None else [number for number, _ in _numbers(old)]
         yield from ((*pair, then) for pair, then in zip(_numbers(whole), olds, strict=False))
-    if now.outcomes:
+    elif now.outcomes and now.period == ALWAYS:
         yield f"{now.outcomes['alive']:,}", "jobs still there", ""
-    if now.outcomes["dead"]:
-        yield f"{now.outcomes['dead']:,}", "dead letters", ""
-    if now.worker_count:
-        yield f"{now.worker_count:,}", "worker connections", ""
+    others = Readings() if before is None else before
+    for name in ("died", "worker_count"):
+        count, then = getattr(now, name), getattr(others, name)
+        if count or then:
+            yield f"{count:,}", _COUNTS[name], "" if before is None else f"{then:,}"
+
+
+_COUNTS: Final = {"died": "dead letters", "worker_count": "worker connections"}
+"""What the numbers of `Readings` are called that are of the period."""
 
 
 def _numbers(row: Summary) -> Iterator[tuple[str, str]]:
@@ -99,7 +111,8 @@ def _numbers(row: Summary) -> Iterator[tuple[str, str]]:
     yield share_text(row.failed, row.runs) or "-", f"of {count_text(row.runs, 'run')} failed"
     yield length_text(row.wait[1]) or "-", "p95 of waits"
     yield length_text(row.run[1]) or "-", "p95 of runs"
-    yield length_text(row.oldest_ns) or "-", "longest wait at a minute's end"
+    yield length_text(row.oldest_ns) or "-", "oldest job still waiting at a minute's end"
+    yield f"{sum(row.depth.values()):,}", "jobs still there at the end"
 
 
 def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
@@ -126,12 +139,13 @@ def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
 def _tubes(flow: Flow) -> Table:
     head = ["tube", "put", "deleted", "runs", "failed",
             *(f"{name} {_named(share)}" for name in ("wait", "run") for share in SHARES),
-            "longest wait", *STATES, *ENDS]  # fmt: skip
+            "oldest waiting", *STATES, *ENDS]  # fmt: skip
     return Table(
         "tubes", "Tubes",
         "The busiest first. Wait: from ready to reserved. Run: from reserved to its end. Failed: "
-        "runs that ended in a time-out, release, bury or lost connection. Ready to buried: jobs at "
-        "the end of the time.",
+        "runs that ended in a time-out, release, bury or lost connection. Oldest waiting: how "
+        "long the oldest ready job had waited at a minute's end, at most; waits that ended before "
+        "are in the percentiles only. Ready to buried: jobs at the end of the time.",
         head, [_tube_row(row) for row in (whole_summary(flow), *summaries(flow))],
     )  # fmt: skip
 
@@ -158,10 +172,11 @@ def _compared(now: Flow, before: Flow) -> Table:
     for old in olds.values():
         pairs = zip(_sides(None), _sides(old), strict=True)
         rows.append([old.tube, *(side for pair in pairs for side in pair)])
-    what = ("put", "deleted", "failed", "wait p95", "run p95", "ready at the end")
+    what = ("put", "deleted", "failed", "wait p95", "run p95", "ready")
     return Table(
         "compare", "Two periods side by side",
-        f"Now: {_between(now)}; then: {_between(before)}, UTC. What is unknown in one is -.",
+        f"Now: {_between(now)}; then: {_between(before)}, UTC. Ready: jobs at the end. What is "
+        "unknown in one is -.",
         ["tube", *(f"{name} {when}" for name in what for when in ("now", "then"))], rows,
     )  # fmt: skip
 
@@ -185,7 +200,7 @@ def _targets(targets: Targets) -> Iterator[Table]:
         "sla",
         "Served within the target",
         "By tube: the share of waits, and of runs, that were no longer than its target, and in how "
-        "many of its hours the share that is wanted was missed.",
+        "many of its hours the share that is wanted was missed; an hour counts whole.",
         ["tube", "wait target", "waits within", "run target", "runs within", "hours", "missed"],
         rows,
     )
@@ -221,18 +236,19 @@ def _dead_letters(now: Readings) -> Table:
 def _kinds(now: Readings) -> Table:
     names = ("jobs", "failures", *ENDS, "alive", "dead")
     has_samples = any(kind.get("sample") for kind in now.kinds)
-    told = "" if has_samples else (
-        " Without a sample: make the tables of an events table with --body, or of logs."
-    )  # fmt: skip
+    has_kinds = any(kind["fingerprint"] is not None for kind in now.kinds)
+    title, by = "Jobs that fail again and again", "By tube"
+    if has_kinds:
+        title, by = f"Kinds of j{title[1:]}", f"{by} and what their bodies have in common"
+    told = "Sample: the beginning of a body." if has_samples else NO_SAMPLE
     return Table(
-        "kinds", "Kinds of jobs that fail again and again",
-        "By tube and what their bodies have in common, over the whole history of the tables, those "
-        "with most failures; dead are still there as dead letters. Sample: the beginning of a "
-        "body. See one: binlog-inspect jobs LOG --explain JOB." + told,
-        ["tube", *names, "sample", "example_server", "example_job", "fingerprint"],
+        "kinds", title,
+        f"{by}, over the whole history of the tables, the {ROWS} with most failures at most; dead "
+        f"are still there as dead letters. {told} See one: binlog-inspect jobs LOG --explain JOB.",
+        ["tube", *names, "sample", "example job", "its server", "fingerprint"],
         [
             [row["tube"], *(row.get(name) for name in names), row.get("sample"),
-             row["example_server"], str(row["example_job"]), row["fingerprint"]]
+             str(row["example_job"]), server_text(row["example_server"]), row["fingerprint"]]
             for row in now.kinds
         ],
     )  # fmt: skip
@@ -240,11 +256,13 @@ def _kinds(now: Readings) -> Table:
 
 def _workers(now: Readings) -> Table:
     names = ("jobs", "runs", "deletes", *ENDS, "lost")
+    shown = f"{len(now.workers)} of {count_text(now.worker_count, 'connection')}"
     return Table(
         "workers", "Workers",
-        "How the runs of those ended that were busy longest. A log knows no names of clients, only "
-        "the number of a connection, which begins anew when the server starts. Lost: runs without "
-        "an end in the log.",
+        f"How the runs ended of {shown} that were there in this time, those that were busy "
+        "longest, as long as they were there. A log knows no names of clients, only the number of "
+        "a connection, which begins anew when the server starts. Lost: runs without an end in the "
+        "log.",
         ["worker", "busy", *names, "failed"],
         [
             [worker_text(row), length_text(row["busy_ns"]), *(row[name] for name in names),
@@ -285,21 +303,23 @@ def _steps(whole: Series) -> Table:
         "steps", "Along the time",
         f"All tubes, in {width_text(whole.width)} steps: jobs at the end of each, what happened in "
         "it, and percentiles in milliseconds.",
-        ["from", *names, *(f"{name}_ms" for name in lengths)],
+        ["from", *names, *(f"{name.replace('_', ' ')}, ms" for name in lengths)],
         [list(row) for row in zip(*columns, strict=True)],
     )  # fmt: skip
 
 
-def _period(flow: Flow) -> dict[str, Any]:
+def _period(flow: Flow, period: Period) -> dict[str, Any]:
     """
-    :return: if there are ``fine`` steps, the others have only what stood in the queue.
+    :return: ``begin``, what figures of two periods are laid over each other by; if there are
+        ``fine`` steps, the others have only what stood in the queue.
     """
+    begin = period.start if np.isfinite(period.start) else flow.whole.start
     if flow.fine is None:
-        return {"whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
+        return {"begin": begin, "whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
     fine = {"whole": _drawn(flow.fine[0]), "tubes": _drawn(flow.fine[1])}
     standing = (*STATES, "oldest")
-    return {"whole": _drawn(flow.whole, standing), "tubes": _drawn(flow.tubes, standing),
-            "fine": fine}  # fmt: skip
+    return {"begin": begin, "whole": _drawn(flow.whole, standing),
+            "tubes": _drawn(flow.tubes, standing), "fine": fine}  # fmt: skip
 
 
 _NOTHING: Final = ((0, None), (None,))

@@ -77,7 +77,8 @@ class Series:
     :ivar start: of the first step, seconds since the epoch; ``width`` of a step, seconds; there are
         ``count``.
     :ivar numbers: by name, shaped (tubes, steps): of `FLOW`, how many in the step; of `STATES`, how
-        many at its end; ``oldest_ns``, the longest wait at the end of one of its minutes.
+        many at its end; ``oldest_ns``, how long the oldest ready job had waited at the end of one
+        of its minutes.
     :ivar waits: by tube times ``count`` plus step; likewise ``runs``.
     """
 

@@ -19,7 +19,8 @@ class Summary(NamedTuple):
     :ivar depth: of `series.STATES`, how many at its end.
     :ivar wait: lengths in nanoseconds that `SHARES` of the waits were no longer than, NaN if there
         was none; likewise ``run``.
-    :ivar oldest_ns: the longest wait at the end of a minute.
+    :ivar wait_count: how many waits ended, of which ``wait`` tells; likewise ``run_count``.
+    :ivar oldest_ns: how long the job had waited that did so longest at the end of a minute.
     """
 
     tube: str
@@ -27,6 +28,8 @@ class Summary(NamedTuple):
     depth: Mapping[str, int]
     wait: tuple[float, ...]
     run: tuple[float, ...]
+    wait_count: int
+    run_count: int
     oldest_ns: int
 
     @property
@@ -50,19 +53,26 @@ def whole_summary(flow: Flow) -> Summary:
 
 
 def _of(series: Series) -> list[Summary]:
-    waits, runs = _percentiles(series, series.waits), _percentiles(series, series.runs)
+    (waits, wait_counts), (runs, run_counts) = (
+        _percentiles(series, lengths) for lengths in (series.waits, series.runs)
+    )
     return [
         Summary(
             name,
             {each: int(series.numbers[each][at].sum()) for each in FLOW},
             {each: int(series.numbers[each][at, -1]) for each in STATES},
             tuple(waits[:, at].tolist()), tuple(runs[:, at].tolist()),
+            int(wait_counts[at]), int(run_counts[at]),
             int(series.numbers["oldest_ns"][at].max()),
         )
         for at, name in enumerate(series.names)
     ]  # fmt: skip
 
 
-def _percentiles(series: Series, lengths: Lengths) -> np.ndarray:
+def _percentiles(series: Series, lengths: Lengths) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Of each tube, and of how many lengths they are.
+    """
     by_tube = lengths.regrouped(lambda groups: groups // series.count)
-    return by_tube.percentiles(SHARES, len(series.names))
+    tubes = len(series.names)
+    return by_tube.percentiles(SHARES, tubes), by_tube.counts(tubes)

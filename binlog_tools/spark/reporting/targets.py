@@ -11,6 +11,8 @@ import numpy as np
 from binlog_tools.spark.reporting.tables import Rows, seconds_of
 
 PARTS: Final = ("wait", "run")
+HOUR_S: Final = 3600
+
 WORST_HOURS: Final = 20
 """Hours that are listed: what somebody reads."""
 
@@ -64,12 +66,12 @@ class Targets:
 
 def targets_of(rows: Rows, start: float, end: float) -> Targets:
     """
-    The hours that begin in a period, seconds since the epoch.
+    The hours that a period, seconds since the epoch, has something of.
     """
     found = Targets()
     for batch in rows.batches(COLUMNS):
         hours = seconds_of(batch["hour"])
-        for at in np.flatnonzero((hours >= start) & (hours < end)):
+        for at in np.flatnonzero((hours > start - HOUR_S) & (hours < end)):
             row = {name: batch[name][int(at)].as_py() for name in COLUMNS if name != "hour"}
             row["hour"] = float(hours[at])
             found.tubes.setdefault(row["tube"] or "?", Kept()).add(row)

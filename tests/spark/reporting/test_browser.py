@@ -124,16 +124,23 @@ def test_it_is_used_with_a_mouse_on_a_narrow_screen(folder: Path) -> None:
     assert re.match(r"2025-11-24 \d\d:\d\d UTC", found["at"]) and found["whole"] is True
     # All tubes, and the one that was asked for.
     assert found["rows"] == 2 and found["legend"][1:] == ["tube0"]
+    unnamed = "No tube here has this in its name."
+    assert found["unnamed"] == found["unnamedFigure"] == unnamed
+    assert found["unnamedTables"] == 0 and found["shownTables"] is True
+    # Tables are wider than a narrow screen, which is said, and no wider than one of 1,280 points.
+    assert found["hints"][0] > 0 and found["hints"][1] == found["cut"] == 0
+    # Nine: five and four.
+    assert found["tileRows"] == 2
 
 
 def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) -> None:
     node, chromium = browser_or_skip()
     tables = tmp_path / "tables"
-    write_minutes(tables, [minute(60 * at, ready=20 if at == 1 else 1) for at in range(4)])
+    write_minutes(tables, [minute(60 * at, ready=20 if at == 3 else 1) for at in range(6)])
     write(tables / "lifetimes", lifetimes(("alive", None, None, 9)))
-    write_attempts(tables, [attempt(20, 21), attempt(185, 186), attempt(200, 201)])
+    write_attempts(tables, [attempt(20, 21), attempt(305, 306), attempt(320, 321)])
     page = tmp_path / "short.html"
-    period = Period(START_S + 60, START_S + 240)
+    period = Period(START_S + 180, START_S + 360)
     page.write_text(make(Request(str(tables), "Short", period, versus=START_S)).page)
     done = subprocess.run(
         [node, "short.mjs", chromium, str(page)],
@@ -145,4 +152,4 @@ def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) ->
     # What stood there from a minute's beginning on is 20 high, to the end of that minute.
     assert found["top"] == 0 and found["filled"] > 0.9
     # The zoom begins with the first that happened in either period.
-    assert found["at"].startswith("2025-11-24 00:01 UTC")
+    assert found["at"].startswith("2025-11-24 00:03 UTC")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from binlog_tools.spark.reporting.findings import (
+    FEW_LENGTHS,
     FEW_RUNS,
     LONG_WAIT_S,
     MANY_READY,
@@ -50,9 +51,27 @@ def test_a_tube_that_lacks_workers(
     tmp_path: Path, wait_s: float, run_s: float | None, count: int
 ) -> None:
     runs = [] if run_s is None else [(int(run_s * SECOND), 3)]
-    row = minute(0, wait_histogram=[(int(wait_s * SECOND), 9)], run_histogram=runs)
+    row = minute(0, wait_histogram=[(int(wait_s * SECOND), 20)], run_histogram=runs)
     found = told(of(tmp_path, [row]))
     assert [place[:2] for place in found] == [("wait", "mail")] * count
+    if found and run_s:
+        assert "waits 1 min or longer for a worker, and runs no longer than 1 s:" in found[0][2]
+
+
+@pytest.mark.parametrize(("waits", "count"), [(20, 1), (19, 0)])
+def test_of_a_few_waits_no_rule_is_made(tmp_path: Path, waits: int, count: int) -> None:
+    assert FEW_LENGTHS == 20
+    row = minute(0, wait_histogram=[(86_400 * SECOND, waits)])
+    assert len(told(of(tmp_path, [row]))) == count
+
+
+def test_two_slow_jobs_take_no_place_before_a_tube_that_fails(tmp_path: Path) -> None:
+    runs = [minute(0, reserves=567, releases=209)]
+    few = minute(60, "keep", reserves=2, deletes=2, wait_histogram=[(86_400 * SECOND, 2)],
+                 run_histogram=[(36 * SECOND, 2)])  # fmt: skip
+    before = of(tmp_path, [minute(60, "keep", wait_histogram=[(SECOND, 99)])], "before")
+    found = told(of(tmp_path, [*runs, few]), before)
+    assert [place[:2] for place in found] == [("flow", "mail")]
 
 
 @pytest.mark.parametrize(("last", "count"), [(MANY_READY, 1), (MANY_READY - 1, 0)])
@@ -71,6 +90,14 @@ def test_a_kind_of_jobs_that_is_most_of_the_failures() -> None:
     assert [found[0] for found in told(Readings(kinds=[kind(6), kind(6)]))] == ["kinds"]
     assert told(Readings(kinds=[kind(6), kind(4), kind(4)])) == []
     assert told(Readings(kinds=[kind(9)])) == []
+
+
+def test_a_kind_without_a_sample_says_how_to_get_one() -> None:
+    ((_, _, text),) = told(Readings(kinds=[kind(10, sample="{}")]))
+    assert text.startswith("One kind of jobs, in tube") and text.endswith("what they are.")
+    ((_, _, text),) = told(Readings(kinds=[kind(10, fingerprint=None)]))
+    assert text.startswith("Tube ") and "sample says" not in text
+    assert text.endswith("python -m binlog_tools.spark events LOG -o EVENTS --body.")
 
 
 def test_dead_letters_wait_for_somebody() -> None:
@@ -99,11 +126,20 @@ def test_many_restarts_in_a_day(tmp_path: Path) -> None:
 
 
 def test_what_has_become_worse_than_in_the_other_period(tmp_path: Path) -> None:
-    before = of(tmp_path, [minute(0, wait_histogram=[(20_000_000, 9)])], "before")
-    worse = of(tmp_path, [minute(0, wait_histogram=[(40_000_000, 9)])], "worse")
-    same = of(tmp_path, [minute(0, wait_histogram=[(39_000_000, 9)])], "same")
+    before = of(tmp_path, [minute(0, wait_histogram=[(20_000_000, 20)])], "before")
+    worse = of(tmp_path, [minute(0, wait_histogram=[(40_000_000, 20)])], "worse")
+    same = of(tmp_path, [minute(0, wait_histogram=[(39_000_000, 20)])], "same")
     assert told(same, before) == []
     assert {found[:2] for found in told(worse, before)} == {("wait", ""), ("wait", "mail")}
+
+
+@pytest.mark.parametrize(("now", "then", "count"), [(20, 20, 2), (19, 20, 0), (20, 19, 0)])
+def test_of_a_few_runs_in_either_period_nothing_has_become_worse(
+    tmp_path: Path, now: int, then: int, count: int
+) -> None:
+    before = of(tmp_path, [minute(0, run_histogram=[(20_000_000, then)])], "before")
+    after = of(tmp_path, [minute(0, run_histogram=[(40_000_000, now)])], "after")
+    assert len(told(after, before)) == count
 
 
 def test_only_the_weightiest_are_said(tmp_path: Path) -> None:

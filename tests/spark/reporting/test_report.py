@@ -32,9 +32,15 @@ from tests.spark.reporting.some_tables import (
     MINUTES,
     START_S,
     all_tables,
+    attempt,
+    kind,
+    lifetimes,
     minute,
+    worker,
     write,
+    write_attempts,
     write_minutes,
+    write_workers,
 )
 
 KEYS = ["tubes", "dead", "kinds", "workers", "marks", "hours"]
@@ -173,6 +179,36 @@ def test_its_tables_are_written_as_json_beside_the_page(tables: Path, tmp_path: 
     kinds = written["tables"][2]
     assert kinds["rows"][0][kinds["head"].index("failures")] == 29
     assert "\\u202e" in kinds["rows"][0][kinds["head"].index("sample")]
+
+
+def test_heads_are_words_and_an_oldest_job_is_no_wait_that_ended(tables: Path) -> None:
+    written = json.loads(make(Request(str(tables), TITLE)).json)
+    heads = {table["title"]: table["head"] for table in written["tables"]}
+    assert not [name for head in heads.values() for name in head if "_" in name]
+    assert "oldest waiting" in heads["Tubes"] and "longest wait" not in heads["Tubes"]
+    assert "wait p50, ms" in heads["Along the time"]
+
+
+def test_without_bodies_no_kinds_are_told_apart(tmp_path: Path) -> None:
+    write(tmp_path / "poison", pa.Table.from_pylist([kind(5, fingerprint=None)]))
+    (table,) = json.loads(make(Request(str(tmp_path), TITLE)).json)["tables"]
+    assert table["title"] == "Jobs that fail again and again"
+    assert "events LOG -o EVENTS --body" in table["text"]
+
+
+def test_workers_that_are_not_shown_are_counted(tmp_path: Path) -> None:
+    write_workers(tmp_path, [worker(at) for at in range(ROWS + 1)])
+    (table,) = json.loads(make(Request(str(tmp_path), TITLE)).json)["tables"]
+    assert f"{ROWS} of {ROWS + 1} connections" in table["text"]
+
+
+def test_the_heading_says_which_steps_are_which(tmp_path: Path) -> None:
+    write_minutes(tmp_path, [minute(0), minute(600)])
+    assert make(Request(str(tmp_path), TITLE)).page.count("in 1-minute steps.") == 1
+    write(tmp_path / "lifetimes", lifetimes(("alive", None, None, None)))
+    write_attempts(tmp_path, [attempt(1, 2)])
+    told = content_of(make(Request(str(tmp_path), TITLE)).page)["text"]
+    assert "in 1-second steps, what stands in the queue in 1-minute steps." in told
 
 
 def test_tables_of_earlier_versions_have_no_dead_letters(tmp_path: Path) -> None:

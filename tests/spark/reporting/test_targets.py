@@ -59,6 +59,15 @@ def test_a_missed_target_is_told_and_one_that_was_kept_is_not(tmp_path: Path) ->
     assert findings(read(Wish(str(place), None, Period(START_S + 3600, ALWAYS.end)))) == []
 
 
+def test_an_hour_counts_if_the_period_has_something_of_it(tmp_path: Path) -> None:
+    place = str(tables(tmp_path))
+    targets = read(Wish(place, None, Period(START_S + 3540, START_S + 3600))).targets
+    assert targets is not None
+    assert {name: kept.hours for name, kept in targets.tubes.items()} == {"mail": 1}
+    targets = read(Wish(place, None, Period(START_S + 3540, START_S + 3660))).targets
+    assert targets is not None and targets.tubes["mail"].hours == 2
+
+
 def test_without_targets_nothing_is_missing(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0)])
     readings = read(Wish(str(tmp_path)))

@@ -9,7 +9,10 @@
   const ALL = "all tubes";
   const MAX_LINES = 8;
   const HEIGHT = 240;
-  const PRINT_WIDTH = 450;
+  /** Of figures on paper, A4 across, so that two rows of them stand on a page. */
+  const [PRINT_WIDTH, PRINT_WIDE, PRINT_HEIGHT] = [470, 980, 150];
+  /** Tiles in a row, at most, where there is room, and where there is some. */
+  const [WIDE_TILES, SOME_TILES] = [8, 4];
   /** Pixels for half of the time under the right edge. */
   const EDGE = 28;
   const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7].map((number) => `--c${number}`);
@@ -18,6 +21,7 @@
   /** Milliseconds that a logarithmic axis marks: what people count in. */
   const LEAST = 0.001;
   const LENGTHS = [LEAST, 0.01, 0.1, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000, 86_400_000_000];
+  const NO_TUBE = "No tube here has this in its name.";
   const plots = new Map();
   const root = document.documentElement;
   const chosen = { tube: ALL, filter: "", metric: "ready", zoom: null, theme: "auto" };
@@ -67,7 +71,7 @@
     const isLength = /_p\d+$|oldest/.test(name);
     const found = numbers === null ? null : numbers[name];
     const values = found ?? new Array(series.count).fill(numbers === null || isLength ? null : 0);
-    // Nobody waits: there is no longest wait.  A wait of 0 was measured; the axis begins at 1 µs.
+    // Nobody waits: there is no oldest.  A wait of 0 was measured; the axis begins at 1 µs.
     const shown = !isLength ? values : values.map((value) => (value === null || (value === 0 && name === "oldest") ? null : Math.max(value, LEAST)));
     return [...shown, shown.at(-1) ?? null];
   }
@@ -81,7 +85,7 @@
     if (other.numbers === null) return null;
     const values = change(valuesOf(other, name), other.series);
     return timesOf(mine.series).map((time) => {
-      const at = Math.floor((time - now.whole.start) / other.series.width);
+      const at = Math.floor((time - now.begin + then.begin - other.series.start) / other.series.width);
       return at >= 0 && at < other.series.count ? values[at] : null;
     });
   }
@@ -137,7 +141,7 @@
     run_p50: { text: "run, p50", of: (at) => valuesOf(at, "run_p50"), show: lengthText, isLog: true },
     run_p95: { text: "run, p95", of: (at) => valuesOf(at, "run_p95"), show: lengthText, isLog: true },
     run_p99: { text: "run, p99", of: (at) => valuesOf(at, "run_p99"), show: lengthText, isLog: true },
-    oldest: { text: "longest wait at a minute's end", of: (at) => valuesOf(at, "oldest"), show: lengthText, isLog: true },
+    oldest: { text: "oldest job still waiting at a minute's end", of: (at) => valuesOf(at, "oldest"), show: lengthText, isLog: true },
   };
 
   function percentiles(name) {
@@ -149,7 +153,7 @@
   }
 
   const tubeSteps = () => place(now, now.tubes.names[0], chosen.metric).series;
-  const filtered = () => now.tubes.names.filter((name) => name.toLowerCase().includes(chosen.filter.toLowerCase()));
+  const filtered = () => now.tubes.names.filter(named);
 
   // ---- Figures
 
@@ -257,7 +261,7 @@
       value: (plot, _, __, index) => (index === null ? "" : show(rows[at].values[index])),
     }));
     return {
-      width, height: HEIGHT, padding: [null, EDGE, null, null], tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      width, height: heightNow(), padding: [null, EDGE, null, null], tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       cursor: { sync: { key: "report" }, drag: { x: true, y: false } },
       scales: { x: { time: true }, y: isLog ? { distr: 3, range: logRange } : { range: linearRange } },
       axes: [axis(true, { values: timeMarks, space: 66 }), axis(false, { ...(isLog ? { splits: (plot) => LENGTHS.filter((length) => length >= plot.scales.y.min && length <= plot.scales.y.max), filter: (_, splits) => splits } : {}), values: (plot, splits) => splits.map((value) => (value === null ? "" : show(value).replace("/min", ""))) })],
@@ -279,10 +283,11 @@
     plots.delete(key);
     const rows = figure.rows();
     const drawn = rows.filter(({ values }) => values.some((value) => value !== null));
+    const nothing = rows.length ? "Nothing was measured here in this time: that is not the same as zero." : NO_TUBE;
     box.replaceChildren();
     if (figure.note) document.getElementById(`text-${key}`).textContent = figure.note();
     if (!drawn.length) {
-      box.append(h("p", { class: "empty" }, "Nothing was measured here in this time: that is not the same as zero."));
+      box.append(h("p", { class: "empty" }, nothing));
       return;
     }
     const times = figure.times ? figure.times() : timesOf(place(now, chosen.tube, figure.of).series);
@@ -295,13 +300,16 @@
   }
 
   let isPrinting = false;
-  const widthOf = (box) => (isPrinting ? PRINT_WIDTH : Math.max(240, Math.floor(box.getBoundingClientRect().width)));
+  const heightNow = () => (isPrinting ? PRINT_HEIGHT : HEIGHT);
+  const widthOf = (box) => (isPrinting ? (box.id === "plot-tubes" ? PRINT_WIDE : PRINT_WIDTH) : Math.max(240, Math.floor(box.getBoundingClientRect().width)));
   const drawAll = () => { if (now) Object.keys(FIGURES).forEach(draw); };
 
   // ---- Tables
 
   const isNumber = (cell) => typeof cell === "number";
   const LONG = new Set(["sample", "text"]);
+  /** Columns from which on a table has narrower ones. */
+  const MANY = 13;
 
   function cellOf(cell, name, isText) {
     const text = cell === null || cell === undefined ? "-" : isNumber(cell) ? countText(cell) : String(cell);
@@ -309,7 +317,14 @@
     return h("td", kind ? { class: kind, ...(isText ? { title: text } : {}) } : {}, text);
   }
 
-  function tableOf({ key, title, text, head, rows }) {
+  /** Without the columns that have nothing in any row; of two that are compared both stay. */
+  function filled({ head, rows, ...rest }) {
+    const kept = head.map((_, at) => at).filter((at) => at === 0 || rest.key === "compare" || rows.some((row) => row[at] !== null));
+    return { ...rest, head: kept.map((at) => head[at]), rows: rows.map((row) => kept.map((at) => row[at])) };
+  }
+
+  function tableOf(whole) {
+    const { key, title, text, head, rows } = filled(whole);
     const isText = head.map((name, at) => at === 0 || rows.some((row) => typeof row[at] === "string" && !/^[\d.,]+ ?(%|ns|µs|ms|s|min|h|d)?$/.test(row[at])));
     const body = rows.map((row) => {
       const made = h("tr", {}, ...row.map((cell, at) => cellOf(cell, head[at], isText[at])));
@@ -317,14 +332,28 @@
       return made;
     });
     const most = Math.max(1, ...rows.flat().filter(isNumber));
-    const table = h("table", { class: key === "hours" ? "numbers heat" : "numbers" }, h("thead", {}, h("tr", {}, ...head.map((name, at) => h("th", { scope: "col", ...(isText[at] ? { class: "text" } : {}) }, name)))), h("tbody", {}, ...body));
+    const table = h("table", { class: `numbers${key === "hours" ? " heat" : head.length >= MANY ? " many" : ""}` }, h("thead", {}, h("tr", {}, ...head.map((name, at) => h("th", { scope: "col", ...(isText[at] ? { class: "text" } : {}) }, name)))), h("tbody", {}, ...body));
     if (key === "hours") body.forEach((line, at) => [...line.cells].slice(1).forEach((cell, hour) => { cell.style.background = `rgb(var(--heat) / ${Math.round(70 * rows[at][hour + 1] / most)}%)`; }));
-    return h("section", { id: key === "tubes" ? "table-tubes" : key, class: "table" }, h("h2", {}, title), h("p", {}, text), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table));
+    return h("section", { id: key === "tubes" ? "table-tubes" : key, class: "table" }, h("h2", {}, title), h("p", {}, text), h("p", { class: "hint", hidden: "" }, "Wider than the page: scroll it sideways to see all columns."), h("p", { class: "unnamed", hidden: "" }, NO_TUBE), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table));
   }
 
+  const named = (name) => name.toLowerCase().includes(chosen.filter.toLowerCase());
+
   function filterRows() {
-    for (const row of document.querySelectorAll("tr[data-tube]")) {
-      row.hidden = row.dataset.tube !== ALL && !row.dataset.tube.toLowerCase().includes(chosen.filter.toLowerCase());
+    for (const section of document.querySelectorAll("section.table")) {
+      const rows = [...section.querySelectorAll("tr[data-tube]")];
+      for (const row of rows) row.hidden = row.dataset.tube !== ALL && !named(row.dataset.tube);
+      const isEmpty = chosen.filter !== "" && rows.length > 0 && rows.every((row) => row.hidden || row.dataset.tube === ALL);
+      section.querySelector(".unnamed").hidden = !isEmpty;
+      section.querySelector(".scroll").hidden = isEmpty;
+    }
+    hintAtWidth();
+  }
+
+  /** Says of tables that have columns outside of what is seen. */
+  function hintAtWidth() {
+    for (const scroll of document.querySelectorAll(".scroll")) {
+      scroll.parentElement.querySelector(".hint").hidden = scroll.scrollWidth <= scroll.clientWidth + 1;
     }
   }
 
@@ -374,35 +403,41 @@
 
   const said = (title, kind, items, list = "ul") => (items.length ? h("section", { class: kind }, h("h2", {}, title), h(list, {}, ...items)) : null);
 
+  /** How many stand in a row, so that the last row is as full as can be. */
+  const inRows = (count, most) => Math.max(SOME_TILES, Math.ceil(count / Math.ceil(count / most)) || 1);
+
   function page() {
     const findings = content.findings.map((finding) => h("li", {}, finding.text, " ", h("button", { type: "button", class: "go", onclick: () => go(finding) }, "show")));
     const tiles = content.tiles.map(([number, what, before]) => h("li", {}, h("b", {}, number), h("span", {}, what), before ? h("span", { class: "then" }, `then ${before}`) : null));
+    const tileList = h("ul", { class: "tiles" }, ...tiles);
+    for (const [name, most] of [["--wide", WIDE_TILES], ["--some", SOME_TILES]]) tileList.style.setProperty(name, inRows(tiles.length, most));
     const parts = [
       h("header", {}, h("h1", {}, content.title), h("p", {}, content.text)),
       said("What this report does not know", "missing", content.notes.map((note) => h("li", {}, note))),
       said("What to look at first", "findings", findings.length ? findings : [h("li", {}, "No rule found anything that stands out.")], "ol"),
-      h("ul", { class: "tiles" }, ...tiles), bar(), now ? figures() : null, ...content.tables.map(tableOf),
+      tileList, bar(), now ? figures() : null, ...content.tables.map(tableOf),
       h("footer", {}, "All times are UTC. Drag along a figure to zoom in, double-click to see the whole time. What each number means: docs/spark-tables.md. Figures: uPlot, © Leon Sorokin, MIT licence."),
     ];
     document.getElementById("report").replaceChildren(...parts.filter((part) => part !== null));
   }
 
   /** When the first busy step begins and the last one ends, seconds behind the period's beginning; empty: none is. */
-  function busySpan({ fine: { whole: { count, width, numbers } } }) {
+  function busySpan({ begin, fine: { whole: { start, count, width, numbers } } }) {
     const busy = [...Array(count).keys()].filter((at) => ["puts", "deletes", "failed", "reserves"].some((name) => numbers[0][name]?.[at]));
-    return busy.length ? [busy[0] * width, (busy.at(-1) + 1) * width] : [];
+    return busy.length ? [busy[0], busy.at(-1) + 1].map((at) => start - begin + at * width) : [];
   }
 
   /** Minutes may hold a few busy seconds: those of both periods are shown at first. */
   function firstZoom() {
     if (!now?.fine) return null;
     const spans = [now, then].filter((period) => period?.fine).flatMap(busySpan);
-    return spans.length ? { min: now.whole.start + Math.min(...spans), max: now.whole.start + Math.max(...spans) } : null;
+    return spans.length ? { min: now.begin + Math.min(...spans), max: now.begin + Math.max(...spans) } : null;
   }
 
   // ---- Start
 
   page();
+  hintAtWidth();
   chosen.zoom = firstZoom();
   if (chosen.zoom) document.getElementById("zoom").disabled = false;
   setTheme("auto");
@@ -410,7 +445,7 @@
   let resizing = 0;
   addEventListener("resize", () => {
     clearTimeout(resizing);
-    resizing = setTimeout(() => { for (const [plot, box] of plots.values()) plot.setSize({ width: widthOf(box), height: HEIGHT }); }, 150);
+    resizing = setTimeout(() => { for (const [plot, box] of plots.values()) plot.setSize({ width: widthOf(box), height: heightNow() }); hintAtWidth(); }, 150);
   });
   const print = (is) => { isPrinting = is; setTheme(chosen.theme); };
   addEventListener("beforeprint", () => print(true));
