@@ -136,7 +136,6 @@ class WorkQueue:
         self.dead_kicks = DeadKicks(
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
-        self.state.bodies.tell_lost = self._bury_lost
         self.hand_over: Callable[[str], Reply] = lambda name: CannotHandOver(ALONE)
         self.replication: Callable[[], statistics.Pairs] = list
         self.replication_stats: Callable[[], statistics.Pairs] = lambda: [("role", "alone")]
@@ -519,20 +518,6 @@ class WorkQueue:
             place = self.state.jobs.place(job_id)
             if place is not None and place.segment == segment:
                 self.state.bodies.want(job_id, now_ns)
-
-    def _bury_lost(self, job_id: int, now_ns: int) -> None:
-        """
-        The body of a job cannot be read: a session that was given it is not to have it.
-        """
-        job = self.state.jobs.get(job_id)
-        if job is None or job.state is not State.RESERVED or not self._changes.has_room:
-            return
-        buried_ns = max(now_ns, self.state.last_buried_ns + 1)
-        image = job.image(
-            Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, deadline_ns=buried_ns,
-            connection=job.holder,
-        )._replace(buries=job.buries + 1)  # fmt: skip
-        self._timekeeping.change(image, now_ns)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
         """
