@@ -117,19 +117,21 @@ class FailedReads:
     def __init__(self) -> None:
         self._jobs: dict[int, Failed] = {}
 
+    def __len__(self) -> int:
+        return len(self._jobs)
+
     def of(self, job_id: int, place: BodyPlace | None) -> Failed | None:
         """
         :param place: where the job's body is now; None if it is in memory.
         """
-        failed = self._jobs.get(job_id) if self._jobs else None
+        failed = self._jobs.get(job_id)
         return failed if failed is not None and failed.place == place else None
 
     def forget(self, job_id: int) -> None:
         """
         The body was read.
         """
-        if self._jobs:
-            self._jobs.pop(job_id, None)
+        self._jobs.pop(job_id, None)
 
     def note(
         self, job_id: int, place: BodyPlace, is_damage: bool, read: int, now_ns: int
@@ -396,6 +398,13 @@ class Bodies:
         failed = self._failed_read(job_id)
         return failed is not None and failed.is_left_alone(now_ns)
 
+    def is_lost(self, job_id: int) -> bool:
+        """
+        Whether the body of a job is lost.
+        """
+        failed = self._failed_read(job_id)
+        return failed is not None and failed.is_lost
+
     def has_failed(self, job_id: int) -> bool:
         """
         Whether the last read of a job's body, which is in the log only, has failed.
@@ -403,7 +412,7 @@ class Bodies:
         return self._failed_read(job_id) is not None
 
     def _failed_read(self, job_id: int) -> Failed | None:
-        return self._failed.of(job_id, self._jobs.place(job_id))
+        return self._failed.of(job_id, self._jobs.place(job_id)) if self._failed else None
 
     def arrived(self, job_id: int, body: bytes | Unread, now_ns: int) -> None:
         """

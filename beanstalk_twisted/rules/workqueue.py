@@ -488,15 +488,15 @@ class WorkQueue:
         """
         Log those of these jobs again whose full record, or remembered key, is in that log segment.
 
-        :return: how many of them, from the first on, need no more; the next waits for room, for
-            which `demand` asks, or for its body.
+        :return: how many of them, from the first on, need no more, or their bodies are lost; the
+            next waits for room, for which `demand` asks, or for its body.
         """
         self._copy_waits = None
         for at, job_id in enumerate(job_ids):
             job = self.state.jobs.look(job_id)
             key = self.state.unique.of_job(job_id) if job is None else None
             home, size = _home(job, key)
-            if home != segment:
+            if home != segment or self.state.bodies.is_lost(job_id):
                 continue
             if not self._changes.has_room_to_copy(size):
                 self._copy_waits = size
@@ -504,6 +504,9 @@ class WorkQueue:
             if job is not None and job.body is None:
                 self._want_all(job_ids[at:], segment, now_ns)
                 job = self.state.jobs.look(job_id)
+                if self.state.bodies.is_lost(job_id):
+                    # It was read just now.
+                    continue
                 if job is None or job.body is None:
                     return at
             self.tally.copies += 1
