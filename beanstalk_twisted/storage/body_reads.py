@@ -104,6 +104,8 @@ class BodyReads:
         self._fail_stop = failed
         self._ended = ended
         self.failed_reads = 0
+        # Segments of which bodies could not be read, and how many had been read then.
+        self._failing: dict[int, int] = {}
         self._failures: Repeats[FailedRead] = Repeats(reactor, self._tell_of_failure)
         self._bodies.say_lost = self._tell_of_loss
         self._is_stopped = False
@@ -198,6 +200,7 @@ class BodyReads:
             self._under_way.discard(asked.job_id)
             if isinstance(body, bytes):
                 self.times.note(now_ns - asked.asked_ns)
+                self._failing.pop(asked.place.segment, None)
                 self._bodies.arrived(asked.job_id, body, self._clock.now_ns())
             else:
                 unread = Unread(_in_words(body), not isinstance(body, OSError))
@@ -218,13 +221,21 @@ class BodyReads:
         self._failures.note(FailedRead(asked.job_id, error))
         pause_s = RETRY_S
         if not is_short(error):
-            is_known = self._bodies.has_failed(asked.job_id)
-            if is_known or asked.tries == len(RETRIES_S):
+            if asked.tries == len(RETRIES_S) or self._is_known(asked):
+                self._failing.setdefault(asked.place.segment, self._bodies.read)
                 return False
             pause_s = RETRIES_S[asked.tries]
             asked = asked._replace(tries=asked.tries + 1)
         self._reactor.callLater(pause_s, self._ask_again, asked)
         return True
+
+    def _is_known(self, asked: _Asked) -> bool:
+        """
+        Whether a read was to fail: as that of this body before, or as others of its segment, while
+        those of other segments did not.
+        """
+        read = self._failing.get(asked.place.segment, self._bodies.read)
+        return self._bodies.read > read or self._bodies.has_failed(asked.job_id)
 
     @fail_stop
     def _ask_again(self, asked: _Asked) -> None:

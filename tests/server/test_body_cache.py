@@ -466,6 +466,37 @@ def test_one_bad_sector_has_its_job_buried_and_no_other() -> None:
     assert kept.server.service.queue.state.bodies.lost == len(lost)
 
 
+def test_nobody_waits_for_more_bodies_of_a_segment_that_alone_cannot_be_read() -> None:
+    kept = Kept(segment_bytes=8192)
+    kept.put(*[b"%d" % at * 500 for at in range(1, 20)])
+    lost = [at for at in range(1, 20) if kept.job(at).segment == 2]
+
+    def fail_there(name: str) -> None:
+        if name == segment_name(2):
+            raise OSError(errno.EIO, "Input/output error", name)
+
+    kept.directory.read_fault = fail_there
+
+    def peek(job_id: int, seconds: int = 0) -> bytes:
+        kept.client.send(b"peek %d\r\n" % job_id)
+        kept.step()
+        for _ in range(seconds):
+            kept.server.advance(1)
+            while kept.reads:
+                kept.step()
+        return kept.client.take()
+
+    assert peek(lost[0], 3) == b"INTERNAL_ERROR\r\n"
+    assert peek(lost[1], 2) == b"", "nothing was read meanwhile"
+    kept.server.advance(1)
+    kept.step()
+    assert kept.client.take() == b"INTERNAL_ERROR\r\n"
+    assert peek(1).startswith(b"FOUND 1 ")
+    assert peek(lost[2]) == b"INTERNAL_ERROR\r\n"
+    kept.directory.read_fault = lambda name: None
+    assert peek(lost[2]).startswith(b"FOUND ")
+
+
 def test_a_reader_that_stops_tries_nothing_again() -> None:
     kept = Kept()
     kept.put(b"hello")
