@@ -109,7 +109,7 @@ class Policy(NamedTuple):
 def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]]:
     """
     The ids of the jobs whose full records, or remembered keys, are in a segment, a slice at a time,
-    all checksums checked.
+    all checksums checked but those of bodies of jobs without tags: who reads one back checks it.
 
     :param end: where its frames end.
     :raise Damaged: it cannot all be read.
@@ -122,11 +122,11 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
     while at < end:
         part = _part(directory, name, at, end, header.salt)
         ids, read = list[int](), 0
-        for frame in frames.in_order(part, 0, len(part), header.salt, lsn):
+        for frame in frames.in_order(part, 0, len(part), header.salt, lsn, leaves_bodies=True):
             ids += [job_id for kind, job_id in frames.kinds_and_ids(part, frame) if kind in HOMED]
             read, lsn = frame.end, frame.next_lsn
         if not read:
-            found = frames.decode(part, 0, len(part), header.salt)
+            found = frames.decode(part, 0, len(part), header.salt, leaves_bodies=True)
             why = found.why if isinstance(found, Damage) else f"no whole frame with LSN {lsn}"
             raise _damaged(directory, name, at, why)
         at += read
@@ -148,6 +148,6 @@ def _part(directory: Directory, name: str, at: int, end: int, salt: int) -> Buff
 def _damaged(directory: Directory, name: str, offset: int, why: str) -> Damaged:
     return Damaged(
         f"{directory.path}/{name}: offset {offset}: {why}. The segment is kept, and the log is "
-        f"not compacted any more; jobs with bodies in memory are served on. "
+        f"not compacted any more; jobs whose bodies are sound are served on. "
         f"Run 'binlog-inspect check {directory.path}'."
     )

@@ -6,11 +6,15 @@ for.
 Once half of what may be is taken, each body that comes into memory is noted, and those that were
 put last go first: workers take the oldest jobs of a tube, so that these are the last to be wanted.
 What was read back is behind all others.
+
+What was read and is wrong is lost.  A read that fails says nothing of the body: its job is left
+alone for a pause that grows, and its body is lost only after all `PAUSES_S`, and if others could be
+read meanwhile.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import BodyPlace
 from beanstalk_twisted.jobs.table import JobTable
@@ -42,6 +46,17 @@ For so long a body stays that was read for whoever comes again: those who look f
 second at least.
 """
 
+PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
+"""
+Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
+the last pause its body is lost.  Before the first one it was tried three times within 3 s
+(`storage.body_reads`): ten tries in a minute, more than a disk needs that was away for a moment,
+and no longer than others can wait to hear of a bad sector.
+"""
+
+MAX_FAILED: Final = 10_000
+"""Jobs of which this is known: 3 MB.  Of more, the first ones are read as if nothing was known."""
+
 ALL_LSNS: Final = 1 << 63
 """What is loaded is durable before anybody is served."""
 
@@ -59,9 +74,113 @@ Call = Callable[[int], None]
 """Called with the time when a body was read, or cannot be, or its job is gone."""
 
 
+class Unread(NamedTuple):
+    """
+    What a read has brought in place of a body.
+
+    :ivar why: in words.
+    :ivar is_damage: whether something was read, and is not the body; otherwise the read has failed.
+    """
+
+    why: str
+    is_damage: bool
+
+
+class Failed(NamedTuple):
+    """
+    A body that could not be read.
+
+    :ivar place: where.
+    :ivar pauses: how many are over; ``until_ns`` when this one is.
+    :ivar read: how many bodies of others had been read when the first read failed.
+    :ivar is_lost: whether it is given up.
+    """
+
+    place: BodyPlace
+    pauses: int
+    until_ns: int
+    read: int
+    is_lost: bool
+
+    def is_left_alone(self, now_ns: int) -> bool:
+        """
+        Whether nobody but who asks for this very job is to have it read.
+        """
+        return self.is_lost or now_ns < self.until_ns
+
+
+class FailedReads:
+    """
+    Remembers them by their jobs, until they are read or stand elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Failed] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def of(self, job_id: int, place: BodyPlace | None) -> Failed | None:
+        """
+        :param place: where the job's body is now; None if it is in memory.
+        """
+        failed = self._jobs.get(job_id)
+        return failed if failed is not None and failed.place == place else None
+
+    def forget(self, job_id: int) -> None:
+        """
+        The body was read.
+        """
+        self._jobs.pop(job_id, None)
+
+    def note(
+        self, job_id: int, place: BodyPlace, is_damage: bool, read: int, now_ns: int
+    ) -> tuple[Failed, bool]:
+        """
+        A read has failed, or has brought something else.
+
+        :param read: how many bodies of others have been read.
+        :return: what is known now, and whether the body is lost only now.
+        """
+        old = self.of(job_id, place)
+        new = _after(old, place, is_damage, read, now_ns)
+        self._jobs.pop(job_id, None)
+        if len(self._jobs) >= MAX_FAILED:
+            del self._jobs[next(iter(self._jobs))]
+        self._jobs[job_id] = new
+        return new, new.is_lost and (old is None or not old.is_lost)
+
+
+def _after(old: Failed | None, place: BodyPlace, is_damage: bool, read: int, now_ns: int) -> Failed:
+    if is_damage or (old is not None and old.is_lost):
+        return Failed(place, 0, 0, read, is_lost=True)
+    if old is None:
+        return Failed(place, 0, now_ns + PAUSES_S[0] * NS, read, is_lost=False)
+    if now_ns < old.until_ns:
+        # Somebody has asked for this very job.
+        return old
+    pauses = min(old.pauses + 1, len(PAUSES_S))
+    if pauses == len(PAUSES_S) and read > old.read:
+        return old._replace(is_lost=True)
+    pause_s = PAUSES_S[min(pauses, len(PAUSES_S) - 1)]
+    return old._replace(pauses=pauses, until_ns=now_ns + pause_s * NS)
+
+
 def _nothing(job_id: int, now_ns: int) -> None:
     """
-    Nobody wants to know of a body that is lost.
+    Nobody wants to know.
+    """
+
+
+def _nothing_put_off(job_id: int, until_ns: int, now_ns: int) -> None:
+    """
+    The same of a read that has failed.
+    """
+
+
+def _nothing_said(job_id: int, why: str) -> None:
+    """
+    The same of the reason.
     """
 
 
@@ -71,15 +190,23 @@ class Bodies:
 
     :ivar is_on: whether bodies leave memory at all.
     :ivar most_bytes: of bodies that are to be in memory.
-    :ivar dropped: how many bodies have left memory; ``read`` how many came back, and ``lost`` how
-        many could not.
-    :ivar tell_lost: called with a job whose body cannot be read, and the time.
+    :ivar dropped: how many bodies have left memory; ``read`` how many came back, and ``lost`` of
+        how many jobs they are lost.
+    :ivar tell_lost: called with a job whose body is lost, and the time, each time it was asked for.
+    :ivar tell_failed: called with a job whose body cannot be read now, until when it is to be left
+        alone, and the time.
+    :ivar tell_came: called with a job of which somebody comes again for the body, and the time,
+        when that was read or cannot be.
+    :ivar say_lost: called once with each job whose body is lost, and why.
     """
 
     def __init__(self, jobs: JobTable) -> None:
         self.is_on = False
         self.most_bytes = self.dropped = self.read = self.lost = 0
         self.tell_lost: Callable[[int, int], None] = _nothing
+        self.tell_failed: Callable[[int, int, int], None] = _nothing_put_off
+        self.tell_came: Callable[[int, int], None] = _nothing
+        self.say_lost: Callable[[int, str], None] = _nothing_said
         self._jobs = jobs
         self._ask: Ask | None = None
         self._look_jobs = DROP_JOBS
@@ -91,7 +218,8 @@ class Bodies:
         self._ahead: set[int] = set()
         self._calls: dict[int, list[Call]] = {}
         self._kept: dict[int, int] = {}
-        self._arrived: deque[tuple[int, bytes | None, int]] = deque()
+        self._failed = FailedReads()
+        self._arrived: deque[tuple[int, bytes | Unread, int]] = deque()
         self._is_telling = False
 
     def begin(self, most_bytes: int, ask: Ask) -> None:
@@ -133,8 +261,11 @@ class Bodies:
 
     def note(self, job_id: int, lsn: int) -> None:
         """
-        A body has come into memory with the full record of this LSN.
+        A body has come into memory with the full record of this LSN.  What it was read back for, if
+        it was, is done.
         """
+        if self._kept:
+            self._kept.pop(job_id, None)
         if self._jobs.loaded_bytes > self._note_above:
             self._fresh.append((lsn, job_id))
 
@@ -211,12 +342,15 @@ class Bodies:
 
     def want(self, job_id: int, now_ns: int) -> bool:
         """
-        Somebody needs a body, and comes again if it is not there.
+        Somebody needs a body, and comes again if it is not there.  One that cannot be read is left
+        alone: see `is_unreadable`.
 
         :return: whether it is.
         """
         if self._jobs.place(job_id) is None:
             return True
+        if self.is_unreadable(job_id, now_ns):
+            return False
         self._kept[job_id] = now_ns + KEEP_NS
         self._begin(job_id, is_wanted=True)
         return self._jobs.place(job_id) is None
@@ -241,7 +375,7 @@ class Bodies:
         tube.until_look = AHEAD_JOBS // 2
         left = min(self.most_bytes // AHEAD_SHARE, AHEAD_BYTES)
         for at, job_id in enumerate(tube.ready.first_ids(AHEAD_JOBS), start=1):
-            if self._jobs.place(job_id) is None:
+            if self._jobs.place(job_id) is None or self.has_failed(job_id):
                 continue
             left -= self._jobs.weigh(job_id)[0]
             if left < 0:
@@ -256,11 +390,35 @@ class Bodies:
         """
         return any(place.segment == segment for place in self._reading.values())
 
-    def arrived(self, job_id: int, body: bytes | None, now_ns: int) -> None:
+    def is_unreadable(self, job_id: int, now_ns: int) -> bool:
+        """
+        Whether the body of a job cannot be read, as far as is known: it is lost, or the last read
+        has failed, and the job is left alone yet.
+        """
+        failed = self._failed_read(job_id)
+        return failed is not None and failed.is_left_alone(now_ns)
+
+    def is_lost(self, job_id: int) -> bool:
+        """
+        Whether the body of a job is lost.
+        """
+        failed = self._failed_read(job_id)
+        return failed is not None and failed.is_lost
+
+    def has_failed(self, job_id: int) -> bool:
+        """
+        Whether the last read of a job's body, which is in the log only, has failed.
+        """
+        return self._failed_read(job_id) is not None
+
+    def _failed_read(self, job_id: int) -> Failed | None:
+        return self._failed.of(job_id, self._jobs.place(job_id)) if self._failed else None
+
+    def arrived(self, job_id: int, body: bytes | Unread, now_ns: int) -> None:
         """
         A read has ended.
 
-        :param body: None if it cannot be read.
+        :param body: or what came in its place.
         """
         self._arrived.append((job_id, body, now_ns))
         if self._is_telling:
@@ -273,7 +431,7 @@ class Bodies:
         finally:
             self._is_telling = False
 
-    def _take_up(self, job_id: int, body: bytes | None, now_ns: int) -> None:
+    def _take_up(self, job_id: int, body: bytes | Unread, now_ns: int) -> None:
         asked, place = self._reading.pop(job_id), self._jobs.place(job_id)
         is_wanted = job_id not in self._ahead
         self._ahead.discard(job_id)
@@ -281,15 +439,29 @@ class Bodies:
             # It was stated again elsewhere meanwhile.
             self._begin(job_id, is_wanted=is_wanted)
             return
-        if place is not None and body is None:
-            self.lost += 1
-            self.tell_lost(job_id, now_ns)
-        elif place is not None and body is not None:
+        if place is not None and isinstance(body, Unread):
+            self._not_read(job_id, place, body, now_ns)
+        elif place is not None and isinstance(body, bytes):
             self.read += 1
+            self._failed.forget(job_id)
             self._jobs.load_body(job_id, body)
             self._settled.appendleft(job_id)
+        if job_id in self._kept:
+            self.tell_came(job_id, now_ns)
+        if place is None or isinstance(body, Unread):
+            self._kept.pop(job_id, None)
         for call in self._calls.pop(job_id, ()):
             call(now_ns)
+
+    def _not_read(self, job_id: int, place: BodyPlace, unread: Unread, now_ns: int) -> None:
+        failed, is_news = self._failed.note(job_id, place, unread.is_damage, self.read, now_ns)
+        if not failed.is_lost:
+            self.tell_failed(job_id, failed.until_ns, now_ns)
+            return
+        if is_news:
+            self.lost += 1
+            self.say_lost(job_id, unread.why)
+        self.tell_lost(job_id, now_ns)
 
     def _begin(self, job_id: int, *, is_wanted: bool) -> None:
         """

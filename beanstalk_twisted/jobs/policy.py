@@ -191,14 +191,18 @@ class TubeTotals:
     :ivar ages: by when they were put.
     :ivar keeps_dead: whether dead letters are among them.
     :ivar uncounted: where the jobs are that are not entered yet; None if all are.
-    :ivar retry_ns: before this no job is taken for too old: there was no room for its end.
+    :ivar retry_ns: before this no job is taken for too old: there was no room for its end, or its
+        body is being read.
+    :ivar aside: jobs that are not among ``ages`` for a while, since their bodies cannot be read,
+        and until when; the first to come back first.
     """
 
-    __slots__ = ("ages", "keeps_dead", "retry_ns", "uncounted")
+    __slots__ = ("ages", "aside", "keeps_dead", "retry_ns", "uncounted")
 
     def __init__(self, *, keeps_dead: bool) -> None:
         self.retry_ns = 0
         self.ages = OrderedJobs()
+        self.aside: dict[int, int] = {}
         self.keeps_dead = keeps_dead
         self.uncounted: Uncounted | None = None
 
@@ -231,14 +235,14 @@ class TubeTotals:
         A job that nobody holds is in the tube no more.
         """
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.discard(since_ns(job), job.job_id)
+            self._discard(job)
 
     def hold(self, job: "Job") -> None:
         """
         A job of the tube is reserved.
         """
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.discard(since_ns(job), job.job_id)
+            self._discard(job)
 
     def let_go(self, job: "Job") -> None:
         """
@@ -246,6 +250,33 @@ class TubeTotals:
         """
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
+
+    def set_aside(self, job: "Job", until_ns: int) -> None:
+        """
+        Pass over a job that is among ``ages``.
+
+        :param until_ns: when it is to `come_back`, later than for all others so far.
+        """
+        self.ages.discard(since_ns(job), job.job_id)
+        self.aside[job.job_id] = until_ns
+
+    def back_ns(self) -> int | None:
+        """
+        When the next of those set aside is to come back.
+        """
+        return next(iter(self.aside.values())) if self.aside else None
+
+    def come_back(self, job: "Job") -> None:
+        """
+        A job is set aside no longer.
+        """
+        del self.aside[job.job_id]
+        self.ages.add(since_ns(job), job.job_id)
+
+    def _discard(self, job: "Job") -> None:
+        if self.aside and self.aside.pop(job.job_id, None) is not None:
+            return
+        self.ages.discard(since_ns(job), job.job_id)
 
     def first_ns(self) -> int | None:
         """

@@ -3,7 +3,8 @@ Batches: one command deletes or reserves several jobs, many of them slice by sli
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records import Reason
@@ -116,14 +117,18 @@ class ReserveBatch(Batch):
     Reserves ready jobs, the best first, until there are enough or no more.
 
     :ivar body_bytes: of the jobs so far.
+    :ivar most: how many there may be.
+    :ivar ends_ns: until when to wait for the first one; None for not at all.
     """
 
     def __init__(
-        self, session: Session, most: int, state: QueueState, reservations: Reservations
-    ) -> None:
+        self, session: Session, most: int, ends_ns: int | None, state: QueueState,
+        reservations: Reservations,
+    ) -> None:  # fmt: skip
         super().__init__(session)
         self.body_bytes = 0
-        self._most = most
+        self.most = most
+        self.ends_ns = ends_ns
         self._state = state
         self._reservations = reservations
         self._taken: list[int] = []
@@ -153,7 +158,7 @@ class ReserveBatch(Batch):
                 return True
             if self.body_bytes >= end_bytes:
                 break
-        return len(self._taken) == self._most
+        return len(self._taken) == self.most
 
     def takes_one(self, now_ns: int) -> bool:
         """
@@ -162,7 +167,7 @@ class ReserveBatch(Batch):
         :return: whether there was one, and room for it.
         """
         quota = self.session.quota
-        if len(self._taken) == self._most or (quota is not None and quota.room_to_reserve <= 0):
+        if len(self._taken) == self.most or (quota is not None and quota.room_to_reserve <= 0):
             return False
         key = self.session.best_key()
         job = None if key is None else self._state.jobs.get(key & ID_MASK)
@@ -176,15 +181,25 @@ class ReserveBatch(Batch):
         return True
 
     def answer(self) -> Answer:
-        held = self.session.reserved
-        # A TTR may have ended between two slices, or a body may be lost.
-        found = [self._state.jobs.get(each) for each in self._taken if each in held]
-        jobs = [
-            Reserved(job.job_id, job.body, job.priority)
-            for job in found
-            if job is not None and job.body is not None
-        ]
+        jobs = [Reserved(job.job_id, job.loaded_body, job.priority) for job in self._there()]
         return ReservedBatch(jobs), self._lsn
+
+    @property
+    def has_none(self) -> bool:
+        """
+        Whether none of the jobs is left.
+        """
+        return next(self._there(), None) is None
+
+    def _there(self) -> Iterator[Job]:
+        """
+        A TTR may have ended between two slices, or a body may be lost.
+        """
+        held = self.session.reserved
+        for each in self._taken:
+            job = self._state.jobs.get(each) if each in held else None
+            if job is not None and job.body is not None:
+                yield job
 
 
 class Batches:
@@ -234,7 +249,8 @@ class Batches:
             return answer
         if not session.is_worker:
             reservations.note_worker(session)
-        batch = ReserveBatch(session, count, self._state, reservations)
+        ends_ns = None if timeout_ns is None else now_ns + timeout_ns
+        batch = ReserveBatch(session, count, ends_ns, self._state, reservations)
         if self._may_begin(count):
             is_done = batch.is_done_after_slice(now_ns)
         else:
@@ -243,7 +259,7 @@ class Batches:
         if not is_done:
             self._carry_on_reserving(batch)
         elif batch.absent():
-            self._finish(batch)
+            self._finish(batch, now_ns)
         elif batch.body_bytes > AT_ONCE_BYTES:
             leave(reservations.outbox, session, batch.answer())
         else:
@@ -255,7 +271,8 @@ class Batches:
         A session that waited for its first job has it.  What else becomes ready in this turn is
         part of its batch, which therefore goes on in the next tick.
         """
-        batch = ReserveBatch(session, count, self._state, self._reservations)
+        ends_ns = session.timeout_ns
+        batch = ReserveBatch(session, count, ends_ns, self._state, self._reservations)
         batch.add(first)
         self._carry_on_reserving(batch)
 
@@ -273,20 +290,21 @@ class Batches:
         self._timekeeping.work_in_slices(self._reserve_rest(batch))
 
     def _reserve_rest(self, batch: ReserveBatch) -> Slices:
-        is_done = False
+        is_done, now_ns = False, 0
         while not is_done:
             now_ns = yield None
             is_done = batch.is_done_after_slice(now_ns)
-        self._finish(batch)
+        self._finish(batch, now_ns)
 
-    def _finish(self, batch: ReserveBatch) -> None:
+    def _finish(self, batch: ReserveBatch, now_ns: int) -> None:
         """
         Answer when all bodies are in memory.
         """
         absent, bodies = batch.absent(), self._state.bodies
-        answer = self._reservations.busy_until(batch.session, lambda now_ns: batch.answer())
+        again = partial(self._answer_or_wait, batch)
+        answer = self._reservations.busy_until(batch.session, again)
         if not absent:
-            answer(0)
+            answer(now_ns)
             return
         left = len(absent)
 
@@ -298,6 +316,22 @@ class Batches:
 
         for job_id in absent:
             bodies.when_loaded(job_id, one_more)
+
+    def _answer_or_wait(self, batch: ReserveBatch, now_ns: int) -> Answer | None:
+        """
+        A session that waits for its first job goes on with that if none of those it was given can
+        be read.
+        """
+        if batch.ends_ns is None or not batch.has_none:
+            return batch.answer()
+        return self._reservations.reserve_until(
+            batch.session, now_ns, batch.ends_ns, partial(self._reserve_anew, batch.most)
+        )
+
+    def _reserve_anew(
+        self, count: int, session: Session, now_ns: int, timeout_ns: int | None
+    ) -> Answer | None:
+        return self.reserve(session, now_ns, count, timeout_ns)
 
 
 def _slices(batch: Batch) -> Work:

@@ -5,6 +5,7 @@ Each is looked at once, in the order in which they died; those that die meanwhil
 them.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import READY, State
@@ -43,7 +44,7 @@ class Kicking:
     :ivar last: of the last one that is to be.
     :ivar is_over: whether there is no more to be done.
     :ivar is_full: whether that is because there is no room.
-    :ivar waits_for_room: whether there is none yet.
+    :ivar waits_for_room: whether there is none yet, or a body is being read.
     """
 
     __slots__ = (
@@ -110,7 +111,7 @@ class DeadKicks:
         keys = [] if letters is None else letters.behind(kicking.passed, DEAD_LOOK_JOBS)
         keys = [key for key in keys if key <= kicking.last]
         kicked = size = 0
-        for key in keys:
+        for at, key in enumerate(keys):
             if kicking.is_over or kicked == DEAD_SLICE_JOBS or size >= DEAD_SLICE_BYTES:
                 return
             job = self._state.jobs.get(key & ID_MASK)
@@ -118,15 +119,15 @@ class DeadKicks:
             if self._may_go(kicking, job, now_ns):
                 if not self._has_room(kicking, job, now_ns):
                     return
-                if not self._state.bodies.want(job.job_id, now_ns):
-                    kicking.waits_for_room = True
+                if self._is_there(kicking, job, keys[at:], now_ns):
+                    # Its body may have been read just now.
+                    job = self._state.jobs.get(job.job_id)
+                    assert job is not None
+                    self._kick_one(kicking, job, now_ns)
+                    size += job.body_bytes
+                    kicked += 1
+                elif kicking.waits_for_room:
                     return
-                # Its body may have been read just now.
-                job = self._state.jobs.get(job.job_id)
-                assert job is not None
-                self._kick_one(kicking, job, now_ns)
-                size += job.body_bytes
-                kicked += 1
             kicking.passed = key
         if len(keys) < DEAD_LOOK_JOBS:
             kicking.is_over = True
@@ -151,6 +152,27 @@ class DeadKicks:
         kicking.waits_for_room = not has_room and not kicking.is_over
         self._puts.sliced_bytes = moved_bytes(job) if kicking.waits_for_room else 0
         return has_room
+
+    def _is_there(self, kicking: Kicking, job: Job, keys: Sequence[int], now_ns: int) -> bool:
+        """
+        Whether a job's body is in memory.  If it is not, wait for the next slice, and have those of
+        the next jobs read too; a job whose body cannot be read is to stay.
+
+        :param keys: from this job's on.
+        """
+        bodies = self._state.bodies
+        if bodies.want(job.job_id, now_ns):
+            return True
+        if bodies.is_unreadable(job.job_id, now_ns):
+            return False
+        kicking.waits_for_room = True
+        left = DEAD_SLICE_BYTES
+        for key in keys[: min(DEAD_SLICE_JOBS, kicking.left)]:
+            left -= self._state.jobs.weigh(key & ID_MASK)[0]
+            if left < 0:
+                break
+            bodies.want(key & ID_MASK, now_ns)
+        return False
 
     def _kick_one(self, kicking: Kicking, job: Job, now_ns: int) -> None:
         tube = self._state.tubes.get_or_make(kicking.name)

@@ -6,6 +6,7 @@ job: what has happened before it was set stays as it is.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from beanstalk_twisted.binlog.records import JobImage, Reason, State
@@ -49,7 +50,22 @@ SLICE_TUBES: Final = 100
 """Tubes whose policy is found out in one slice: with 100 patterns 3 ms."""
 
 RETRY_NS: Final = 1 * NS
-"""How long a job that is too old, and has no room in the log to be a dead letter, is left alone."""
+"""
+How long jobs that are too old are left alone where the log has no room for a dead letter, or their
+bodies, which are in the log only, are being read; when one is there it goes on at once.
+"""
+
+ASIDE_NS: Final = 60 * NS
+"""The same of one whose body cannot be read, ns: by then it is known whether it ever can be."""
+
+END_JOBS: Final = 128
+"""
+Jobs of a tube whose bodies are read together to make dead letters of them: enough to be read while
+those before them are written.
+"""
+
+END_BYTES: Final = 4 << 20
+"""Bytes of the same."""
 
 SLICE_PAGES: Final = 200
 """Pages of one slice: 6,400 jobs, some 5 ms."""
@@ -80,6 +96,7 @@ class Policies(TubePolicies):
         self._recount: Recount | None = None
         timekeeping.policies = self
         moves.dead_letter_tube = _dead_letter_tube
+        state.bodies.tell_came = self._body_came
 
     # The command.
 
@@ -287,31 +304,74 @@ class Policies(TubePolicies):
         has_ended = False
         while timekeeping.slice_left > 0:
             ends_ns = _first_end_ns(tube)
-            if ends_ns is None or ends_ns > now_ns or not self._end_first(tube, now_ns):
+            if ends_ns is None or ends_ns > now_ns or not self._end_some(tube, now_ns):
                 break
-            timekeeping.slice_left -= 1
             has_ended = True
         if has_ended:
             self._drop_if_unused(tube, now_ns)
 
-    def _end_first(self, tube: Tube, now_ns: int) -> bool:
+    def _body_came(self, job_id: int, now_ns: int) -> None:
         """
-        End the tube's oldest job.
+        A body that was wanted is there, or cannot be: jobs of its tube may wait for that to be dead
+        letters.
+        """
+        job = self._state.jobs.look(job_id)
+        tube = None if job is None else self._state.tubes.by_id(job.tube_id)
+        if tube is not None and tube.totals is not None:
+            tube.totals.retry_ns = 0
+            self._timekeeping.arm(tube)
 
-        :return: False if there was no room: it is tried again later.
+    def _end_some(self, tube: Tube, now_ns: int) -> bool:
+        """
+        End some of the tube's oldest jobs, until the slice is over; where one is to wait, all are
+        left alone for a while.
+
+        :return: whether any was ended, or set aside.
         """
         totals, policy = tube.totals, tube.policy
         assert totals is not None and policy is not None
-        key = totals.ages.first()
-        assert key is not None
-        job = self._state.jobs.get(key & ID_MASK)
-        assert job is not None
-        if policy.deletes_expired:
+        self._bring_back(totals, now_ns)
+        has_ended, left = False, END_BYTES
+        for key in totals.ages.behind(LEAST, END_JOBS):
+            if (key >> 64) + policy.max_age_s * NS > now_ns or self._timekeeping.slice_left <= 0:
+                break
+            job = self._state.jobs.get(key & ID_MASK)
+            assert job is not None
+            self._timekeeping.slice_left -= 1
+            if self._end(tube, job, now_ns):
+                has_ended = True
+            elif self._state.bodies.is_unreadable(job.job_id, now_ns):
+                totals.set_aside(job, now_ns + ASIDE_NS)
+                has_ended = True
+            else:
+                totals.retry_ns = now_ns + RETRY_NS
+                left -= job.body_bytes
+                if job.body is not None or left < 0:
+                    # There is no room, or enough is being read.
+                    break
+        return has_ended
+
+    def _end(self, tube: Tube, job: Job, now_ns: int) -> bool:
+        """
+        End a job that is too old.
+
+        :return: False if there was no room, or its body is being read.
+        """
+        if tube.policy is not None and tube.policy.deletes_expired:
             self._changes.end(job, Reason.EXPIRED, now_ns)
-        elif not self._moves.dead_letter(job, Reason.EXPIRED, now_ns):
-            totals.retry_ns = now_ns + RETRY_NS
-            return False
-        return True
+            return True
+        return self._moves.dead_letter(job, Reason.EXPIRED, now_ns)
+
+    def _bring_back(self, totals: TubeTotals, now_ns: int) -> None:
+        """
+        Jobs that were set aside are looked at again, a slice of them at the most.
+        """
+        for job_id, until_ns in list(islice(totals.aside.items(), END_JOBS)):
+            if until_ns > now_ns:
+                return
+            job = self._state.jobs.look(job_id)
+            assert job is not None
+            totals.come_back(job)
 
     def _drop_if_unused(self, tube: Tube, now_ns: int) -> None:
         """
@@ -332,13 +392,17 @@ def _dead_letter_tube(tube: Tube) -> bytes | None:
 
 def _first_end_ns(tube: Tube) -> int | None:
     """
-    :return: when the tube's oldest job is too old, and is to be ended.
+    :return: when the tube's oldest job is too old, and is to be ended, or one that was set aside
+        is to be looked at again.
     """
     totals, policy = tube.totals, tube.policy
     if totals is None or policy is None or not policy.max_age_s:
         return None
-    first_ns = totals.first_ns()
-    return None if first_ns is None else max(first_ns + policy.max_age_s * NS, totals.retry_ns)
+    first_ns, back_ns = totals.first_ns(), totals.back_ns()
+    if first_ns is None:
+        return back_ns
+    ends_ns = max(first_ns + policy.max_age_s * NS, totals.retry_ns)
+    return ends_ns if back_ns is None else min(ends_ns, back_ns)
 
 
 def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Reason | None:

@@ -31,6 +31,13 @@ CLIENT: Final = Reason.CLIENT
 SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
+OVERDUE_NS: Final = 1 * NS
+"""
+A `reserve` that was given a job whose body cannot be read takes the next one until its time is up,
+and for so long behind that: who does not wait at all gets past damaged jobs, and does not wait for
+each of many that a disk fails to read, which takes seconds.
+"""
+
 
 Answer = tuple[Reply, int]
 """
@@ -62,6 +69,7 @@ class Reservations:
     :ivar deadlines: sessions by the time of what is due next: see `expired` and `end_wait`.
     :ivar times: measures how long jobs wait, if somebody wants to know.
     :ivar has_limiters: whether any tube has had a limiter.
+    :ivar change: makes a change that others may wait for: `Timekeeping.change`.
     :ivar arm_tube: called with a tube that is closed until its rate lets it give the next job.
     :ivar ends_wait: called with a doubtful session that waits, before it is given a job: ends its
         wait and says so if it may not have one any more.
@@ -78,6 +86,9 @@ class Reservations:
         self.times: JobTimes | None = None
         self.arm_tube: Callable[[Tube], None] = lambda tube: None
         self.ends_wait: Callable[[Session], bool] = lambda session: False
+        self.change: Callable[[JobImage, int], int] = _no_changes
+        state.bodies.tell_lost = self._take_back_lost
+        state.bodies.tell_failed = self._put_off
 
     def reserve(
         self, session: Session, now_ns: int, timeout_ns: int | None = None
@@ -218,7 +229,57 @@ class Reservations:
         job = self._state.jobs.get(job_id) if job_id in session.reserved else None
         if job is not None and job.body is not None:
             return replies.Reserved(job_id, job.body, job.priority), job.lsn
-        return self.reserve(session, now_ns, None if ends_ns is None else max(0, ends_ns - now_ns))
+        return self.reserve_until(session, now_ns, ends_ns, self.reserve)
+
+    def _take_back_lost(self, job_id: int, now_ns: int) -> None:
+        """
+        The body of a job is lost: the session that was given it is not to have it.
+        """
+        job = self._reserved_with_room(job_id)
+        if job is not None:
+            buried_ns = max(now_ns, self._state.last_buried_ns + 1)
+            image = job.image(
+                Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, deadline_ns=buried_ns,
+                connection=job.holder,
+            )  # fmt: skip
+            self.change(image._replace(buries=job.buries + 1), now_ns)
+
+    def _put_off(self, job_id: int, until_ns: int, now_ns: int) -> None:
+        """
+        The body of a job cannot be read now: it is as if the session had never had it, and nobody
+        is given it before that time.
+        """
+        job = self._reserved_with_room(job_id)
+        if job is not None:
+            image = job.image(
+                Kind.RELEASE, State.DELAYED, Reason.NONE, now_ns, deadline_ns=until_ns,
+                connection=job.holder,
+            )  # fmt: skip
+            self.change(image._replace(reserves=job.reserves - 1), now_ns)
+
+    def _reserved_with_room(self, job_id: int) -> Job | None:
+        """
+        The job, if a session has it, and there is room to take it away.
+        """
+        job = self._state.jobs.get(job_id)
+        is_held = job is not None and job.state is RESERVED and self._changes.has_room
+        return job if is_held else None
+
+    def reserve_until(
+        self, session: Session, now_ns: int, ends_ns: int | None,
+        reserve: Callable[[Session, int, int | None], Answer | None],
+    ) -> Answer | None:  # fmt: skip
+        """
+        Go on with a reserve: none of the jobs that the session was given can be read.
+
+        :param ends_ns: when its time is up; None for never.
+        :param reserve: begins anew, with the time that is left.
+        """
+        if ends_ns is None:
+            return reserve(session, now_ns, None)
+        if now_ns > ends_ns + OVERDUE_NS:
+            return replies.TIMED_OUT, 0
+        return reserve(session, now_ns, max(0, ends_ns - now_ns))
 
     def _limit(self, tube: Tube, now_ns: int) -> None:
         """
@@ -335,6 +396,10 @@ class Reservations:
         for tube in session.watching:
             self._state.tubes.with_waiters += tube.add_waiter(session)
         self.arm(session)
+
+
+def _no_changes(image: JobImage, now_ns: int) -> int:
+    raise NotImplementedError
 
 
 def _no_batches(session: Session, count: int, job: Job) -> None:

@@ -94,7 +94,7 @@ class Timekeeping:
         # When a pause ends, or a tube's policy has something to do.
         self._pauses: DueTimes[Tube] = DueTimes()
         self.policies: TubePolicies = NO_POLICIES
-        reservations.arm_tube = self.arm
+        reservations.arm_tube, reservations.change = self.arm, self.change
         self._slices: deque[Slices] = deque()
         self._resting: list[tuple[int, Slices]] = []
         self.slice_left = SLICE_JOBS

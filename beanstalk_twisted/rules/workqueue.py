@@ -136,7 +136,6 @@ class WorkQueue:
         self.dead_kicks = DeadKicks(
             self.state, self._changes, self._timekeeping, self.puts, self.moves
         )
-        self.state.bodies.tell_lost = self._bury_lost
         self.hand_over: Callable[[str], Reply] = lambda name: CannotHandOver(ALONE)
         self.replication: Callable[[], statistics.Pairs] = list
         self.replication_stats: Callable[[], statistics.Pairs] = lambda: [("role", "alone")]
@@ -489,15 +488,15 @@ class WorkQueue:
         """
         Log those of these jobs again whose full record, or remembered key, is in that log segment.
 
-        :return: how many of them, from the first on, need no more; the next waits for room, for
-            which `demand` asks, or for its body.
+        :return: how many of them, from the first on, need no more, or their bodies are lost; the
+            next waits for room, for which `demand` asks, or for its body.
         """
         self._copy_waits = None
         for at, job_id in enumerate(job_ids):
             job = self.state.jobs.look(job_id)
             key = self.state.unique.of_job(job_id) if job is None else None
             home, size = _home(job, key)
-            if home != segment:
+            if home != segment or self.state.bodies.is_lost(job_id):
                 continue
             if not self._changes.has_room_to_copy(size):
                 self._copy_waits = size
@@ -505,6 +504,9 @@ class WorkQueue:
             if job is not None and job.body is None:
                 self._want_all(job_ids[at:], segment, now_ns)
                 job = self.state.jobs.look(job_id)
+                if self.state.bodies.is_lost(job_id):
+                    # It was read just now.
+                    continue
                 if job is None or job.body is None:
                     return at
             self.tally.copies += 1
@@ -519,20 +521,6 @@ class WorkQueue:
             place = self.state.jobs.place(job_id)
             if place is not None and place.segment == segment:
                 self.state.bodies.want(job_id, now_ns)
-
-    def _bury_lost(self, job_id: int, now_ns: int) -> None:
-        """
-        The body of a job cannot be read: a session that was given it is not to have it.
-        """
-        job = self.state.jobs.get(job_id)
-        if job is None or job.state is not State.RESERVED or not self._changes.has_room:
-            return
-        buried_ns = max(now_ns, self.state.last_buried_ns + 1)
-        image = job.image(
-            Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, deadline_ns=buried_ns,
-            connection=job.holder,
-        )._replace(buries=job.buries + 1)  # fmt: skip
-        self._timekeeping.change(image, now_ns)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
         """

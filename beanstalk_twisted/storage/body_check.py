@@ -4,7 +4,9 @@ thread of its own reads one slice after the other, oldest segment first.  No seg
 before all of it was looked at.
 
 A damaged body is its job's error alone: it is read back as for whoever asks for it, which tells of
-it.  What no longer is a frame, or cannot be read, keeps its segment from compaction.
+it.  One whose job is gone is nobody's, but a start that looks at all bodies refuses it as any: its
+segment is told of.  What no longer is a frame, or cannot be read, keeps its segment from
+compaction.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,6 +72,7 @@ class BodyCheck:
         self._next: IDelayedCall | None = None
         self._tenth = 1
         self._damaged = 0
+        self._nobodys = self._nobodys_here = 0
         self._is_stopped = False
 
     def has_checked(self, seq: int) -> bool:
@@ -135,24 +138,39 @@ class BodyCheck:
             return
         if found is not None:
             for bad in found.bad:
-                for job_id, lsn in bad.jobs:
-                    self._is_damaged(job_id, BodyPlace(segment.header.seq, lsn))
+                places = [(job_id, BodyPlace(segment.header.seq, lsn)) for job_id, lsn in bad.jobs]
+                if not sum([self._is_somebodys(*each) for each in places]):
+                    self._nobodys_here += 1
             self._wait()
             return
+        self._tell_of_nobodys(segment)
         del self._left[segment.header.seq]
         self.left_bytes -= _size(segment)
         self._tell_of_tenth()
         self._begin_next()
         self._checked()
 
-    def _is_damaged(self, job_id: int, place: BodyPlace) -> None:
+    def _is_somebodys(self, job_id: int, place: BodyPlace) -> bool:
         """
-        Whoever lives there is read back, which tells of it.
+        Whether a job lives at a damaged place; its body is read back, which tells of it.
         """
-        jobs = self._queue.state.jobs
-        if jobs.place(job_id) == place:
+        bodies, jobs = self._queue.state.bodies, self._queue.state.jobs
+        lives = jobs.place(job_id) == place
+        if lives:
             self._damaged += 1
-            self._queue.state.bodies.when_loaded(job_id, _nobody_waits)
+            bodies.when_loaded(job_id, _nobody_waits)
+        return lives
+
+    def _tell_of_nobodys(self, segment: Segment) -> None:
+        count, self._nobodys_here = self._nobodys_here, 0
+        self._nobodys += count
+        if count:
+            self.log.warn(
+                "{segment}: bodies are damaged of jobs that are gone, or were stated again since, "
+                "in so many frames: {frames}. Nobody needs them, but a start with "
+                "--verify-on-start full refuses the log until compaction has deleted the segment.",
+                event="bodies-damaged", segment=segment.name, frames=count,
+            )  # fmt: skip
 
     @fail_stop
     def _cannot(self, failure: Failure) -> None:
@@ -164,6 +182,7 @@ class BodyCheck:
         segment = self._segment
         assert segment is not None
         if is_short(failure.value):
+            self._nobodys_here = 0
             self._slices = check_bodies(self._directory, segment)
             self._next = self._reactor.callLater(RETRY_S, self._step)
             return
@@ -174,6 +193,7 @@ class BodyCheck:
             "log is not compacted any more; jobs with sound bodies are served.",
             event="bodies-check-failed", segment=segment.name, error=str(failure.value),
         )  # fmt: skip
+        self._tell_of_nobodys(segment)
         self._begin_next()
 
     def _tell_of_tenth(self) -> None:
@@ -189,8 +209,9 @@ class BodyCheck:
     def _tell_of_end(self) -> None:
         if not self._left:
             self.log.info(
-                "the bodies of all segments are checked, {count} of jobs are damaged",
-                event="bodies-checked", count=self._damaged,
+                "the bodies of all segments are checked: {count} bodies of jobs are damaged, and "
+                "{frames} frames beside", event="bodies-checked", count=self._damaged,
+                frames=self._nobodys,
             )  # fmt: skip
 
 

@@ -18,14 +18,22 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.bodies import BodyReader
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.jobs.bodies import Unread
 from beanstalk_twisted.jobs.histogram import Histogram
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
+from beanstalk_twisted.storage.repeats import Repeats, times
 
 RETRY_S: Final = 1.0
 """Seconds until a read is tried again that had no memory or no file descriptor."""
+
+RETRIES_S: Final = (1.0, 2.0)
+"""
+The same until each further try of one that has failed otherwise, before whoever waits is told so:
+a disk that is away for a second or two costs nobody more than that.
+"""
 
 SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN})
 """What says nothing of the body."""
@@ -35,9 +43,6 @@ BATCH_READS: Final = 16
 Bodies that are read in one piece of work: twice as many are little cheaper each, and whoever asks
 meanwhile waits for all of them.
 """
-
-MAX_TOLD: Final = 10_000
-"""Lost bodies that are told once each; then all are told anew."""
 
 US: Final = 1000
 MS: Final = 1000 * US
@@ -51,12 +56,22 @@ READ_BOUNDS_NS: Final = (
 
 class _Asked(NamedTuple):
     """
-    A body to read, and when it was asked for.
+    A body to read, when it was asked for, and how often that has failed.
     """
 
     place: BodyPlace
     job_id: int
     asked_ns: int
+    tries: int = 0
+
+
+class FailedRead(NamedTuple):
+    """
+    A read that says nothing of the body.
+    """
+
+    job_id: int
+    error: Exception
 
 
 class BodyReads:
@@ -64,6 +79,7 @@ class BodyReads:
     Reads bodies back for a queue, and has them leave memory.
 
     :ivar times: how long reads took, from when they were asked for, nanoseconds.
+    :ivar failed_reads: how many have failed, and said nothing of the body.
     """
 
     log = Logger()
@@ -87,7 +103,11 @@ class BodyReads:
         self._clock = clock
         self._fail_stop = failed
         self._ended = ended
-        self._told: set[int] = set()
+        self.failed_reads = 0
+        # Segments of which bodies could not be read, and how many had been read then.
+        self._failing: dict[int, int] = {}
+        self._failures: Repeats[FailedRead] = Repeats(reactor, self._tell_of_failure)
+        self._bodies.say_lost = self._tell_of_loss
         self._is_stopped = False
         self._asking = 0
         self._wanted: dict[int, _Asked] = {}
@@ -108,6 +128,7 @@ class BodyReads:
         Read nothing more; whoever waits for a body is told nothing.
         """
         self._is_stopped = True
+        self._failures.stop()
         if self._next_drop is not None:
             self._next_drop.cancel()
             self._next_drop = None
@@ -135,7 +156,8 @@ class BodyReads:
     def _ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
         if self._is_stopped or job_id in self._under_way:
             return
-        asked = self._ahead.pop(job_id, None) or _Asked(place, job_id, self._clock.uptime_ns())
+        asked = self._ahead.pop(job_id, None) or self._wanted.get(job_id)
+        asked = asked or _Asked(place, job_id, self._clock.uptime_ns())
         (self._wanted if is_wanted else self._ahead)[job_id] = asked
         self._asking += 1
         self._read_next()
@@ -173,39 +195,67 @@ class BodyReads:
         self._read_next()
         now_ns = self._clock.uptime_ns()
         for asked, body in zip(batch, bodies, strict=True):
-            if isinstance(body, Exception) and is_short(body):
-                self._reactor.callLater(RETRY_S, self._ask_again, asked)
+            if isinstance(body, Exception) and self._is_tried_again(asked, body):
                 continue
             self._under_way.discard(asked.job_id)
             if isinstance(body, bytes):
                 self.times.note(now_ns - asked.asked_ns)
+                self._failing.pop(asked.place.segment, None)
                 self._bodies.arrived(asked.job_id, body, self._clock.now_ns())
             else:
-                self._not_read(asked, body)
+                unread = Unread(_in_words(body), not isinstance(body, OSError))
+                self._bodies.arrived(asked.job_id, unread, self._clock.now_ns())
         if self._asking:
             # Read at once: a command or a timer is under way, and what it leaves is seen to behind.
             return
         self._ended()
         self.drop()
 
+    def _is_tried_again(self, asked: _Asked, error: Exception) -> bool:
+        """
+        Have a read that has failed tried again after a pause, unless whoever waits is to be told.
+        """
+        if not is_short(error) and not isinstance(error, OSError):
+            return False
+        self.failed_reads += 1
+        self._failures.note(FailedRead(asked.job_id, error))
+        pause_s = RETRY_S
+        if not is_short(error):
+            if asked.tries == len(RETRIES_S) or self._is_known(asked):
+                self._failing.setdefault(asked.place.segment, self._bodies.read)
+                return False
+            pause_s = RETRIES_S[asked.tries]
+            asked = asked._replace(tries=asked.tries + 1)
+        self._reactor.callLater(pause_s, self._ask_again, asked)
+        return True
+
+    def _is_known(self, asked: _Asked) -> bool:
+        """
+        Whether a read was to fail: as that of this body before, or as others of its segment, while
+        those of other segments did not.
+        """
+        read = self._failing.get(asked.place.segment, self._bodies.read)
+        return self._bodies.read > read or self._bodies.has_failed(asked.job_id)
+
+    @fail_stop
     def _ask_again(self, asked: _Asked) -> None:
-        self._under_way.discard(asked.job_id)
-        self._ask(asked.place, asked.job_id, True)
-
-    def _not_read(self, asked: _Asked, error: Exception) -> None:
-        if self._queue.state.jobs.place(asked.job_id) == asked.place:
-            self._tell(asked.job_id, error)
-        self._bodies.arrived(asked.job_id, None, self._clock.now_ns())
-
-    def _tell(self, job_id: int, error: BaseException) -> None:
-        if job_id in self._told:
+        if self._is_stopped:
             return
-        if len(self._told) >= MAX_TOLD:
-            self._told.clear()
-        self._told.add(job_id)
+        self._under_way.discard(asked.job_id)
+        self._wanted[asked.job_id] = asked
+        self._read_next()
+
+    def _tell_of_failure(self, count: int, failed: FailedRead) -> None:
+        self.log.warn(
+            "job {job}: its body cannot be read now: {error} It is tried again, and all jobs whose "
+            "bodies can be read are served{times}.", event="body-read-failed", job=failed.job_id,
+            error=_in_words(failed.error), times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_loss(self, job_id: int, why: str) -> None:
         self.log.critical(
             "job {job}: its body cannot be read: {error} It is buried when a worker reserves it; "
-            "all other jobs are served.", event="body-lost", job=job_id, error=_in_words(error),
+            "all other jobs are served.", event="body-lost", job=job_id, error=why,
         )  # fmt: skip
 
 

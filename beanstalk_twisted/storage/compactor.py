@@ -51,7 +51,10 @@ class Kept(StrEnum):
     """A body is being read from it."""
 
     STOPPED = "stopped"
-    """Compaction has ended: a segment is damaged, or the server stops."""
+    """
+    Compaction has ended: a segment is damaged, or bodies are lost of jobs that live in it, or the
+    server stops.
+    """
 
     SMALL = "small"
     """The log is no larger than it may be."""
@@ -97,6 +100,8 @@ class Compactor:
         self._is_waiting = self._is_stopped = False
         # Once the disk was full, the log is made as small as can be before it is left alone again.
         self._is_pressed = False
+        # The segment of which all was written again but jobs whose bodies are lost.
+        self._left_seq = 0
 
     @fail_stop
     def consider(self) -> None:
@@ -123,11 +128,21 @@ class Compactor:
         oldest = self._log.oldest
         if oldest >= self._log.written_seq or self._kept_for(oldest) is not None:
             return False
+        if self._waits_for_deletions:
+            return False
         log = self._log
         self._is_pressed |= log.budget.is_short or not log.may_allocate(AHEAD * log.segment_bytes)
         is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
         self._is_pressed &= is_wanted
         return is_wanted and self._has_room()
+
+    @property
+    def _waits_for_deletions(self) -> bool:
+        """
+        Whether only jobs whose bodies are lost live in the oldest segment.
+        """
+        oldest = self._log.oldest
+        return self._left_seq == oldest and self._queue.state.live.of(oldest)[0] > 0
 
     @property
     def may_be_bytes(self) -> int:
@@ -147,7 +162,7 @@ class Compactor:
         kept = self._kept_for(oldest)
         if kept is not None:
             return kept
-        if self._is_stopped:
+        if self._is_stopped or self._waits_for_deletions:
             return Kept.STOPPED
         is_pressed = self._is_pressed or self._log.budget.is_short
         pressure = self._pressure()._replace(is_short=is_pressed)
@@ -209,9 +224,23 @@ class Compactor:
     @fail_stop
     def _was_read(self, ids: list[int] | None) -> None:
         self._is_waiting = False
-        assert ids is not None, "jobs live in a segment that does not hold their records"
+        if ids is None:
+            self._wait_for_deletions()
+            return
         self._ids = ids
         self.consider()
+
+    def _wait_for_deletions(self) -> None:
+        """
+        All was read, and jobs live there yet.
+        """
+        oldest = self._log.oldest
+        self._left_seq = oldest
+        self.log.critical(
+            "compaction waits: jobs whose bodies are lost live in {segment}: {jobs}. It goes on "
+            "when they are deleted; all other jobs are served on.", event="compaction-failed",
+            segment=segment_name(oldest), jobs=self._queue.state.live.of(oldest)[0],
+        )  # fmt: skip
 
     def _trim(self) -> None:
         """

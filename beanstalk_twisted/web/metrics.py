@@ -209,7 +209,8 @@ class Metrics:
         for what, count, text in (
             ("dropped", bodies.dropped, "Bodies that were left to the log"),
             ("read", bodies.read, "Bodies that were read back"),
-            ("lost", bodies.lost, "Bodies that could not be read back"),
+            ("lost", bodies.lost, "Jobs whose bodies are lost"),
+            ("failed", reads.failed_reads, "Reads of bodies that have failed, and are tried again"),
         ):
             out.single(f"beanstalkd_bodies_{what}_total", "counter", text, count)
         name = "beanstalkd_body_read_seconds"

@@ -19,10 +19,14 @@ from beanstalk_twisted.jobs.bodies import (
     DROP_JOBS,
     KEEP_NS,
     MOST_STALE,
+    PAUSES_S,
     SPARE_NOTES,
+    Unread,
 )
 from beanstalk_twisted.jobs.state import QueueState
 
+NS = 1_000_000_000
+LOST = Unread("the checksum is wrong.", is_damage=True)
 BODY = b"x" * 100
 SEGMENT = 1
 
@@ -33,7 +37,9 @@ class World:
 
     :ivar asked: the reads that have begun, and not ended; ``wanted`` of which jobs somebody waits
         for them.
-    :ivar told: the jobs whose bodies were lost.
+    :ivar told: the jobs whose bodies were lost, ``said`` those of which that was said; ``put_off``
+        those whose reads have failed, and until when; ``came`` those that were wanted, and have
+        been read or cannot be.
     """
 
     def __init__(self, most_bytes: int, jobs: int = 0) -> None:
@@ -45,10 +51,22 @@ class World:
         self.durable_lsn = self.last_lsn = self.now_ns = 0
         self.bodies = self.state.bodies
         self.bodies.tell_lost = lambda job_id, now_ns: self.told.append(job_id)
+        self.said: list[int] = []
+        self.put_off: list[tuple[int, int]] = []
+        self.came: list[int] = []
+        self.bodies.say_lost = lambda job_id, why: self.said.append(job_id)
+        self.bodies.tell_came = lambda job_id, now_ns: self.came.append(job_id)
+        self.bodies.tell_failed = self.note_failed
         self.wanted: list[int] = []
         self.bodies.begin(most_bytes, self.ask)
         for job_id in range(1, jobs + 1):
             self.put(job_id)
+
+    def note_failed(self, job_id: int, until_ns: int, now_ns: int) -> None:
+        """
+        See `Bodies.tell_failed`.
+        """
+        self.put_off.append((job_id, until_ns))
 
     def ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
         """
@@ -94,11 +112,11 @@ class World:
         """
         while self.asked:
             place, job_id = self.asked.pop(0)
-            body: bytes | None = None
+            body: bytes | Unread
             try:
                 body = self.reader.read(place, job_id)
-            except (BodyLost, OSError):
-                body = None
+            except (BodyLost, OSError) as problem:
+                body = Unread(str(problem), isinstance(problem, BodyLost))
             self.bodies.arrived(job_id, body, self.now_ns)
 
     @property
@@ -329,8 +347,58 @@ def test_a_body_that_cannot_be_read_is_told_and_costs_nobody_else_his(error: Exc
     for job_id in (1, 2, 3):
         world.bodies.when_loaded(job_id, calls.append)
     world.end_reads()
-    assert (world.told, world.loaded, calls) == ([2], [1, 3], [0, 0, 0])
-    assert (world.bodies.lost, world.bodies.read) == (1, 2)
+    is_lost = isinstance(error, BodyLost)
+    assert world.told == ([2] if is_lost else [])
+    assert world.put_off == ([] if is_lost else [(2, PAUSES_S[0] * NS)])
+    assert (world.loaded, calls) == ([1, 3], [0, 0, 0])
+    assert (world.bodies.lost, world.bodies.read) == (int(is_lost), 2)
+
+
+def fail_always(place: BodyPlace) -> None:
+    """
+    A disk of which nothing can be read.
+    """
+    raise OSError(5, "Input/output error")
+
+
+def test_who_comes_again_has_no_body_read_that_cannot_be() -> None:
+    world = World(0, jobs=2)
+    world.drop()
+    world.reader.fault = fail_always
+    assert not world.bodies.want(1, world.now_ns)
+    world.end_reads()
+    assert world.came == [1]
+    pause_ns = PAUSES_S[0] * NS
+    for world.now_ns, is_asked in ((pause_ns - 1, False), (pause_ns, True)):
+        assert world.bodies.is_unreadable(1, world.now_ns) != is_asked
+        assert not world.bodies.want(1, world.now_ns)
+        assert bool(world.asked) == is_asked
+    world.reader.fault = lambda place: None
+    world.end_reads()
+    assert world.bodies.want(1, world.now_ns)
+    assert not world.bodies.has_failed(1)
+
+
+def test_a_lost_body_counts_once_and_is_told_each_time_it_is_asked_for() -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    world.reader.bodies.clear()
+    for _ in range(3):
+        world.bodies.when_loaded(1, lambda now_ns: None)
+        world.end_reads()
+    assert (world.bodies.lost, world.told, world.said) == (1, [1, 1, 1], [1])
+    world.bodies.look_ahead(world.tube)
+    assert not world.bodies.want(1, 1 << 60) and world.asked == []
+
+
+def test_what_was_wanted_and_is_stated_again_may_leave_at_once() -> None:
+    world = World(0, jobs=1)
+    world.drop()
+    world.bodies.want(1, world.now_ns)
+    world.end_reads()
+    update(world)
+    world.drop()
+    assert world.loaded == []
 
 
 def test_a_segment_is_in_use_while_a_body_is_read_from_it() -> None:
@@ -363,7 +431,7 @@ def test_reads_that_end_at_once_and_begin_others_are_no_recursion() -> None:
     """
     world = World(0, jobs=5000)
     world.drop()
-    world.bodies.begin(0, lambda place, job_id, _: world.bodies.arrived(job_id, None, 0))
+    world.bodies.begin(0, lambda place, job_id, _: world.bodies.arrived(job_id, LOST, 0))
     seen: list[int] = []
 
     def go_on(now_ns: int) -> None:

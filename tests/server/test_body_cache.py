@@ -8,9 +8,11 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.format import (
     RECORD,
@@ -21,7 +23,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JOB_ID, REASON, TYPE, Kind, Reason, State
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.storage.body_reads import BATCH_READS
+from beanstalk_twisted.storage.body_reads import BATCH_READS, RETRIES_S
 from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -36,6 +38,21 @@ def damage(directory: MemoryDirectory, body: bytes) -> None:
     sound = bytes(directory.read(name))
     assert sound.count(body) == 1
     directory.open(name).write_at(sound.index(body), [b"~"])
+
+
+@pytest.fixture
+def heard() -> Iterator[list[LogEvent]]:
+    """
+    What is logged.
+    """
+    events: list[LogEvent] = []
+
+    def hear(event: LogEvent) -> None:
+        events.append(event)
+
+    globalLogPublisher.addObserver(hear)  # type: ignore[arg-type]
+    yield events
+    globalLogPublisher.removeObserver(hear)  # type: ignore[arg-type]
 
 
 class Kept:
@@ -367,22 +384,128 @@ def test_a_read_that_lacks_descriptors_or_memory_is_tried_again(number: int) -> 
     assert kept.server.service.queue.state.bodies.lost == 0
 
 
-def test_a_disk_that_cannot_read_costs_the_job_and_never_the_server() -> None:
+def fail(name: str) -> None:
+    """
+    A disk of which nothing can be read.
+    """
+    raise OSError(errno.EIO, "Input/output error", name)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5])
+def test_a_disk_that_is_away_for_a_moment_is_waited_for(seconds: float) -> None:
     kept = Kept()
     kept.put(b"hello")
-
-    def fail(name: str) -> None:
-        raise OSError(errno.EIO, "Input/output error", name)
-
     kept.directory.read_fault = fail
     kept.client.ask(b"reserve-with-timeout 0\r\n")
     kept.step()
-    assert kept.client.take() == b"TIMED_OUT\r\n"
+    kept.server.advance(seconds)
+    while kept.reads:
+        kept.step()
     kept.directory.read_fault = lambda name: None
-    kept.client.send(b"kick 1\r\nreserve\r\n")
+    kept.server.advance(sum(RETRIES_S))
     kept.step()
-    assert kept.client.take() == b"KICKED 1\r\nRESERVED 1 5\r\nhello\r\n"
+    assert kept.client.take() == b"RESERVED 1 5\r\nhello\r\n"
+    reads = kept.server.service.body_reads
+    assert reads is not None and reads.failed_reads == 1 + (seconds > 1)
+    assert kept.server.service.queue.state.bodies.lost == 0
+
+
+def test_a_disk_that_is_away_for_longer_costs_a_worker_a_wait_and_nobody_a_job(
+    heard: list[LogEvent],
+) -> None:
+    kept = Kept()
+    kept.put(b"one", b"two")
+    kept.directory.read_fault = fail
+    kept.client.ask(b"reserve-with-timeout 5\r\n")
+    for _ in range(200):
+        while kept.reads:
+            kept.step()
+        kept.server.advance(1)
+    assert kept.client.take() == b"TIMED_OUT\r\n"
+    assert kept.job(1).state in (State.DELAYED, State.READY)
+    assert kept.server.service.queue.state.counts[State.BURIED] == 0
+    kept.directory.read_fault = lambda name: None
+    kept.client.send(b"reserve-batch 2\r\n")
+    while kept.reads:
+        kept.step()
+    assert kept.client.take().startswith(b"RESERVED_BATCH 2\r\n")
+    lines = [str(formatEvent(each)) for each in heard if each["event"] == "body-read-failed"]
+    assert [line.split(":")[0] for line in lines] == ["job 1", "job 2"]
+    assert lines[1].endswith("of 5 since the last such line.")
     assert kept.server.failures == []
+
+
+def test_one_bad_sector_has_its_job_buried_and_no_other() -> None:
+    """
+    The second segment of two cannot be read.
+    """
+    kept = Kept(segment_bytes=8192)
+    bodies = [b"%d" % at * 500 for at in range(1, 10)]
+    kept.put(*bodies)
+    lost = [at for at in range(1, 10) if kept.job(at).segment == 2]
+    assert 0 < len(lost) < 9
+
+    def fail_there(name: str) -> None:
+        if name == segment_name(2):
+            raise OSError(errno.EIO, "Input/output error", name)
+
+    kept.directory.read_fault = fail_there
+    got = []
+    for _ in range(60):
+        kept.client.send(b"reserve-with-timeout 0\r\n")
+        for _ in range(4):
+            while kept.reads:
+                kept.step()
+            kept.server.advance(1)
+        reply = kept.client.take()
+        if reply != b"TIMED_OUT\r\n":
+            got.append(int(reply.split()[1]))
+            kept.client.ask(b"release %d 9 0\r\n" % got[-1])
+    assert set(got) == set(range(1, 10)) - set(lost)
+    assert [at for at in range(1, 10) if kept.job(at).state is State.BURIED] == lost
+    assert kept.server.service.queue.state.bodies.lost == len(lost)
+
+
+def test_nobody_waits_for_more_bodies_of_a_segment_that_alone_cannot_be_read() -> None:
+    kept = Kept(segment_bytes=8192)
+    kept.put(*[b"%d" % at * 500 for at in range(1, 20)])
+    lost = [at for at in range(1, 20) if kept.job(at).segment == 2]
+
+    def fail_there(name: str) -> None:
+        if name == segment_name(2):
+            raise OSError(errno.EIO, "Input/output error", name)
+
+    kept.directory.read_fault = fail_there
+
+    def peek(job_id: int, seconds: int = 0) -> bytes:
+        kept.client.send(b"peek %d\r\n" % job_id)
+        kept.step()
+        for _ in range(seconds):
+            kept.server.advance(1)
+            while kept.reads:
+                kept.step()
+        return kept.client.take()
+
+    assert peek(lost[0], 3) == b"INTERNAL_ERROR\r\n"
+    assert peek(lost[1], 2) == b"", "nothing was read meanwhile"
+    kept.server.advance(1)
+    kept.step()
+    assert kept.client.take() == b"INTERNAL_ERROR\r\n"
+    assert peek(1).startswith(b"FOUND 1 ")
+    assert peek(lost[2]) == b"INTERNAL_ERROR\r\n"
+    kept.directory.read_fault = lambda name: None
+    assert peek(lost[2]).startswith(b"FOUND ")
+
+
+def test_a_reader_that_stops_tries_nothing_again() -> None:
+    kept = Kept()
+    kept.put(b"hello")
+    kept.directory.read_fault = fail
+    kept.client.ask(b"reserve\r\n")
+    kept.step()
+    kept.server.service.stopService()
+    kept.server.advance(5)
+    assert not kept.reads
 
 
 # The log.
@@ -511,12 +634,12 @@ class FailsOnce:
             raise OSError(errno.EIO, "Input/output error", name)
 
 
-def test_a_fault_at_any_read_costs_at_most_the_job_that_was_read() -> None:
+def test_a_fault_at_any_read_costs_nobody_a_job() -> None:
     """
     Each call of the reader fails once; whatever a worker then hears, all jobs are there afterwards,
     and so are their bodies.
     """
-    at, lost, fault = 0, 0, FailsOnce(1)
+    at, failed, fault = 0, 0, FailsOnce(1)
     while at == 0 or fault.is_over:
         at += 1
         fault, directory = FailsOnce(at), MemoryDirectory()
@@ -526,17 +649,20 @@ def test_a_fault_at_any_read_costs_at_most_the_job_that_was_read() -> None:
             client.ask(b"put 0 0 600 %d\r\n%b\r\n" % (len(body), body))
         directory.read_fault = fault
         for command in (b"peek 2", b"reserve-batch 2", b"move-job 4 there", b"reserve"):
-            assert worker.ask(command + b"\r\n") or command == b"reserve"
+            worker.send(command + b"\r\n")
+            server.advance(1)
+            assert worker.take() or command == b"reserve"
         worker.hang_up()
         directory.read_fault = lambda name: None
         server.advance()
-        assert server.service.queue.state.bodies.lost <= fault.is_over
-        lost += server.service.queue.state.bodies.lost
+        assert server.service.queue.state.bodies.lost == 0
+        assert server.service.body_reads is not None
+        failed += server.service.body_reads.failed_reads
         client.ask(b"watch there\r\nkick 10\r\nuse there\r\nkick 10\r\n")
         got = client.ask(b"reserve-batch 10\r\n").split(b"\r\n")
         assert sorted(got[2::2]) == [b"four", b"one", b"three", b"two"]
         assert server.failures == []
-    assert (at > 12, lost > 6) == (True, True)
+    assert (at > 12, failed > 6) == (True, True)
 
 
 def test_the_damage_is_found_by_a_check_of_the_log(tmp_path: Path) -> None:

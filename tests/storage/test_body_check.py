@@ -147,7 +147,7 @@ def test_a_start_reads_no_bodies_of_finished_segments_and_checks_them_later(left
     assert begun.endswith("are checked in the background")
     assert len(left.said("bodies-checking")) >= 3
     assert left.said("bodies-checked") == [
-        "the bodies of all segments are checked, 0 of jobs are damaged"
+        "the bodies of all segments are checked: 0 bodies of jobs are damaged, and 0 frames beside"
     ]
     assert left.drain() == list(range(1, JOBS + 1))
 
@@ -197,7 +197,10 @@ def test_damage_that_a_start_has_left_is_told_and_costs_that_job_alone(left: Lef
     left.start()
     left.check()
     assert [line.split(":")[0] for line in left.said("body-lost")] == ["job 7", "job 8", "job 150"]
-    assert left.said("bodies-checked")[0].endswith("checked, 3 of jobs are damaged")
+    assert left.said("bodies-checked")[0].endswith(
+        ": 3 bodies of jobs are damaged, and 0 frames beside"
+    )
+    assert left.said("bodies-damaged") == []
     assert left.drain() == [n for n in range(1, JOBS + 1) if n not in (7, 8, 150)]
     client = left.server.connect()
     assert b"\nstate: buried\n" in client.ask(b"stats-job 150\r\n")
@@ -205,12 +208,62 @@ def test_damage_that_a_start_has_left_is_told_and_costs_that_job_alone(left: Lef
     assert left.server.failures == []
 
 
-def test_damage_of_a_job_that_is_gone_is_nobodys(left: Left) -> None:
+def test_damage_of_a_job_that_is_gone_is_nobodys_and_is_told(left: Left) -> None:
     left.damage(7)
+    left.damage(8)
     left.start()
     assert left.server.connect().ask(b"delete 7\r\n") == b"DELETED\r\n"
     left.check()
-    assert left.said("body-lost") == []
+    assert [line.split(":")[0] for line in left.said("body-lost")] == ["job 8"]
+    (line,) = left.said("bodies-damaged")
+    assert line.startswith(f"{segment_name(1)}: ") and "in so many frames: 1. " in line
+    assert left.said("bodies-checked")[0].endswith(
+        ": 1 bodies of jobs are damaged, and 1 frames beside"
+    )
+
+
+def test_compaction_deletes_a_segment_with_damage_that_is_nobodys(left: Left) -> None:
+    """
+    Then a start with `full` takes the log again.
+    """
+    left.damage(7)
+    left.start()
+    client = left.server.connect()
+    client.ask(b"delete 7\r\n")
+    left.check()
+    for number in range(100, JOBS):
+        assert client.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+    left.check()
+    assert segment_name(1) not in left.directory.names()
+    left.server.settings = left.server.settings._replace(verify=Verify.FULL)
+    left.server.kill_and_restart()
+    assert left.drain() == [*range(1, 7), *range(8, 100), JOBS]
+    assert left.said("compaction-failed") == []
+
+
+def test_compaction_goes_on_past_a_lost_body_when_its_job_is_deleted(left: Left) -> None:
+    left.damage(7)
+    left.damage(60)
+    left.start()
+    client = left.server.connect()
+    left.check()
+    for number in range(100, JOBS):
+        client.ask(b"delete %d\r\n" % number)
+    left.check()
+    (line,) = left.said("compaction-failed")
+    assert f"lost live in {segment_name(1)}: " in line
+    assert left.kept is Kept.STOPPED
+    jobs = left.server.service.queue.state.jobs
+    found = {number: jobs.look(number) for number in range(1, 100)}
+    homes = {number for number, job in found.items() if job is not None and job.segment == 1}
+    assert homes <= {7, 60} and 7 in homes
+    for number in (7, 60):
+        assert client.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+        left.check()
+    assert segment_name(1) not in left.directory.names()
+    assert left.kept is not Kept.STOPPED
+    assert len(left.said("compaction-failed")) in (1, 2)
+    assert left.server.failures == []
 
 
 def test_no_segment_is_compacted_before_it_was_checked(left: Left) -> None:
