@@ -53,6 +53,7 @@ class Beginnings:
         :param progress: told the position of a message that is passed over, and of the last one.
         """
         self.is_of_queue = False
+        self._foreign = 0, 0
         self._reader = reader
         self._url = url
         self._progress = progress
@@ -122,13 +123,29 @@ class Beginnings:
         The first message at a position or behind it that is not foreign; None if there is none
         below another position.
         """
+        first, behind = self._foreign
+        if first <= position < behind:
+            position = behind
         message = await self._reader.first_from(position)
         if message is not None and _is_foreign(message):
+            passed = message.position
             ahead = self._reader.all_from(message.position + 1)
             while message is not None and message.position < below and _is_foreign(message):
-                self._progress(message.position, self._reader.ends.last)
+                passed = message.position
+                self._progress(passed, self._reader.ends.last)
                 message = await ahead.next()
+            self._note_foreign(position, passed + 1)
         return message if message is not None and message.position < below else None
+
+    def _note_foreign(self, first: int, behind: int) -> None:
+        """
+        Keep one row of foreign messages: whoever looks for several segments comes there again.
+        """
+        before = self._foreign
+        if first <= before[1] and before[0] <= behind:
+            self._foreign = min(first, before[0]), max(behind, before[1])
+        else:
+            self._foreign = max(before, (first, behind), key=lambda row: row[1] - row[0])
 
 
 def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:

@@ -135,9 +135,9 @@ def test_a_search_by_lsn_passes_over_them_once() -> None:
     again.stream.fate = lambda kind: (read.append(kind), asked(kind))[1]  # type: ignore[func-returns-value]
     cluster.go(1, active)
     assert again.standby.figures().is_in_sync
-    # Each segment is looked for, and all behind the newest one in place is compared.
-    segments = len(segment_files(directory))
-    assert read.count("read") < (segments + 2) * (cluster.log.last + 100)
+    # Once while segments are looked for, and once while all behind one of them is compared.
+    assert len(segment_files(directory)) > 3
+    assert read.count("read") < 3 * cluster.log.last
 
 
 @pytest.mark.parametrize("count", [101, 3 * MAX_STEPPED])
