@@ -76,6 +76,7 @@ class Joined(NamedTuple):
     :ivar mark: whether another server fills the stream.
     :ivar fills: whether this server has to, behind this position.
     :ivar last: position of the newest message when joining began.
+    :ivar displaced_to: of `Gaps`, for what comes behind.
     """
 
     position: int
@@ -83,6 +84,7 @@ class Joined(NamedTuple):
     mark: FillMark
     fills: bool
     last: int
+    displaced_to: int = 0
 
 
 class Joining:
@@ -204,7 +206,8 @@ class Joining:
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
         log.go_on_from(replay)
-        return self._joined(going.done, {**positions, **going.seen})
+        joined = self._joined(going.done, {**positions, **going.seen})
+        return joined._replace(displaced_to=going.displaced_to)
 
     # Finding where both are the same.
 
@@ -455,6 +458,13 @@ class _Going:
 
     def _before_gap(self, position: int) -> int:
         return position if self._gaps.since is None else min(position, self._gaps.since)
+
+    @property
+    def displaced_to(self) -> int:
+        """
+        See `Gaps`.
+        """
+        return self._gaps.displaced_to
 
     @property
     def torn_since(self) -> int | None:

@@ -274,6 +274,7 @@ class Standby:
         self._read_to = joined.last
         self._first_positions = joined.first_positions
         self._mark = joined.mark
+        self._gaps.displaced_to = joined.displaced_to
         self._silence.heard(self._now_ns())
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
@@ -370,6 +371,9 @@ class Standby:
             return
         piece = self._log.take(write)
         if isinstance(piece, Stray):
+            if write.begins and self._mark.is_filling and write.segment in self._first_positions:
+                # It was in the stream before, and what was there may be purged.
+                self._first_positions[write.segment] = self._begins_at
             self._stray(piece, write.last_lsn)
             return
         self._strays = 0

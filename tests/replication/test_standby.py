@@ -29,6 +29,7 @@ from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
+    Write,
     decode,
     encode_note,
     encode_write,
@@ -780,6 +781,46 @@ def test_a_filling_that_was_interrupted_is_begun_anew() -> None:
     cluster.go(0.5, host)
     check_same(host, standby)
     assert len(standby.bodies()) == 30
+
+
+def test_what_a_foreign_message_has_displaced_is_not_missed_by_who_joins_behind_it() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    end(active)
+    segment, lsn = active.outcome.opened.log.segment, standby.standby.figures().lsn
+    under_way = [
+        b"rubbish",
+        next(encode_write(Write(segment, 1 << 16, bytes(64), lsn + 2, T0, False, False))),
+        encode_note(Kind.HEARTBEAT, lsn, T0),
+        next(encode_write(Write(segment, 1 << 17, bytes(64), lsn + 3, T0, False, False))),
+    ]
+    for payload in under_way:
+        cluster.log.append(payload, cluster.log.last)
+    cluster.log.expire(cluster.log.last - 1)
+    again = cluster.start("again", end(standby))
+    cluster.go(2 * LEASE_S + 1)
+    assert again.is_active, again.outcome
+
+
+def test_a_filling_begun_anew_is_where_segments_are() -> None:
+    cluster = Cluster()
+    directory = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(900) for n in range(30))).files())
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, 1000, T0), 0)
+    for write in writes_of(directory)[:20]:
+        for payload in encode_write(write):
+            cluster.log.append(payload, cluster.log.last)
+    copy = cluster.start("b")
+    cluster.go(0.5)
+    kept = end(copy)
+    again = cluster.log.append(encode_note(Kind.FILL_BEGINS, 1000, T0), cluster.log.last)
+    standby = cluster.start("b", kept)
+    cluster.go(0.5)
+    for write in writes_of(directory):
+        for payload in encode_write(write):
+            cluster.log.append(payload, cluster.log.last)
+    cluster.go(0.5)
+    assert standby.outcome is None
+    assert standby.standby.first_in_use > again
 
 
 class SlowIo(InlineIo):

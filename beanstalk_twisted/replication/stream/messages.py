@@ -340,12 +340,15 @@ class Gaps:
     A message that is stale, or foreign, may have taken the place of one whose server had others
     under way, and has ended before it could send all of them again.  These were never acknowledged:
     what they tell of is no sign of a loss.
+
+    :ivar displaced_to: position up to which that may be so.
     """
 
     def __init__(self) -> None:
         self.since: int | None = None
         self.is_torn = False
-        self._at = self._displaced_to = 0
+        self.displaced_to = 0
+        self._at = 0
 
     def step(self, before: int, position: int) -> bool:
         """
@@ -364,13 +367,13 @@ class Gaps:
         A write goes on behind all that came before.
         """
         self.since, self.is_torn = None, False
-        self._displaced_to = 0
+        self.displaced_to = 0
 
     def passed_over(self) -> None:
         """
         The message is stale, or foreign.
         """
-        self._displaced_to = self._at + MAX_IN_FLIGHT
+        self.displaced_to = self._at + MAX_IN_FLIGHT
 
     def told_of(self, last_lsn: int, known_lsn: int) -> None:
         """
@@ -380,7 +383,7 @@ class Gaps:
         :param last_lsn: records up to here were written.
         :param known_lsn: records up to here have come.
         """
-        is_told = last_lsn > known_lsn and self._at > self._displaced_to
+        is_told = last_lsn > known_lsn and self._at > self.displaced_to
         if is_told and self.since is not None:
             self.is_torn = True
 
