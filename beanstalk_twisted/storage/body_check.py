@@ -210,7 +210,7 @@ class BodyCheck:
         if not self._left:
             self.log.info(
                 "the bodies of all segments are checked: {count} bodies of jobs are damaged, and "
-                "{frames} frames beside", event="bodies-checked", count=self._damaged,
+                "{frames} frames that no job needs", event="bodies-checked", count=self._damaged,
                 frames=self._nobodys,
             )  # fmt: skip
 

@@ -117,7 +117,7 @@ def test_what_was_damaged_before_a_start_that_read_records_only_is_found_in_the_
     with ServerProcess(command, tmp_path) as server:
         server.kill()
     with ServerProcess(command, tmp_path) as server:
-        server.wait_for("checked, 1000 of jobs are damaged")
+        server.wait_for("checked: 1000 bodies of jobs are damaged")
         client = server.connect()
         for number in range(2, JOBS + 1, 2):
             assert client.ask(b"reserve\r\n") == b"RESERVED %d 32\r\n%b\r\n" % (

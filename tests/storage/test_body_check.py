@@ -147,7 +147,7 @@ def test_a_start_reads_no_bodies_of_finished_segments_and_checks_them_later(left
     assert begun.endswith("are checked in the background")
     assert len(left.said("bodies-checking")) >= 3
     assert left.said("bodies-checked") == [
-        "the bodies of all segments are checked: 0 bodies of jobs are damaged, and 0 frames beside"
+        "the bodies of all segments are checked: 0 bodies of jobs are damaged, and 0 frames that no job needs"
     ]
     assert left.drain() == list(range(1, JOBS + 1))
 
@@ -198,7 +198,7 @@ def test_damage_that_a_start_has_left_is_told_and_costs_that_job_alone(left: Lef
     left.check()
     assert [line.split(":")[0] for line in left.said("body-lost")] == ["job 7", "job 8", "job 150"]
     assert left.said("bodies-checked")[0].endswith(
-        ": 3 bodies of jobs are damaged, and 0 frames beside"
+        ": 3 bodies of jobs are damaged, and 0 frames that no job needs"
     )
     assert left.said("bodies-damaged") == []
     assert left.drain() == [n for n in range(1, JOBS + 1) if n not in (7, 8, 150)]
@@ -218,7 +218,7 @@ def test_damage_of_a_job_that_is_gone_is_nobodys_and_is_told(left: Left) -> None
     (line,) = left.said("bodies-damaged")
     assert line.startswith(f"{segment_name(1)}: ") and "in so many frames: 1. " in line
     assert left.said("bodies-checked")[0].endswith(
-        ": 1 bodies of jobs are damaged, and 1 frames beside"
+        ": 1 bodies of jobs are damaged, and 1 frames that no job needs"
     )
 
 
