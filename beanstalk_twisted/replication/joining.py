@@ -462,7 +462,7 @@ class _Going:
     @property
     def displaced_to(self) -> int:
         """
-        See `Gaps`.
+        Position up to which records that did not come are no sign of a loss.
         """
         return self._gaps.displaced_to
 

@@ -189,6 +189,13 @@ class Standby:
         )  # fmt: skip
 
     @property
+    def known_to(self) -> int:
+        """
+        Up to which position it knows the stream: what is missing there may be more than heartbeats.
+        """
+        return self._position if self._gaps.since is None else self._gaps.since
+
+    @property
     def first_in_use(self) -> int:
         """
         Position of the first message of the oldest segment in use whose position is known; 0 if

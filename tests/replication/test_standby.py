@@ -823,6 +823,25 @@ def test_a_filling_begun_anew_is_where_segments_are() -> None:
     assert standby.standby.first_in_use > again
 
 
+def test_what_is_behind_a_gap_is_not_known_until_a_write_goes_on() -> None:
+    cluster = Cluster()
+    active, standby = long_running(cluster)
+    assert standby.standby.known_to == cluster.log.last
+    last = cluster.log.last
+    standby.stream.cut(sending=False)
+    active.beat()
+    active.beat()
+    cluster.go(0.1)
+    cluster.log.expire(last + 1)
+    standby.stream.mend()
+    cluster.go(0.1)
+    assert standby.standby.figures().position == last + 2
+    assert standby.standby.known_to == last
+    active.put(b"on")
+    cluster.go(0.1)
+    assert standby.standby.known_to == cluster.log.last
+
+
 class SlowIo(InlineIo):
     """
     A disk that takes some time for all that it does.

@@ -147,7 +147,8 @@ def test_a_start_reads_no_bodies_of_finished_segments_and_checks_them_later(left
     assert begun.endswith("are checked in the background")
     assert len(left.said("bodies-checking")) >= 3
     assert left.said("bodies-checked") == [
-        "the bodies of all segments are checked: 0 bodies of jobs are damaged, and 0 frames that no job needs"
+        "the bodies of all segments are checked: 0 bodies of jobs are damaged, "
+        "and 0 frames that no job needs"
     ]
     assert left.drain() == list(range(1, JOBS + 1))
 

@@ -64,7 +64,7 @@ class ReplicationState:
         if self.publisher is not None:
             return self.publisher.appender.position, self.publisher.first_in_use
         if self.standby is not None:
-            return self.standby.figures().position, self.standby.first_in_use
+            return self.standby.known_to, self.standby.first_in_use
         return 0, 0
 
     def presence(self) -> Presence | None:
