@@ -436,6 +436,9 @@ class _Going:
         """
         if is_here is None:
             self._gaps.told_of(write.last_lsn, self._last_lsn)
+            if write.begins and self._mark.is_filling and write.segment in self.seen:
+                # It was in the stream before, and what was there may be purged.
+                self.seen[write.segment] = self._begins_at
         elif is_here:
             self._gaps.went_on()
             self._last_lsn = max(self._last_lsn, write.last_lsn)

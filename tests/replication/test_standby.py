@@ -802,7 +802,8 @@ def test_what_a_foreign_message_has_displaced_is_not_missed_by_who_joins_behind_
     assert again.is_active, again.outcome
 
 
-def test_a_filling_begun_anew_is_where_segments_are() -> None:
+@pytest.mark.parametrize("before", [0, 3, 11])
+def test_a_filling_begun_anew_is_where_segments_are(before: int) -> None:
     cluster = Cluster()
     directory = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(900) for n in range(30))).files())
     cluster.log.append(encode_note(Kind.FILL_BEGINS, 1000, T0), 0)
@@ -813,9 +814,11 @@ def test_a_filling_begun_anew_is_where_segments_are() -> None:
     cluster.go(0.5)
     kept = end(copy)
     again = cluster.log.append(encode_note(Kind.FILL_BEGINS, 1000, T0), cluster.log.last)
-    standby = cluster.start("b", kept)
-    cluster.go(0.5)
-    for write in writes_of(directory):
+    writes = list(writes_of(directory))
+    for at, write in enumerate(writes):
+        if at == before:
+            standby = cluster.start("b", kept)
+            cluster.go(0.5)
         for payload in encode_write(write):
             cluster.log.append(payload, cluster.log.last)
     cluster.go(0.5)
