@@ -102,7 +102,7 @@ class Missing:
         :param position: of the newest message that was applied.
         :raise Behind: more than heartbeats may be missing behind some message.
         """
-        since = position if self._gaps.since is None else self._gaps.since
+        since = self._gaps.known_to(position)
         _refuse_purged(since, ends)
         if self._gaps.is_torn:
             raise Behind(f"messages behind {since} are missing")

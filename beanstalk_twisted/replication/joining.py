@@ -436,9 +436,7 @@ class _Going:
         """
         if is_here is None:
             self._gaps.told_of(write.last_lsn, self._last_lsn)
-            if write.begins and self._mark.is_filling and write.segment in self.seen:
-                # It was in the stream before, and what was there may be purged.
-                self.seen[write.segment] = self._begins_at
+            self._mark.came_again(write, self.seen, self._begins_at)
         elif is_here:
             self._gaps.went_on()
             self._last_lsn = max(self._last_lsn, write.last_lsn)
@@ -448,7 +446,7 @@ class _Going:
         else:
             self.differs = True
             # Who follows from there looks whether it goes on.
-            self.done = self._before_gap(self._begins_at - 1)
+            self.done = self._gaps.known_to(self._begins_at - 1)
             self._gaps.went_on()
         return is_here is not False
 
@@ -457,10 +455,7 @@ class _Going:
         All of the message there is done.
         """
         if not self._assembler.is_midway:
-            self.done = self._before_gap(position)
-
-    def _before_gap(self, position: int) -> int:
-        return position if self._gaps.since is None else min(position, self._gaps.since)
+            self.done = self._gaps.known_to(position)
 
     @property
     def displaced_to(self) -> int:

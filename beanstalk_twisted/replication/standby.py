@@ -193,7 +193,7 @@ class Standby:
         """
         Up to which position it knows the stream: what is missing there may be more than heartbeats.
         """
-        return self._position if self._gaps.since is None else self._gaps.since
+        return self._gaps.known_to(self._position)
 
     @property
     def first_in_use(self) -> int:
@@ -378,9 +378,7 @@ class Standby:
             return
         piece = self._log.take(write)
         if isinstance(piece, Stray):
-            if write.begins and self._mark.is_filling and write.segment in self._first_positions:
-                # It was in the stream before, and what was there may be purged.
-                self._first_positions[write.segment] = self._begins_at
+            self._mark.came_again(write, self._first_positions, self._begins_at)
             self._stray(piece, write.last_lsn)
             return
         self._strays = 0

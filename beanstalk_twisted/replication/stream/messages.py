@@ -137,6 +137,17 @@ class FillMark:
         """
         self.is_filling = self.is_filling and not self._has_ended
 
+    def came_again(self, write: Write, positions: dict[int, int], position: int) -> None:
+        """
+        A write has come that was there before.  If a filling that was begun anew begins its segment
+        with it, what was there before may be purged.
+
+        :param positions: of the first message of each segment: changed, if that is so.
+        :param position: of the first message of the write.
+        """
+        if write.begins and self.is_filling and write.segment in positions:
+            positions[write.segment] = position
+
 
 class Part(NamedTuple):
     """
@@ -349,6 +360,13 @@ class Gaps:
         self.is_torn = False
         self.displaced_to = 0
         self._at = 0
+
+    def known_to(self, position: int) -> int:
+        """
+        :param position: of the newest message that has come.
+        :return: up to where all is known: what is missing there may be more than heartbeats.
+        """
+        return position if self.since is None else min(position, self.since)
 
     def step(self, before: int, position: int) -> bool:
         """
