@@ -56,6 +56,7 @@ class Mishaps(ABC):
     steps: list[str]
     counts: Counter[str]
     _stopping: set[Process]
+    _wires: Process
 
     @abstractmethod
     def go(self, seconds: float) -> None:
@@ -237,8 +238,9 @@ class Mishaps(ABC):
         deaf = self.draw.random() < 0.5
         seconds = self.draw.choice((0.5, LEASE_S * 1.1)) if deaf else LATE_S
         host.cut_clients(deaf, not deaf)
+        # The network's own time: a server that stands still meanwhile makes it no longer.
+        self._wires.callLater(seconds, host.cut_clients, False, False)
         self.go(seconds)
-        host.cut_clients(False, False)
         return f"clients do not {'reach' if deaf else 'hear'} {host.name} for {seconds} s"
 
     def _fall_behind(self, host: Host) -> str:
