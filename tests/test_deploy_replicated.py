@@ -85,7 +85,7 @@ def test_a_server_that_is_fenced_is_started_again() -> None:
     added, before = unit(DROP_IN)["Service"], unit(UNIT)["Service"]
     assert added["RestartForceExitStatus"] == FENCED
     assert FENCED not in before["RestartPreventExitStatus"].split()
-    assert f"exit code {FENCED}" in (ROOT / "docs" / "replication.md").read_text()
+    assert f"exit code {FENCED}" in (ROOT / "docs" / "replication-log.md").read_text()
     assert unit(DROP_IN)["Unit"]["StartLimitIntervalSec"] == "0"
 
 

@@ -1,5 +1,5 @@
 """
-What ``--replicate`` and its companions say, checked (docs/replication.md, "Options").
+What ``--replicate`` and its companions say, checked (docs/replication.md, "Start").
 """
 
 import fcntl

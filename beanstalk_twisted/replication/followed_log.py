@@ -3,7 +3,7 @@ A log that is followed: which writes of a stream go on where it ends, so that th
 with it behind any of them.  No I/O.
 
 A write that does not go on is passed over: the stream may hold one of a server that was fenced
-while it was under way, or one whose predecessor was refused (docs/replication.md, "Who is
+while it was under way, or one whose predecessor was refused (docs/replication-log.md, "Who is
 active").
 """
 

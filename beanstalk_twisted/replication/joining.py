@@ -1,5 +1,5 @@
 """
-Joining the log of a server that starts to the stream (docs/replication.md, "A start").
+Joining the log of a server that starts to the stream (docs/replication-log.md, "A start").
 
 Of the local log what the stream has too, byte for byte, is kept, from the newest segment that both
 have on.  What the stream lacks, and what it has otherwise, is copied to ``quarantine/`` before it

@@ -1,7 +1,7 @@
 """
 The note that a server leaves beside its log when the stream has lost what it had acknowledged, or
 is there no more: replies were given for records that this log alone may have.  A later start with
-``--replicate`` cuts off nothing while the note is there (docs/replication.md, "A stream that loses
+``--replicate`` cuts off nothing while the note is there (docs/replication-nats.md, "A stream that loses
 messages").
 """
 

@@ -3,7 +3,7 @@ How a server becomes the active one: it begins a segment, first in the stream, t
 
 The first message of that segment is appended behind the newest one that this server has applied, so
 that of several that try at once one succeeds; whatever the others had under way is refused from
-then on (docs/replication.md, "Who is active").
+then on (docs/replication-log.md, "Who is active").
 """
 
 from collections.abc import Callable, Mapping

@@ -591,7 +591,7 @@ def test_a_filling_that_has_only_begun_is_waited_for() -> None:
     assert standby.outcome is None
 
 
-# Where the log here and the stream are not the same: docs/replication.md, "A start".
+# Where the log here and the stream are not the same: docs/replication-log.md, "A start".
 
 
 def with_jobs(*bodies: bytes) -> Scribe:

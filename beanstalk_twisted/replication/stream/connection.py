@@ -52,7 +52,7 @@ NO_ANSWER: Final = (
     " disks?"
 )
 
-RIGHTS: Final = "give its user the rights of docs/replication.md, Rights"
+RIGHTS: Final = "give its user the rights of docs/replication-nats.md, Rights"
 
 _SUBJECT: Final = re.compile(r'permissions violation for publish to "([^"]*)"', re.IGNORECASE)
 

@@ -1,5 +1,5 @@
 """
-What the messages of a replicated log say, as bytes: docs/replication.md, "Messages".
+What the messages of a replicated log say, as bytes: docs/replication-log.md, "Messages".
 
 A `Write` is a piece of a segment file: the bytes that the active server writes at an offset.  So a
 standby's files are those of the active server, byte for byte, and frames, their checksums and their

@@ -188,9 +188,9 @@ def test_a_user_who_may_not_use_the_stream_is_told_so(tmp_path: Path) -> None:
 
 def rights_of_the_page() -> str:
     """
-    Those that docs/replication.md gives to a user of a stream `jobs`.
+    Those that docs/replication-nats.md gives to a user of a stream `jobs`.
     """
-    text = (ROOT / "docs" / "replication.md").read_text()
+    text = (ROOT / "docs" / "replication-nats.md").read_text()
     return text[text.index("authorization {") :].split("```")[0]
 
 
