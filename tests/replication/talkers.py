@@ -91,7 +91,7 @@ class Memory:
         self.faults: list[str] = []
         self.leases_differ = self.has_rules = False
         self._reservations: Counter[int] = Counter()
-        self._counted: set[tuple[int, int]] = set()
+        self._counted: set[tuple[int, int, bytes]] = set()
         log.blame = self.blame
 
     def blame(self, fault: str) -> None:
@@ -125,9 +125,10 @@ class Memory:
             found = unread.popleft()
             if isinstance(found, Part) and not (found.continues or found.has_more):
                 write = found.write
-                # What was displaced is in the stream twice.
-                if write[:2] not in self._counted:
-                    self._counted.add(write[:2])
+                # What was displaced is in the stream twice; who is fenced may have begun a segment
+                # of the same number.
+                if write[:3] not in self._counted:
+                    self._counted.add(write[:3])
                     self._count(write.content, write.begins, write.seals)
         return self._reservations[job_id]
 
