@@ -16,12 +16,13 @@ from twisted.application.service import IService
 from twisted.internet.base import ReactorBase
 from twisted.logger import ILogObserver, Logger
 
-from beanstalk_twisted.binlog.archive import Archive
+from beanstalk_twisted.binlog.archiving.archive import Archive
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.daemon.access_file import AccessFile
 from beanstalk_twisted.daemon.command_line import LOG_DEFAULTS
 from beanstalk_twisted.daemon.command_line import Options as Options
 from beanstalk_twisted.daemon.early_signals import let_through
+from beanstalk_twisted.daemon.files.access import AccessFile
+from beanstalk_twisted.daemon.files.tubes import TubesFile
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService, Ports
 from beanstalk_twisted.daemon.log_lines import ServerLog
@@ -35,7 +36,6 @@ from beanstalk_twisted.daemon.signals import (
     drain_on_signal,
     reload_on_signal,
 )
-from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.server.access.authentication import HashingThreads
 from beanstalk_twisted.server.connections.accepting import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
+from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from binlog_tools.client import Connection, Lost, Reply
 
 LIMIT_S: Final = 30.0

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import JOB_KINDS, Flag
+from beanstalk_twisted.binlog.segments.frames import Frame
 from benchmarks.driving import RESTARTS, drive, finish, under_load
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, raw_records, segments

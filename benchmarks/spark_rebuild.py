@@ -20,10 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import TRAILER_BYTES, SegmentHeader, archive_name
-from beanstalk_twisted.binlog.framing import SegmentIndex, encode_trailer
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, Seal, State, TubeDef
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, SegmentHeader, archive_name
+from beanstalk_twisted.binlog.segments.framing import SegmentIndex, encode_trailer
 from benchmarks.spark_tables import cpu_s
 from binlog_tools.logs.loading import load
 from binlog_tools.logs.opening import open_source

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import JOB_KINDS
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     U32,
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.frames import Frame
-from beanstalk_twisted.binlog.records import JOB_KINDS
+from beanstalk_twisted.binlog.segments.frames import Frame
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES
 from binlog_tools.logs.reading import raw_records, tubes_named

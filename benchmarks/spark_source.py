@@ -24,12 +24,12 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     archive_name,
 )
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
 from benchmarks.spark_rows import FEW, TupleSource, as_datetime, as_microseconds, rows
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.reading.options import parse_options

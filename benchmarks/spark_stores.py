@@ -18,17 +18,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.archiving.manifest import MANIFEST, Manifest, describe
+from beanstalk_twisted.binlog.records import Kind, Record, Seal, TubeDef
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     archive_name,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.framing import encode_trailer
-from beanstalk_twisted.binlog.manifest import MANIFEST, Manifest, describe
-from beanstalk_twisted.binlog.records import Kind, Record, Seal, TubeDef
-from beanstalk_twisted.binlog.seals import IndexedFrame, SealIndex
+from beanstalk_twisted.binlog.segments.framing import encode_trailer
+from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex
 from benchmarks.bucket import Bucket, bucket
 from benchmarks.spark_source import (
     NO_BODY,

@@ -7,7 +7,7 @@ import select
 import socket
 from typing import Final, NamedTuple, Protocol
 
-from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
+from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.wire import yaml
 from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name

@@ -8,7 +8,7 @@ that is sent one takes what is behind it for commands, or bodies for jobs of ano
 import re
 from typing import Final
 
-from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
+from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES
 
 TUBE_NAMES: Final = (
     f"1 to {MAX_TUBE_NAME_BYTES} of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -"

@@ -1,3 +1,4 @@
 """
-The tests, in the shape of what they test: ``tests/binlog/test_frames.py`` for ``binlog/frames.py``.
+The tests, in the shape of what they test: ``tests/binlog/segments/test_frames.py`` for
+``binlog/segments/frames.py``.
 """

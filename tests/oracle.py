@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from beanstalk_twisted.rules.put_batches import CollectedJob
+from beanstalk_twisted.rules.bulk.put_batches import CollectedJob
 from beanstalk_twisted.rules.puts import Draft
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connections.host import ConnectionHost

@@ -20,38 +20,34 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog import errors, format
+from beanstalk_twisted.binlog import errors
 from beanstalk_twisted.binlog.records import Reason, State
+from beanstalk_twisted.binlog.segments import format
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands import specs_v1 as specs_v1
 from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
+from beanstalk_twisted.daemon.files.tubes import MAX_FILE_BYTES, parse_tubes
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.log_lines import LEVELS
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.daemon.replication_options import FENCED
-from beanstalk_twisted.daemon.tubes_file import MAX_FILE_BYTES, parse_tubes
-from beanstalk_twisted.jobs import processing_time
-from beanstalk_twisted.jobs.concurrency import OPENED_LINES
-from beanstalk_twisted.jobs.groups import Groups
+from beanstalk_twisted.jobs.figures import processing_time
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.limits.concurrency import OPENED_LINES
+from beanstalk_twisted.jobs.limits.groups import Groups
+from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
 from beanstalk_twisted.jobs.policy import PAGE_BITS
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
-from beanstalk_twisted.rules import (
-    batches,
-    dead_kicks,
-    policies,
-    policy_keys,
-    put_batches,
-    statistics,
-)
-from beanstalk_twisted.rules.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
+from beanstalk_twisted.rules import policies, policy_keys
+from beanstalk_twisted.rules.bulk import batches, dead_kicks, put_batches
+from beanstalk_twisted.rules.bulk.flushes import FLUSH_SLICE_BYTES, TAGGED_JOBS
+from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
+from beanstalk_twisted.rules.bulk.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.rules.consequences import RELEASED_JOBS
-from beanstalk_twisted.rules.flushes import FLUSH_SLICE_BYTES, TAGGED_JOBS
-from beanstalk_twisted.rules.kicks import RUN_JOBS
-from beanstalk_twisted.rules.listing import LOOK_RESERVED
-from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
+from beanstalk_twisted.rules.looking import statistics
+from beanstalk_twisted.rules.looking.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
+from beanstalk_twisted.rules.looking.listing import LOOK_RESERVED
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.timekeeping import REWRITTEN_BYTES, REWRITTEN_JOBS, SLICE_JOBS
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
@@ -62,7 +58,7 @@ from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.web.routes import ROUTES
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command

@@ -54,22 +54,22 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 # alone is given the clock, since the commands of a chunk have times of their own.
 PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
-    "exports", "printable", "toml", "version", "storage.inline_sync", "daemon.gc_control",
-    "web.guards", "web.history", "web.routes",
+    "exports", "printable", "toml", "version", "storage.commit.inline_sync", "daemon.gc_control",
+    "web.guards", "web.figures.history", "web.routes",
     "server.bindings", "server.execution_context", "server.executor", "server.incoming",
     "server.incoming_jobs", "server.reply_queue", "server.access.admissions",
     "server.access.guard", "server.access.quotas",
-    "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
-    "client.addresses", "client.announcement", "client.extension_specs", "client.outbox",
-    "client.reading", "client.stats", "client.tags", "client.tls.faults", "client.tubes",
+    "client.commands.specs", "client.commands.specs_v1", "client.errors", "client.exchange",
+    "client.addresses", "client.announcement", "client.commands.extension_specs", "client.outbox",
+    "client.reading", "client.stats", "client.commands.tags", "client.tls.faults", "client.tubes",
     "client.hosts.rounds", "client.pool.hashing", "replication.roster",
     "replication.stream.addresses", "replication.stream.door", "replication.stream.lease",
     "replication.stream.memory", "replication.stream.memory_log", "replication.stream.messages",
     "replication.stream.settings",
-    "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
+    "worker.demand", "worker.policy", "worker.serialisers", "worker.attempts.verdicts",
 )  # fmt: skip
 
-MAX_MODULES = 22
+MAX_MODULES = 16
 """Modules of one folder."""
 
 IMPURE = {
@@ -109,7 +109,7 @@ VOCABULARIES = {
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}
-DOORS_TO_FILES = (f"{OURS}.binlog.directory", f"{OURS}.binlog.archive")
+DOORS_TO_FILES = (f"{OURS}.binlog.directory", f"{OURS}.binlog.archiving.archive")
 NAMES_OF_ERRORS = f"{OURS}.binlog.memory"
 
 

@@ -33,7 +33,7 @@ from beanstalk_twisted.binlog.compaction import (
     MIN_FACTOR,
     Policy,
 )
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments.format import (
     MAX_BODY_BYTES,
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
@@ -51,8 +51,8 @@ from beanstalk_twisted.daemon.options import (
 )
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import Limits
-from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, makeService

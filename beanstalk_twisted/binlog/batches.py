@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
 from beanstalk_twisted.binlog.records import (
     HOMED,
     JOB_ID,
@@ -19,6 +17,8 @@ from beanstalk_twisted.binlog.records import (
     RememberedKey,
 )
 from beanstalk_twisted.binlog.runs import Appended
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 

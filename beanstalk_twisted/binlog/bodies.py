@@ -15,20 +15,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, Protocol
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BodyLost
-from beanstalk_twisted.binlog.format import (
-    FRAME_HEADER_BYTES,
-    INDEX_STRIDE_BYTES,
-    RECORD,
-    RECORD_BYTES,
-    SEGMENT_HEADER_BYTES,
-    SegmentHeader,
-    decode_segment_header,
-    segment_name,
-)
-from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import (
     DATA_LEN,
     DATA_OFF,
@@ -40,6 +28,18 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     decode_job,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    FRAME_HEADER_BYTES,
+    INDEX_STRIDE_BYTES,
+    RECORD,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    segment_name,
+)
+from beanstalk_twisted.binlog.segments.frames import Frame
 
 READ_BYTES: Final = 64 << 10
 """

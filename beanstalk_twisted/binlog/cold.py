@@ -14,8 +14,8 @@ from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import RECORD_BYTES
 from beanstalk_twisted.binlog.records import NEVER_NS, READY, RESERVED, Flag, State
+from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 
 Column = memoryview
 """A u32 of each record."""

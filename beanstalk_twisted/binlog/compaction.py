@@ -9,17 +9,17 @@ before the PUT it ends, so a deleted job can never come back.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import HOMED
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
-from beanstalk_twisted.binlog.records import HOMED
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
 
 SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.segments.frames import Buffer
 
 QUARANTINE = "quarantine"
 LOCKS: Final = ("LOCK", "lock")

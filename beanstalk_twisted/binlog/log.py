@@ -27,7 +27,9 @@ from beanstalk_twisted.binlog.batches import (
     moved_jobs,
 )
 from beanstalk_twisted.binlog.errors import LeftHalfWay
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import CleanStop, Kind, Record, TubeDef
+from beanstalk_twisted.binlog.runs import Appended, Run
+from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
     RECORD_BYTES,
     REHOMED,
@@ -36,10 +38,8 @@ from beanstalk_twisted.binlog.format import (
     TUBE_IN_SEAL_BYTES,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.frames import Span
-from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.binlog.records import CleanStop, Kind, Record, TubeDef
-from beanstalk_twisted.binlog.runs import Appended, Run
+from beanstalk_twisted.binlog.segments.frames import Span
+from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.space_budget import (
     ENDING_BYTES,
     FRAME_BYTES,

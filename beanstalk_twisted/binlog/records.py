@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 
 

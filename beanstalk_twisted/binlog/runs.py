@@ -10,7 +10,6 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from beanstalk_twisted.binlog.format import PLAIN_RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import (
     MAX_COUNTER,
     READY,
@@ -20,6 +19,7 @@ from beanstalk_twisted.binlog.records import (
     Reason,
     Record,
 )
+from beanstalk_twisted.binlog.segments.format import PLAIN_RECORD, RECORD_BYTES
 
 _NO_FLAGS: Final = 0
 KICKED: Final = int.from_bytes(bytes((Kind.KICK, READY, _NO_FLAGS, Reason.CLIENT)), "little")

@@ -21,7 +21,7 @@ change cannot be written is in no state at all (prot.c, process_queue after walw
 from collections import deque
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     FRAME_HEADER_BYTES,
     FRAME_TARGET_BYTES,

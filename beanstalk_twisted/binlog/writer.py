@@ -14,7 +14,7 @@ from typing import Final
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

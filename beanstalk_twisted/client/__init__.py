@@ -3,8 +3,8 @@ The client.  `service.Client` keeps a connection up; `connection.connect` makes 
 `pool.Pool` splits tubes over several servers.
 
 What is below the Twisted line has no clock, no socket and no Deferred: bytes and times go in,
-values come out (`addresses`, `announcement`, `command_specs`, `errors`, `exchange`,
-`extension_specs`, `outbox`, `reading`, `stats`, `tags`, `tls.faults`, `tubes`).
+values come out (`addresses`, `announcement`, `commands`, `errors`, `exchange`, `outbox`, `reading`,
+`stats`, `tls.faults`, `tubes`).
 """
 
 from typing import TYPE_CHECKING
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from beanstalk_twisted.exports import lazily
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.client.command_specs import Job as Job
-    from beanstalk_twisted.client.command_specs_v1 import JobV1 as JobV1
+    from beanstalk_twisted.client.commands.extension_specs import BatchDeleted as BatchDeleted
+    from beanstalk_twisted.client.commands.extension_specs import JobPage as JobPage
+    from beanstalk_twisted.client.commands.extension_specs import NewJob as NewJob
+    from beanstalk_twisted.client.commands.specs import Job as Job
+    from beanstalk_twisted.client.commands.specs_v1 import JobV1 as JobV1
+    from beanstalk_twisted.client.commands.tags import Inserted as Inserted
+    from beanstalk_twisted.client.commands.tags import Tags as Tags
     from beanstalk_twisted.client.connection import Connection as Connection
     from beanstalk_twisted.client.connection import connect as connect
     from beanstalk_twisted.client.errors import ClientError as ClientError
     from beanstalk_twisted.client.errors import ErrorReply as ErrorReply
-    from beanstalk_twisted.client.extension_specs import BatchDeleted as BatchDeleted
-    from beanstalk_twisted.client.extension_specs import JobPage as JobPage
-    from beanstalk_twisted.client.extension_specs import NewJob as NewJob
     from beanstalk_twisted.client.pool.connections import PoolJob as PoolJob
     from beanstalk_twisted.client.pool.fleet import Misplaced as Misplaced
     from beanstalk_twisted.client.pool.fleet import PoolStats as PoolStats
@@ -38,19 +40,17 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.stats import ServerStats as ServerStats
     from beanstalk_twisted.client.stats import TubePolicy as TubePolicy
     from beanstalk_twisted.client.stats import TubeStats as TubeStats
-    from beanstalk_twisted.client.tags import Inserted as Inserted
-    from beanstalk_twisted.client.tags import Tags as Tags
 else:
     __getattr__ = lazily(__name__, {
         "reconnecting": "Backoff SERVER_LOG",
         "service": "Client Losses",
         "connection": "Connection connect",
-        "command_specs": "Job",
-        "command_specs_v1": "JobV1",
+        "commands.specs": "Job",
+        "commands.specs_v1": "JobV1",
         "stats": "ConnectionStats GroupStats JobStats ListedJob ReplicationStats ServerStats "
         "TubePolicy TubeStats",
-        "extension_specs": "BatchDeleted JobPage NewJob",
-        "tags": "Inserted Tags",
+        "commands.extension_specs": "BatchDeleted JobPage NewJob",
+        "commands.tags": "Inserted Tags",
         "errors": "ClientError ErrorReply",
         "pool.pool": "Pool Server",
         "pool.connections": "PoolJob",

@@ -5,7 +5,7 @@ What the server of one connection knows beside beanstalkd's own commands.
 from typing import Final
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import CommandSpec, Reply
+from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.exchange import Request
 
 DOES_NOT_KNOW: Final = "does not announce this command, which beanstalkd does not have"

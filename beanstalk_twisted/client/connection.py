@@ -26,19 +26,19 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client import extension_specs as extended
 from beanstalk_twisted.client.announcement import Announcement
-from beanstalk_twisted.client.command_specs import CommandSpec, Reply
+from beanstalk_twisted.client.commands import extension_specs as extended
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands import specs_v1 as specs_v1
+from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
+from beanstalk_twisted.client.commands.methods import Args
+from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.deadline import Deadline, cancel
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
 from beanstalk_twisted.client.exchange import RESERVING, WAITING, Exchange
-from beanstalk_twisted.client.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.giving_back import GivingBack
-from beanstalk_twisted.client.methods import Args
 from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, PIECE_BYTES, Outbox, overfull
 from beanstalk_twisted.client.pending import (
     QUITS,

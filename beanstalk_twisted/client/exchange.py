@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client import extension_specs as extended
-from beanstalk_twisted.client.command_specs import CommandSpec, Reply
+from beanstalk_twisted.client.commands import extension_specs as extended
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands import specs_v1 as specs_v1
+from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice
 from beanstalk_twisted.wire.grammar import CRLF

@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client.command_specs_v1 import NumberAndPriority
-from beanstalk_twisted.client.methods import Commands
+from beanstalk_twisted.client.commands.methods import Commands
+from beanstalk_twisted.client.commands.specs_v1 import NumberAndPriority
 from beanstalk_twisted.client.stats import JobStats
 
 # That of the connection, whose log line it was first.

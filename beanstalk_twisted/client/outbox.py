@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import Final, Generic
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import CommandSpec
+from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import R
 
 PIECE_BYTES: Final = 1 << 16

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import CommandSpec
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands import specs_v1 as specs_v1
+from beanstalk_twisted.client.commands.methods import Args
+from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import Request
-from beanstalk_twisted.client.methods import Args
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
 
 QUITS: Final = (specs.QUIT, specs_v1.QUIT)

@@ -9,7 +9,7 @@ lost the thread and is good for nothing more.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.client.command_specs import Reply, Shape
+from beanstalk_twisted.client.commands.specs import Reply, Shape
 from beanstalk_twisted.wire.grammar import CRLF
 
 MAX_LINE_BYTES: Final = 224

@@ -28,17 +28,17 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import CommandSpec
+from beanstalk_twisted.client.commands import specs_v1 as specs_v1
+from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
+from beanstalk_twisted.client.commands.methods import Args, first_error
+from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.connection import (
     GRACE_S,
     Connection,
 )
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.flow_control import FlowControl
-from beanstalk_twisted.client.methods import Args, first_error
 from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, cost, overfull
 from beanstalk_twisted.client.pending import (
     Ended,

@@ -5,9 +5,9 @@ that each command is meant for, whatever is in use when it is sent.
 
 from typing import Any, Final
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import extension_specs as extended
-from beanstalk_twisted.client.command_specs import CommandSpec
+from beanstalk_twisted.client.commands import extension_specs as extended
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.specs import CommandSpec
 
 DEFAULT: Final = b"default"
 """The tube that a new connection uses and watches (protocol.txt, "Tubes")."""

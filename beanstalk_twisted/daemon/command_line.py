@@ -21,7 +21,11 @@ from beanstalk_twisted.binlog.compaction import (
     MIN_FACTOR,
     Policy,
 )
-from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
+from beanstalk_twisted.binlog.segments.format import (
+    MAX_BODY_BYTES,
+    MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES,
+)
 from beanstalk_twisted.daemon.inherited_sockets import (
     NAME,
     NAME_V1,
@@ -69,8 +73,8 @@ from beanstalk_twisted.server.settings import (
     Limits,
 )
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S
-from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION

@@ -32,7 +32,7 @@ from twisted.logger import (
 )
 from zope.interface import implementer
 
-from beanstalk_twisted.daemon.log_file import ReopenedLogFile
+from beanstalk_twisted.daemon.files.log import ReopenedLogFile
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.audit import AUDIT
 

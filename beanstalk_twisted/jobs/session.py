@@ -4,8 +4,8 @@ What the queue knows of one connection.
 
 from typing import Final
 
+from beanstalk_twisted.jobs.limits.quota import Quota
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.quota import Quota
 from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
 from beanstalk_twisted.jobs.tube import Tube, TubeIndex
 from beanstalk_twisted.jobs.weighted_index import WeightedIndex

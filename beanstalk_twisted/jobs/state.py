@@ -25,18 +25,23 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.bodies import Bodies
-from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
-from beanstalk_twisted.jobs.groups import Groups
+from beanstalk_twisted.jobs.figures.job_times import JobTimes
+from beanstalk_twisted.jobs.figures.live_bytes import LiveBytes
+from beanstalk_twisted.jobs.figures.memory_use import (
+    KEY_BYTES,
+    TUBE_BYTES,
+    WAITERS_BYTES,
+    WATCH_BYTES,
+)
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
-from beanstalk_twisted.jobs.job_times import JobTimes
-from beanstalk_twisted.jobs.live_bytes import LiveBytes
-from beanstalk_twisted.jobs.memory_use import KEY_BYTES, TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
+from beanstalk_twisted.jobs.limits.concurrency import ConcurrencyKeys
+from beanstalk_twisted.jobs.limits.groups import Groups
+from beanstalk_twisted.jobs.limits.unique_keys import UniqueKeys
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
-from beanstalk_twisted.jobs.unique_keys import UniqueKeys
 
 NS: Final = 1_000_000_000
 
@@ -212,7 +217,7 @@ class QueueState(Queues):
         self, tube: Tube, queue: OrderedJobs, job_ids: list[int], lsn: int = 0
     ) -> None:  # fmt: skip
         """
-        `apply` for the images of many kicks, without the images.  tests/rules/test_kicks.py
+        `apply` for the images of many kicks, without the images.  tests/rules/bulk/test_kicks.py
         compares the two.
 
         :param queue: the tube's buried or delayed jobs; ``job_ids`` are its `first_ids`.

@@ -22,8 +22,7 @@ from beanstalk_twisted.binlog.runs import KICKED as KICKED_HEAD
 from beanstalk_twisted.binlog.runs import Run, kick_record
 from beanstalk_twisted.binlog.runs import kicks as kicks_of
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import KICK, Job
-from beanstalk_twisted.jobs.memory_use import (
+from beanstalk_twisted.jobs.figures.memory_use import (
     BODY_OBJECT_BYTES,
     HELD_BYTES,
     HOT_JOB_BYTES,
@@ -31,6 +30,7 @@ from beanstalk_twisted.jobs.memory_use import (
     data_memory_bytes,
     tags_memory_bytes,
 )
+from beanstalk_twisted.jobs.job import KICK, Job
 from beanstalk_twisted.jobs.pages import (
     FULL_LSN,
     FULL_LSN_AT,

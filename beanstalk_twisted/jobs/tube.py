@@ -13,9 +13,9 @@ from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
 
 if TYPE_CHECKING:
     # By name, not as Protocols: what is compiled calls methods of a class of its own directly.
-    from beanstalk_twisted.jobs.job_times import TubeTimes
-    from beanstalk_twisted.jobs.processing_time import ProcessingTime
-    from beanstalk_twisted.jobs.quota import Quota
+    from beanstalk_twisted.jobs.figures.job_times import TubeTimes
+    from beanstalk_twisted.jobs.figures.processing_time import ProcessingTime
+    from beanstalk_twisted.jobs.limits.quota import Quota
     from beanstalk_twisted.jobs.session import Session
 
 DEFAULT: Final = b"default"

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
-from beanstalk_twisted.jobs.processing_time import USUAL_NS, ProcessingTime
+from beanstalk_twisted.jobs.figures.processing_time import USUAL_NS, ProcessingTime
 from beanstalk_twisted.jobs.ready_index import SPARE_OLD
 from beanstalk_twisted.jobs.tube import Tube, TubeIndex
 

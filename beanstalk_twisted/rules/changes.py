@@ -25,10 +25,10 @@ from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.limits.unique_keys import Remembered
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS = 1_000_000_000

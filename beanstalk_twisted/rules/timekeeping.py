@@ -18,8 +18,8 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.consequences import Consequences
 from beanstalk_twisted.rules.job_waits import JobWaits
+from beanstalk_twisted.rules.looking.statistics import Tally
 from beanstalk_twisted.rules.reservations import Answer, Reservations, leave
-from beanstalk_twisted.rules.statistics import Tally
 
 Slices = Generator[int | None, int, None]
 """

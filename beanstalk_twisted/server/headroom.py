@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_twisted.jobs.memory_use import HOT_JOB_BYTES
+from beanstalk_twisted.jobs.figures.memory_use import HOT_JOB_BYTES
 from beanstalk_twisted.server.memory_limit import MemoryLimit
 
 HEADROOM_BYTES: Final = 16 << 20

@@ -16,7 +16,7 @@ Differs from beanstalkd: it takes jobs until malloc() fails, or the kernel kills
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_twisted.jobs.memory_use import HOT_JOB_BYTES
+from beanstalk_twisted.jobs.figures.memory_use import HOT_JOB_BYTES
 
 NO_LIMIT: Final = 1 << 62
 """More bytes than any memory has."""

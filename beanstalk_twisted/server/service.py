@@ -46,7 +46,7 @@ from beanstalk_twisted.server.memory_limit import NO_LIMIT, MemoryLimit
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import MakeArchiver
-from beanstalk_twisted.storage.body_reads import BodyReads
+from beanstalk_twisted.storage.bodies.reads import BodyReads
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.environment import Environment, Replica, StoreEvents

@@ -18,13 +18,13 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
-from beanstalk_twisted.storage.group_commit import GroupCommit
 
 AHEAD: Final = 2
 """Segments before a limit on the log's bytes at which it is made as small as on a full disk."""

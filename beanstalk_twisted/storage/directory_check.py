@@ -16,8 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.environment import Environment
-from beanstalk_twisted.storage.group_commit import GroupCommit
 
 CHECK_S: Final = 1.0
 """

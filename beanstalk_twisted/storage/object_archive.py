@@ -1,5 +1,5 @@
 """
-An archive behind a URL: `binlog.archive.Archive` on an `object_storage.Store`.
+An archive behind a URL: `binlog.archiving.archive.Archive` on an `object_storage.Store`.
 
 An upload is complete before it has its final name: objects get the name of an unfinished copy, are
 read back and compared, and only then renamed, which in a bucket is a copy within the store.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import ClassVar, Final, TypeVar
 
-from beanstalk_twisted.binlog.archive import Archive, RealArchive
+from beanstalk_twisted.binlog.archiving.archive import Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.object_storage.arrow import open_store

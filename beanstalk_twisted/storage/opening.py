@@ -19,18 +19,18 @@ from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, Damaged, NoSpace, WriteFailed
-from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.records import Start
+from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.jobs.unique_keys import Remembered
+from beanstalk_twisted.jobs.limits.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.bodies.start_check import StartCheck
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import MORE_DESCRIPTORS, is_out_of_descriptors
-from beanstalk_twisted.storage.start_check import StartCheck
 
 ALL_BYTES: Final = 1 << 63
 """More than a log has."""
@@ -73,7 +73,7 @@ class Report(Protocol):
 class Predecessor(Protocol):
     """
     What a new segment goes on from: a log that was read (`replay.Replay`), or one that was followed
-    (`replication.followed_log.FollowedLog`).
+    (`replication.standby.followed_log.FollowedLog`).
     """
 
     @property

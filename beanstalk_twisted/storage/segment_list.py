@@ -11,14 +11,14 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.jobs.live_bytes import LiveBytes
+from beanstalk_twisted.jobs.figures.live_bytes import LiveBytes
 from beanstalk_twisted.storage.io_thread import Io
 
 SLICE_HEADERS: Final = 10

@@ -18,9 +18,11 @@ from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
-from beanstalk_twisted.storage.body_check import BodyCheck
-from beanstalk_twisted.storage.body_reads import BodyReads
-from beanstalk_twisted.storage.commit_figures import CommitFigures
+from beanstalk_twisted.storage.bodies.check import BodyCheck
+from beanstalk_twisted.storage.bodies.reads import BodyReads
+from beanstalk_twisted.storage.commit.figures import CommitFigures
+from beanstalk_twisted.storage.commit.group_commit import FsyncPolicy, GroupCommit
+from beanstalk_twisted.storage.commit.inline_sync import InlineSyncPolicy
 from beanstalk_twisted.storage.compactor import Compactor, Kept
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
 from beanstalk_twisted.storage.environment import (
@@ -30,8 +32,6 @@ from beanstalk_twisted.storage.environment import (
     SlowSync,
     StoreEvents,
 )
-from beanstalk_twisted.storage.group_commit import FsyncPolicy, GroupCommit
-from beanstalk_twisted.storage.inline_sync import InlineSyncPolicy
 from beanstalk_twisted.storage.io_thread import WatchableIo
 from beanstalk_twisted.storage.opening import OpenLog, Report
 from beanstalk_twisted.storage.repeats import Repeats, times

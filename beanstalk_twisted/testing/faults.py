@@ -5,7 +5,7 @@ What goes wrong when a test says so.
 from collections import deque
 from typing import Any
 
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.testing.harness import Harness
 from beanstalk_twisted.testing.network import check_span
 from beanstalk_twisted.testing.recording import PLANTABLE, check_command

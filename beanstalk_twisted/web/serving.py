@@ -17,18 +17,18 @@ from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import Call, Document, Operations, json_document
+from beanstalk_twisted.web.figures.lag import ReactorLag
+from beanstalk_twisted.web.figures.metrics import Metrics
+from beanstalk_twisted.web.figures.overview import Overview
+from beanstalk_twisted.web.figures.tube_history import TubeHistory
 from beanstalk_twisted.web.health import Health
-from beanstalk_twisted.web.lag import ReactorLag
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
-from beanstalk_twisted.web.metrics import Metrics
-from beanstalk_twisted.web.overview import Overview
 from beanstalk_twisted.web.replication import replication_document, why_closed
 from beanstalk_twisted.web.report_files import ReportFiles
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
 from beanstalk_twisted.web.static_files import StaticFiles
-from beanstalk_twisted.web.tube_history import TubeHistory
 
 
 def make_site(

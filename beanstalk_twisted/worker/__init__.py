@@ -21,8 +21,19 @@ from typing import TYPE_CHECKING
 from beanstalk_twisted.exports import lazily
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.worker.attempt import Attempt as Attempt
-    from beanstalk_twisted.worker.attempt import Ending as Ending
+    from beanstalk_twisted.worker.attempts.attempt import Attempt as Attempt
+    from beanstalk_twisted.worker.attempts.attempt import Ending as Ending
+    from beanstalk_twisted.worker.attempts.threads import InlineThreads as InlineThreads
+    from beanstalk_twisted.worker.attempts.threads import PoolThreads as PoolThreads
+    from beanstalk_twisted.worker.attempts.threads import Threads as Threads
+    from beanstalk_twisted.worker.attempts.verdicts import Bury as Bury
+    from beanstalk_twisted.worker.attempts.verdicts import Decided as Decided
+    from beanstalk_twisted.worker.attempts.verdicts import Delete as Delete
+    from beanstalk_twisted.worker.attempts.verdicts import NoResult as NoResult
+    from beanstalk_twisted.worker.attempts.verdicts import Release as Release
+    from beanstalk_twisted.worker.attempts.verdicts import TookTooLong as TookTooLong
+    from beanstalk_twisted.worker.attempts.verdicts import TooManyAttempts as TooManyAttempts
+    from beanstalk_twisted.worker.attempts.verdicts import Verdict as Verdict
     from beanstalk_twisted.worker.hooks import Hooks as Hooks
     from beanstalk_twisted.worker.hooks import Logged as Logged
     from beanstalk_twisted.worker.hooks import Tally as Tally
@@ -43,28 +54,18 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.service import Worker as Worker
     from beanstalk_twisted.worker.shell import CommandFailed as CommandFailed
     from beanstalk_twisted.worker.shell import Shell as Shell
-    from beanstalk_twisted.worker.threads import InlineThreads as InlineThreads
-    from beanstalk_twisted.worker.threads import PoolThreads as PoolThreads
-    from beanstalk_twisted.worker.threads import Threads as Threads
-    from beanstalk_twisted.worker.verdicts import Bury as Bury
-    from beanstalk_twisted.worker.verdicts import Decided as Decided
-    from beanstalk_twisted.worker.verdicts import Delete as Delete
-    from beanstalk_twisted.worker.verdicts import NoResult as NoResult
-    from beanstalk_twisted.worker.verdicts import Release as Release
-    from beanstalk_twisted.worker.verdicts import TookTooLong as TookTooLong
-    from beanstalk_twisted.worker.verdicts import TooManyAttempts as TooManyAttempts
-    from beanstalk_twisted.worker.verdicts import Verdict as Verdict
 else:
     __getattr__ = lazily(__name__, {
         "service": "Worker",
-        "attempt": "Attempt Ending",
-        "verdicts": "Bury Decided Delete NoResult Release TookTooLong TooManyAttempts Verdict",
+        "attempts.attempt": "Attempt Ending",
+        "attempts.verdicts": "Bury Decided Delete NoResult Release TookTooLong TooManyAttempts "
+        "Verdict",
         "policy": "Policy Retry times_given_back times_reserved",
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "recurring": "Recurring Run",
         "schedule": "Schedule read_schedules",
-        "threads": "InlineThreads PoolThreads Threads",
+        "attempts.threads": "InlineThreads PoolThreads Threads",
         "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",
     })  # fmt: skip

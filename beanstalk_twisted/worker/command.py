@@ -30,10 +30,10 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
+from beanstalk_twisted.worker.attempts.verdicts import Bury, Delete
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
 from beanstalk_twisted.worker.signals import Signals
-from beanstalk_twisted.worker.verdicts import Bury, Delete
 
 PROGRAM: Final = "beanstalk-work"
 SERVER: Final = "BEANSTALK_SERVER"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker.attempts.verdicts import MAX_U32, Bury, Delete, Release, Verdict
 from beanstalk_twisted.worker.serialisers import Unreadable
-from beanstalk_twisted.worker.verdicts import MAX_U32, Bury, Delete, Release, Verdict
 
 MOST_ATTEMPTS: Final = 10
 """Attempts at a job, unless told: with the waits below, the last one is after one to two hours."""

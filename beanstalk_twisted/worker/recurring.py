@@ -15,10 +15,10 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.client.commands.tags import Inserted
 from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.service import Client, tell
-from beanstalk_twisted.client.tags import Inserted
 from beanstalk_twisted.worker.schedule import Schedule
 
 LOOK_S: Final = 60.0

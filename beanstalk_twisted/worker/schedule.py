@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
-from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
-from beanstalk_twisted.client.tags import Tags
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
+from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S
+from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.toml import BadToml, parse_toml
 

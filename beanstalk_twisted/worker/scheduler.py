@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
 from beanstalk_twisted.worker.reserver import Reserver

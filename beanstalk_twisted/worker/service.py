@@ -12,14 +12,15 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.reconnecting import Backoff
-from beanstalk_twisted.worker.attempt import Ending
+from beanstalk_twisted.worker.attempts.attempt import Ending
+from beanstalk_twisted.worker.attempts.job_run import JobRun
+from beanstalk_twisted.worker.attempts.threads import Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
-from beanstalk_twisted.worker.job_run import JobRun
 from beanstalk_twisted.worker.policy import Policy, Retry
 from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.scheduler import ReserveScheduler
@@ -32,7 +33,6 @@ from beanstalk_twisted.worker.settings import (
     hooks_of,
     threads_of,
 )
-from beanstalk_twisted.worker.threads import Threads
 
 T = TypeVar("T")
 

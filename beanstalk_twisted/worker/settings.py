@@ -10,16 +10,16 @@ from typing import Any, Final, Generic, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import extension_specs as extended
-from beanstalk_twisted.client.methods import watch_only
+from beanstalk_twisted.client.commands import extension_specs as extended
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.attempts.attempt import Attempt
+from beanstalk_twisted.worker.attempts.threads import PoolThreads, Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.serialisers import Serialiser
-from beanstalk_twisted.worker.threads import PoolThreads, Threads
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ from typing import NoReturn
 import click
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
+from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
-from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, USAGE, fail
 from binlog_tools.console.output import Output, progress

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, TORN, fail, warn
 from binlog_tools.console.output import progress
 from binlog_tools.inspect.dumping import Gap

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from beanstalk_twisted.binlog.format import parse_segment_name
+from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.doctor.checks import Folder, ServerOptions, Syncs
 
 SYNCS: Final = 200

@@ -9,14 +9,14 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable, RealDirectory
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.segment import is_sealed
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
 )
-from beanstalk_twisted.binlog.frames import Frame
-from beanstalk_twisted.binlog.reading.segment import is_sealed
+from beanstalk_twisted.binlog.segments.frames import Frame
 from beanstalk_twisted.object_storage.store import is_url
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.inspect import manifests

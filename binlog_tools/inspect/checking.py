@@ -10,15 +10,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames, records
-from beanstalk_twisted.binlog.format import (
-    EXTENSIONS,
-    FRAME_HEADER_BYTES,
-    SEGMENT_HEADER_BYTES,
-    U32,
-    segment_name,
-)
-from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import has_content, is_trailer
 from beanstalk_twisted.binlog.reading.survey import (
@@ -37,6 +29,15 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     State,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    EXTENSIONS,
+    FRAME_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    U32,
+    segment_name,
+)
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import BadTags, split_tags
 from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span

@@ -6,8 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames, records
-from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.records import (
     DATA_LEN,
     FLAGS,
@@ -23,6 +22,8 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from beanstalk_twisted.printable import escape_all
 from binlog_tools.console import wording

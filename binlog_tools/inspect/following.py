@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
-from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    FRAME_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+)
+from beanstalk_twisted.binlog.segments.frames import Frame
 from binlog_tools.inspect.dumping import Entry, Gap, Records
 from binlog_tools.logs.reading import OpenSegment, names_ahead, pieces
 from binlog_tools.logs.sources import NoLog, Source

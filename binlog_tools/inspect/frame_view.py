@@ -6,15 +6,15 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import DATA_LEN
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     RECORD,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import DATA_LEN
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.inspect.checking import is_data_good
 from binlog_tools.inspect.dumping import RawRecord
 from binlog_tools.logs.reading import OpenSegment

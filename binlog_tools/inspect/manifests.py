@@ -7,15 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.archive import PART
-from beanstalk_twisted.binlog.directory import Readable
-from beanstalk_twisted.binlog.format import (
-    SEGMENT_HEADER_BYTES,
-    SegmentHeader,
-    archive_name,
-    decode_segment_header,
-)
-from beanstalk_twisted.binlog.manifest import (
+from beanstalk_twisted.binlog.archiving.archive import PART
+from beanstalk_twisted.binlog.archiving.manifest import (
     MANIFEST,
     NAMES,
     RECENT,
@@ -25,6 +18,13 @@ from beanstalk_twisted.binlog.manifest import (
     decode_entry,
     decode_manifest,
     describe,
+)
+from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.segments.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    archive_name,
+    decode_segment_header,
 )
 from binlog_tools.console.wording import told
 from binlog_tools.logs.objects import ObjectFolder

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.compaction import Policy, Pressure
-from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import STATE, TUBE_ID, Kind
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Frame
 from binlog_tools.console.wording import ASCII_BARS as ASCII_BARS
 from binlog_tools.console.wording import BARS as BARS
 from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments

@@ -8,10 +8,7 @@ needs some 400 bytes for each job that is alive at once, and no bodies.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, segment_name
-from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     DATA_LEN,
     DATA_OFF,
@@ -38,6 +35,9 @@ from beanstalk_twisted.binlog.records import (
     TubePolicy,
     decode_record,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, segment_name
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER
 from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments, tubes_named

@@ -8,9 +8,12 @@ import shlex
 import zlib
 from typing import Final
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
+from beanstalk_twisted.binlog.reading.small_state import SmallState
+from beanstalk_twisted.binlog.records import NotUnderstood
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     MADE_BY_TOOL,
@@ -19,10 +22,7 @@ from beanstalk_twisted.binlog.format import (
     U32,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
-from beanstalk_twisted.binlog.reading.small_state import SmallState
-from beanstalk_twisted.binlog.records import NotUnderstood
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.logs.live_set import END, Point, records_before
 from binlog_tools.logs.new_log import Floors
 from binlog_tools.logs.quantities import format_time_exactly

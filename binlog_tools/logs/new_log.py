@@ -14,20 +14,6 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.directory import Directory, File
-from beanstalk_twisted.binlog.format import (
-    DEFAULT_SEGMENT_BYTES,
-    EXTENSIONS,
-    FRAME_TARGET_BYTES,
-    MADE_BY_TOOL,
-    MAX_BODY_BYTES,
-    MAX_FRAME_RECORDS,
-    MAX_TUBE_NAME_BYTES,
-    RECORD_BYTES,
-    SEGMENT_HEADER_BYTES,
-    SegmentHeader,
-    segment_name,
-)
-from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records import (
     CleanStop,
@@ -40,6 +26,20 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.segments.format import (
+    DEFAULT_SEGMENT_BYTES,
+    EXTENSIONS,
+    FRAME_TARGET_BYTES,
+    MADE_BY_TOOL,
+    MAX_BODY_BYTES,
+    MAX_FRAME_RECORDS,
+    MAX_TUBE_NAME_BYTES,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    segment_name,
+)
+from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.new_directory import NewDirectory

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.directory import Readable
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.object_storage.arrow import open_store
 from beanstalk_twisted.object_storage.store import Store, join
 from binlog_tools.logs.sources import (

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments.format import (
     FRAME_MAGIC,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.object_storage.store import is_url
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.logs.objects import sources_at

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any, Final, TextIO
 
 from beanstalk_twisted.binlog.directory import RealDirectory, RealFile, sync_directory
-from beanstalk_twisted.binlog.format import parse_segment_name
+from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.logs.sources import is_store_name, parse_archived_name
 
 STDOUT: Final = "-"

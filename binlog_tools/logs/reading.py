@@ -9,8 +9,12 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.searching import resynchronise
+from beanstalk_twisted.binlog.reading.segment import NO_FRAME, content_end, continues, no_frame
+from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
+from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     RECORD,
     RECORD_BYTES,
     REHOMED,
@@ -19,11 +23,7 @@ from beanstalk_twisted.binlog.format import (
     HeaderProblem,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
-from beanstalk_twisted.binlog.reading.searching import resynchronise
-from beanstalk_twisted.binlog.reading.segment import NO_FRAME, content_end, continues, no_frame
-from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
-from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame, Incomplete
 from binlog_tools.logs.sources import Source
 
 _REC_CRC_AT: Final = 12

@@ -18,7 +18,8 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     TRAILER_MAGIC,
@@ -28,8 +29,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.binlog.segments.frames import Buffer
 
 COPY_BYTES: Final = 1 << 20
 """How much of an unfinished segment is read at once: a copy of it is as consistent as one read."""

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SEAL_HEAD
-from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.framing import encode_trailer
 from beanstalk_twisted.binlog.reading.segment import has_content
 from beanstalk_twisted.binlog.records import TYPE, NotUnderstood, Seal
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SEAL_HEAD
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
+from beanstalk_twisted.binlog.segments.framing import encode_trailer
 
 
 class Remark(NamedTuple):

@@ -7,14 +7,14 @@ import errno
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.segment import Ending, walk
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.reading.segment import Ending, walk
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.logs.reading import has_heap
 from binlog_tools.logs.sources import NoLog, Source
 

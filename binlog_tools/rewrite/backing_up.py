@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, parse_segment_name
-from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
+from beanstalk_twisted.binlog.segments.format import MAX_SEGMENT_BYTES, parse_segment_name
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.logs.new_directory import NewDirectory
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.outputs import MODE, naming, new_file

@@ -18,16 +18,16 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.replay import Replay, read
+from beanstalk_twisted.binlog.reading.survey import Progress
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State
+from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
     MADE_BY_TOOL,
     SegmentHeader,
     segment_name,
 )
-from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.binlog.reading.replay import Replay, read
-from beanstalk_twisted.binlog.reading.survey import Progress
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State
+from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.logs.new_log import WRITER, Floors, NewLog, Origin, OriginSource
 from binlog_tools.logs.outputs import PART, NamingDirectory

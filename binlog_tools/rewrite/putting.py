@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
-from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
+from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.wire.tags import write_tags
 from binlog_tools.client import Line, Reply, tube_request
 from binlog_tools.console.wording import text_of

@@ -7,7 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, decode_description
+from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES, decode_description
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.new_log import (
     Floors,

@@ -9,9 +9,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
-from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     DATA_CRC,
     FULL,
@@ -24,6 +21,9 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     State,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.inspect.dumping import Fields, Gap
 from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored

@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.format import ALIGN_BYTES, MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
-from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Flag, Raw, Reason, State
+from beanstalk_twisted.binlog.segments.format import (
+    ALIGN_BYTES,
+    MAX_FRAME_RECORDS,
+    RECORD,
+    RECORD_BYTES,
+)
+from beanstalk_twisted.binlog.segments.frames import Buffer
 
 GUESS_BYTES: Final = 1 << 28
 """

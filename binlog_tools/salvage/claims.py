@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
 from binlog_tools.logs.quantities import Numbers, id_range, spans_of
 from binlog_tools.salvage.headers import rebuild
 

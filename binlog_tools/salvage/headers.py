@@ -5,9 +5,9 @@ What a segment's header said, from its frames: each carries the salt and its LSN
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.reading.searching import frames_anywhere, salt_at
+from beanstalk_twisted.binlog.segments.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.logs.reading import has_heap, has_records
 
 

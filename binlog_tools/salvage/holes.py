@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import RECORD_BYTES, SEAL_HEAD, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import JOB_KINDS, Kind, Seal
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import RECORD_BYTES, SEAL_HEAD, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.salvage.scanning import Scan, data_if_it_checks
 
 _HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})

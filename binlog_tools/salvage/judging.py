@@ -12,8 +12,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.format import RECORD
-from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
     JobImage,
     Kind,
@@ -22,6 +20,8 @@ from beanstalk_twisted.binlog.records import (
     State,
     decode_record,
 )
+from beanstalk_twisted.binlog.segments.format import RECORD
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.salvage.carving import Body

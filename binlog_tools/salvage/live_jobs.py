@@ -6,10 +6,11 @@ Holes do no harm to this: a record says all of its job but the body.
 
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames, records
-from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, NotUnderstood, decode_record
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import read_seal

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from beanstalk_twisted.binlog.directory import QUARANTINE, RealDirectory
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,

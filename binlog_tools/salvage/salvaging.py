@@ -9,8 +9,8 @@ from typing import Final
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.reading.survey import Progress
+from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.logs.new_log import Floors, Origin, OriginSource
 from binlog_tools.logs.sources import NoLog
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments

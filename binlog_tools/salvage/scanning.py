@@ -9,9 +9,6 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
 from beanstalk_twisted.binlog.reading.searching import frames_anywhere, proven_lsn
 from beanstalk_twisted.binlog.reading.segment import (
     NO_FRAME,
@@ -21,6 +18,9 @@ from beanstalk_twisted.binlog.reading.segment import (
     is_trailer,
 )
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
 from binlog_tools.logs.reading import has_heap, has_records
 from binlog_tools.salvage.claims import Part
 

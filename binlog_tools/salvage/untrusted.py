@@ -11,11 +11,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import frames, records
-from beanstalk_twisted.binlog.format import MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.reading.segment import has_content
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Raw
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from beanstalk_twisted.binlog.records import NotUnderstood
+from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.new_log import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from beanstalk_twisted.binlog.format import parse_segment_name
+from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
 from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged, unreadable

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.v7 import records
 from binlog_tools.v7.records import NS, V5, V7, Damage, Incomplete, Layout, Record, decode
 

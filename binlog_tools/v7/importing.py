@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import holder_of
-from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, IMPORTED
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES, IMPORTED
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, loaded_jobs

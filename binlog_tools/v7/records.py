@@ -8,8 +8,8 @@ are zeros) and `Damage` (this cannot be right, and why).  See docs/beanstalkd-bi
 import struct
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.wire import grammar
 from binlog_tools.tube_names import is_tube_name
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
-from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.reading.survey import Progress
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.wire import grammar
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.v7 import records

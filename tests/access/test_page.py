@@ -14,7 +14,7 @@ from beanstalk_twisted.access.limits import in_words as in_line
 from beanstalk_twisted.access.parsing import WAYS, parse_access
 from beanstalk_twisted.access.rules import Peer
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
-from beanstalk_twisted.jobs.quota import Limits
+from beanstalk_twisted.jobs.limits.quota import Limits
 from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
 from beanstalk_twisted.web.logins import LOGIN_S, MAX_LOGINS
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.frames import Frame, kinds_and_ids
 from beanstalk_twisted.binlog.records import CleanStop, Kind, Start
+from beanstalk_twisted.binlog.segments.frames import Frame, kinds_and_ids
 from benchmarks.history import LIMIT_S, Made, Plan, main, make
 from binlog_tools.inspect.archives import stores_of, verify
 from binlog_tools.logs.opening import open_source

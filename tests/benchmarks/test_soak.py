@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from benchmarks.releasing import Measured, Plan, Sample, sizes
 from benchmarks.soak import main, problems_of
 

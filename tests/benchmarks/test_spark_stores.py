@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.manifest import NAMES, known_segments
+from beanstalk_twisted.binlog.archiving.manifest import NAMES, known_segments
 from beanstalk_twisted.object_storage.arrow import open_store
 from benchmarks.bucket import bucket
 from benchmarks.spark_source import NO_BODY, decoded

@@ -4,7 +4,7 @@ Holds an archive and its log against what docs/binlog-format.md, "The archive", 
 
 from __future__ import annotations
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
 from tests.binlog.scribe import Files

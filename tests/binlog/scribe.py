@@ -9,12 +9,6 @@ from typing import Any
 
 from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import (
-    MIN_SEGMENT_BYTES,
-    RECORD,
-    SegmentHeader,
-    parse_segment_name,
-)
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import (
@@ -28,6 +22,12 @@ from beanstalk_twisted.binlog.records import (
     decode_record,
 )
 from beanstalk_twisted.binlog.runs import Run
+from beanstalk_twisted.binlog.segments.format import (
+    MIN_SEGMENT_BYTES,
+    RECORD,
+    SegmentHeader,
+    parse_segment_name,
+)
 from beanstalk_twisted.binlog.writer import Writer
 
 MS = 1_000_000

@@ -12,14 +12,14 @@ import pytest
 
 from beanstalk_twisted.binlog.batches import Opening, RehomedFrame
 from beanstalk_twisted.binlog.errors import LeftHalfWay
-from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Record, TubeDef
+from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.version import IS_COMPILED
 from tests.binlog.scribe import FIRST, SALT, T0, WRITER, delete, put
 from tests.interruption import Interruption, files_of, moments_of
 
-FRAMING = files_of("binlog.framing", "binlog.frames", "binlog.records")
+FRAMING = files_of("binlog.segments.framing", "binlog.segments.frames", "binlog.records")
 LOG = FRAMING | files_of("binlog.log", "binlog.space_budget", "binlog.batches")
 
 LARGE = b"x" * 200_000

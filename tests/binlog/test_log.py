@@ -12,16 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
-from beanstalk_twisted.binlog.format import (
-    INDEX_STRIDE_BYTES,
-    MAX_FRAME_BYTES,
-    MIN_SEGMENT_BYTES,
-    RECORD_BYTES,
-    SEGMENT_HEADER_BYTES,
-    SegmentHeader,
-    decode_segment_header,
-    segment_name,
-)
 from beanstalk_twisted.binlog.log import MAX_WAITING_RECORDS, Log
 from beanstalk_twisted.binlog.records import (
     CleanStop,
@@ -32,6 +22,16 @@ from beanstalk_twisted.binlog.records import (
     Record,
     State,
     TubeDef,
+)
+from beanstalk_twisted.binlog.segments.format import (
+    INDEX_STRIDE_BYTES,
+    MAX_FRAME_BYTES,
+    MIN_SEGMENT_BYTES,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    segment_name,
 )
 from beanstalk_twisted.binlog.space_budget import (
     FRAME_BYTES,

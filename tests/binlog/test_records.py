@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES, RECORD
 from beanstalk_twisted.binlog.records import (
     COUNTERS,
     FULL,
@@ -40,10 +39,11 @@ from beanstalk_twisted.binlog.records import (
     Unknown,
     decode_record,
 )
+from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES, RECORD
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
 from tests.binlog import independent_reader
 from tests.binlog.scribe import T0, image, put
-from tests.binlog.test_format import DOCUMENT, I64, U32, U64
+from tests.binlog.segments.test_format import DOCUMENT, I64, U32, U64
 
 u32 = st.integers(0, U32) | st.sampled_from([0, 1, U32])
 u64 = st.integers(0, U64) | st.sampled_from([0, 1, U64])

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import Record, TubeDef
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     FRAME_TARGET_BYTES,
     INDEX_ENTRY_BYTES,
@@ -19,7 +20,6 @@ from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     TUBE_IN_SEAL_BYTES,
 )
-from beanstalk_twisted.binlog.records import Record, TubeDef
 from beanstalk_twisted.binlog.space_budget import (
     DELETE_BYTES,
     PLENTY_BYTES,

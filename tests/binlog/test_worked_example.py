@@ -4,8 +4,6 @@ The example in docs/binlog-format.md: both readers understand it, and the encode
 
 import re
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import (
     JobImage,
     Kind,
@@ -15,8 +13,10 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     decode_record,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.frames import Frame
 from tests.binlog import independent_reader
-from tests.binlog.test_format import DOCUMENT
+from tests.binlog.segments.test_format import DOCUMENT
 
 SALT = 0x5EED5EED
 WHEN = 1_763_700_000_000_000_000

@@ -13,10 +13,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import connection as module
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import CommandSpec, Job
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.endpoints import endpoint_of
 from beanstalk_twisted.client.outbox import PIECE_BYTES

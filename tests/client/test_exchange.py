@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client.command_specs import CommandSpec
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import Exchange, Request
 
 

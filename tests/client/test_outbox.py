@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client.command_specs import DELETE, PUT
+from beanstalk_twisted.client.commands.specs import DELETE, PUT
 from beanstalk_twisted.client.exchange import Request
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox, cost
 

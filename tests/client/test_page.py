@@ -11,19 +11,12 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import (
-    connection,
-    errors,
-    extension_specs,
-    outbox,
-    reading,
-    reconnecting,
-)
+from beanstalk_twisted.client import connection, errors, outbox, reading, reconnecting
+from beanstalk_twisted.client.commands import extension_specs, specs
 from beanstalk_twisted.client.pool import hashing, member, reserving
 from beanstalk_twisted.client.pool.pool import Pool
-from tests.client import test_extension_methods as extension_methods
-from tests.client.test_methods import METHODS
+from tests.client.commands import test_extension_methods as extension_methods
+from tests.client.commands.test_methods import METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import names_in, quoted, section, table, tables
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client import command_specs, extension_specs, reading
-from beanstalk_twisted.client.command_specs import MAX_BODY_BYTES, Reply
+from beanstalk_twisted.client import reading
+from beanstalk_twisted.client.commands import extension_specs, specs
+from beanstalk_twisted.client.commands.specs import MAX_BODY_BYTES, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.wire import extensions, replies
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Kicked, Reserved, Using
 
-SPECS = command_specs.SPECS | extension_specs.SPECS
+SPECS = specs.SPECS | extension_specs.SPECS
 BODY = b"\r\nRESERVED 1 2\r\nab\r\n\x00"
 CASES: list[tuple[str, replies.Reply, Reply]] = [
     ("put", Inserted(7), Reply(b"INSERTED", 7, b"")),

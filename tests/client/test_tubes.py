@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import extension_specs as extended
-from beanstalk_twisted.client.command_specs import CommandSpec
+from beanstalk_twisted.client.commands import extension_specs as extended
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.tubes import TubeChoice
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 

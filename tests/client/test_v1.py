@@ -11,8 +11,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import Job
-from beanstalk_twisted.client.command_specs_v1 import JobV1
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.commands.specs_v1 import JobV1
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses

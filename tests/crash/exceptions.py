@@ -19,8 +19,8 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.storage.clock import NS
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.fail_stop import FailStop
-from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Expected, Talker
 from tests.crash.disks import after_kill, only_synced
@@ -31,10 +31,10 @@ from tests.crash.simulation import SOUND, Server, SteppedIo
 from tests.interruption import Interruption, files_of
 
 WAY: Final = files_of(
-    "binlog.log", "binlog.framing", "binlog.frames", "binlog.batches",
+    "binlog.log", "binlog.segments.framing", "binlog.segments.frames", "binlog.batches",
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "rules",
-    "storage.group_commit",
-    "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
+    "storage.commit.group_commit",
+    "storage.commit.space", "storage.commit.inline_sync", "storage.store", "storage.compactor",
     "server.service", "server.executor", "server.incoming", "server.incoming_jobs",
     "server.reply_queue", "server.connections.output", "server.connections.protocol",
     "server.connections.served", "server.connections.turns",

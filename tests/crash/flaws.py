@@ -9,16 +9,16 @@ something else than they are told.
 from collections.abc import Callable
 from typing import Any, cast
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.reading.survey import Problem, Progress, Survey
 from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.bindings import Methods
 from beanstalk_twisted.storage.compactor import Compactor

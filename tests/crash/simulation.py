@@ -16,15 +16,15 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay, read
 from beanstalk_twisted.binlog.reading.survey import Progress
+from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.server.bindings import Methods, methods_of
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.commit.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.compactor import Compactor
-from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import MemoryServer

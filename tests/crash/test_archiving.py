@@ -13,9 +13,13 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.format import SegmentHeader, archive_name, decode_segment_header
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.binlog.segments.format import (
+    SegmentHeader,
+    archive_name,
+    decode_segment_header,
+)
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.scribe import Files, files_of, segments_of

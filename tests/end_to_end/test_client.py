@@ -15,9 +15,9 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
-from beanstalk_twisted.client.tags import Tags
 from beanstalk_twisted.wire.extensions import CAPABILITIES
 from tests.client.test_announcement import CALLS
 from tests.server_process import ServerProcess, theirs

@@ -12,12 +12,12 @@ import pytest
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records
 from beanstalk_twisted.binlog.records import COUNTERS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
-from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.memory_use import (
+from beanstalk_twisted.jobs.figures.memory_use import (
     HOT_JOB_BYTES,
     RESTING_JOB_BYTES,
     data_memory_bytes,
 )
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
 from tests.rules.memory import growth_bytes
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.processing_time import MIN_SAMPLES, USUAL_NS, ProcessingTime
+from beanstalk_twisted.jobs.figures.processing_time import MIN_SAMPLES, USUAL_NS, ProcessingTime
 from beanstalk_twisted.jobs.session import FIFO, WEIGHTED, WEIGHTED_FAIR, Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.jobs.weighted_index import WeightedIndex, spread

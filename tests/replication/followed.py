@@ -7,21 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     REHOMED,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
-from beanstalk_twisted.replication.applying import Applying
-from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
+from beanstalk_twisted.replication.standby.applying import Applying
+from beanstalk_twisted.replication.standby.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.stream.messages import Write
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock

@@ -31,9 +31,9 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, FsyncPolicy, GroupCommit
 from beanstalk_twisted.storage.environment import CommitEvents, Environment
 from beanstalk_twisted.storage.fail_stop import FailStop
-from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy, GroupCommit
 from tests.held_io import HeldIo
 from tests.replication.simulated import SimulatedReactor
 

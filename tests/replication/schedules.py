@@ -12,14 +12,14 @@ from collections import Counter
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading.segment import is_trailer
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,
     TRAILER_BYTES,
     parse_segment_name,
 )
-from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.reading.segment import is_trailer
-from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.replication.followed import loaded
 from tests.replication.history import MARGIN_S, check
@@ -69,7 +69,7 @@ COLLECTED_AT: Final = 200_000
 
 
 TORN: Final = "more than heartbeats"
-"""In the message of `replication.lineage.torn`."""
+"""In the message of `replication.start.lineage.torn`."""
 
 
 class Broken(Exception):

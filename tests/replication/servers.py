@@ -15,8 +15,8 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory
 
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import Replication
@@ -37,7 +37,7 @@ from beanstalk_twisted.replication.stream.messages import (
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.group_commit import ALWAYS
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS
 from tests.replication.world import Process, SlowIo, World
 from tests.uncollected import Uncollected
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from twisted.internet.error import ConnectionLost
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.records import Kind as RecordKind
 from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.replication.stream.messages import Part
 from beanstalk_twisted.testing.memory_server import PEER, MemoryTransport
 from tests.replication.history import Event, Kind

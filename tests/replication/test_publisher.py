@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.replication.publisher import (
     HAND_OVER_S,
     PURGE_RETRY_S,
@@ -29,7 +29,7 @@ from beanstalk_twisted.replication.stream.messages import (
     Write,
     encode_write,
 )
-from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES, NEVER
+from beanstalk_twisted.storage.commit.group_commit import MAX_UNACKNOWLEDGED_BYTES, NEVER
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))

@@ -4,7 +4,7 @@ What schedules take for the active server is the one that the stream says.
 
 from __future__ import annotations
 
-from beanstalk_twisted.binlog.format import SegmentHeader
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Write,

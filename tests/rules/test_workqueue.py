@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
-from beanstalk_twisted.rules.kicks import RUN_JOBS
+from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 
 

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.records import JOB_ID, REASON, TYPE, Kind, Reason, State
+from beanstalk_twisted.binlog.segments.format import (
     RECORD,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     segment_name,
 )
-from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import JOB_ID, REASON, TYPE, Kind, Reason, State
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.storage.body_reads import BATCH_READS, RETRIES_S
-from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.bodies.reads import BATCH_READS, RETRIES_S
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.held_io import HeldIo

@@ -7,14 +7,14 @@ from __future__ import annotations
 import errno
 import os
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.archiving.manifest import Manifest, describe
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     HeaderProblem,
     archive_name,
     decode_segment_header,
     parse_segment_name,
 )
-from beanstalk_twisted.binlog.manifest import Manifest, describe
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.spark.files.stores import STORES, PatientStore
 from tests.binlog.scribe import UUID, Files

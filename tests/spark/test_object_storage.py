@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.manifest import MANIFEST
+from beanstalk_twisted.binlog.archiving.manifest import MANIFEST
 from beanstalk_twisted.object_storage.arrow import open_store
 from tests.binlog.scribe import segment_files
 from tests.object_storage.conftest import s3 as s3

@@ -17,14 +17,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import JobImage, Kind, State, Trim
+from beanstalk_twisted.binlog.segments.format import (
     MADE_BY_TOOL,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_description,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.records import JobImage, Kind, State, Trim
 from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.history import Made
 from binlog_tools.inspect.archives import stores_of

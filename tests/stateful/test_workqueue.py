@@ -32,7 +32,7 @@ from beanstalk_twisted.binlog.records import Counters, JobImage, Pause, State, T
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules.kicks import RUN_JOBS
+from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
 from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import NS, Client, Server
@@ -511,7 +511,7 @@ class Clients(RuleBasedStateMachine):
         states = [which] if which else ["ready", "delayed", "buried"]
         flushed = [job_id for state in states for job_id in self.ordered(tube, state)]
         if len(flushed) >= SLICE_JOBS or not self.is_at_rest():
-            return  # Others may act between slices: tests/rules/test_flushes.py.
+            return  # Others may act between slices: tests/rules/bulk/test_flushes.py.
         expected = f"FLUSHED {len(flushed)}" if is_there else "NOT_FOUND"
         self.tell(client, f"flush-tube {tube} {which}".strip(), expected)
         for job_id in flushed:

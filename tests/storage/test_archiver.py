@@ -20,8 +20,8 @@ from twisted.internet.defer import Deferred, execute
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.errors import CannotUse
-from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
+from beanstalk_twisted.binlog.segments.format import archive_name, segment_name
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.storage.archiver import (
     MANIFEST_SEGMENTS,
@@ -29,7 +29,7 @@ from beanstalk_twisted.storage.archiver import (
     REMOTE_REST_S,
     RETRY_S,
 )
-from beanstalk_twisted.storage.group_commit import ALWAYS, IDLE_FLUSH_S, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS, IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.storage.object_archive import QUICK_S, ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer

@@ -18,7 +18,7 @@ import pytest
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.binlog.framing import Framing
+from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.storage.fail_stop import (
     BALLAST_BYTES,
     EXIT_CODE,
@@ -96,7 +96,7 @@ def test_a_reason_names_the_innermost_line_of_ours() -> None:
         Framing("no salt").add([], 1, 0) or Framing("no salt").mark(1, 0, 0)  # type: ignore[arg-type]
     except Exception:
         said = reason(Failure(), 0)
-    assert " in binlog/frames.py, line " in said and "(assemble)" in said
+    assert " in binlog/segments/frames.py, line " in said and "(assemble)" in said
 
 
 def test_what_the_disk_has_failed_with_is_said_in_its_own_words() -> None:

@@ -17,11 +17,11 @@ from beanstalk_twisted.binlog import cold
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.binlog.records import JobImage, Kind, Record, State, TubeDef
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK, LEAST
 from beanstalk_twisted.jobs.state import QueueState

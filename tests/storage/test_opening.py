@@ -19,7 +19,6 @@ from beanstalk_twisted.binlog.errors import (
     Incompatible,
     NoSpace,
 )
-from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import (
     Kind,
@@ -29,6 +28,11 @@ from beanstalk_twisted.binlog.records import (
     State,
     Trim,
     TubeDef,
+)
+from beanstalk_twisted.binlog.segments.format import (
+    SegmentHeader,
+    decode_segment_header,
+    segment_name,
 )
 from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.jobs.session import Session

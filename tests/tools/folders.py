@@ -4,7 +4,7 @@ Logs in real folders.
 
 from pathlib import Path
 
-from beanstalk_twisted.binlog.format import parse_segment_name
+from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from tests.binlog.scribe import UUID, Files
 
 

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.format import FRAME_MAGIC, SEGMENT_MAGIC
+from beanstalk_twisted.binlog.segments.format import FRAME_MAGIC, SEGMENT_MAGIC
 from binlog_tools.rewrite.backing_up import SEAL
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import Files

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.opening import open_source
 from tests.binlog import independent_reader

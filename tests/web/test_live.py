@@ -16,7 +16,7 @@ from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Pres
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.channel import REQUEST_S
-from beanstalk_twisted.web.history import (
+from beanstalk_twisted.web.figures.history import (
     LONG_ROWS,
     LONG_TICKS,
     MAX_ROW_BYTES,

@@ -13,11 +13,11 @@ from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from beanstalk_twisted.client.service import Losses
+from beanstalk_twisted.worker.attempts.threads import InlineThreads
+from beanstalk_twisted.worker.attempts.verdicts import Bury
 from beanstalk_twisted.worker.hooks import Logged, Tally
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.serialisers import Json
-from beanstalk_twisted.worker.threads import InlineThreads
-from beanstalk_twisted.worker.verdicts import Bury
 from tests.worker.world import Shop, Slow
 
 

@@ -15,18 +15,11 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import (
-    command,
-    demand,
-    recurring,
-    schedule,
-    service,
-    settings,
-    verdicts,
-)
-from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker import command, demand, recurring, schedule, service, settings
+from beanstalk_twisted.worker.attempts import verdicts
+from beanstalk_twisted.worker.attempts.attempt import Attempt
+from beanstalk_twisted.worker.attempts.keepalive import EARLIEST, LATEST
 from beanstalk_twisted.worker.hooks import Hooks
-from beanstalk_twisted.worker.keepalive import EARLIEST, LATEST
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.schedule import Schedule
 from beanstalk_twisted.worker.shell import KILL_S, USELESS, Shell

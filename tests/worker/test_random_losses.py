@@ -12,8 +12,8 @@ from twisted.internet.error import ConnectionLost
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.endpoint import MemoryLink
+from beanstalk_twisted.worker.attempts.verdicts import Release
 from beanstalk_twisted.worker.policy import Retry, times_given_back
-from beanstalk_twisted.worker.verdicts import Release
 from tests.sampling import one_in
 from tests.worker.world import Shop, Slow
 

@@ -14,14 +14,9 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
-from beanstalk_twisted.worker.policy import Retry
-from beanstalk_twisted.worker.serialisers import Json, Unreadable
-from beanstalk_twisted.worker.service import Worker
-from beanstalk_twisted.worker.settings import MAX_CONCURRENCY
-from beanstalk_twisted.worker.threads import InlineThreads
-from beanstalk_twisted.worker.verdicts import (
+from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempts.threads import InlineThreads
+from beanstalk_twisted.worker.attempts.verdicts import (
     Bury,
     Decided,
     Delete,
@@ -29,6 +24,11 @@ from beanstalk_twisted.worker.verdicts import (
     TookTooLong,
     TooManyAttempts,
 )
+from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
+from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.serialisers import Json, Unreadable
+from beanstalk_twisted.worker.service import Worker
+from beanstalk_twisted.worker.settings import MAX_CONCURRENCY
 from tests.client.world import is_waiting
 from tests.worker.world import TUBE, Shop, Slow
 

@@ -8,13 +8,13 @@ Nothing is mapped here: a page that the disk cannot read would end the process.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.frames import Damage, Frame
 from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, FULL, JOB_ID, TYPE
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Damage, Frame
 
 CHECK_BYTES: Final = 1 << 20
 """Bytes that are read and checked at once, or one frame if that is larger: a millisecond."""

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import LOCKS
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.segment import is_sealed
+from beanstalk_twisted.binlog.reading.survey import Segment, Survey
+from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -17,8 +19,6 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.reading.segment import is_sealed
-from beanstalk_twisted.binlog.reading.survey import Segment, Survey
 
 SEAL_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES + TRAILER_BYTES
 """Behind the newest frame a server always keeps more than this free: the seal takes it."""

@@ -14,19 +14,11 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import cold, frames
+from beanstalk_twisted.binlog import cold
 from beanstalk_twisted.binlog.batches import Position, RehomedFrame
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
-from beanstalk_twisted.binlog.format import (
-    AFTER_UNCLEAN_STOP,
-    RECORD,
-    REHOMED,
-    SEGMENT_HEADER_BYTES,
-    parse_segment_name,
-)
-from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import file_content_end
 from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection, picks_of
@@ -41,6 +33,15 @@ from beanstalk_twisted.binlog.records import (
     as_loaded,
     decode_job,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    AFTER_UNCLEAN_STOP,
+    RECORD,
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    parse_segment_name,
+)
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
 NS = 1_000_000_000
 

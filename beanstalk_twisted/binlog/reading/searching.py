@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import Counters, Start
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -21,8 +22,7 @@ from beanstalk_twisted.binlog.format import (
     U32,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import Counters, Start
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
 WINDOW_BYTES: Final = 1 << 20
 """How much is copied at once to search it."""

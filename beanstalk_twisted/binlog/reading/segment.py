@@ -5,9 +5,11 @@ Reading one segment: its header, its frames in order, and where and how they end
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Readable
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.searching import proven_lsn
+from beanstalk_twisted.binlog.records import TYPE, Seal
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     MADE_BY_TOOL,
     REHOMED,
     SEGMENT_HEADER_BYTES,
@@ -15,9 +17,7 @@ from beanstalk_twisted.binlog.format import (
     TRAILER_MAGIC,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
-from beanstalk_twisted.binlog.reading.searching import proven_lsn
-from beanstalk_twisted.binlog.records import TYPE, Seal
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame, Incomplete
 
 _ZEROS: Final = memoryview(bytes(1 << 20))
 

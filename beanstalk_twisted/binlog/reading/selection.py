@@ -10,10 +10,10 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
 
 class Place(NamedTuple):

@@ -5,9 +5,6 @@ What a log says beside its jobs: the names and pauses of tubes, and how far its 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SegmentHeader
-from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     AUX,
     JOB_ID,
@@ -22,6 +19,9 @@ from beanstalk_twisted.binlog.records import (
     TubePolicy,
     decode_record,
 )
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
 _KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
 

@@ -12,10 +12,13 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
+from beanstalk_twisted.binlog.reading.small_state import SmallState
+from beanstalk_twisted.binlog.records import NotUnderstood
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     HeaderProblem,
     SegmentHeader,
@@ -23,10 +26,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
-from beanstalk_twisted.binlog.reading.small_state import SmallState
-from beanstalk_twisted.binlog.records import NotUnderstood
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
 Progress = Callable[[int, int], None]
 """Called now and then with bytes read and bytes in all."""

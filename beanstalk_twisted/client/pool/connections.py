@@ -21,10 +21,10 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.commands.methods import watch_only
+from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.endpoints import endpoint_of, without_token
-from beanstalk_twisted.client.methods import watch_only
 from beanstalk_twisted.client.pending import Ended, lose_all
 
 T = TypeVar("T")

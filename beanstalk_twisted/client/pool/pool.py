@@ -16,13 +16,14 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import endpoints as ways
-from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, CommandSpec, Job
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.extension_specs import JobPage, NewJob
+from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY, Args
+from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
+from beanstalk_twisted.client.commands.tags import Inserted, Tags
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import the_reactor
-from beanstalk_twisted.client.extension_specs import JobPage, NewJob
-from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
 from beanstalk_twisted.client.pool.connections import (
     Entrance,
     JobConnection,
@@ -35,7 +36,6 @@ from beanstalk_twisted.client.pool.member import PATIENCE_S, PoolMember
 from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.client.stats import JobStats, TubeStats
-from beanstalk_twisted.client.tags import Inserted, Tags
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 
 T = TypeVar("T")

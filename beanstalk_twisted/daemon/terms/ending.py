@@ -17,8 +17,8 @@ from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.replication_options import remove_left
 from beanstalk_twisted.daemon.service_manager import ServiceManager
 from beanstalk_twisted.daemon.terms.term import Term
-from beanstalk_twisted.replication import loss_note
-from beanstalk_twisted.replication.lineage import filled_again
+from beanstalk_twisted.replication.start import loss_note
+from beanstalk_twisted.replication.start.lineage import filled_again
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.door import StreamLost
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, MORE_DESCRIPTORS, is_out_of_descriptors

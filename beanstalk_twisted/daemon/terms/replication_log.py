@@ -8,7 +8,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from beanstalk_twisted.replication.roster import Presence
-from beanstalk_twisted.replication.standby_figures import StandbyFigures
+from beanstalk_twisted.replication.standby.figures import StandbyFigures
 from beanstalk_twisted.replication.stream.messages import Foreign
 
 PROGRESS_S: Final = 10.0

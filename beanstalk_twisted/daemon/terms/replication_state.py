@@ -14,7 +14,7 @@ from beanstalk_twisted.replication.roster import (
     Roster,
     Situation,
 )
-from beanstalk_twisted.replication.standby import Standby
+from beanstalk_twisted.replication.standby.standby import Standby
 
 
 class ReplicationState:

@@ -36,7 +36,6 @@ from beanstalk_twisted.daemon.terms.replication_state import ReplicationState
 from beanstalk_twisted.daemon.terms.stream_watch import StreamWatch
 from beanstalk_twisted.daemon.terms.term import PresentSite, Term
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
-from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
     ENDED,
@@ -46,10 +45,11 @@ from beanstalk_twisted.replication.roster import (
     NoSuccessor,
     Situation,
 )
-from beanstalk_twisted.replication.standby import Standby
+from beanstalk_twisted.replication.standby.standby import Standby
+from beanstalk_twisted.replication.standby.succeeding import Succession
+from beanstalk_twisted.replication.start.reading import Behind
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.door import Stream
-from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.service import BeanstalkService

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
-from beanstalk_twisted.replication.lineage import purged_in_use
+from beanstalk_twisted.replication.start.lineage import purged_in_use
 from beanstalk_twisted.replication.stream.door import (
     Copies,
     Ends,

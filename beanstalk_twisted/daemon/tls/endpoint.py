@@ -16,8 +16,8 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStrea
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from beanstalk_twisted.daemon.files.small_files import WRONG_FILE
 from beanstalk_twisted.daemon.launching import Refused
-from beanstalk_twisted.daemon.small_files import WRONG_FILE
 from beanstalk_twisted.daemon.tls.contexts import make_context
 from beanstalk_twisted.daemon.tls.greeting import TlsFactory
 from beanstalk_twisted.daemon.tls.pem_files import BadTls, Credential, read_folder, read_trust

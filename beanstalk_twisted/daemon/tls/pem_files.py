@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtensionOID, NameOID
 
-from beanstalk_twisted.daemon.small_files import Unreadable, read_text
+from beanstalk_twisted.daemon.files.small_files import Unreadable, read_text
 from beanstalk_twisted.server.access.handshakes import Expiry
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,

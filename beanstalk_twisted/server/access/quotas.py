@@ -10,7 +10,7 @@ from typing import Final
 
 from beanstalk_twisted.access.grants import Grant
 from beanstalk_twisted.access.rules import AccessRules, Identity
-from beanstalk_twisted.jobs.quota import Limits, Quota
+from beanstalk_twisted.jobs.limits.quota import Limits, Quota
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.timekeeping import Slices

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IAddress, ISSLTransport
 
 from beanstalk_twisted.access.rules import NOBODY, Peer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.connections import ConnectionFacts
+from beanstalk_twisted.rules.looking.connections import ConnectionFacts
 from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.server.connections.host import ServedConnection
 

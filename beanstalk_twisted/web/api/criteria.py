@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.fingerprint import DIGITS, fingerprint
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.rules.statistics import REASONS
+from beanstalk_twisted.rules.looking.statistics import REASONS
 from beanstalk_twisted.web.exchange import Refusal
 from beanstalk_twisted.web.routes import CRITERIA
 

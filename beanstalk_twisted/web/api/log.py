@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.jobs.histogram import Histogram
+from beanstalk_twisted.jobs.figures.histogram import Histogram
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.web.api.fields import MAX_U64, query_number
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
-from beanstalk_twisted.web.tube_figures import NS
+from beanstalk_twisted.web.figures.tube_figures import NS
 
 MAX_PAGE_SEGMENTS: Final = 100
 """Segments of a page: the I/O thread reads at most so many headers for it, 3 ms in slices."""

@@ -1,6 +1,6 @@
 """
-Looking at jobs slice by slice, as pages of `list-jobs` do (`rules.listing`): a cursor says where a
-look goes on, and a job that stays where it is is looked at once.
+Looking at jobs slice by slice, as pages of `list-jobs` do (`rules.looking.listing`): a cursor says
+where a look goes on, and a job that stays where it is is looked at once.
 
 With all tubes, the reserved jobs come first, by who holds them, then the tubes in the order in
 which they were made.
@@ -15,7 +15,7 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.listing import Place, place_of, places_behind
+from beanstalk_twisted.rules.looking.listing import Place, place_of, places_behind
 from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, Criteria
 from beanstalk_twisted.web.exchange import Refusal
 

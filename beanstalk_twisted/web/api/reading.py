@@ -13,20 +13,20 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
+from beanstalk_twisted.client.commands.extension_specs import JobPage
 from beanstalk_twisted.client.connection import Connection
-from beanstalk_twisted.client.extension_specs import JobPage
 from beanstalk_twisted.client.stats import Stats
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules.connections import SHOWN_RESERVED, ConnectionFactsSource
+from beanstalk_twisted.rules.looking.connections import SHOWN_RESERVED, ConnectionFactsSource
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields as api_fields
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.tube_pages import TubePage, described
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
-from beanstalk_twisted.web.tube_figures import NS
+from beanstalk_twisted.web.figures.tube_figures import NS
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_PAGE_JOBS: Final = 200

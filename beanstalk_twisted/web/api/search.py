@@ -11,7 +11,7 @@ from typing import Any, Final
 from beanstalk_twisted.binlog.fingerprint import fingerprint
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules import statistics
+from beanstalk_twisted.rules.looking import statistics
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
 from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, criteria_of, reason_of

@@ -10,7 +10,7 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.web.api.fields import query_choice, query_number
 from beanstalk_twisted.web.exchange import encoded
-from beanstalk_twisted.web.tube_figures import NS, SLICE_TUBES, activity, figures_of
+from beanstalk_twisted.web.figures.tube_figures import NS, SLICE_TUBES, activity, figures_of
 
 MAX_PAGE_TUBES: Final = 200
 """Tubes of a page: more than anybody reads, and some 4 ms to describe."""

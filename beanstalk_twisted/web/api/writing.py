@@ -10,9 +10,9 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
+from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
+from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S
 from beanstalk_twisted.client.connection import Connection
-from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
 from beanstalk_twisted.web.api import fields as api_fields
 from beanstalk_twisted.web.api.local_connection import LocalConnections

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from beanstalk_twisted.binlog.format import SEGMENT_MAGIC
+from beanstalk_twisted.binlog.segments.format import SEGMENT_MAGIC
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import INCOMPLETE, USAGE, fail, message_of, warn

@@ -21,12 +21,12 @@ from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "list": "listing", "peek": "jobs", "delete": "delete",
-    "bury": "jobs", "kick": "jobs", "move": "move", "edit": "edit", "wait": "wait",
-    "flush": "flush", "tubes": "tubes", "stats": "tubes", "pause": "tubes", "policy": "tubes",
-    "dead": "dead", "top": "top", "tail": "tail", "connections": "listing", "drain": "draining",
-    "undrain": "draining", "promote": "draining", "health": "draining",
-    "doctor": "binlog_tools.doctor.command",
+    "put": "jobs.put", "reserve": "jobs.reserve", "list": "listing", "peek": "jobs.peek",
+    "delete": "jobs.delete", "bury": "jobs.peek", "kick": "jobs.peek", "move": "jobs.move",
+    "edit": "jobs.edit", "wait": "wait", "flush": "jobs.flush", "tubes": "tubes", "stats": "tubes",
+    "pause": "tubes", "policy": "tubes", "dead": "jobs.dead", "top": "top", "tail": "tail",
+    "connections": "listing", "drain": "draining", "undrain": "draining", "promote": "draining",
+    "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access.command", "access": "binlog_tools.access.command",
 }  # fmt: skip
 """
@@ -57,7 +57,10 @@ STREAMS: Final = (
 
 def _places(commands: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
     return {
-        name: (module if "." in module else f"{HERE}.{module}", PYTHON_NAMES.get(name, name))
+        name: (
+            module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
+            PYTHON_NAMES.get(name, name),
+        )
         for name, module in commands.items()
     }
 

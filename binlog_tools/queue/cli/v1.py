@@ -16,10 +16,10 @@ from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told
-from binlog_tools.queue.cli.jobs import each as do_each
-from binlog_tools.queue.cli.jobs import numbers as job_numbers
-from binlog_tools.queue.cli.put import Putter, bodies_of, deferred_signal, one_by_one
-from binlog_tools.queue.cli.reserve import chosen_outcome, settle
+from binlog_tools.queue.cli.jobs.peek import each as do_each
+from binlog_tools.queue.cli.jobs.peek import numbers as job_numbers
+from binlog_tools.queue.cli.jobs.put import Putter, bodies_of, deferred_signal, one_by_one
+from binlog_tools.queue.cli.jobs.reserve import chosen_outcome, settle
 from binlog_tools.queue.cli.tubes import show_stats
 from binlog_tools.queue.server_v1 import QueueV1, put_request
 

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
+from beanstalk_twisted.binlog.segments.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from binlog_tools.console.output import Output, aside
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_size, parse_size

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import SegmentHeader, archive_name, parse_segment_name
+from beanstalk_twisted.binlog.segments.format import SegmentHeader, archive_name, parse_segment_name
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import is_store_name, parse_archived_name
 from binlog_tools.spark.definitions.addresses import name_of, normal, split, within

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Protocol
 
-from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.object_storage.store import OpenObject, Store, is_url
 from binlog_tools.logs.sources import Source
 from binlog_tools.spark.definitions.addresses import split

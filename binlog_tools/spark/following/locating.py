@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SegmentHeader
-from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import FRAME_HEADER_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.segments.frames import Frame
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position

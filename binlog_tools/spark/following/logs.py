@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
-from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
-from beanstalk_twisted.binlog.seals import read_seal
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.segments.frames import Frame
+from beanstalk_twisted.binlog.segments.seals import read_seal
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.files.opening import LogFile, open_file
 from binlog_tools.spark.following.positions import Position

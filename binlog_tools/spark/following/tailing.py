@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
+from beanstalk_twisted.binlog.segments.format import REHOMED, SegmentHeader
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.following.locating import Lost, find, locate
 from binlog_tools.spark.following.logs import Log

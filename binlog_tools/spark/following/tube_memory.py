@@ -7,7 +7,7 @@ driver, and only what has come since is searched.
 
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
 from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.framing import Stretch

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.archiving.manifest import NAMES, Entry, known_segments
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     HeaderProblem,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
 )
-from beanstalk_twisted.binlog.manifest import NAMES, Entry, known_segments
-from beanstalk_twisted.binlog.seals import read_seal
+from beanstalk_twisted.binlog.segments.seals import read_seal
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import (
     NoLog,

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from types import TracebackType
 from typing import Final
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
+from beanstalk_twisted.binlog.segments.format import REHOMED, SegmentHeader
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.definitions.packing import packed
 from binlog_tools.spark.reading.planning import Share, Trouble, size_of

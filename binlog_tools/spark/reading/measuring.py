@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.archiving.manifest import Entry
+from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     SegmentHeader,
@@ -15,9 +17,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.manifest import Entry
-from beanstalk_twisted.binlog.records import CleanStop
-from beanstalk_twisted.binlog.seals import FoundSeal, SealIndex, read_seal
+from beanstalk_twisted.binlog.segments.seals import FoundSeal, SealIndex, read_seal
 from binlog_tools.spark.definitions.addresses import name_of, split, within
 from binlog_tools.spark.files.opening import BadRange, open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key

@@ -5,13 +5,13 @@ What a task reads, where it runs; of several copies of a segment one that is not
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments.format import (
     REHOMED,
     SEGMENT_HEADER_BYTES,
     HeaderProblem,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.seals import read_seal
+from beanstalk_twisted.binlog.segments.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
 from binlog_tools.spark.files.opening import BadRange, LogFile, open_file

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
-from beanstalk_twisted.binlog.format import SegmentHeader
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.logs.quantities import parse_size, parse_time
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.definitions.errors import SourceError

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.format import REHOMED
 from beanstalk_twisted.binlog.records import JOB_KINDS, KEY, Seal
-from beanstalk_twisted.binlog.seals import SealIndex
+from beanstalk_twisted.binlog.segments.format import REHOMED
+from beanstalk_twisted.binlog.segments.seals import SealIndex
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.reading.measuring import Segment

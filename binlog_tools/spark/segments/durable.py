@@ -10,12 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES, SegmentHeader
-from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.reading.searching import proven_lsn
 from beanstalk_twisted.binlog.reading.segment import content_end, is_sealed
 from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    MADE_BY_TOOL,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+)
+from beanstalk_twisted.binlog.segments.frames import Frame
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.format import SegmentHeader
 from beanstalk_twisted.binlog.records import (
     JOB_KINDS,
     KEY,
@@ -20,6 +19,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.inspect.dumping import reason_name, state_name
 from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, arrow_schema

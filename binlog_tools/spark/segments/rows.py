@@ -8,7 +8,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from beanstalk_twisted.binlog.format import RECORD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.segments.format import (
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+)
 from binlog_tools.spark.segments.framing import Ints, Run, Stretch, Words, runs, words_of
 
 Mask = npt.NDArray[np.bool_]

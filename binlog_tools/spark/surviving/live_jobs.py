@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import (
     NEVER_NS,
     NO_DATA,
@@ -20,6 +19,7 @@ from beanstalk_twisted.binlog.records import (
     TubePolicy,
     decode_record,
 )
+from beanstalk_twisted.binlog.segments.format import RECORD
 from binlog_tools.logs.stored import NS, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.spark.segments.framing import Ints
 from binlog_tools.spark.surviving.notes import Note

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.format import RECORD_BYTES
 from beanstalk_twisted.binlog.records import (
     KEY,
     Kind,
@@ -24,6 +23,7 @@ from beanstalk_twisted.binlog.records import (
     Trim,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions import errors

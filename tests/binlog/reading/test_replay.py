@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.format import AFTER_UNCLEAN_STOP, EXTENSIONS, REHOMED, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import Replay
@@ -23,6 +22,12 @@ from beanstalk_twisted.binlog.records import (
     RememberedKey,
     State,
     TubeDef,
+)
+from beanstalk_twisted.binlog.segments.format import (
+    AFTER_UNCLEAN_STOP,
+    EXTENSIONS,
+    REHOMED,
+    segment_name,
 )
 from tests.binlog import independent_reader
 from tests.binlog.scribe import (

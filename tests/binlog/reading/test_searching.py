@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import FRAME_MAGIC, MADE_BY_TOOL, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.reading.searching import WINDOW_BYTES, frames_anywhere, proven_lsn
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import FRAME_MAGIC, MADE_BY_TOOL, SEGMENT_HEADER_BYTES
 from tests.binlog.scribe import SALT, T0, header, put
 
 AT = SEGMENT_HEADER_BYTES + 1000

@@ -4,9 +4,6 @@ Reading one segment: its frames in order, and how they end.
 
 import pytest
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import MADE_BY_TOOL, REHOMED, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.segment import (
     NO_FRAME,
@@ -17,6 +14,9 @@ from beanstalk_twisted.binlog.reading.segment import (
     walk,
 )
 from beanstalk_twisted.binlog.records import Counters, Record, Seal, Start
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import MADE_BY_TOOL, REHOMED, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Frame
 from tests.binlog.scribe import SALT, T0, delete, flipped, header, put
 
 HEADER = header()

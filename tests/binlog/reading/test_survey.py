@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import PROGRESS_FRAMES, Survey
 from beanstalk_twisted.binlog.records import NO_DATA, CleanStop, Kind, Pause, Record, Trim, TubeDef
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segment_name
 from beanstalk_twisted.binlog.writer import spare_name
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field

@@ -16,7 +16,7 @@ from beanstalk_twisted.daemon.terms.replication_log import (
     SEE_NATS,
     ReplicationLog,
 )
-from beanstalk_twisted.replication.standby_figures import FOLLOWS, StandbyFigures
+from beanstalk_twisted.replication.standby.figures import FOLLOWS, StandbyFigures
 from beanstalk_twisted.replication.stream.messages import Foreign
 
 

@@ -27,21 +27,21 @@ from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
 from beanstalk_twisted.daemon.terms.service import ReplicatedService
 from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S
 from beanstalk_twisted.daemon.terms.term import Term
-from beanstalk_twisted.replication import loss_note
 from beanstalk_twisted.replication.publisher import Publisher
-from beanstalk_twisted.replication.reading import Behind
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
-from beanstalk_twisted.replication.standby import Standby
+from beanstalk_twisted.replication.standby.standby import Standby
+from beanstalk_twisted.replication.standby.succeeding import Succession
+from beanstalk_twisted.replication.start import loss_note
+from beanstalk_twisted.replication.start.reading import Behind
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.replication.stream.memory import MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
-from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import NS, LogClock
+from beanstalk_twisted.storage.commit.group_commit import ALWAYS
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE
-from beanstalk_twisted.storage.group_commit import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.yaml import read_mapping
 from tests.binlog.scribe import T0, segment_files

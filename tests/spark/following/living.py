@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,

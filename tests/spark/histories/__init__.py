@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import (
     FULL,
@@ -23,6 +22,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from tests.binlog.scribe import NS, SALT, T0, UUID, Scribe, header
 

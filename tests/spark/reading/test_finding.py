@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.format import archive_name
+from beanstalk_twisted.binlog.segments.format import archive_name
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.columns import UNASKED

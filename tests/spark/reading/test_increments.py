@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.format import REHOMED
+from beanstalk_twisted.binlog.segments.format import REHOMED
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.increments import (
     MARKS,

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.manifest import (
+from beanstalk_twisted.binlog.archiving.manifest import (
     MANIFEST,
     RECENT,
     Manifest,
     decode_manifest,
 )
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files.opening import TAIL_BYTES
 from tests.binlog.scribe import UUID, flipped, segment_files

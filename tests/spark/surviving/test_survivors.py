@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.records import (
     NEVER_NS,
     Kind,
@@ -24,6 +23,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     TubePolicy,
 )
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.spark.definitions.errors import SourceError

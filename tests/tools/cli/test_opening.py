@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import parse_segment_name, segment_name
+from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
 from tests.tools.cli.running import documents, rows, run
 from tests.tools.folders import written

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.cli.commands import COMMANDS
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, UUID, Scribe, put

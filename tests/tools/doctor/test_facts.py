@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.doctor import facts
 
 

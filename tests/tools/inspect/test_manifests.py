@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import Readable, RealDirectory
-from beanstalk_twisted.binlog.manifest import (
+from beanstalk_twisted.binlog.archiving.manifest import (
     MANIFEST,
     NAMES,
     RECENT,
@@ -21,12 +20,13 @@ from beanstalk_twisted.binlog.manifest import (
     describe,
     known_segments,
 )
+from beanstalk_twisted.binlog.directory import Readable, RealDirectory
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.inspect import archives, manifests
 from binlog_tools.inspect.archives import Verdict
 from binlog_tools.logs.objects import ObjectFolder
+from tests.binlog.archiving.test_manifest import archived, entries_of
 from tests.binlog.scribe import UUID, Files, flipped
-from tests.binlog.test_manifest import archived, entries_of
 from tests.tools.cli.running import rows, run
 from tests.tools.folders import contents, written
 

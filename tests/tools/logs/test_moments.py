@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segment_header
 from beanstalk_twisted.object_storage.memory import MemoryStore
-from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
+from beanstalk_twisted.storage.commit.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from binlog_tools.inspect.listing import released

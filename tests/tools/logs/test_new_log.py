@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading import replay
+from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.segments.format import (
     IMPORTED,
     MADE_BY_TOOL,
     MAX_BODY_BYTES,
@@ -17,10 +21,6 @@ from beanstalk_twisted.binlog.format import (
     decode_description,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records import State
 from binlog_tools.logs.new_log import (
     NO_FLOORS,
     Floors,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.dumping import entries

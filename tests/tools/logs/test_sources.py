@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC, segment_name
-from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.segments.format import (
+    SEGMENT_HEADER_BYTES,
+    TRAILER_MAGIC,
+    segment_name,
+)
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.logs.opening import open_source, open_sources
 from binlog_tools.logs.sources import (

@@ -14,14 +14,14 @@ from typing import TypeVar
 import pytest
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
+from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
 )
-from beanstalk_twisted.binlog.frames import in_order
-from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
+from beanstalk_twisted.binlog.segments.frames import in_order
 from beanstalk_twisted.replication.stream.memory import MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (

@@ -5,7 +5,7 @@ One log of a server's directory and an archive, while the server goes on.
 from collections.abc import Callable
 from pathlib import Path
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.uniting import UnitedSource

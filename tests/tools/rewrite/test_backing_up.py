@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, segment_name
+from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES, segment_name
 from binlog_tools.logs.opening import open_source
 from binlog_tools.rewrite.backing_up import (
     CHUNK_BYTES,

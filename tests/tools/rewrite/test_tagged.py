@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import EXTENSIONS, SegmentHeader, decode_segment_header
 from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.segments.format import (
+    EXTENSIONS,
+    SegmentHeader,
+    decode_segment_header,
+)
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.new_log import NewLog, Origin, SharedKey

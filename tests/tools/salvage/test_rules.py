@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.framing import SegmentIndex
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Seal, State
+from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
 from binlog_tools.salvage.judging import Doubtful, Why
 from binlog_tools.salvage.live_jobs import PAGE_IDS, Ids

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import (
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.segments.format import (
     IMPORTED,
     MADE_BY_TOOL,
     MAX_SEGMENT_BYTES,
@@ -18,7 +19,6 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.binlog.records import State
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs

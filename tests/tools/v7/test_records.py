@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
+from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from binlog_tools.v7.records import (
     GONE,
     MAX_JOB_ID,

@@ -1,0 +1,3 @@
+"""
+Archives of a log: finished segments kept elsewhere, and what is known of them without a look.
+"""

@@ -1,0 +1,3 @@
+"""
+A segment file as bytes: its numbers, header, frames and seal (docs/binlog-format.md).
+"""

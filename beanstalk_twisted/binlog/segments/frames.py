@@ -1,0 +1,455 @@
+"""
+Records into frames and back.  A frame counts as a whole or not at all.
+
+A reader has three answers and no policy: `Frame` (this), `Incomplete` (not yet: the bytes end, or
+are still zero) and `Damage` (this cannot be right, and why).  What to do about it is the caller's:
+replay refuses or cuts, a recovery tool goes on behind it.
+"""
+
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FLAGS,
+    JOB_KINDS,
+    NO_DATA,
+    TYPE,
+    Flag,
+    NotUnderstood,
+    Raw,
+)
+from beanstalk_twisted.binlog.runs import Appended
+from beanstalk_twisted.binlog.segments.format import (
+    ALIGN_BYTES,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    FRAME_TARGET_BYTES,
+    KIND_AND_ID,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_RECORDS,
+    RECORD,
+    RECORD_BYTES,
+    U32,
+)
+
+Buffer = bytes | bytearray | memoryview
+
+Span = tuple[int, int]
+"""Where a part of a sequence begins and where it ends, exclusive."""
+
+_ZERO_MAGIC = bytes(len(FRAME_MAGIC))
+_ID_AT: Final = 1
+_REC_CRC_AT: Final = 12
+_N_REC_AT: Final = 20
+_HEAP_CRC_AT: Final = 56
+_FLAGS_AT: Final = 2
+_KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
+_WITHOUT_TAGS: Final = bytes(flags for flags in range(256) if not flags & Flag.EXT)
+_LONGS: Final = RECORD_BYTES // 8
+
+MAX_LSN: Final = (1 << 63) - 1
+"""More records than a log can have."""
+
+CAN_CUT_COLUMNS: Final = sys.byteorder == "little"
+"""Memoryviews know the byte order of the machine only; a log's is little-endian."""
+
+
+class Frame(NamedTuple):
+    """
+    A frame whose checksums hold.
+
+    :ivar offset: where it starts; ``end`` is where the next one does.
+    :ivar records_at: where its record array starts; ``heap_at`` where its heap does.
+    """
+
+    offset: int
+    end: int
+    base_lsn: int
+    n_rec: int
+    durable_lsn: int
+    time_ns: int
+    rec_size: int
+    records_at: int
+    heap_at: int
+    heap_len: int
+    flags: int
+
+    @property
+    def next_lsn(self) -> int:
+        """
+        The LSN of the first record behind this frame.
+        """
+        return self.base_lsn + self.n_rec
+
+
+class Incomplete(NamedTuple):
+    """
+    No frame yet: the buffer ends inside it, or zeros follow.
+    """
+
+    offset: int
+
+
+class Damage(NamedTuple):
+    """
+    No frame: the bytes at ``offset`` cannot be right.
+    """
+
+    offset: int
+    why: str
+
+
+PIECEWISE_BYTES: Final = 256 << 10
+"""A heap of so many bytes is not joined before its frame is: to copy 15 MiB once takes 20 ms."""
+
+
+def encode(
+    records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
+) -> bytes:
+    """
+    One frame.  The caller keeps within the limits (see `split`).
+
+    :param records: none make a sync mark.
+    :param durable_lsn: None for the LSN of the last of them.
+    """
+    rows = []
+    heap = []
+    heap_len = 0
+    for record in records:
+        data = record.data
+        if data:
+            rows.append(record.encode((heap_len, len(data), zlib.crc32(data))))
+            heap.append(data)
+            heap_len += len(data)
+        else:
+            rows.append(record.encode(NO_DATA))
+    array = b"".join(rows)
+    n_rec = len(array) // RECORD_BYTES
+    if durable_lsn is None:
+        durable_lsn = base_lsn + n_rec - 1
+    pieces = heap if heap_len >= PIECEWISE_BYTES else (b"".join(heap),)
+    return assemble(
+        array, pieces, n_rec=n_rec, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns,
+        salt=salt,
+    )  # fmt: skip
+
+
+def records_in(frame: bytes) -> int:
+    """
+    How many records a frame has, which we encoded.
+    """
+    return int(U32.unpack_from(frame, _N_REC_AT)[0])
+
+
+def assemble(
+    array: Buffer, heap: Sequence[Buffer], *, n_rec: int, base_lsn: int, durable_lsn: int,
+    time_ns: int, salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
+) -> bytes:  # fmt: skip
+    """
+    A frame around a record array and a heap that are already bytes.
+
+    :param heap: in pieces.
+    """
+    heap_len = heap_crc = 0
+    for piece in heap:
+        heap_len += len(piece)
+        heap_crc = zlib.crc32(piece, heap_crc)
+    unpadded = FRAME_HEADER_BYTES + len(array) + heap_len
+    padding = -unpadded % ALIGN_BYTES
+    header = FRAME_HEADER.pack(
+        FRAME_MAGIC, 0, zlib.crc32(array), unpadded + padding, n_rec, base_lsn, durable_lsn,
+        time_ns, salt, heap_len, heap_crc, rec_size, flags, 0,
+    )  # fmt: skip
+    hdr_crc = U32.pack(zlib.crc32(header[12:]))
+    return b"".join((header[:8], hdr_crc, header[12:], array, *heap, bytes(padding)))
+
+
+def split(
+    records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
+) -> Iterator[Sequence[Appended]]:
+    """
+    Cut a batch into parts that make one frame each.
+
+    A part ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
+
+    :param all_bytes: what they take, data included, if that is known: as a rule it is one part.
+    :param whole: parts that are not cut, ascending: each is treated as one large record.
+    """
+    if 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS:
+        yield records
+        return
+    start = size = 0
+    for at, stop in _pieces(len(records), whole):
+        own = sum([RECORD_BYTES + record.data_bytes for record in records[at:stop]])
+        if at > start and (size + own > FRAME_TARGET_BYTES or stop - start > MAX_FRAME_RECORDS):
+            yield records[start:at]
+            start, size = at, 0
+        size += own
+    if start < len(records):
+        yield records[start:]
+
+
+def _pieces(count: int, whole: Sequence[Span]) -> Iterator[Span]:
+    """
+    :return: what is not cut, in order: single records, and the parts that are ``whole``.
+    """
+    at = 0
+    for start, stop in whole:
+        for single in range(at, start):
+            yield single, single + 1
+        yield start, stop
+        at = stop
+    for single in range(at, count):
+        yield single, single + 1
+
+
+def decode(
+    buffer: Buffer, at: int, end: int, salt: int, leaves_bodies: bool = False
+) -> Frame | Incomplete | Damage:
+    """
+    Read the frame that starts at ``at``.
+
+    :param buffer: a segment from its start.
+    :param end: where its data end at the latest, ``at <= end <= len(buffer)``.
+    :param salt: the segment's.
+    :param leaves_bodies: whether bodies of jobs without tags may be damaged.  A heap that
+        `holds_bodies_only` is not looked at.
+    :return: `Incomplete` when the bytes end inside the frame or its magic is still zero; `Damage`
+        when magic, lengths or a checksum cannot be right.  Never raises for bad bytes.
+    """
+    frame = decode_header(buffer, at, end, salt)
+    if not isinstance(frame, Frame):
+        return frame
+    if frame.end > end:
+        return Incomplete(at)
+    if not has_sound_records(buffer, frame):
+        return Damage(at, "the checksum of its records is wrong")
+    if leaves_bodies and holds_bodies_only(buffer, frame):
+        return frame
+    if has_sound_heap(buffer, frame) or (leaves_bodies and has_sound_others(buffer, frame)):
+        return frame
+    return Damage(at, "the checksum of its bodies is wrong")
+
+
+def has_sound_records(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether the checksum of a frame's records holds.
+    """
+    records = memoryview(buffer)[frame.records_at : frame.heap_at]
+    return zlib.crc32(records) == int(U32.unpack_from(buffer, frame.offset + _REC_CRC_AT)[0])
+
+
+def has_sound_heap(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether the checksum of a frame's heap holds.
+    """
+    expected = int(U32.unpack_from(buffer, frame.offset + _HEAP_CRC_AT)[0])
+    return zlib.crc32(heap(buffer, frame)) == expected
+
+
+def has_sound_data(raw: Raw, data: bytes) -> bool:
+    """
+    Whether the checksum of a record's data holds; where there are none, none is looked at.
+    """
+    return not data or zlib.crc32(data) == raw[DATA_CRC]
+
+
+def holds_bodies_only(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: no name of
+    a tube, no tags of a job, nothing that is needed before a body is asked for.  It is not said of
+    a frame whose columns cannot be cut.
+    """
+    if frame.rec_size != RECORD_BYTES or not CAN_CUT_COLUMNS:
+        return False
+    array = memoryview(buffer)[frame.records_at : frame.heap_at]
+    return not (
+        bytes(array[::RECORD_BYTES]).translate(None, _KINDS_OF_JOBS)
+        or bytes(array[_FLAGS_AT::RECORD_BYTES]).translate(None, _WITHOUT_TAGS)
+    )
+
+
+def has_sound_others(buffer: Buffer, frame: Frame) -> bool:
+    """
+    Whether in a damaged heap all is sound but bodies of jobs without tags.
+    """
+    data = heap(buffer, frame)
+    return all(
+        (raw[TYPE] in JOB_KINDS and not raw[FLAGS] & Flag.EXT)
+        or zlib.crc32(data[raw[DATA_OFF] : raw[DATA_OFF] + raw[DATA_LEN]]) == raw[DATA_CRC]
+        for raw in raw_records(buffer, frame)
+    )  # fmt: skip
+
+
+def in_order(
+    buffer: Buffer, at: int, end: int, salt: int, lsn: int, leaves_bodies: bool = False
+) -> Iterator[Frame]:
+    """
+    The frames from ``at`` on, up to the first place where none stands whose LSN follows.
+
+    :param lsn: the first frame's; the other parameters are those of `decode`.
+    """
+    while at < end:
+        frame = decode(buffer, at, end, salt, leaves_bodies)
+        if not isinstance(frame, Frame) or frame.base_lsn != lsn:
+            return
+        yield frame
+        at, lsn = frame.end, frame.next_lsn
+
+
+OTHER_SEGMENT: Final = "it belongs to another segment"
+"""Why a frame counts for nothing whose salt is not that of the segment."""
+
+
+def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
+    """
+    Read a frame's header and believe it without looking at the payload; see `decode`.
+    """
+    if end - at < FRAME_HEADER_BYTES:
+        return Incomplete(at)
+    fields = FRAME_HEADER.unpack_from(buffer, at)
+    (magic, hdr_crc, _, frame_len, n_rec, _, _, _, seg_salt, heap_len, _, rec_size, _,
+     codec) = fields  # fmt: skip
+    if magic != FRAME_MAGIC:
+        return Incomplete(at) if magic == _ZERO_MAGIC else Damage(at, "no frame begins here")
+    if zlib.crc32(memoryview(buffer)[at + 12 : at + FRAME_HEADER_BYTES]) != hdr_crc:
+        return Damage(at, "the checksum of its header is wrong")
+    if seg_salt != salt:
+        return Damage(at, OTHER_SEGMENT)
+    why = _impossible(frame_len, n_rec, rec_size, heap_len, codec)
+    if why:
+        return Damage(at, why)
+    return _frame(at, fields)
+
+
+def is_of_another(buffer: Buffer, at: int, end: int, salt: int) -> bool:
+    """
+    Whether a frame begins there that belongs to another segment than that with this salt.
+    """
+    found = decode_header(buffer, at, end, salt)
+    return isinstance(found, Damage) and found.why == OTHER_SEGMENT
+
+
+def known(buffer: Buffer, at: int) -> Frame:
+    """
+    The frame at a place where one was found before; it is not checked again.
+    """
+    return _frame(at, FRAME_HEADER.unpack_from(buffer, at))
+
+
+def _frame(at: int, fields: tuple[Any, ...]) -> Frame:
+    (_, _, _, frame_len, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _, rec_size, flags,
+     _) = fields  # fmt: skip
+    records_at = at + FRAME_HEADER_BYTES
+    return Frame(
+        at, at + frame_len, base_lsn, n_rec, durable_lsn, time_ns, rec_size, records_at,
+        records_at + n_rec * rec_size, heap_len, flags,
+    )  # fmt: skip
+
+
+def _impossible(frame_len: int, n_rec: int, rec_size: int, heap_len: int, codec: int) -> str:
+    unpadded = FRAME_HEADER_BYTES + n_rec * rec_size + heap_len
+    if rec_size < RECORD_BYTES or frame_len != unpadded + -unpadded % ALIGN_BYTES:
+        return "its lengths contradict each other"
+    if n_rec > MAX_FRAME_RECORDS or (frame_len > MAX_FRAME_BYTES and n_rec != 1):
+        return "it is larger than a frame may be"
+    return f"its heap is compressed in an unknown way ({codec})" if codec else ""
+
+
+def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
+    """
+    The fields of each record of a frame, in LSN order.
+    """
+    return (raw_record(buffer, frame, index) for index in range(frame.n_rec))
+
+
+def raw_record(buffer: Buffer, frame: Frame, index: int) -> Raw:
+    """
+    The fields of one record of a frame.
+    """
+    return RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
+
+
+def record_bytes(buffer: Buffer, frame: Frame, index: int) -> bytes:
+    """
+    One record of a frame as it stands there, `RECORD_BYTES`: half of what its fields take.
+    """
+    at = frame.records_at + index * frame.rec_size
+    return bytes(buffer[at : at + RECORD_BYTES])
+
+
+def kinds_and_ids(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, int]]:
+    """
+    Type and job id of each record of a frame, in LSN order: all that most of a replay looks at.
+    """
+    array = memoryview(buffer)[frame.records_at : frame.heap_at]
+    if frame.rec_size == RECORD_BYTES:
+        return KIND_AND_ID.iter_unpack(array)
+    return (KIND_AND_ID.unpack_from(array, at) for at in range(0, len(array), frame.rec_size))
+
+
+def ids_if_all(buffer: Buffer, frame: Frame, kinds: bytes) -> list[int] | None:
+    """
+    The job ids of a frame all of whose records are of these kinds; None of any other frame, and
+    where columns cannot be cut.  A fifth of the time of `kinds_and_ids`.
+    """
+    if frame.rec_size != RECORD_BYTES or not CAN_CUT_COLUMNS:
+        return None
+    array = memoryview(buffer)[frame.records_at : frame.heap_at]
+    if bytes(array[::RECORD_BYTES]).translate(None, kinds):
+        return None
+    return array.cast("Q")[_ID_AT::_LONGS].tolist()
+
+
+def record_arrays(buffer: Buffer, frame: Frame, indexes: Sequence[int]) -> list[memoryview]:
+    """
+    Some records of a frame, `RECORD_BYTES` each, in as few pieces as can be.
+    """
+    array = memoryview(buffer)[frame.records_at : frame.heap_at]
+    size = frame.rec_size
+    if len(indexes) == frame.n_rec and size == RECORD_BYTES:
+        return [array]
+    return [array[size * at : size * at + RECORD_BYTES] for at in indexes]
+
+
+def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
+    """
+    :return: the LSNs of some records; 0 for each if no log can have them.
+    """
+    if frame.next_lsn > MAX_LSN:
+        return [0] * len(indexes)
+    return list(map(frame.base_lsn.__add__, indexes))
+
+
+def heap(buffer: Buffer, frame: Frame) -> memoryview:
+    """
+    All data of a frame.
+    """
+    return memoryview(buffer)[frame.heap_at : frame.heap_at + frame.heap_len]
+
+
+def whole_record(buffer: Buffer, frame: Frame, index: int) -> tuple[Raw, bytes]:
+    """
+    The fields of one record of a frame, and its data; see `data_of`.
+    """
+    raw = RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
+    return raw, data_of(buffer, frame, raw)
+
+
+def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
+    """
+    A record's data.
+
+    :raise NotUnderstood: it points outside its frame's heap.
+    """
+    offset, length = raw[DATA_OFF], raw[DATA_LEN]
+    if offset + length > frame.heap_len:
+        raise NotUnderstood("a record's data lie outside its frame")
+    at = frame.heap_at + offset
+    return bytes(buffer[at : at + length])

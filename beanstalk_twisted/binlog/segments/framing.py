@@ -1,0 +1,302 @@
+"""
+The bytes of one segment behind its header: frames, one after the other, then the seal, which says
+what is in them (docs/binlog-format.md, "Seal and trailer").
+
+Whoever writes segments appends through `Framing`, the server's log as well as the tools: so what a
+seal says of its segment is collected in one place, while the frames are made.
+
+Bytes are made first.  Only when all of a call's are there does the state change, in one step: so an
+exception, for want of memory above all, leaves no place in the segment that was counted and never
+written.
+"""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final
+
+from beanstalk_twisted.binlog.batches import RehomedFrame
+from beanstalk_twisted.binlog.records import (
+    JOB_ID,
+    JOB_KINDS,
+    TS_NS,
+    TYPE,
+    JobImage,
+    Kind,
+    Raw,
+    Seal,
+    TubeDef,
+)
+from beanstalk_twisted.binlog.runs import Appended, Run
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    INDEX_ENTRY_BYTES,
+    INDEX_STRIDE_BYTES,
+    SEAL_HEAD,
+    SEGMENT_HEADER_BYTES,
+    TRAILER,
+    TRAILER_MAGIC,
+    TUBE_IN_SEAL_BYTES,
+    TYPE_IN_SEAL_BYTES,
+)
+
+TYPES: Final = 32
+"""More than there are types of records."""
+
+CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
+"""The types of records that something has happened to a job by."""
+
+NO_SPAN: Final = (1 << 64, -(1 << 64))
+"""The smallest and the largest of no numbers."""
+
+Place = tuple[int, int, int]
+"""Where a frame begins, the LSN of its first record, and its time."""
+
+
+class SegmentIndex:
+    """
+    Collects what the seal of a segment will say about it.
+
+    What is added is added whole: the last line of each method changes all that counts, by the
+    exchange of references, and whatever ends it before that, all is as it was.
+
+    :ivar end: the offset behind the newest frame.
+    :ivar indexed: how many frames are indexed.
+    :ivar tubes: the names of the tubes in it.
+    """
+
+    def __init__(self) -> None:
+        self.end = SEGMENT_HEADER_BYTES
+        self.indexed = 0
+        self.tubes: dict[int, bytes] = {}
+        self._frames: list[Place] = []
+        self._types: dict[int, int] = {}
+        self._jobs = self._times = NO_SPAN
+        self._tube_bytes = 0
+
+    def copy(self) -> "SegmentIndex":
+        """
+        Another one, that says the same.
+        """
+        other = SegmentIndex()
+        other.end, other.indexed, other.tubes = self.end, self.indexed, self.tubes.copy()
+        other._frames, other._types = self._frames.copy(), self._types
+        other._jobs, other._times, other._tube_bytes = self._jobs, self._times, self._tube_bytes
+        return other
+
+    @property
+    def records(self) -> int:
+        """
+        How many records there are.
+        """
+        return sum(self._types.values())
+
+    @property
+    def has_changes(self) -> bool:
+        """
+        Whether a job was changed in it; a copy changes nothing.
+        """
+        return not CHANGES.isdisjoint(self._types)
+
+    def add(self, places: Sequence[Place], end: int, records: Sequence[Appended]) -> None:
+        """
+        New frames, and what is in them: as a rule one of one or two records.
+
+        :param end: where they end.
+        """
+        types = self._types.copy()
+        first, last = self._jobs
+        oldest, newest = self._times
+        tube_bytes = self._tube_bytes
+        for record in records:
+            kind = record.kind
+            types[kind] = types.get(kind, 0) + 1
+            if isinstance(record, JobImage):
+                job_id, ts_ns = record.job_id, record.ts_ns
+                if not first <= job_id <= last:
+                    first, last = min(first, job_id), max(last, job_id)
+                if not oldest <= ts_ns <= newest:
+                    oldest, newest = min(oldest, ts_ns), max(newest, ts_ns)
+            elif isinstance(record, TubeDef):
+                # Should this be done again, nothing is different.
+                self.tubes[record.tube_id] = record.name
+                tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
+            elif isinstance(record, Run):
+                types[kind] += record.n_rec - 1
+                first, last = min(first, record.first_id), max(last, record.last_id)
+                oldest, newest = min(oldest, record.ts_ns), max(newest, record.ts_ns)
+        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
+        self.end, self.indexed, self._types, self._jobs, self._times, self._tube_bytes = (
+            end, indexed, types, jobs, times, tube_bytes,
+        )  # fmt: skip
+
+    def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
+        """
+        Frames that have moved here, and what is in them.
+        """
+        types = self._types.copy()
+        (first, last), (oldest, newest) = self._jobs, self._times
+        for raw in records:
+            types[raw[TYPE]] = types.get(raw[TYPE], 0) + 1
+            if raw[TYPE] in JOB_KINDS:
+                first, last = min(first, raw[JOB_ID]), max(last, raw[JOB_ID])
+                oldest, newest = min(oldest, raw[TS_NS]), max(newest, raw[TS_NS])
+        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
+        self.end, self.indexed, self._types, self._jobs, self._times = (
+            end, indexed, types, jobs, times,
+        )  # fmt: skip
+
+    def _index(self, places: Sequence[Place]) -> int:
+        """
+        Note those frames that are far enough behind the one before.
+
+        :return: how many are noted then; more do not count.
+        """
+        count = self.indexed
+        last = self._frames[count - 1][0] if count else -INDEX_STRIDE_BYTES
+        if not places or places[-1][0] - last < INDEX_STRIDE_BYTES:
+            return count
+        del self._frames[count:]
+        for place in places:
+            if place[0] - last >= INDEX_STRIDE_BYTES:
+                self._frames.append(place)
+                last = place[0]
+        return len(self._frames)
+
+    @property
+    def encoded_bytes(self) -> int:
+        """
+        The length of `encode`, or a little more: types that are still to come are counted in.
+        """
+        frames = INDEX_ENTRY_BYTES * self.indexed
+        return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
+
+    def encode(self) -> bytes:
+        """
+        :return: the data of the SEAL record.
+        """
+        spans = (0, 0, 0, 0) if self._jobs == NO_SPAN else (*self._jobs, *self._times)
+        head = SEAL_HEAD.pack(
+            1, self.indexed, self.records, *spans, len(self._types), len(self.tubes)
+        )
+        frames = self._frames[: self.indexed]
+        columns = (
+            [lsn.to_bytes(8, "little") for _, lsn, _ in frames]
+            + [time.to_bytes(8, "little", signed=True) for _, _, time in frames]
+            + [(offset // 8).to_bytes(4, "little") for offset, _, _ in frames]
+        )
+        types = [
+            kind.to_bytes(4, "little") + count.to_bytes(4, "little")
+            for kind, count in sorted(self._types.items())
+        ]
+        tubes = [
+            tube_id.to_bytes(4, "little") + len(name).to_bytes(2, "little") + name
+            for tube_id, name in self.tubes.items()
+        ]
+        return b"".join([head, *columns, *types, *tubes])
+
+
+def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:
+    """
+    The last 40 bytes of a sealed segment; docs/binlog-format.md, "Seal and trailer".
+    """
+    unchecked = TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, 0, TRAILER_MAGIC)
+    crc = zlib.crc32(unchecked[:28])
+    return TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, crc, TRAILER_MAGIC)
+
+
+class Framing:
+    """
+    Frames records for one segment.
+
+    :ivar index: what the seal will say.
+    """
+
+    def __init__(self, salt: int) -> None:
+        """
+        :param salt: the segment's, a u32.
+        """
+        self.index = SegmentIndex()
+        self._salt = salt
+
+    def copy(self) -> "Framing":
+        """
+        Another one, to go on from here, or not.
+        """
+        other = Framing(self._salt)
+        other.index = self.index.copy()
+        return other
+
+    @property
+    def end(self) -> int:
+        """
+        The offset behind the newest frame.
+        """
+        return self.index.end
+
+    def add(
+        self, records: Sequence[Appended], base_lsn: int, time_ns: int,
+        durable_lsn: int | None = None, all_bytes: int = 0, whole: Sequence[frames.Span] = (),
+    ) -> list[bytes]:  # fmt: skip
+        """
+        :param base_lsn: the first record's LSN, the others' follow.
+        :param durable_lsn: the watermark; by default each frame vouches for itself, since nobody
+            sees it before all of it is durable.
+        :param all_bytes: what the records take, data included, if that is known.
+        :param whole: see `frames.split`.
+        :return: the frames, as few as the limits allow.
+        """
+        made, places, end = [], [], self.index.end
+        for part in frames.split(records, all_bytes, whole):
+            frame = self._frame(part, base_lsn, time_ns, durable_lsn)
+            made.append(frame)
+            places.append((end, base_lsn, time_ns))
+            end += len(frame)
+            base_lsn += frames.records_in(frame)
+        self.index.add(places, end, records)
+        return made
+
+    def add_rehomed(self, moved: Sequence[RehomedFrame]) -> list[bytes]:
+        """
+        :param moved: frames that have moved here, with the LSNs and times they had.
+        :return: the same, bound to this segment.
+        """
+        made, places, end = [], [], self.index.end
+        for frame in moved:
+            made.append(frame.encode(self._salt))
+            places.append((end, frame.base_lsn, frame.time_ns))
+            end += len(made[-1])
+        # One frame's records at a time: as tuples they take several times their bytes.
+        records = chain.from_iterable(map(RehomedFrame.raw_records, moved))
+        self.index.add_rehomed(places, end, records)
+        return made
+
+    def mark(self, next_lsn: int, time_ns: int, durable_lsn: int) -> bytes:
+        """
+        :return: a sync mark: an empty frame that carries the watermark.
+        """
+        frame = self._frame((), next_lsn, time_ns, durable_lsn)
+        self.index.end += len(frame)
+        return frame
+
+    def seal(
+        self, lsn: int, time_ns: int, durable_lsn: int | None = None
+    ) -> tuple[bytes, bytes]:  # fmt: skip
+        """
+        The end of the segment.
+
+        :param lsn: the SEAL's.
+        :return: its frame and the trailer; ``end`` is between them.
+        """
+        index = self.index
+        frame = self._frame([Seal(time_ns, index.encode())], lsn, time_ns, durable_lsn)
+        trailer = encode_trailer(index.end, lsn, index.records, index.indexed)
+        index.end += len(frame)
+        return frame, trailer
+
+    def _frame(
+        self, part: Sequence[Appended], base_lsn: int, time_ns: int, durable_lsn: int | None
+    ) -> bytes:
+        return frames.encode(
+            part, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns, salt=self._salt
+        )

@@ -1,0 +1,3 @@
+"""
+The files of an operator: read at the start and again on SIGHUP.
+"""

@@ -1,0 +1,3 @@
+"""
+Figures that are kept while jobs change: times, bytes, memory.
+"""

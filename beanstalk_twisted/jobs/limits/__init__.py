@@ -1,0 +1,3 @@
+"""
+What jobs are bounded and counted by beside their tube: keys, groups, identities.
+"""

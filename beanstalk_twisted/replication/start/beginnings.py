@@ -1,0 +1,173 @@
+"""
+Where a stream begins segments.  No local log is needed for that.
+
+Foreign messages are passed over, however many there are: they say nothing of where a segment is.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.segments.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
+from beanstalk_twisted.replication.start.lineage import newer_message
+from beanstalk_twisted.replication.start.reading import StreamReader
+from beanstalk_twisted.replication.stream.door import Message
+from beanstalk_twisted.replication.stream.messages import (
+    FillMark,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+    decode,
+)
+
+MAX_LOOKED_THROUGH: Final = 10_000
+"""
+Messages of a queue among which the beginning of a segment is looked for; its LSN leads there.
+"""
+
+
+class Beginning(NamedTuple):
+    """
+    The message with which a segment begins.
+    """
+
+    position: int
+    header: SegmentHeader
+
+
+class Beginnings:
+    """
+    Looks for them in one stream.
+
+    :ivar is_of_queue: whether any message was seen that is one of a queue.
+    """
+
+    def __init__(
+        self, reader: StreamReader, url: str, progress: Callable[[int, int], None]
+    ) -> None:
+        """
+        :param progress: told the position of a message that is passed over, and of the last one.
+        """
+        self.is_of_queue = False
+        self._foreign = 0, 0
+        self._reader = reader
+        self._url = url
+        self._progress = progress
+
+    async def first_from(
+        self, position: int, seq: int | None = None, mark: FillMark | None = None
+    ) -> Beginning | None:
+        """
+        The first one at a position or behind it.
+
+        :param seq: of the segment; None for any.
+        :param mark: told of notes on the way.
+        :raise Incompatible: a later version has written to the stream.
+        """
+        for _ in range(MAX_LOOKED_THROUGH):
+            message = await self._first_of_queue(position, self._reader.ends.last + 1)
+            if message is None:
+                break
+            at, found = message.position, decode(message.payload)
+            position = at + 1
+            if isinstance(found, Malformed) and found.is_newer:
+                raise newer_message(self._url, at, found.why)
+            self.is_of_queue = self.is_of_queue or not isinstance(found, Malformed)
+            if isinstance(found, Note) and mark is not None:
+                mark.note(found, at)
+            beginning = _beginning(message, found)
+            if beginning is not None and seq in (None, beginning.header.seq):
+                return beginning
+        return None
+
+    async def find(self, header: SegmentHeader) -> Beginning | None:
+        """
+        Where the stream begins a segment, by the LSN that it begins with.
+        """
+        low, high = self._reader.ends
+        while low < high:
+            middle = (low + high) // 2
+            message = await self._first_of_queue(middle, high)
+            if message is None or _last_lsn(message) >= header.first_lsn:
+                high = middle
+            else:
+                low = message.position + 1
+        return await self.first_from(low, header.seq)
+
+    async def all_from(
+        self, position: int
+    ) -> Callable[[SegmentHeader], Awaitable[Beginning | None]]:
+        """
+        All of the stream from a position on is read for what begins segments.
+
+        :return: finds the first beginning of a segment, as `find` does.
+        """
+        begun: dict[SegmentHeader, Beginning] = {}
+        ahead = self._reader.all_from(position)
+        while (message := await ahead.next()) is not None:
+            self._progress(message.position, self._reader.ends.last)
+            if (beginning := _beginning(message, decode(message.payload))) is not None:
+                begun.setdefault(beginning.header, beginning)
+
+        async def find(header: SegmentHeader) -> Beginning | None:
+            return begun.get(header)
+
+        return find
+
+    async def _first_of_queue(self, position: int, below: int) -> Message | None:
+        """
+        The first message at a position or behind it that is not foreign; None if there is none
+        below another position.
+        """
+        first, behind = self._foreign
+        if first <= position < behind:
+            position = behind
+        message = await self._reader.first_from(position)
+        if message is not None and _is_foreign(message):
+            passed = message.position
+            ahead = self._reader.all_from(message.position + 1)
+            while message is not None and message.position < below and _is_foreign(message):
+                passed = message.position
+                self._progress(passed, self._reader.ends.last)
+                message = await ahead.next()
+            self._note_foreign(position, passed + 1)
+        return message if message is not None and message.position < below else None
+
+    def _note_foreign(self, first: int, behind: int) -> None:
+        """
+        Keep one row of foreign messages: whoever looks for several segments comes there again.
+        """
+        before = self._foreign
+        if first <= before[1] and before[0] <= behind:
+            self._foreign = min(first, before[0]), max(behind, before[1])
+        else:
+            self._foreign = max(before, (first, behind), key=lambda row: row[1] - row[0])
+
+
+def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:
+    """
+    :param found: what the message says.
+    :return: None if no segment begins with it.
+    """
+    if not (isinstance(found, Part) and found.write.begins and not found.continues):
+        return None
+    header = decode_segment_header(found.write.content[:SEGMENT_HEADER_BYTES])
+    return Beginning(message.position, header) if isinstance(header, SegmentHeader) else None
+
+
+def _is_foreign(message: Message) -> bool:
+    found = decode(message.payload)
+    return isinstance(found, Malformed) and not found.is_newer
+
+
+def _last_lsn(message: Message) -> int:
+    match found := decode(message.payload):
+        case Part():
+            return found.write.last_lsn
+        case Note() if found.kind is not Kind.FILL_BEGINS:
+            return found.last_lsn
+    return 0

@@ -1,0 +1,3 @@
+"""
+Commands that change many jobs, slice by slice.
+"""

@@ -1,0 +1,3 @@
+"""
+Commands that only look.
+"""

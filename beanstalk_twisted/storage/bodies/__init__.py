@@ -1,0 +1,3 @@
+"""
+Bodies that are in the log only: read back, and looked at after a start.
+"""

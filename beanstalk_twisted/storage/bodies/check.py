@@ -1,0 +1,225 @@
+"""
+The bodies that a start has left, looked at in the background (``--verify-on-start records``): a
+thread of its own reads one slice after the other, oldest segment first.  No segment is compacted
+before all of it was looked at.
+
+A damaged body is its job's error alone: it is read back as for whoever asks for it, which tells of
+it.  One whose job is gone is nobody's, but a start that looks at all bodies refuses it as any: its
+segment is told of.  What no longer is a frame, or cannot be read, keeps its segment from
+compaction.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.reading.body_check import Slice, check_bodies
+from beanstalk_twisted.binlog.reading.survey import Segment
+from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.bodies.reads import RETRY_S, is_short
+from beanstalk_twisted.storage.commit.group_commit import GroupCommit
+from beanstalk_twisted.storage.environment import Environment
+from beanstalk_twisted.storage.fail_stop import fail_stop
+from beanstalk_twisted.storage.io_thread import WatchableIo
+
+PACE_S: Final = 0.005
+"""
+From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves a disk and the
+interpreter to those who wait for them.
+"""
+
+CONGESTED_S: Final = 0.1
+"""The same while commits are behind."""
+
+
+class BodyCheck:
+    """
+    Checks the bodies of segments.
+
+    :ivar left_bytes: of the segments that were not looked at, or cannot be read.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, unchecked: Sequence[Segment], environment: Environment,
+        make_io: Callable[[], WatchableIo] | None, queue: WorkQueue, committer: GroupCommit,
+        checked: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        :param unchecked: oldest first.
+        :param make_io: makes what reads, and nothing else; needed if there are any.
+        :param checked: called when a segment was looked at.
+        """
+        self._fail_stop = environment.failed
+        self._left = {segment.header.seq: segment for segment in unchecked}
+        self.left_bytes = self._all_bytes = sum(map(_size, unchecked))
+        self._directory = environment.directory
+        self._reactor = environment.reactor
+        self._io = make_io() if unchecked and make_io is not None else None
+        self._queue = queue
+        self._committer = committer
+        self._checked = checked
+        self._todo = iter(list(unchecked))
+        self._segment: Segment | None = None
+        self._slices: Iterator[Slice] = iter(())
+        self._next: IDelayedCall | None = None
+        self._tenth = 1
+        self._damaged = 0
+        self._nobodys = self._nobodys_here = 0
+        self._is_stopped = False
+
+    def has_checked(self, seq: int) -> bool:
+        """
+        Whether all of a segment was looked at, by a start or since.
+        """
+        return seq not in self._left
+
+    def start(self) -> None:
+        """
+        Begin to check.
+        """
+        if self._left:
+            self.log.info(
+                "the bodies of {segments} segments, {megabytes} MB, are checked in the background",
+                event="bodies-unchecked", segments=len(self._left),
+                megabytes=self._all_bytes >> 20,
+            )  # fmt: skip
+            self._begin_next()
+
+    def stop(self) -> None:
+        """
+        Leave the rest to the next start.
+        """
+        self._is_stopped = True
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def close(self) -> None:
+        """
+        End the thread.
+        """
+        if self._io is not None:
+            self._io.stop()
+
+    def _begin_next(self) -> None:
+        self._segment = next(self._todo, None)
+        if self._segment is None:
+            self._tell_of_end()
+            return
+        self._slices = check_bodies(self._directory, self._segment)
+        self._wait()
+
+    def _wait(self) -> None:
+        pause_s = CONGESTED_S if self._committer.is_congested else PACE_S
+        self._next = self._reactor.callLater(pause_s, self._step)
+
+    @fail_stop
+    def _step(self) -> None:
+        self._next = None
+        if self._committer.is_congested:
+            self._wait()
+            return
+        assert self._io is not None
+        reading = self._io.run(partial(next, self._slices, None))
+        reading.addCallbacks(self._was_read, self._cannot)
+
+    @fail_stop
+    def _was_read(self, found: Slice | None) -> None:
+        segment = self._segment
+        if self._is_stopped or segment is None:
+            return
+        if found is not None:
+            for bad in found.bad:
+                places = [(job_id, BodyPlace(segment.header.seq, lsn)) for job_id, lsn in bad.jobs]
+                if not sum([self._is_somebodys(*each) for each in places]):
+                    self._nobodys_here += 1
+            self._wait()
+            return
+        self._tell_of_nobodys(segment)
+        del self._left[segment.header.seq]
+        self.left_bytes -= _size(segment)
+        self._tell_of_tenth()
+        self._begin_next()
+        self._checked()
+
+    def _is_somebodys(self, job_id: int, place: BodyPlace) -> bool:
+        """
+        Whether a job lives at a damaged place; its body is read back, which tells of it.
+        """
+        bodies, jobs = self._queue.state.bodies, self._queue.state.jobs
+        lives = jobs.place(job_id) == place
+        if lives:
+            self._damaged += 1
+            bodies.when_loaded(job_id, _nobody_waits)
+        return lives
+
+    def _tell_of_nobodys(self, segment: Segment) -> None:
+        count, self._nobodys_here = self._nobodys_here, 0
+        self._nobodys += count
+        if count:
+            self.log.warn(
+                "{segment}: bodies are damaged of jobs that are gone, or were stated again since, "
+                "in so many frames: {frames}. Nobody needs them, but a start with "
+                "--verify-on-start full refuses the log until compaction has deleted the segment.",
+                event="bodies-damaged", segment=segment.name, frames=count,
+            )  # fmt: skip
+
+    @fail_stop
+    def _cannot(self, failure: Failure) -> None:
+        """
+        The segment stays as it is, and the next one is looked at.
+        """
+        if self._is_stopped:
+            return
+        segment = self._segment
+        assert segment is not None
+        if is_short(failure.value):
+            self._nobodys_here = 0
+            self._slices = check_bodies(self._directory, segment)
+            self._next = self._reactor.callLater(RETRY_S, self._step)
+            return
+        if not failure.check(BinlogError, OSError):
+            failure.raiseException()
+        self.log.critical(
+            "the bodies in {segment} cannot all be checked: {error} The segment is kept, and the "
+            "log is not compacted any more; jobs with sound bodies are served.",
+            event="bodies-check-failed", segment=segment.name, error=str(failure.value),
+        )  # fmt: skip
+        self._tell_of_nobodys(segment)
+        self._begin_next()
+
+    def _tell_of_tenth(self) -> None:
+        done = self._all_bytes - self.left_bytes
+        if done * 10 >= self._all_bytes * self._tenth and self.left_bytes:
+            self._tenth = done * 10 // self._all_bytes + 1
+            self.log.info(
+                "bodies: {done} of {total} MB checked ({percent} %)", event="bodies-checking",
+                done=done >> 20, total=self._all_bytes >> 20,
+                percent=done * 100 // self._all_bytes,
+            )  # fmt: skip
+
+    def _tell_of_end(self) -> None:
+        if not self._left:
+            self.log.info(
+                "the bodies of all segments are checked: {count} bodies of jobs are damaged, and "
+                "{frames} frames that no job needs", event="bodies-checked", count=self._damaged,
+                frames=self._nobodys,
+            )  # fmt: skip
+
+
+def _size(segment: Segment) -> int:
+    return segment.ending.offset
+
+
+def _nobody_waits(now_ns: int) -> None:
+    """
+    That it was read is enough.
+    """

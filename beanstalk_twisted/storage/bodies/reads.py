@@ -1,0 +1,271 @@
+"""
+Bodies at work between memory and the log: a thread of its own reads them back, so that neither
+commands nor the log's writes wait for a read, and what is durable leaves memory slice by slice.
+
+A body that cannot be read is its job's error alone: docs/operations.md, "Bodies in the log".
+"""
+
+import errno
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.bodies import BodyReader
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.jobs.bodies import Unread
+from beanstalk_twisted.jobs.figures.histogram import Histogram
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
+from beanstalk_twisted.storage.repeats import Repeats, times
+
+RETRY_S: Final = 1.0
+"""Seconds until a read is tried again that had no memory or no file descriptor."""
+
+RETRIES_S: Final = (1.0, 2.0)
+"""
+The same until each further try of one that has failed otherwise, before whoever waits is told so:
+a disk that is away for a second or two costs nobody more than that.
+"""
+
+SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN})
+"""What says nothing of the body."""
+
+BATCH_READS: Final = 16
+"""
+Bodies that are read in one piece of work: twice as many are little cheaper each, and whoever asks
+meanwhile waits for all of them.
+"""
+
+US: Final = 1000
+MS: Final = 1000 * US
+
+READ_BOUNDS_NS: Final = (
+    50 * US, 100 * US, 200 * US, 500 * US, 1 * MS, 2 * MS, 5 * MS, 10 * MS, 20 * MS, 50 * MS,
+    100 * MS, 500 * MS, 1000 * MS,
+)  # fmt: skip
+"""From the page cache to a disk that hangs."""
+
+
+class _Asked(NamedTuple):
+    """
+    A body to read, when it was asked for, and how often that has failed.
+    """
+
+    place: BodyPlace
+    job_id: int
+    asked_ns: int
+    tries: int = 0
+
+
+class FailedRead(NamedTuple):
+    """
+    A read that says nothing of the body.
+    """
+
+    job_id: int
+    error: Exception
+
+
+class BodyReads:
+    """
+    Reads bodies back for a queue, and has them leave memory.
+
+    :ivar times: how long reads took, from when they were asked for, nanoseconds.
+    :ivar failed_reads: how many have failed, and said nothing of the body.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reader: BodyReader, io: WatchableIo, log: Log, queue: WorkQueue, reactor: Clock,
+        clock: LogClock, failed: FailStop, ended: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        :param io: runs the reads, and nothing else.
+        :param log: where the bodies are.
+        :param ended: called when a read has ended, and its job was seen to.
+        """
+        self.times = Histogram(READ_BOUNDS_NS)
+        self._reader = reader
+        self._io = io
+        self._binlog = log
+        self._queue = queue
+        self._bodies = queue.state.bodies
+        self._reactor = reactor
+        self._clock = clock
+        self._fail_stop = failed
+        self._ended = ended
+        self.failed_reads = 0
+        # Segments of which bodies could not be read, and how many had been read then.
+        self._failing: dict[int, int] = {}
+        self._failures: Repeats[FailedRead] = Repeats(reactor, self._tell_of_failure)
+        self._bodies.say_lost = self._tell_of_loss
+        self._is_stopped = False
+        self._asking = 0
+        self._wanted: dict[int, _Asked] = {}
+        self._ahead: dict[int, _Asked] = {}
+        self._under_way: set[int] = set()
+        self._is_reading = False
+        self._next_drop: IDelayedCall | None = None
+
+    def start(self, most_bytes: int) -> None:
+        """
+        Keep no more of bodies in memory than this, from now on.
+        """
+        self._bodies.begin(most_bytes, self._ask)
+        self.drop()
+
+    def stop(self) -> None:
+        """
+        Read nothing more; whoever waits for a body is told nothing.
+        """
+        self._is_stopped = True
+        self._failures.stop()
+        if self._next_drop is not None:
+            self._next_drop.cancel()
+            self._next_drop = None
+
+    def close(self) -> None:
+        """
+        End the thread.
+        """
+        self._io.stop()
+
+    def drop(self) -> None:
+        """
+        More is durable, or more is in memory: leave a slice of bodies to the log, and go on later
+        if there is more to do.
+        """
+        if self._bodies.is_noting and self._next_drop is None and not self._is_stopped:
+            self._drop_slice()
+
+    @fail_stop
+    def _drop_slice(self) -> None:
+        self._next_drop = None
+        if self._bodies.drop_slice(self._binlog.durable_lsn, self._clock.now_ns()):
+            self._next_drop = self._reactor.callLater(0, self._drop_slice)
+
+    def _ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
+        if self._is_stopped or job_id in self._under_way:
+            return
+        asked = self._ahead.pop(job_id, None) or self._wanted.get(job_id)
+        asked = asked or _Asked(place, job_id, self._clock.uptime_ns())
+        (self._wanted if is_wanted else self._ahead)[job_id] = asked
+        self._asking += 1
+        self._read_next()
+        self._asking -= 1
+
+    def _read_next(self) -> None:
+        """
+        Read some bodies, unless others are being read; those that somebody waits for first.
+        """
+        waiting = self._wanted or self._ahead
+        if self._is_reading or not waiting:
+            return
+        batch = [waiting.pop(job_id) for job_id in list(islice(waiting, BATCH_READS))]
+        self._under_way.update([each.job_id for each in batch])
+        self._is_reading = True
+        reading = self._io.run(
+            partial(self._reader.read_all, [(each.place, each.job_id) for each in batch])
+        )
+        reading.addCallbacks(partial(self._were_read, batch), partial(self._failed, batch))
+
+    @fail_stop
+    def _failed(self, batch: Sequence[_Asked], failure: Failure) -> None:
+        assert isinstance(failure.value, Exception)
+        self._took(batch, [failure.value] * len(batch))
+
+    @fail_stop
+    def _were_read(self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception]) -> None:
+        self._took(batch, bodies)
+
+    def _took(self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception]) -> None:
+        self._is_reading = False
+        if self._is_stopped:
+            return
+        # The thread goes on while this one sees to what has come.
+        self._read_next()
+        now_ns = self._clock.uptime_ns()
+        for asked, body in zip(batch, bodies, strict=True):
+            if isinstance(body, Exception) and self._is_tried_again(asked, body):
+                continue
+            self._under_way.discard(asked.job_id)
+            if isinstance(body, bytes):
+                self.times.note(now_ns - asked.asked_ns)
+                self._failing.pop(asked.place.segment, None)
+                self._bodies.arrived(asked.job_id, body, self._clock.now_ns())
+            else:
+                unread = Unread(_in_words(body), not isinstance(body, OSError))
+                self._bodies.arrived(asked.job_id, unread, self._clock.now_ns())
+        if self._asking:
+            # Read at once: a command or a timer is under way, and what it leaves is seen to behind.
+            return
+        self._ended()
+        self.drop()
+
+    def _is_tried_again(self, asked: _Asked, error: Exception) -> bool:
+        """
+        Have a read that has failed tried again after a pause, unless whoever waits is to be told.
+        """
+        if not is_short(error) and not isinstance(error, OSError):
+            return False
+        self.failed_reads += 1
+        self._failures.note(FailedRead(asked.job_id, error))
+        pause_s = RETRY_S
+        if not is_short(error):
+            if asked.tries == len(RETRIES_S) or self._is_known(asked):
+                self._failing.setdefault(asked.place.segment, self._bodies.read)
+                return False
+            pause_s = RETRIES_S[asked.tries]
+            asked = asked._replace(tries=asked.tries + 1)
+        self._reactor.callLater(pause_s, self._ask_again, asked)
+        return True
+
+    def _is_known(self, asked: _Asked) -> bool:
+        """
+        Whether a read was to fail: as that of this body before, or as others of its segment, while
+        those of other segments did not.
+        """
+        read = self._failing.get(asked.place.segment, self._bodies.read)
+        return self._bodies.read > read or self._bodies.has_failed(asked.job_id)
+
+    @fail_stop
+    def _ask_again(self, asked: _Asked) -> None:
+        if self._is_stopped:
+            return
+        self._under_way.discard(asked.job_id)
+        self._wanted[asked.job_id] = asked
+        self._read_next()
+
+    def _tell_of_failure(self, count: int, failed: FailedRead) -> None:
+        self.log.warn(
+            "job {job}: its body cannot be read now: {error} It is tried again, and all jobs whose "
+            "bodies can be read are served{times}.", event="body-read-failed", job=failed.job_id,
+            error=_in_words(failed.error), times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_loss(self, job_id: int, why: str) -> None:
+        self.log.critical(
+            "job {job}: its body cannot be read: {error} It is buried when a worker reserves it; "
+            "all other jobs are served.", event="body-lost", job=job_id, error=why,
+        )  # fmt: skip
+
+
+def is_short(error: BaseException | None) -> bool:
+    """
+    Whether a read failed for want of something, which says nothing of what was to be read.
+    """
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORT)
+
+
+def _in_words(error: BaseException) -> str:
+    said = str(error)
+    return said if said.endswith(".") else f"{said}."

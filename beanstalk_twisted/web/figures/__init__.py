@@ -1,0 +1,3 @@
+"""
+Figures over HTTP: ``/metrics``, and what the console's plots show.
+"""

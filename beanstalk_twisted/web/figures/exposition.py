@@ -1,0 +1,121 @@
+"""
+The text of metrics: Prometheus 0.0.4 and OpenMetrics 1.0.
+
+A family is its head (`Writer.head`), then all of its samples, before the next family begins.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from beanstalk_twisted.jobs.figures.histogram import Histogram
+
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+NS: Final = 1_000_000_000
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """
+    :param accept: the request's header Accept.
+    """
+    return "application/openmetrics-text" in accept
+
+
+class Writer:
+    """
+    Writes families in one of the two formats; give the text with `take`.
+    """
+
+    def __init__(self, *, is_openmetrics: bool) -> None:
+        self._is_openmetrics = is_openmetrics
+        self._lines: list[str] = []
+
+    def take(self) -> bytes:
+        """
+        :return: what was written since the last call.
+        """
+        lines, self._lines = self._lines, []
+        return "".join(lines).encode()
+
+    def end(self) -> None:
+        """
+        There is no more.
+        """
+        if self._is_openmetrics:
+            self._lines.append("# EOF\n")
+
+    def head(self, name: str, kind: str, text: str) -> None:
+        """
+        Begin a family.
+
+        :param name: with ``_total`` if it is a counter, and ``_info`` if it is an info.
+        :param kind: ``gauge``, ``counter``, ``histogram`` or ``info``.
+        """
+        if self._is_openmetrics:
+            name = name.removesuffix("_total") if kind == "counter" else name
+            name = name.removesuffix("_info") if kind == "info" else name
+        elif kind == "info":
+            kind = "gauge"
+        self._lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}\n")
+
+    def sample(self, name: str, labels: str, value: float) -> None:
+        """
+        :param labels: see `labelled`.
+        """
+        self._lines.append(f"{name}{labels} {value}\n")
+
+    def single(self, name: str, kind: str, text: str, value: float) -> None:
+        """
+        A family of one sample.
+        """
+        self.head(name, kind, text)
+        self.sample(name, "", value)
+
+    def histogram(self, name: str, labels: str, values: Histogram, bounds: Sequence[str]) -> None:
+        """
+        The samples of one histogram of nanoseconds.
+
+        :param labels: without braces, such as ``tube="mail"``; may be empty.
+        :param bounds: as they are written: see `seconds`.
+        """
+        self._buckets(name, labels, values.counts, bounds, values.total / NS)
+
+    def count_histogram(self, name: str, values: Histogram) -> None:
+        """
+        The samples of one histogram of counts.
+        """
+        bounds = [f"{bound}.0" for bound in values.bounds]
+        self._buckets(name, "", values.counts, bounds, values.total)
+
+    def _buckets(
+        self, name: str, labels: str, counts: Sequence[int], bounds: Sequence[str], total: float
+    ) -> None:
+        before = f"{labels}," if labels else ""
+        braces = f"{{{labels}}}" if labels else ""
+        sum_ = 0
+        for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
+            sum_ += count
+            self._lines.append(f'{name}_bucket{{{before}le="{bound}"}} {sum_}\n')
+        self._lines.append(f"{name}_sum{braces} {total}\n{name}_count{braces} {sum_}\n")
+
+
+def seconds(bounds_ns: Iterable[int]) -> list[str]:
+    """
+    Bounds in nanoseconds, as labels in seconds.
+    """
+    return [str(bound / NS) for bound in bounds_ns]
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """
+    Labels as they are written, braces included.
+    """
+    return "{" + ",".join([f'{name}="{escaped(value)}"' for name, value in labels.items()]) + "}"
+
+
+def escaped(value: str) -> str:
+    """
+    A label's value.
+    """
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,181 @@
+"""
+The figures of tubes for monitoring, gathered in slices: there may be very many.
+"""
+
+from collections.abc import Iterator
+from heapq import nlargest
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import NEVER_NS
+from beanstalk_twisted.jobs.figures.job_times import TubeTimes
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+
+NS: Final = 1_000_000_000
+
+SLICE_TUBES: Final = 500
+"""Tubes that one slice looks at: about a millisecond."""
+
+SHOWN_SLICE: Final = 50
+"""Tubes that one slice describes: about a millisecond too."""
+
+LOOK_PRIORITIES: Final = 16
+"""Priorities among which the oldest ready job of a tube is looked for."""
+
+NO_JOB: Final = ID_MASK
+"""An id that no job has, behind all others."""
+
+
+class TubeFigures(NamedTuple):
+    """
+    A tube as it was.
+
+    :ivar oldest_ns: how long ago its oldest ready job was put; 0 if there is none.
+    :ivar next_delayed_ns: until its next delayed job is ready; None if none will be by itself.
+    :ivar pause_ns: until its pause ends.
+    """
+
+    name: str
+    urgent: int
+    ready: int
+    reserved: int
+    delayed: int
+    buried: int
+    using: int
+    watching: int
+    waiting: int
+    total_jobs: int
+    deletes: int
+    pauses: int
+    pause_ns: int
+    oldest_ns: int
+    next_delayed_ns: int | None
+    times: TubeTimes | None
+
+
+class Rest(NamedTuple):
+    """
+    Sums over the tubes that are not shown one by one.
+    """
+
+    tubes: int = 0
+    ready: int = 0
+    reserved: int = 0
+    delayed: int = 0
+    buried: int = 0
+    waiting: int = 0
+
+
+class TubeSurvey:
+    """
+    One look at all tubes.
+
+    :ivar shown: the most active ones, by name; ``rest`` sums over all others.
+    """
+
+    def __init__(self, state: QueueState, now_ns: int, most: int) -> None:
+        """
+        :param most: how many tubes are shown one by one.
+        """
+        self.shown: list[TubeFigures] = []
+        self.rest = Rest()
+        self._state = state
+        self._now_ns = now_ns
+        self._most = most
+        self._all = list(state.tubes.in_order)
+
+    def slices(self) -> Iterator[None]:
+        """
+        Look at all; the caller lets others have their turn between two steps.
+        """
+        active: list[tuple[int, int, Tube]] = []
+        for at in range(0, len(self._all), SLICE_TUBES):
+            some = self._all[at : at + SLICE_TUBES]
+            ranked = [(activity(tube), -tube.tube_id, tube) for tube in some]
+            active = nlargest(self._most, active + ranked)
+            yield
+        chosen = sorted([tube for _, _, tube in active], key=lambda tube: tube.name)
+        yield from self._sum_rest(set(chosen))
+        for at in range(0, len(chosen), SHOWN_SLICE):
+            some = chosen[at : at + SHOWN_SLICE]
+            self.shown += [figures_of(tube, self._state, self._now_ns) for tube in some]
+            yield
+
+    def _sum_rest(self, shown: set[Tube]) -> Iterator[None]:
+        sums = [0] * len(Rest._fields)
+        for at in range(0, len(self._all), SLICE_TUBES):
+            for tube in self._all[at : at + SLICE_TUBES]:
+                if tube not in shown:
+                    _add(sums, tube)
+            yield
+        self.rest = Rest(*sums)
+
+
+def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
+    """
+    One tube's figures.
+    """
+    pause_ns = max(0, tube.pause_until_ns - now_ns) if tube.pause_until_ns else 0
+    return TubeFigures(
+        tube.name.decode("ascii"), tube.urgent, tube.ready_count, tube.reserved,
+        tube.delayed.count, tube.buried.count, tube.using, tube.watching, tube.waiting,
+        tube.total_jobs, tube.deletes, tube.pauses, pause_ns,
+        age_ns(oldest_ready_id(tube), state, now_ns),
+        next_delayed_ns(tube, now_ns), tube.times,
+    )  # fmt: skip
+
+
+def activity(tube: Tube) -> int:
+    """
+    How busy a tube is and was: its jobs, and those that were put and deleted since the start.  It
+    mostly grows, so the tubes that are shown mostly stay.
+    """
+    return tube.total_jobs + tube.deletes + tube.job_count
+
+
+def oldest_ready_id(tube: Tube) -> int:
+    """
+    The oldest ready job of a tube; `NO_JOB` if there is none.
+
+    Ids grow with time, and of each priority the job with the smallest id stands first: so a few
+    looks are enough.  Of more than `LOOK_PRIORITIES` priorities the later ones are left out.
+    """
+    oldest = NO_JOB
+    for queue in (tube.ready, tube.parked):
+        key = queue.first()
+        for _ in range(LOOK_PRIORITIES):
+            if key is None:
+                break
+            oldest = min(oldest, key & ID_MASK)
+            behind = queue.behind(key | ID_MASK, 1) if queue.count > 1 else None
+            key = behind[0] if behind else None
+    return oldest
+
+
+def age_ns(job_id: int, state: QueueState, now_ns: int) -> int:
+    """
+    How long ago a job was put; 0 of `NO_JOB`, and of one that is gone.
+    """
+    job = state.jobs.look(job_id)
+    return 0 if job is None else max(0, now_ns - job.created_ns)
+
+
+def next_delayed_ns(tube: Tube, now_ns: int) -> int | None:
+    """
+    How long until the next delayed job of a tube is ready; None if there is none, or all wait for
+    groups.
+    """
+    key = tube.delayed.first()
+    if key is None or key >> 64 == NEVER_NS:
+        return None
+    return max(0, (key >> 64) - now_ns)
+
+
+def _add(sums: list[int], tube: Tube) -> None:
+    sums[0] += 1
+    sums[1] += tube.ready_count
+    sums[2] += tube.reserved
+    sums[3] += tube.delayed.count
+    sums[4] += tube.buried.count
+    sums[5] += tube.waiting

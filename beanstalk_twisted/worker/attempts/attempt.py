@@ -1,0 +1,167 @@
+"""
+One go at one job: what a function that does jobs is given.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
+
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker.serialisers import Unreadable
+
+T = TypeVar("T")
+
+
+class Ending(Enum):
+    """
+    Why an attempt is to end although it is not done.
+    """
+
+    NOT_OURS = "the server says that it is not reserved by us any more"
+    TTR = "its TTR has ended, as far as we know"
+    DISCONNECTED = "the connection that had reserved it was lost"
+    LIMIT = "it took longer than limit_s"
+    STOPPED = "the worker stops"
+
+    @property
+    def is_loss(self) -> bool:
+        """
+        Whether somebody else may have the job.
+        """
+        return self not in (Ending.LIMIT, Ending.STOPPED)
+
+
+class Attempt(Generic[T]):
+    """
+    One attempt at a job.
+
+    :ivar id: the job's number.
+    :ivar body: its body, as it is.
+    :ivar stats: what the server said of it when the attempt began.
+    :ivar ending: why it is to end; None as long as it is not.  May be read from any thread.
+    :ivar deadline_s: when the TTR ends, by the reactor's clock.
+    """
+
+    _log = Logger(namespace="beanstalk_twisted.worker")
+
+    def __init__(self, clock: Any, job: Job, stats: JobStats, deadline_s: float) -> None:
+        self.id = job.id
+        self.body = job.body
+        self.stats = stats
+        self.ending: Ending | None = None
+        self.deadline_s = deadline_s
+        self._clock = clock
+        self._value: T | Unreadable = Unreadable("the body was not read yet")
+        self._cancels: list[Callable[[], object]] = []
+        self._toucher: Callable[[], Deferred[None]] | None = None
+
+    def __str__(self) -> str:
+        return f"job {self.id} of {self.tube}, attempt {self.number}"
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self}>"
+
+    @property
+    def value(self) -> T:
+        """
+        The body, as the worker's serialiser has read it.
+        """
+        if isinstance(self._value, Unreadable):
+            raise self._value
+        return self._value
+
+    @property
+    def tube(self) -> str:
+        """
+        The tube it came from.
+        """
+        return self.stats.tube
+
+    @property
+    def number(self) -> int:
+        """
+        How often the job was given to a worker, this time included.
+        """
+        return self.stats.reserves
+
+    @property
+    def is_cancelled(self) -> bool:
+        """
+        Whether it is to end now.  A function in a thread looks at this now and then; one in the
+        reactor is cancelled.
+        """
+        return self.ending is not None
+
+    def time_left_s(self) -> float:
+        """
+        Give the seconds until the TTR ends; 0 when it has.
+        """
+        left: float = self.deadline_s - self._clock.seconds()
+        return max(0.0, left)
+
+    def when_cancelled(self, callback: Callable[[], object]) -> None:
+        """
+        Have this called, in the reactor's thread, when the attempt is to end; at once if it is
+        already.
+        """
+        if self.ending is None:
+            self._cancels.append(callback)
+        else:
+            self._call(callback)
+
+    def touch(self) -> Deferred[None]:
+        """
+        Let the TTR begin anew.  The worker does this by itself, unless made with
+        ``touches=False``.  To be called in the reactor's thread.
+
+        :raise NotFound: through the Deferred: the job is not ours any more.
+        :raise NotCarriedOut: through the Deferred: nor is the connection that had reserved it.
+        """
+        if self._toucher is None:
+            return fail(RuntimeError("the attempt is over"))
+        return self._toucher()
+
+    # What the worker calls.
+
+    def begin(self, toucher: Callable[[], Deferred[None]]) -> None:
+        """
+        From now on it can be touched.
+        """
+        self._toucher = toucher
+
+    def read(self, load: Callable[[bytes], T]) -> None:
+        """
+        Make the value of the body.
+
+        :raise Unreadable: it cannot be read.
+        """
+        self._value = load(self.body)
+
+    def end(self) -> None:
+        """
+        Forget how to touch and to cancel: the job is no longer ours.
+        """
+        self._toucher = None
+        self._cancels.clear()
+
+    def cancel(self, ending: Ending) -> None:
+        """
+        It is to end.  A loss counts more than what was said before.
+        """
+        is_first = self.ending is None
+        if is_first or (ending.is_loss and self.ending is not None and not self.ending.is_loss):
+            self.ending = ending
+        if is_first:
+            cancels, self._cancels = self._cancels, []
+            for callback in cancels:
+                self._call(callback)
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception:
+            self._log.failure("while {job} was cancelled", job=self)

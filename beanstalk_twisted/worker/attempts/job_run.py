@@ -1,0 +1,272 @@
+"""
+A job from its reservation to its verdict.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from types import UnionType
+from typing import Any, Final, Generic, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, execute
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.deadline import cancel
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker.attempts import results
+from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempts.keepalive import KeepAlive
+from beanstalk_twisted.worker.attempts.settling import Settlement
+from beanstalk_twisted.worker.attempts.verdicts import (
+    Bury,
+    Decided,
+    Delete,
+    Release,
+    TookTooLong,
+    TooManyAttempts,
+    Verdict,
+)
+from beanstalk_twisted.worker.reserver import Reserver, Session
+from beanstalk_twisted.worker.settings import Settings
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+AT_ONCE: Final = Release()
+"""What becomes of a job that was not tried to its end, by no fault of its own."""
+
+AFTER_A_FAULT: Final = Release(delay=60)
+"""The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
+
+RESERVED: Final = "reserved"
+"""What `stats-job` says of the state of a job that somebody has."""
+
+STATS_TRIES: Final = 2
+"""How often the server is asked about a job before it is given back."""
+
+
+class JobRun(Generic[T]):
+    """
+    One job in the worker's hands.
+    """
+
+    _log = Logger(namespace="beanstalk_twisted.worker")
+
+    def __init__(
+        self, settings: Settings[T], reserver: Reserver, job: Job,
+        may_give_back: Callable[[], Deferred[None]],
+    ) -> None:  # fmt: skip
+        """
+        :param may_give_back: asked before the job is released; its Deferred fires when it may be.
+        """
+        self._settings = settings
+        self._reserver = reserver
+        self._job = job
+        self._settlement = Settlement(settings, reserver, job, may_give_back)
+        self._began_s: float = settings.clock.seconds()
+        self._deadline_s = self._began_s
+        self._attempt: Attempt[T] | None = None
+        self._keep: KeepAlive | None = None
+        self._ending: Ending | None = None
+        self._asked: Deferred[JobStats] | None = None
+
+    # What the worker calls.
+
+    async def carry_out(self) -> None:
+        """
+        Do all of it.
+        """
+        stats = await self._ask_for_stats()
+        if stats is None:
+            return  # It was lost before it was begun.
+        attempt = self._begin(stats)
+        try:
+            verdict = await self._verdict(attempt)
+        except Exception:
+            self._log.failure("a fault in the worker, doing {job}", job=attempt)
+            verdict = None if _is_lost(attempt) else AFTER_A_FAULT
+        finally:
+            self._stop()
+        settlement = self._settlement
+        if verdict is not None and not settlement.is_settled:
+            await settlement.settle(attempt, verdict)
+        elif not settlement.is_settled:
+            settlement.tell_loss(attempt)
+        attempt.end()
+
+    def cancel(self, ending: Ending) -> None:
+        self._ending = self._ending or ending
+        if self._attempt is not None:
+            if ending is Ending.DISCONNECTED:
+                self._stop()  # There is nothing left to touch.
+            self._attempt.cancel(ending)
+        elif self._asked is not None:
+            self._asked.cancel()
+
+    def hand_over(self, session: Session, ending: Ending) -> None:
+        if self._settlement.hand_over(session):
+            self._stop()
+            self.cancel(ending)
+
+    def do_not_begin(self) -> None:
+        """
+        The worker stops: what has not begun yet is given back.
+        """
+        if self._attempt is None:
+            self._ending = self._ending or Ending.STOPPED
+
+    async def abandon(self) -> None:
+        """
+        It was cancelled and goes on.  It can be left, but its job is given back.
+        """
+        attempt, settlement = self._attempt, self._settlement
+        if attempt is not None and not settlement.is_settled and not _is_lost(attempt):
+            self._stop()
+            await settlement.settle(attempt, AT_ONCE)
+
+    # Its parts.
+
+    async def _ask_for_stats(self) -> JobStats | None:
+        for _ in range(STATS_TRIES):
+            asked_s = self._settings.clock.seconds()
+            self._asked = self._reserver.client.stats_job(self._job)
+            try:
+                stats = await self._asked
+                # A command about it that was on its way when it came may have ended its
+                # reservation: the release of an attempt whose TTR was over, say.
+                if stats.get("state") != RESERVED:
+                    return None
+                self._deadline_s = _deadline(stats, self._began_s, asked_s)
+                return stats
+            except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
+                return None
+            except errors.ClientError as error:
+                self._settings.hooks.call("troubled", error)
+        await self._settlement.give_back_unseen()
+        return None
+
+    def _begin(self, stats: JobStats) -> Attempt[T]:
+        clock = self._settings.clock
+        attempt: Attempt[T] = Attempt(clock, self._job, stats, self._deadline_s)
+        self._keep = KeepAlive(self._settings, attempt, self._settlement.touch)
+        attempt.begin(self._keep.touch)
+        self._attempt = attempt
+        return attempt
+
+    def _stop(self) -> None:
+        if self._keep is not None:
+            self._keep.stop()
+
+    async def _verdict(self, attempt: Attempt[T]) -> Verdict | None:
+        """
+        Try it.
+
+        :return: what is to become of it; None if that is not ours to say any more.
+        """
+        if self._ending is not None:
+            return AT_ONCE
+        early = self._before(attempt)
+        if early is not None:
+            return early
+        assert self._keep is not None
+        self._keep.start()
+        self._settings.hooks.call("began", attempt)
+        limit = self._start_limit(attempt)
+        try:
+            verdict = results.verdict_of(await self._run(attempt))
+        except GeneratorExit:
+            raise
+        except Decided as decided:
+            verdict = decided.verdict
+        except BaseException as error:
+            return self._failed(attempt, error)
+        finally:
+            cancel(limit)
+        # Done is done, whoever has the job now: a delete may still be in time.
+        return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
+
+    def _before(self, attempt: Attempt[T]) -> Verdict | None:
+        def ask() -> Verdict | None:
+            return self._settings.policy.before(attempt.stats)
+
+        verdict = self._decide(attempt, "before", ask, Verdict | None)
+        if verdict is not None:
+            why = f"this would be attempt {attempt.number}, and is not made"
+            self._settings.hooks.call("failed", attempt, TooManyAttempts(why))
+        return verdict
+
+    def _decide(
+        self, attempt: Attempt[T], when: str, ask: Callable[[], V], kinds: UnionType
+    ) -> V | Bury:
+        """
+        Ask the policy; one with a fault, or that says nothing, buries.
+        """
+        try:
+            verdict = ask()
+            if not isinstance(verdict, kinds):
+                raise TypeError(f"a policy gives a verdict, not {verdict!r}")
+        except BaseException:
+            self._log.failure("in the policy, {when} {job}", when=when, job=attempt)
+            return Bury()
+        return verdict
+
+    def _start_limit(self, attempt: Attempt[T]) -> IDelayedCall | None:
+        def over() -> None:
+            # If it does not heed this, its TTR ends, and somebody else gets the job.
+            assert self._keep is not None
+            self._keep.let_go()
+            attempt.cancel(Ending.LIMIT)
+
+        settings = self._settings
+        if settings.limit_s is None:
+            return None
+        timer: IDelayedCall = settings.clock.callLater(settings.limit_s, over)
+        return timer
+
+    def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
+        read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
+        return read.addCallback(lambda _: self._do(attempt)).addErrback(results.no_exit)
+
+    def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
+        handler, threads = self._settings.handler, self._settings.threads
+        running: Deferred[Any]
+        if threads is not None:
+            # No thread can be cancelled; a coroutine that comes out of it can.
+            running = threads.run(lambda: handler(attempt))
+        else:
+            running = execute(handler, attempt)
+        return running.addCallback(results.awaited, attempt, self._settings.clock)
+
+    def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
+        if _is_lost(attempt):
+            return None
+        if attempt.ending is Ending.STOPPED:
+            return AT_ONCE
+        if attempt.ending is Ending.LIMIT:
+            error = TookTooLong(f"not done within {self._settings.limit_s:g} s")
+        self._settings.hooks.call("failed", attempt, error)
+        chance = self._settings.chance()
+        ask = partial(self._settings.policy.after, attempt.stats, error, chance)
+        return self._decide(attempt, "after", ask, Verdict)
+
+
+def _is_lost(attempt: Attempt[Any]) -> bool:
+    return attempt.ending is not None and attempt.ending.is_loss
+
+
+def _deadline(stats: JobStats, began_s: float, asked_s: float) -> float:
+    """
+    Say when a TTR ends at the earliest, by our clock.
+
+    It began when the server gave us the job, and we may have read that late.  How much was left
+    the server has told later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
+    less a second may be full.
+
+    :param began_s: when the job was read.
+    :param asked_s: when the server was asked about it.
+    """
+    ttr_s = max(1, stats.ttr)
+    left_s = stats.time_left
+    return began_s + ttr_s if left_s >= ttr_s - 1 else min(began_s + ttr_s, asked_s + left_s)

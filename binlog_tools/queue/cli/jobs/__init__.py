@@ -1,0 +1,3 @@
+"""
+The subcommands of ``beanstalk`` that put, show, take or change jobs.
+"""

@@ -1,0 +1,280 @@
+"""
+`kick-dead`: which dead letters go back, as what, and slice by slice.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.binlog.records import Kind, Reason, State
+from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.rules.bulk.dead_kicks import (
+    DEAD_LOOK_JOBS,
+    DEAD_SLICE_BYTES,
+    DEAD_SLICE_JOBS,
+    ROOM_REST_NS,
+)
+from tests.rules.conversation import Client, Server
+from tests.rules.recording_log import Budget
+from tests.rules.tagged import tag, tags_of
+from tests.rules.test_moves import send_dead_letters_to, the_job
+
+
+@pytest.fixture
+def server(server: Server) -> Server:
+    """
+    Let its dead letters go to a tube of their own.
+    """
+    send_dead_letters_to(server, b"dead")
+    return server
+
+
+def grow(server: Server, job_id: int, body_bytes: int) -> None:
+    """
+    Give a job a body of that size.
+    """
+    job = the_job(server, job_id)
+    server.queue.state.jobs.remake(job, b"x" * body_bytes, job.tags)
+
+
+def die(server: Server, job_id: int) -> None:
+    """
+    Make a dead letter of a job.
+    """
+    job = the_job(server, job_id)
+    assert server.queue.moves.dead_letter(job, Reason.MAX_RESERVES, server.now_ns)
+
+
+def place(server: Server, client: Client, tube: str = "work", tags: Tags | None = None) -> int:
+    """
+    Put a job that dies, and give its id.
+    """
+    job_id = client.place("ready", 0, tube)
+    if tags is not None:
+        tag(server, job_id, tags)
+    die(server, job_id)
+    return job_id
+
+
+def states(client: Client, *job_ids: int) -> list[str]:
+    """
+    Give what these jobs are.
+    """
+    return [client.asks(f"stats-job {job_id}")["state"] for job_id in job_ids]
+
+
+def test_a_dead_letter_is_ready_where_it_died_and_was_never_tried(
+    server: Server, client: Client
+) -> None:
+    job_id = client.place("reserved", 7, "work")
+    client.says(f"release {job_id} 7 0")
+    client.says(f"reserve-job {job_id}")
+    server.pass_time(61)
+    die(server, job_id)
+    before = client.asks(f"stats-job {job_id}")
+    assert [before[key] for key in ("reserves", "releases", "timeouts", "buries")] == [
+        "2", "1", "1", "1",
+    ]  # fmt: skip
+    asker = server.connect()
+    assert asker.says("kick-dead work 5") == "KICKED 1"
+    assert asker.last is not None and asker.last[1] == len(server.log.records)
+    after = client.asks(f"stats-job {job_id}")
+    for key in ("dead-from", "dead-reason", "dead-at", "origin"):
+        del before[key]
+    assert after == before | {
+        "tube": "work", "state": "ready", "reserves": "0", "releases": "0", "timeouts": "0",
+        "kicks": "1",
+    }  # fmt: skip
+    image = server.log.images(job_id)[-1]
+    assert (image.kind, image.reason, image.body, image.tags) == (
+        Kind.MOVE, Reason.CLIENT, b"x", None,
+    )  # fmt: skip
+    assert image.connection == asker.session.number
+    assert tags_of(server, job_id) is None
+    assert server.queue.state.dead_letters.of(b"work") is None
+
+
+def test_those_of_another_tube_stay_and_the_first_to_die_come_first(
+    server: Server, client: Client
+) -> None:
+    others = place(server, client, "other")
+    jobs = [client.place("ready", 0, "work") for _ in range(3)]
+    for job_id in reversed(jobs):
+        die(server, job_id)
+        server.pass_time(1)
+    assert client.says("kick-dead work 2") == "KICKED 2"
+    assert states(client, *jobs, others) == ["buried", "ready", "ready", "buried"]
+    assert client.says("kick-dead dead 5") == "KICKED 0"
+    assert client.says("kick-dead nowhere 5") == "KICKED 0"
+    assert client.says("kick-dead work 0") == "KICKED 0"
+    assert client.says("kick-dead work 5") == "KICKED 1"
+
+
+def test_they_are_found_wherever_they_are(server: Server, client: Client) -> None:
+    first, second = place(server, client), place(server, client)
+    third = place(server, client)
+    client.says("use default")
+    client.says(f"move-job {second} elsewhere")
+    client.says(f"move-job {third} work")
+    assert client.says("kick-dead work 9") == "KICKED 3"
+    assert {client.asks(f"stats-job {each}")["tube"] for each in (first, second, third)} == {"work"}
+    assert "elsewhere" not in client.lists("list-tubes")
+    assert "dead" not in client.lists("list-tubes")
+
+
+def test_a_dead_letter_that_somebody_has_kicked_stays(server: Server, client: Client) -> None:
+    first, second, third = (place(server, client) for _ in range(3))
+    client.says(f"kick-job {first}")
+    client.says(f"reserve-job {second}")
+    assert client.says("kick-dead work 9") == "KICKED 1"
+    assert states(client, first, second, third) == ["ready", "reserved", "ready"]
+    client.says(f"bury {second} 0")
+    assert client.says("kick-dead work 9") == "KICKED 1"
+
+
+@pytest.mark.parametrize("is_living", [True, False])
+def test_one_whose_key_is_there_by_now_stays_and_is_not_counted(
+    server: Server, client: Client, is_living: bool
+) -> None:
+    tags = Tags(unique_key=b"k", unique_s=60)
+    dead, other = place(server, client, tags=tags), place(server, client)
+    new = client.place("ready", 0, "work")
+    tag(server, new, tags)
+    if not is_living:
+        client.says(f"delete {new}")
+    assert client.says("kick-dead work 9") == "KICKED 1"
+    assert states(client, dead, other) == ["buried", "ready"]
+    server.pass_time(61)
+    assert client.says("kick-dead work 9") == ("KICKED 0" if is_living else "KICKED 1")
+
+
+def test_of_two_with_one_key_the_first_goes_and_has_it(server: Server, client: Client) -> None:
+    first = place(server, client, tags=Tags(unique_key=b"k"))
+    server.pass_time(1)
+    second = place(server, client, tags=Tags(unique_key=b"k"))
+    assert client.says("kick-dead work 9") == "KICKED 1"
+    assert states(client, first, second) == ["ready", "buried"]
+    work = server.queue.state.tubes.find(b"work")
+    assert work is not None
+    assert server.queue.state.unique.holder(work.tube_id, b"k", server.now_ns) == first
+
+
+def test_who_waits_gets_them(server: Server, client: Client) -> None:
+    job_id = place(server, client)
+    worker = server.connect()
+    worker.says("watch work")
+    assert worker.says("reserve") is None
+    assert client.says("kick-dead work 9") == "KICKED 1"
+    assert worker.hears() == f"RESERVED {job_id} 1\r\nx"
+
+
+def test_many_go_slice_by_slice_and_those_that_die_meanwhile_stay(
+    server: Server, client: Client
+) -> None:
+    count = 3 * DEAD_SLICE_JOBS
+    for _ in range(count):
+        place(server, client)
+    server.pass_time(1)
+    asker = server.connect()
+    assert asker.says("kick-dead work 100000") is None
+    assert asker.session.is_blocked
+    assert client.asks("stats-tube work")["current-jobs-ready"] == str(DEAD_SLICE_JOBS)
+    late = place(server, client)
+    client.says(f"delete {count}")
+    assert server.finish_slices() == 2
+    assert asker.hears() == f"KICKED {count - 1}"
+    assert states(client, late) == ["buried"]
+
+
+def test_a_bound_holds_over_all_slices(server: Server, client: Client) -> None:
+    for _ in range(2 * DEAD_SLICE_JOBS + 2):
+        place(server, client)
+    asker = server.connect()
+    assert asker.says(f"kick-dead work {2 * DEAD_SLICE_JOBS + 1}") is None
+    server.finish_slices()
+    assert asker.hears() == f"KICKED {2 * DEAD_SLICE_JOBS + 1}"
+    assert client.asks("stats-tube dead")["current-jobs-buried"] == "1"
+
+
+@pytest.mark.parametrize("count", [DEAD_LOOK_JOBS, DEAD_LOOK_JOBS + 1])
+def test_one_slice_looks_at_so_many_that_stay(server: Server, client: Client, count: int) -> None:
+    for _ in range(count):
+        client.says(f"kick-job {place(server, client)}")
+    assert client.says("kick-dead work 9") is None
+    assert server.finish_slices() == 1
+    assert client.hears() == "KICKED 0"
+
+
+def test_a_slice_ends_behind_large_bodies(server: Server, client: Client) -> None:
+    for _ in range(3):
+        place(server, client)
+    for job_id in (1, 2, 3):
+        grow(server, job_id, DEAD_SLICE_BYTES)
+    asker = server.connect()
+    assert asker.says("kick-dead work 9") is None
+    assert client.asks("stats-tube work")["current-jobs-ready"] == "1"
+    server.finish_slices()
+    assert asker.hears() == "KICKED 3"
+
+
+def test_it_goes_on_if_the_asker_hangs_up(server: Server, client: Client) -> None:
+    for _ in range(2 * DEAD_SLICE_JOBS):
+        place(server, client)
+    asker = server.connect()
+    assert asker.says("kick-dead work 100000") is None
+    asker.leaves()
+    server.finish_slices()
+    assert client.asks("stats-tube work")["current-jobs-ready"] == str(2 * DEAD_SLICE_JOBS)
+
+
+def test_on_a_full_disk_they_stay(server: Server, client: Client) -> None:
+    job_id = place(server, client)
+    budget = server.log.budget = Budget()
+    budget.is_short, budget.largest = True, 0
+    assert client.says("kick-dead work 9") == "OUT_OF_MEMORY"
+    assert states(client, job_id) == ["buried"]
+    assert the_job(server, job_id).state is State.BURIED
+
+
+def test_a_disk_that_becomes_full_ends_it(server: Server, client: Client) -> None:
+    place(server, client)
+    server.pass_time(1)
+    large = place(server, client)
+    grow(server, large, 9999)
+    budget = server.log.budget = Budget()
+    budget.is_short, budget.largest = True, 5000
+    assert client.says("kick-dead work 9") == "KICKED 1"
+    assert states(client, large) == ["buried"]
+
+
+def test_it_waits_for_room_that_the_disk_may_still_give(server: Server, client: Client) -> None:
+    place(server, client)
+    server.pass_time(1)
+    grow(server, place(server, client), 9999)
+    server.pass_time(1)
+    place(server, client)
+    budget = server.log.budget = Budget()
+    budget.largest = 5000
+    asker = server.connect()
+    assert asker.says("kick-dead work 9") is None
+    for _ in range(3):
+        server.tick()
+    assert client.asks("stats-tube work")["current-jobs-ready"] == "1"
+    assert server.queue.demand().largest > 9999
+    budget.largest = 20000
+    server.finish_slices()
+    assert asker.hears() is None, "it rests before it looks again"
+    server.pass_time(ROOM_REST_NS / 10**9)
+    assert asker.hears() == "KICKED 3"
+    assert server.queue.demand().largest == 0
+
+
+def test_it_gives_up_when_the_disk_turns_out_to_be_full(server: Server, client: Client) -> None:
+    place(server, client)
+    budget = server.log.budget = Budget()
+    budget.largest = 0
+    assert client.says("kick-dead work 9") is None
+    budget.is_short = True
+    server.finish_slices()
+    assert client.hears() == "OUT_OF_MEMORY"
+    assert server.queue.demand().largest == 0

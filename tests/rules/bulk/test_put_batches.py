@@ -1,0 +1,326 @@
+"""
+Jobs that are put together, and for a moment of the wall clock.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, TubeDef
+from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
+from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.rules.bulk.put_batches import MAX_AHEAD_S, SOON_JOBS
+from tests.rules.conversation import NS, START_NS, Client, Server
+from tests.rules.memory import Scarce
+from tests.rules.test_puts import Place
+
+START_S = START_NS // NS
+THREE = ((5, 0, 60, b"five"), (1, 0, 60, b"one"), (9, 2, 60, b"nine"))
+
+
+def inserted(first: int, count: int) -> str:
+    """
+    Give the reply to a batch.
+    """
+    lines = [f"INSERTED {job_id}" for job_id in range(first, first + count)]
+    return "\r\n".join([f"INSERTED_BATCH {count}", *lines])
+
+
+# Batches.
+
+
+def test_all_jobs_are_there_with_ids_that_follow_each_other() -> None:
+    client = Server().connect()
+    client.put()
+    assert client.puts_batch(*THREE) == inserted(2, 3)
+    assert [client.takes(), client.takes(), client.takes()] == [1, 3, 2]
+    assert client.asks("stats-job 4")["state"] == "delayed"
+    assert client.asks("stats-job 4")["pri"] == "9"
+
+
+def test_a_batch_is_logged_as_a_whole_behind_its_tube() -> None:
+    server = Server()
+    client = server.connect()
+    client.says("use mail")
+    client.puts_batch(*THREE)
+    tube, *jobs = server.log.records
+    assert isinstance(tube, TubeDef) and tube.name == b"mail"
+    assert [job.kind for job in jobs] == [Kind.PUT] * 3
+    assert server.log.wholes == [(2, 4)]
+    assert client.last is not None and client.last[1] == 4, "all of it is waited for"
+    client.puts_batch((0, 0, 1, b""))
+    assert len(server.log.records) == 5, "the tube is known"
+    assert client.last[1] == 5
+
+
+def test_who_waits_gets_the_best_job_when_all_are_there() -> None:
+    server = Server()
+    workers = [server.connect() for _ in range(3)]
+    for worker in workers:
+        assert worker.says("reserve-with-timeout 5") is None
+    server.connect().puts_batch(*THREE)
+    kinds = [image.kind for image in server.log.images()]
+    assert kinds == [Kind.PUT] * 3 + [Kind.RESERVE] * 2
+    assert [worker.hears() for worker in workers] == [
+        "RESERVED 2 3\r\none", "RESERVED 1 4\r\nfive", None,
+    ]  # fmt: skip
+    server.pass_time(2)
+    assert workers[2].hears() == "RESERVED 3 4\r\nnine"
+
+
+def test_a_batch_is_counted_as_its_jobs_and_as_no_command() -> None:
+    client = Server().connect()
+    client.puts_batch(*THREE)
+    stats = client.asks("stats")
+    assert (stats["cmd-put"], stats["total-jobs"], stats["current-producers"]) == ("0", "3", "1")
+    assert client.asks("stats-tube default")["total-jobs"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "is_at_once"),
+    [(SOON_JOBS, 1, True), (SOON_JOBS + 1, 1, False), (40, 100_000, True), (42, 100_000, False)],
+)
+def test_many_or_large_jobs_are_put_in_a_later_turn(
+    count: int, size: int, is_at_once: bool
+) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    reply = client.puts_batch(*[(0, 0, 60, bytes(size))] * count)
+    assert (reply is not None) is is_at_once
+    if not is_at_once:
+        assert client.session.is_blocked
+        server.tick()
+        assert not server.queue.state.jobs, "this may be the turn in which they have come"
+        other.put()
+        assert server.finish_slices() == 1
+        reply = client.hears()
+    assert reply == inserted(1 if is_at_once else 2, count)
+    assert not client.session.is_blocked
+
+
+def test_a_batch_is_not_put_if_its_session_ends_before_that_turn() -> None:
+    server = Server()
+    client = server.connect()
+    client.puts_batch(*[(0, 0, 60, b"x")] * (SOON_JOBS + 1))
+    server.tick()
+    client.leaves()
+    server.finish_slices()
+    assert not server.queue.state.jobs
+
+
+def test_a_batch_may_wait_for_room_in_that_turn() -> None:
+    place = Place()
+    place.budget.largest = None
+    client = place.server.connect()
+    client.puts_batch(*[(0, 0, 60, b"x")] * (SOON_JOBS + 1))
+    place.server.finish_slices()
+    assert client.session.is_blocked
+    assert client.hears() is None
+    place.budget.largest = 1 << 20
+    place.change()
+    assert client.hears() == inserted(1, SOON_JOBS + 1)
+
+
+def test_a_batch_waits_for_room_for_all_of_it() -> None:
+    place = Place()
+    place.budget.largest = size = whole_bytes(3, sum(len(body) for *_, body in THREE))
+    place.budget.largest -= 1
+    client, other = place.server.connect(), place.server.connect()
+    assert client.puts_batch(*THREE) is None
+    assert client.session.is_blocked
+    assert other.put() == 1
+    assert place.server.queue.demand().largest == new_job_bytes(size)
+    place.change()
+    assert client.hears() is None
+    place.budget.largest = size
+    place.change()
+    assert client.hears() == inserted(2, 3)
+    assert not client.session.is_blocked
+
+
+def test_the_deletion_of_each_job_has_room_too() -> None:
+    place = Place()
+    client = place.server.connect()
+    client.put()
+    client.puts_batch(*THREE)
+    assert place.budget.asked[-1] == (whole_bytes(3, 11), 3), "one job, and two of the batch"
+    place.budget.largest = None
+    place.waits()
+    client.puts_batch(*THREE)
+    assert place.server.queue.demand().jobs == 4 + 2
+
+
+def test_a_batch_without_room_on_a_full_disk_puts_nothing() -> None:
+    place = Place()
+    place.budget.largest, place.budget.is_short = 10, True
+    client = place.server.connect()
+    assert client.puts_batch(*THREE) == "OUT_OF_MEMORY"
+    assert not place.job_ids and not place.server.log.records
+    place.budget.largest = 1000
+    assert client.puts_batch(*THREE) == inserted(1, 3), "no id was used up"
+
+
+def test_a_batch_that_waits_for_room_is_refused_when_the_disk_has_no_more() -> None:
+    place = Place()
+    place.budget.largest = None
+    client = place.server.connect()
+    assert client.puts_batch(*THREE) is None
+    place.budget.is_short = True
+    place.change()
+    assert client.hears() == "OUT_OF_MEMORY"
+    assert not place.job_ids
+
+
+def test_a_batch_of_a_session_that_ends_while_it_waits_is_not_put() -> None:
+    place = Place()
+    place.budget.largest = None
+    client = place.server.connect()
+    assert client.puts_batch(*THREE) is None
+    client.leaves()
+    place.budget.largest = 1000
+    place.change()
+    assert not place.job_ids
+
+
+def test_a_delay_counts_from_when_a_batch_that_waited_is_taken() -> None:
+    place = Place()
+    place.budget.largest = None
+    client = place.server.connect()
+    client.puts_batch((0, 5, 60, b"x"))
+    place.server.now_ns += 3 * NS
+    place.budget.largest = 1000
+    place.change()
+    (image,) = place.server.log.images()
+    assert image.deadline_ns == START_NS + 8 * NS
+    assert image.ts_ns == START_NS, "its age counts from its line"
+
+
+def test_no_memory_puts_nothing() -> None:
+    server = Server()
+    server.queue.puts.memory = Scarce(100)
+    client = server.connect()
+    assert client.puts_batch((0, 0, 1, b"x" * 60), (0, 0, 1, b"x" * 60)) == "OUT_OF_MEMORY"
+    assert not server.log.records
+
+
+def test_a_server_that_drains_takes_neither() -> None:
+    client = Server().connect()
+    client.says("drain")
+    assert client.puts_batch(*THREE) == "DRAINING"
+    assert client.says("put-at 0 0 60 1", b"x") == "DRAINING"
+    client.says("undrain")
+    assert client.puts_batch(*THREE) == inserted(1, 3)
+
+
+JOB = st.tuples(
+    st.integers(0, 2), st.integers(0, 2), st.integers(1, 60), st.sampled_from([b"", b"a", b"bc"])
+)
+
+
+def single_puts(client: Client, jobs: list[tuple[int, int, int, bytes]]) -> None:
+    """
+    Put them one by one.
+    """
+    for pri, delay, ttr, body in jobs:
+        client.put(body, pri=pri, delay=delay, ttr=ttr)
+
+
+@given(st.lists(st.lists(JOB, min_size=1, max_size=6), max_size=4))
+def test_batches_leave_what_single_puts_leave(
+    batches: list[list[tuple[int, int, int, bytes]]],
+) -> None:
+    together, singly = Server(), Server()
+    seen = []
+    for server in (together, singly):
+        client, worker = server.connect(), server.connect()
+        for jobs in batches:
+            if server is together:
+                client.puts_batch(*jobs)
+            else:
+                single_puts(client, jobs)
+            server.pass_time(1)
+            worker.says("reserve-with-timeout 0")
+        images: list[JobImage] = server.log.images()
+        seen.append((images, client.says("stats-tube default"), server.log.committed_lsn()))
+    assert seen[0] == seen[1]
+
+
+# Moments.
+
+
+@pytest.mark.parametrize("at_s", [0, 1, START_S - 1, START_S])
+def test_a_moment_that_is_past_is_now(at_s: int) -> None:
+    client = Server().connect()
+    assert client.says(f"put-at 7 {at_s} 60 1", b"x") == "INSERTED 1"
+    stats = client.asks("stats-job 1")
+    assert [stats[key] for key in ("state", "pri", "delay", "ttr", "time-left")] == [
+        "ready", "7", "0", "60", "0",
+    ]  # fmt: skip
+
+
+def test_a_job_is_ready_at_its_moment() -> None:
+    server = Server()
+    server.now_ns += NS // 4
+    client = server.connect()
+    client.says(f"put-at 0 {START_S + 3} 60 1", b"x")
+    stats = client.asks("stats-job 1")
+    assert (stats["state"], stats["delay"], stats["time-left"]) == ("delayed", "3", "2")
+    server.pass_time(2.7)
+    assert client.asks("stats-job 1")["state"] == "delayed"
+    server.pass_time(0.05)
+    assert client.takes() == 1
+    assert server.log.images()[0].deadline_ns == START_NS + 3 * NS
+
+
+def test_the_moment_is_one_of_the_wall_clock() -> None:
+    server = Server()
+    server.queue.tell_wall_clock(lambda: -100 * NS)
+    client = server.connect()
+    client.says(f"put-at 0 {START_S} 60 1", b"x")
+    assert client.asks("stats-job 1")["time-left"] == "100"
+    client.says(f"put-at 0 {START_S - 100} 60 1", b"x")
+    assert client.asks("stats-job 2")["state"] == "ready"
+
+
+def test_a_moment_is_no_further_ahead_than_the_longest_delay() -> None:
+    client = Server().connect()
+    last = START_S + MAX_AHEAD_S
+    assert client.says(f"put-at 0 {last + 1} 60 1", b"x") == "BAD_FORMAT"
+    assert client.says(f"put-at 0 {'9' * 100} 60 1", b"x") == "BAD_FORMAT"
+    assert client.says(f"put-at 0 {last} 60 1", b"x") == "INSERTED 1"
+    stats = client.asks("stats-job 1")
+    assert stats["delay"] == stats["time-left"] == str(MAX_AHEAD_S)
+
+
+def test_a_moment_that_passes_while_the_job_waits_for_room_is_now() -> None:
+    place = Place()
+    place.budget.largest = None
+    client = place.server.connect()
+    assert client.says(f"put-at 0 {START_S + 2} 60 1", b"x") is None
+    place.server.now_ns += 5 * NS
+    place.budget.largest = 1000
+    place.change()
+    assert client.hears() == "INSERTED 1"
+    assert client.takes() == 1
+
+
+# Tags.
+
+
+def test_a_job_with_tags_is_put_as_any_other() -> None:
+    server = Server()
+    plain, tagged = server.connect(), server.connect()
+    plain.put(b"x", pri=3, delay=2, ttr=9)
+    assert tagged.says("put 3 2 9 1 idp:a con:b:2", b"x") == "INSERTED 2"
+    assert tagged.says(f"put-at 3 {START_S + 2} 9 1 grp:g", b"x") == "INSERTED 3"
+    first, *others = server.log.images()
+    assert [image.tags for image in others] == [
+        Tags(unique_key=b"a", concurrency_key=b"b", concurrency_limit=2), Tags(group=b"g"),
+    ]  # fmt: skip
+    assert [
+        image._replace(job_id=1, connection=first.connection, tags=None) for image in others
+    ] == [first] * 2
+    stats = tagged.asks("stats")
+    assert (stats["cmd-put"], stats["total-jobs"], stats["current-producers"]) == ("2", "3", "2")

@@ -1,0 +1,422 @@
+"""
+Counters, and the three stats answers, byte for byte as the real server gave them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.rules.looking.statistics import Tally
+from beanstalk_twisted.wire.commands import COUNTERS
+from tests.rules.conversation import FACTS, Client, Server
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "replies" / "HEAD"
+VERSION = "1.13-head-25085c5"
+
+
+def sample(name: str) -> str:
+    """
+    Read a reply of the real server, without its last CR LF.
+    """
+    return (SAMPLES / name).read_bytes().decode("ascii").removesuffix("\r\n")
+
+
+# The conversation in which the real server gave its answers: what was said, and the sample of the
+# reply if there is one.  A second and a little passes before the last part.
+FIRST_PART = (
+    ("stats", "stats-fresh"),
+    ("list-tubes", "list-tubes-fresh"),
+    ("use work-1", "list-tube-used"),
+    ("watch work-1", None),
+    ("put 5 0 60 5", None),
+    ("put 2000 500 61 5", None),
+    ("stats-job 1", "stats-job-ready"),
+    ("stats-job 2", "stats-job-delayed"),
+    ("reserve", "reserve"),
+    ("stats-job 1", "stats-job-reserved"),
+    ("stats-tube work-1", "stats-tube"),
+    ("pause-tube work-1 90", None),
+    ("stats-tube work-1", "stats-tube-paused"),
+)
+LAST_PART = (
+    ("bury 1 7", None),
+    ("stats-job 1", "stats-job-buried"),
+    ("peek-buried", "peek-buried"),
+    ("list-tube-used", "list-tube-used"),
+    ("list-tubes", "list-tubes"),
+    ("list-tubes-watched", "list-tubes-watched"),
+    ("stats", "stats-later"),
+)
+
+
+def compare(server: Server, client: Client, part: tuple[tuple[str, str | None], ...]) -> list[str]:
+    """
+    Hold the conversation, and name the samples that the replies were equal to.
+    """
+    names = []
+    for line, name in part:
+        reply = client.says(line, b"hello")
+        server.pass_time(0.001)
+        if name is not None:
+            assert reply == sample(name), name
+            names.append(name)
+    return names
+
+
+def test_every_answer_is_byte_for_byte_what_the_real_server_gave() -> None:
+    server = Server()
+    # What varies from process to process is set to what the real one had.
+    server.facts = FACTS._replace(version=VERSION)
+    server.connect().leaves()
+    client = server.connect()
+    compared = compare(server, client, FIRST_PART)
+    server.pass_time(1.1)
+    server.facts = server.facts._replace(uptime_s=2, stime_us=2397, binlog_written=3)
+    compared += compare(server, client, LAST_PART)
+    assert set(compared) == {path.name for path in SAMPLES.iterdir()}
+
+
+def test_stats_shows_the_keys_of_beanstalkd_and_no_others() -> None:
+    ours = Server().connect().asks("stats")
+    theirs = [row.split(":")[0] for row in sample("stats-fresh").splitlines()[2:]]
+    assert list(ours) == theirs
+    assert len(theirs) == 51
+
+
+def test_what_the_process_knows_is_shown_as_it_knows_it() -> None:
+    server = Server()
+    server.facts = FACTS._replace(
+        pid=1, version="0.1", utime_us=1_000_007, stime_us=12_345_678_901, uptime_s=99,
+        binlog_oldest=3, binlog_current=5, binlog_migrated=7, binlog_written=11,
+        binlog_max_bytes=13, identity="00000000deadbeef", hostname="h", os="o", platform="p",
+    )  # fmt: skip
+    reply = server.connect().says("stats")
+    assert reply is not None
+    assert reply.splitlines()[-16:] == [
+        "total-connections: 1", "pid: 1", 'version: "0.1"', "rusage-utime: 1.000007",
+        "rusage-stime: 12345.678901", "uptime: 99", "binlog-oldest-index: 3",
+        "binlog-current-index: 5", "binlog-records-migrated: 7", "binlog-records-written: 11",
+        "binlog-max-size: 13", "draining: false", "id: 00000000deadbeef", 'hostname: "h"',
+        'os: "o"', 'platform: "p"',
+    ]  # fmt: skip
+
+
+def test_stats_says_whether_the_server_drains_and_how_large_jobs_may_be() -> None:
+    server = Server()
+    client = server.connect()
+    server.queue.puts.is_draining = True
+    server.queue.max_job_bytes = 10
+    stats = client.asks("stats")
+    assert (stats["draining"], stats["max-job-size"]) == ("true", "10")
+
+
+# Counters.
+
+
+SAID = {
+    "put 0 0 1 1": "cmd-put",
+    "peek 99": "cmd-peek",
+    "peek-ready": "cmd-peek-ready",
+    "peek-delayed": "cmd-peek-delayed",
+    "peek-buried": "cmd-peek-buried",
+    "reserve": "cmd-reserve",
+    "reserve-with-timeout 0": "cmd-reserve-with-timeout",
+    "delete 99": "cmd-delete",
+    "release 99 0 0": "cmd-release",
+    "use a": "cmd-use",
+    "watch a": "cmd-watch",
+    "ignore a": "cmd-ignore",
+    "bury 99 0": "cmd-bury",
+    "kick 0": "cmd-kick",
+    "touch 99": "cmd-touch",
+    "stats-job 99": "cmd-stats-job",
+    "stats-tube nosuch": "cmd-stats-tube",
+    "list-tubes": "cmd-list-tubes",
+    "list-tube-used": "cmd-list-tube-used",
+    "list-tubes-watched": "cmd-list-tubes-watched",
+    "pause-tube nosuch 0": "cmd-pause-tube",
+}
+
+
+@pytest.mark.parametrize(("line", "counter"), SAID.items())
+def test_a_command_is_counted_under_its_own_name_also_when_it_finds_nothing(
+    line: str, counter: str
+) -> None:
+    server = Server()
+    client, asking = server.connect(), server.connect()
+    client.says(line, b"x")
+    stats = asking.asks("stats")
+    assert {key for key in COUNTERS if stats[key] != "0"} == {counter, "cmd-stats"}
+    assert stats[counter] == stats["cmd-stats"] == "1"
+
+
+def test_reserve_job_and_kick_job_are_not_counted() -> None:
+    client = Server().connect()
+    client.says("reserve-job 99")
+    client.says("kick-job 99")
+    stats = client.asks("stats")
+    assert {key for key in COUNTERS if stats[key] != "0"} == {"cmd-stats"}
+
+
+def test_total_jobs_counts_puts_and_never_goes_down() -> None:
+    client = Server().connect()
+    client.says("use a")
+    client.says(f"delete {client.put()}")
+    client.put(delay=5)
+    assert client.asks("stats")["total-jobs"] == "2"
+    assert client.asks("stats-tube a")["total-jobs"] == "2"
+    assert client.asks("stats-tube default")["total-jobs"] == "0"
+
+
+def test_a_tube_counts_the_deletes_and_pauses_that_succeeded() -> None:
+    client = Server().connect()
+    client.says("use a")
+    client.says(f"delete {client.put()}")
+    client.says("delete 99")
+    client.says("pause-tube a 1")
+    client.says("pause-tube nosuch 1")
+    stats = client.asks("stats-tube a")
+    assert (stats["cmd-delete"], stats["cmd-pause-tube"]) == ("1", "1")
+    stats = client.asks("stats")
+    assert (stats["cmd-delete"], stats["cmd-pause-tube"]) == ("2", "2")
+
+
+def test_the_counts_of_jobs_follow_a_job_through_all_states() -> None:
+    server = Server()
+    client = server.connect()
+    seen = []
+    for line in (
+        "put 5 9 60 1", "kick 1", "reserve", "bury 1 5", "kick-job 1", "reserve", "release 1 5 9",
+        "delete 1",
+    ):  # fmt: skip
+        client.says(line, b"x")
+        stats = client.asks("stats-tube default")
+        all_tubes = client.asks("stats")
+        keys = [f"current-jobs-{name}" for name in ("urgent", "ready", "reserved", "delayed")]
+        keys.append("current-jobs-buried")
+        assert [stats[key] for key in keys] == [all_tubes[key] for key in keys]
+        seen.append("".join(stats[key] for key in keys))
+    assert seen == [
+        "00010", "11000", "00100", "00001", "11000", "00100", "00010", "00000",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pri", "urgent"), [(0, "1"), (1023, "1"), (1024, "0"), (4294967295, "0")])
+def test_ready_jobs_below_1024_are_urgent(pri: int, urgent: str) -> None:
+    client = Server().connect()
+    client.put(pri=pri)
+    assert client.asks("stats")["current-jobs-urgent"] == urgent
+    assert client.asks("stats-tube default")["current-jobs-urgent"] == urgent
+    client.takes()
+    assert client.asks("stats")["current-jobs-urgent"] == "0"
+
+
+# Connections.
+
+
+def connections(client: Client) -> tuple[str, ...]:
+    """
+    Ask for connections, producers, workers, those waiting, and all so far.
+    """
+    stats = client.asks("stats")
+    names = ("current-connections", "current-producers", "current-workers", "current-waiting")
+    return tuple(stats[name] for name in (*names, "total-connections"))
+
+
+def test_connections_are_counted_while_they_last_and_in_total() -> None:
+    server = Server()
+    asking = server.connect()
+    assert connections(asking) == ("1", "0", "0", "0", "1")
+    server.connect().leaves()
+    server.connect()
+    assert connections(asking) == ("2", "0", "0", "0", "3")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_worker"),
+    [
+        ("reserve", True),
+        ("reserve-with-timeout 0", True),
+        ("reserve-job 1", True),
+        ("reserve-job 99", False),
+        ("peek-ready", False),
+        ("touch 1", False),
+    ],
+)
+def test_who_reserves_is_a_worker_as_long_as_it_is_connected(line: str, is_worker: bool) -> None:
+    server = Server()
+    asking, client = server.connect(), server.connect()
+    asking.put()
+    client.says(line)
+    assert connections(asking)[2] == str(int(is_worker))
+    client.says("list-tubes")
+    client.leaves()
+    assert connections(asking)[2] == "0"
+
+
+def test_who_has_put_is_a_producer_as_long_as_it_is_connected() -> None:
+    server = Server()
+    asking, client = server.connect(), server.connect()
+    client.put()
+    client.put()
+    assert connections(asking)[1] == "1"
+    client.leaves()
+    assert connections(asking)[1] == "0"
+
+
+def test_who_put_in_vain_is_a_producer_too() -> None:
+    server = Server()
+    asking, client = server.connect(), server.connect()
+    server.queue.puts.is_draining = True
+    client.says("put 0 0 1 1", b"x")
+    assert connections(asking)[1] == "1"
+
+
+def test_who_waits_is_counted_until_it_is_answered_or_gone() -> None:
+    server = Server()
+    asking = server.connect()
+    clients = [server.connect() for _ in range(3)]
+    for client in clients:
+        client.says("reserve")
+    assert connections(asking)[3] == "3"
+    clients[1].leaves()
+    asking.put()
+    assert connections(asking)[3] == "1"
+    clients[2].half_closes()
+    assert connections(asking)[3] == "0"
+
+
+def test_a_tube_counts_who_uses_and_who_watches_it() -> None:
+    server = Server()
+    asking, client = server.connect(), server.connect()
+    client.says("use a")
+    client.says("use a")
+    client.says("watch a")
+    client.says("watch a")
+    stats = asking.asks("stats-tube a")
+    assert (stats["current-using"], stats["current-watching"]) == ("1", "1")
+    stats = asking.asks("stats-tube default")
+    assert (stats["current-using"], stats["current-watching"]) == ("1", "2")
+    client.says("ignore default")
+    client.leaves()
+    stats = asking.asks("stats-tube default")
+    assert (stats["current-using"], stats["current-watching"]) == ("1", "1")
+
+
+def test_tubes_are_counted() -> None:
+    client = Server().connect()
+    client.says("use a")
+    client.says("watch b")
+    assert client.asks("stats")["current-tubes"] == "3"
+    client.says("ignore b")
+    assert client.asks("stats")["current-tubes"] == "2"
+
+
+# Seconds.
+
+
+@pytest.mark.parametrize(
+    ("passed", "left"), [(0, "10"), (0.000000001, "9"), (9, "1"), (9.000000001, "0"), (9.9, "0")]
+)
+def test_seconds_left_are_cut_to_whole_ones(passed: float, left: str) -> None:
+    server = Server()
+    client = server.connect()
+    client.put(ttr=10)
+    client.takes()
+    client.says("use other")
+    client.put(delay=10)
+    client.says("pause-tube other 10")
+    server.pass_time(passed)
+    assert client.asks("stats-job 1")["time-left"] == left
+    assert client.asks("stats-job 2")["time-left"] == left
+    stats = client.asks("stats-tube other")
+    assert (stats["pause"], stats["pause-time-left"]) == ("10", left)
+
+
+@pytest.mark.parametrize(("overdue", "left"), [(0.5, "0"), (1, "-1"), (1.9, "-1"), (2, "-2")])
+def test_seconds_of_what_is_overdue_are_negative_and_cut_toward_0(
+    overdue: float, left: str
+) -> None:
+    server = Server()
+    client = server.connect()
+    client.put(ttr=10)
+    client.takes()
+    server.now_ns += round((10 + overdue) * 1e9)
+    assert client.asks("stats-job 1")["time-left"] == left
+
+
+def test_age_runs_from_the_put_line_and_the_delay_from_the_whole_body() -> None:
+    server = Server()
+    client = server.connect()
+    draft = server.queue.puts.begin(client.session, server.now_ns)
+    server.pass_time(3)
+    server.queue.puts.put(client.session, server.now_ns, draft, 0, 10, 60, b"x")
+    stats = client.asks("stats-job 1")
+    assert (stats["age"], stats["time-left"]) == ("3", "10")
+
+
+def test_a_ready_or_buried_job_has_no_time_left() -> None:
+    client = Server().connect()
+    client.put(ttr=5)
+    assert client.asks("stats-job 1")["time-left"] == "0"
+    client.takes()
+    client.says("bury 1 0")
+    assert client.asks("stats-job 1")["time-left"] == "0"
+
+
+def test_the_pause_of_a_tube_is_told_while_it_lasts() -> None:
+    server = Server()
+    client = server.connect()
+    client.says("pause-tube default 2")
+    server.pass_time(2)
+    stats = client.asks("stats-tube default")
+    assert (stats["pause"], stats["pause-time-left"]) == ("0", "0")
+
+
+@pytest.mark.parametrize("ttr", [1, 120, 4294, 4295, 4296, 4297, 5000, 21600, 4294967295])
+def test_a_ttr_is_told_as_it_was_given(ttr: int) -> None:
+    client = Server().connect()
+    client.put(ttr=ttr)
+    assert client.asks("stats-job 1")["ttr"] == str(ttr)
+
+
+def test_the_counters_of_a_job_count_what_was_done_with_it() -> None:
+    server = Server()
+    client = server.connect()
+    client.put(ttr=1)
+    for line in ("release 1 0 0", "bury 1 0"):
+        client.takes()
+        client.says(line)
+    client.says("kick 1")
+    client.takes()
+    client.says("touch 1")
+    server.pass_time(1)
+    client.takes()
+    other = server.connect()
+    client.leaves()
+    stats = other.asks("stats-job 1")
+    names = ("reserves", "timeouts", "releases", "buries", "kicks")
+    assert [stats[name] for name in names] == ["4", "1", "1", "1", "1"]
+
+
+def test_the_file_of_a_job_is_the_segment_that_has_its_body() -> None:
+    server = Server()
+    client = server.connect()
+    client.put()
+    server.log.begin_segment([])
+    client.put()
+    client.takes()
+    client.says("release 1 0 0")
+    assert client.asks("stats-job 1")["file"] == "1"
+    assert client.asks("stats-job 2")["file"] == "2"
+
+
+def test_the_totals_for_the_log_have_the_names_of_stats() -> None:
+    tally = Tally()
+    tally.commands["cmd-put"] = 4
+    tally.timeouts, tally.total_jobs, tally.connections = 1, 2, 3
+    assert tally.counts() == {
+        "cmd-put": 4, "job-timeouts": 1, "total-jobs": 2, "total-connections": 3,
+    }  # fmt: skip

@@ -1,0 +1,475 @@
+"""
+What is served at /metrics, read by Prometheus's own parsers.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beanstalk_twisted.access.grants import Grant, Granted
+from beanstalk_twisted.access.rules import AccessRules
+from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
+from beanstalk_twisted.server.access.authentication import InlineHashing
+from beanstalk_twisted.server.access.handshakes import OUTCOMES, Expiry
+from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
+from beanstalk_twisted.storage.commit.group_commit import FsyncPolicy
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.figures.exposition import OPENMETRICS, PROMETHEUS
+from beanstalk_twisted.web.site import HttpSettings
+from beanstalk_twisted.wire.commands import COUNTERS
+from tests.held_io import HeldIo
+from tests.web.browsing import Browser, site_of
+from tests.web.reading import read_openmetrics, read_prometheus
+from tests.web.test_replication import LEADS
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+class Scraper:
+    """
+    A server and who scrapes it.
+    """
+
+    def __init__(
+        self, server: MemoryServer, most_tubes: int = 100, *, has_messagebird: bool = False
+    ) -> None:
+        self.server = server
+        settings = HttpSettings(metrics_tubes=most_tubes, has_messagebird=has_messagebird)
+        site = site_of(server, settings)
+        self.browser = Browser(site, server.clock)
+        self.client = server.connect()
+
+    def text(self, accept: str = "") -> str:
+        reply = self.browser.ask("GET", "/metrics", headers={"accept": accept})
+        assert reply.status == 200
+        assert reply.headers["content-type"] == (OPENMETRICS if accept else PROMETHEUS)
+        return reply.body.decode()
+
+    def samples(self) -> Samples:
+        """
+        All samples, by name and labels.
+        """
+        return samples_of(read_prometheus(self.text()))
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.samples()[name, tuple(sorted(labels.items()))]
+
+    def ask(self, request: bytes) -> bytes:
+        return self.client.ask(request)
+
+
+def samples_of(families: Any) -> Samples:
+    found: Samples = {}
+    for family in families:
+        for sample in family.samples:
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def with_log(**options: Any) -> Scraper:
+    return Scraper(MemoryServer(directory=MemoryDirectory(), **options))
+
+
+def busy() -> Scraper:
+    """
+    A server on which something of each kind has happened.
+    """
+    scraper = with_log(archive=MemoryArchive(), body_cache=0)
+    scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\nput 2000 0 60 1\r\nb\r\nput 1 99 60 1\r\nc\r\n")
+    scraper.server.advance(2)
+    scraper.ask(b"watch mail\r\nreserve\r\n")
+    scraper.server.advance(10)
+    scraper.ask(b"delete 1\r\nreserve\r\nbury 2 0\r\n")
+    return scraper
+
+
+def test_bodies_are_counted_where_they_are() -> None:
+    scraper = with_log(body_cache=0)
+    scraper.ask(b"put 0 0 60 5\r\nhello\r\nput 1 0 60 3\r\nabc\r\n")
+    scraper.server.advance()
+    scraper.ask(b"reserve\r\n")
+    text = scraper.text()
+    for line in (
+        "beanstalkd_bodies_memory_bytes 5", "beanstalkd_bodies_log_bytes 3",
+        "beanstalkd_bodies_dropped_total 2", "beanstalkd_bodies_read_total 1",
+        "beanstalkd_bodies_lost_total 0", "beanstalkd_bodies_failed_total 0",
+        "beanstalkd_body_read_seconds_count 1",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in text
+
+
+def test_both_formats_are_read_by_prometheus_and_say_the_same() -> None:
+    scraper = busy()
+    scraper.text()
+    plain = samples_of(read_prometheus(scraper.text()))
+    modern = samples_of(read_openmetrics(scraper.text("application/openmetrics-text")))
+    changing = {"process_cpu_seconds_total", "beanstalkd_http_requests_total"}
+    changing |= {name for name, _ in plain if "rusage" in name or name.startswith("process_")}
+    assert {key: value for key, value in plain.items() if key[0] not in changing} == {
+        key: value for key, value in modern.items() if key[0] not in changing
+    }
+
+
+def test_each_number_of_stats_is_there() -> None:
+    scraper = busy()
+    pairs = scraper.server.service.queue.server_pairs()
+    samples = scraper.samples()
+    for key in COUNTERS:
+        value = samples["beanstalkd_commands_total", (("command", key.removeprefix("cmd-")),)]
+        assert value == dict(pairs)[key]
+    values = set(samples.values())
+    texts = {"version", "draining", "id", "hostname", "os", "platform"}
+    for key, number in pairs:
+        if key not in texts and not key.startswith("rusage"):
+            assert float(str(number)) in values, key
+
+
+def test_jobs_are_counted_by_state() -> None:
+    scraper = busy()
+    for state, count in (("ready", 0), ("reserved", 0), ("delayed", 1), ("buried", 1)):
+        assert scraper.value("beanstalkd_current_jobs", state=state) == count
+        tube = {"tube": "mail", "state": state}
+        assert scraper.value("beanstalkd_tube_current_jobs", **tube) == count
+    assert scraper.value("beanstalkd_tube_jobs_total", tube="mail") == 3
+    assert scraper.value("beanstalkd_tube_deletes_total", tube="mail") == 1
+
+
+@pytest.mark.parametrize("name", ["beanstalkd_tube_wait_seconds", "beanstalkd_wait_seconds"])
+def test_a_wait_is_from_the_put_to_the_first_reservation(name: str) -> None:
+    scraper = busy()
+    labels = {"tube": "mail"} if "tube" in name else {}
+    assert scraper.value(f"{name}_count", **labels) == 2
+    assert scraper.value(f"{name}_sum", **labels) == 2 + 12
+    assert scraper.value(f"{name}_bucket", le="1.0", **labels) == 0
+    assert scraper.value(f"{name}_bucket", le="5.0", **labels) == 1
+    assert scraper.value(f"{name}_bucket", le="+Inf", **labels) == 2
+
+
+def test_the_delay_is_no_wait_and_a_later_reservation_none() -> None:
+    scraper = with_log()
+    scraper.ask(b"put 1 5 60 1\r\na\r\n")
+    scraper.server.advance(5)
+    scraper.server.advance(1)
+    scraper.ask(b"reserve\r\nrelease 1 0 0\r\nreserve\r\n")
+    assert scraper.value("beanstalkd_wait_seconds_count") == 1
+    assert scraper.value("beanstalkd_wait_seconds_sum") == 1
+
+
+def test_a_run_is_from_the_reservation_to_the_deletion() -> None:
+    scraper = busy()
+    assert scraper.value("beanstalkd_tube_run_seconds_sum", tube="mail") == 10
+    scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\ndelete 4\r\n")
+    assert scraper.value("beanstalkd_tube_run_seconds_count", tube="mail") == 1
+    scraper.ask(b"put 1 0 60 1\r\na\r\nreserve\r\n")
+    scraper.server.advance(1)
+    scraper.ask(b"touch 5\r\n")
+    scraper.server.advance(1)
+    scraper.ask(b"delete-batch 5\r\n")
+    assert scraper.value("beanstalkd_run_seconds_sum") == 12
+
+
+def test_the_oldest_ready_job_counts_whatever_its_priority() -> None:
+    scraper = with_log()
+    assert scraper.value("beanstalkd_tube_oldest_ready_age_seconds", tube="default") == 0
+    scraper.ask(b"put 9 0 60 1\r\na\r\n")
+    scraper.server.advance(7)
+    scraper.ask(b"put 1 0 60 1\r\na\r\nput 1 0 60 1\r\na\r\n")
+    assert scraper.value("beanstalkd_tube_oldest_ready_age_seconds", tube="default") == 7
+
+
+def test_timeouts_and_pauses_of_a_tube_are_told() -> None:
+    scraper = with_log()
+    scraper.ask(b"put 1 0 1 1\r\na\r\nreserve\r\n")
+    scraper.server.advance(2)
+    scraper.ask(b"pause-tube default 60\r\n")
+    assert scraper.value("beanstalkd_tube_timeouts_total", tube="default") == 1
+    assert scraper.value("beanstalkd_job_timeouts_total") == 1
+    assert scraper.value("beanstalkd_tube_pause_seconds_left", tube="default") == 60
+    assert scraper.value("beanstalkd_tube_pauses_total", tube="default") == 1
+
+
+def test_refusals_are_counted_by_their_word() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.ask(b"delete 9\r\nnonsense\r\npeek 8\r\nignore default\r\nput 1 0 60 1\r\nlon")
+    found = {
+        dict(labels)["reply"]: value
+        for (name, labels), value in scraper.samples().items()
+        if name == "beanstalkd_errors_total"
+    }
+    assert {reply: value for reply, value in found.items() if value} == {
+        "NOT_FOUND": 2, "UNKNOWN_COMMAND": 1, "NOT_IGNORED": 1, "EXPECTED_CRLF": 1,
+    }  # fmt: skip
+    # A series is there before its first refusal, so that a rule sees the increase.
+    assert found["DRAINING"] == found["BAD_FORMAT"] == 0
+
+
+def test_a_refusal_is_counted_whenever_and_on_whatever_port_it_is_answered() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.ask(b"put 1 0 2 1\r\na\r\nreserve\r\nreserve\r\n")
+    scraper.server.advance(1)
+    assert scraper.value("beanstalkd_deadline_soon_total") == 1
+    scraper.ask(b"drain\r\nput 1 0 2 1\r\na\r\n")
+    # The answer to `drain` has the same word, and is none.
+    assert scraper.value("beanstalkd_errors_total", reply="DRAINING") == 1
+    scraper.server.service.context.times = None
+    scraper.ask(b"delete 9\r\n")
+    assert scraper.value("beanstalkd_errors_total", reply="NOT_FOUND") == 1
+
+
+def test_durations_are_of_one_command_of_many() -> None:
+    scraper = Scraper(MemoryServer())
+    name = "beanstalkd_command_duration_seconds_count"
+    scraper.ask(b"use mail\r\n" * (SAMPLED_COMMANDS - 1))
+    assert (name, (("command", "use"),)) not in scraper.samples()
+    scraper.ask(b"put 1 0 60 1\r\na\r\n")
+    assert scraper.value(name, command="put") == 1
+    scraper.ask(b"use mail\r\n" * (2 * SAMPLED_COMMANDS - 1))
+    assert scraper.value(name, command="use") == 1
+    # A wrong line is no command.
+    scraper.ask(b"wrong\r\n")
+    assert scraper.value(name, command="use") == 1
+
+
+def test_a_body_that_comes_in_pieces_is_timed_too() -> None:
+    scraper = Scraper(MemoryServer())
+    for _ in range(SAMPLED_COMMANDS):
+        scraper.ask(b"put 1 0 60 3\r\n")
+        scraper.ask(b"abc\r\n")
+    name = "beanstalkd_command_duration_seconds_count"
+    assert scraper.value(name, command="put") == 1
+
+
+def test_slow_commands_are_counted() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.ask(b"use mail\r\n")
+    protocol: Any = next(iter(scraper.server.service._sessions.connections.values()))
+    protocol.was_slow(10**9)
+    assert scraper.value("beanstalkd_slow_commands_total", command="use") == 1
+
+
+def test_what_happens_to_the_jobs_of_a_tube_is_counted() -> None:
+    scraper = with_log()
+    scraper.ask(b"use mail\r\nwatch mail\r\nput 1 0 60 1\r\na\r\nreserve\r\nrelease 1 1 0\r\n")
+    scraper.ask(b"reserve\r\nbury 1 0\r\nkick 9\r\nreserve\r\nbury 1 0\r\nkick-job 1\r\n")
+    scraper.ask(b"put 1 0 60 1 idp:k\r\na\r\nput 1 0 60 1 idp:k\r\na\r\n")
+    scraper.ask(
+        b"tube-policy mail max-job-size=10 max-reserves=4\r\nput 1 0 60 11\r\nabcdefghijk\r\n"
+    )
+    scraper.ask(b"reserve\r\nrelease 1 1 0\r\n")
+    counted = {
+        name.removeprefix("beanstalkd_tube_").removesuffix("_total"): value
+        for (name, labels), value in scraper.samples().items()
+        if labels == (("tube", "mail"),) and name.endswith("_total")
+    }
+    assert counted == {
+        "jobs": 2, "deletes": 0, "pauses": 0, "reserves": 4, "releases": 2, "buries": 3,
+        "kicks": 2, "timeouts": 0, "dead_lettered": 1, "deduplicated": 1, "rejected": 1,
+    }  # fmt: skip
+
+
+def test_kicked_dead_letters_are_kicks() -> None:
+    scraper = with_log()
+    scraper.ask(b"tube-policy default max-reserves=1\r\nput 1 0 60 1\r\na\r\n")
+    scraper.ask(b"reserve\r\nrelease 1 1 0\r\nkick-dead default 5\r\n")
+    assert scraper.value("beanstalkd_tube_kicks_total", tube="default") == 1
+
+
+def test_the_next_delayed_job_is_told_if_there_is_one() -> None:
+    scraper = with_log()
+    scraper.ask(b"put 1 30 60 1\r\na\r\nput 1 20 60 1\r\na\r\n")
+    scraper.ask(b"use waits\r\nput 1 0 60 1 aft:g\r\na\r\n")
+    scraper.server.advance(5)
+    name = "beanstalkd_tube_next_delayed_seconds"
+    assert scraper.value(name, tube="default") == 15
+    assert (name, (("tube", "waits"),)) not in scraper.samples()
+
+
+def test_what_the_start_has_loaded_is_told_and_counts_as_nothing_that_happened() -> None:
+    directory = MemoryDirectory()
+    first = MemoryServer(directory=directory).connect()
+    first.ask(b"put 1 0 60 1\r\na\r\nput 1 0 60 1\r\nb\r\nreserve\r\nbury 1 0\r\nkick 1\r\n")
+    scraper = Scraper(MemoryServer(directory=directory))
+    assert scraper.value("beanstalkd_binlog_replay_jobs") == 2
+    assert scraper.value("beanstalkd_binlog_replay_seconds") >= 0
+    for what in ("reserves", "buries", "kicks"):
+        assert scraper.value(f"beanstalkd_tube_{what}_total", tube="default") == 0
+
+
+def test_the_busiest_tubes_are_shown_and_the_others_summed() -> None:
+    scraper = Scraper(MemoryServer(), most_tubes=2)
+    for name, count in ((b"a", 1), (b"b", 3), (b"c", 2), (b"d", 1)):
+        scraper.ask(b"use %s\r\n" % name + count * b"put 1 0 60 1\r\nx\r\n")
+    samples = scraper.samples()
+    tubes = {
+        dict(labels)["tube"] for name, labels in samples if name == "beanstalkd_tube_jobs_total"
+    }
+    assert tubes == {"b", "c"}
+    rest = {"tube": "-others-", "state": "ready"}
+    assert scraper.value("beanstalkd_tube_current_jobs", **rest) == 2
+    # `default`, and two with jobs.
+    assert scraper.value("beanstalkd_tubes_not_shown") == 3
+
+
+@pytest.mark.parametrize("most", [0, 1, 2000])
+def test_any_number_of_tubes_makes_sound_text(most: int) -> None:
+    scraper = Scraper(MemoryServer(), most_tubes=most)
+    for number in range(1200):
+        scraper.ask(b"watch tube-%d\r\n" % number)
+    samples = scraper.samples()
+    shown = {labels for name, labels in samples if name == "beanstalkd_tube_jobs_total"}
+    assert len(shown) == min(most, 1201)
+    not_shown = samples["beanstalkd_tubes_not_shown", ()]
+    assert not_shown == 1201 - len(shown)
+
+
+def test_other_tubes_may_come_and_go_while_the_text_is_made() -> None:
+    scraper = Scraper(MemoryServer())
+    for number in range(1200):
+        scraper.ask(b"watch tube-%d\r\n" % number)
+    scraper.browser.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    scraper.client.hang_up()
+    scraper.server.advance()
+    assert scraper.browser.transport.value.endswith(b"0\r\n\r\n")
+
+
+def test_the_log_is_told() -> None:
+    scraper = busy()
+    scraper.text()
+    samples = {name: value for (name, labels), value in scraper.samples().items() if not labels}
+    total, live = samples["beanstalkd_binlog_bytes"], samples["beanstalkd_binlog_live_bytes"]
+    assert 0 < live < total
+    assert samples["beanstalkd_binlog_dead_bytes"] == total - live
+    assert samples["beanstalkd_binlog_disk_free_bytes"] > 0
+    assert samples["beanstalkd_binlog_fsync_seconds_count"] > 0
+    assert samples["beanstalkd_binlog_group_commit_size_count"] > 0
+    assert samples["beanstalkd_binlog_oldest_unsynced_seconds"] == 0
+    assert scraper.value("beanstalkd_binlog_state", state="ok") == 1
+    assert scraper.value("beanstalkd_binlog_state", state="full") == 0
+
+
+def test_without_a_log_nothing_is_told_of_one() -> None:
+    names = {name for name, _ in Scraper(MemoryServer()).samples()}
+    assert "beanstalkd_binlog_bytes" not in names
+    assert "beanstalkd_current_jobs" in names
+
+
+def test_what_waits_for_the_disk_is_told_and_for_how_long() -> None:
+    io = HeldIo()
+    scraper = with_log(io=lambda: io)
+    for _ in range(20):
+        while io:
+            io.step()
+        scraper.server.advance(0.1)
+    scraper.ask(b"put 1 0 60 1\r\na\r\n")
+    scraper.server.advance(3)
+    assert scraper.value("beanstalkd_binlog_oldest_unsynced_seconds") == pytest.approx(3)
+    assert scraper.value("beanstalkd_binlog_unsynced_bytes") > 0
+
+
+def test_with_an_interval_what_was_answered_is_unsynced_until_the_sync() -> None:
+    scraper = with_log(fsync=FsyncPolicy(10))
+    scraper.server.advance(20)
+    assert scraper.ask(b"put 1 0 60 1\r\na\r\n") == b"INSERTED 1\r\n"
+    scraper.server.advance(6)
+    assert scraper.value("beanstalkd_binlog_oldest_unsynced_seconds") == pytest.approx(6)
+    scraper.server.advance(10)
+    assert scraper.value("beanstalkd_binlog_oldest_unsynced_seconds") < 5
+
+
+def test_the_names_of_messagebird_are_there_if_asked_for() -> None:
+    scraper = Scraper(MemoryServer(), has_messagebird=True)
+    scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\n")
+    assert scraper.value("current_jobs_ready") == 1
+    assert scraper.value("cmd_put") == 1
+    assert scraper.value("tube_current_jobs_ready", tube="mail") == 1
+    assert ("current_jobs_ready", ()) not in Scraper(MemoryServer()).samples()
+
+
+def speak_tls(server: MemoryServer) -> None:
+    """
+    Have two ports for TLS, as far as the metrics know.
+    """
+    ends = {second: datetime.fromtimestamp(second, UTC) for second in (1000, 3000, 4000)}
+    expiries = server.service.handshakes.expiries
+    expiries["--listen"] = lambda: [
+        Expiry("certificate", "a.pem", ends[4000]),
+        Expiry("revocations", "crl.pem", ends[1000]),
+    ]
+    expiries["--http"] = lambda: [Expiry("certificate", "b.pem", ends[3000])]
+
+
+def test_http_is_told_too() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.text()
+    assert scraper.value("beanstalkd_http_requests_total") == 2
+    assert scraper.value("beanstalkd_http_connections") == 1
+    assert scraper.value("beanstalkd_connections_rejected_total", protocol="http") == 0
+
+
+def test_drain_is_told() -> None:
+    scraper = Scraper(MemoryServer())
+    scraper.server.service.drain()
+    assert scraper.value("beanstalkd_draining") == 1
+
+
+def test_handshakes_are_told_where_there_is_tls() -> None:
+    scraper = Scraper(MemoryServer())
+    assert not [name for name, _ in scraper.samples() if "_tls_" in name]
+    speak_tls(scraper.server)
+    handshakes = scraper.server.service.handshakes
+    handshakes.completed()
+    handshakes.failed("revoked", "10.0.0.7:1", "it was revoked")
+    handshakes.failed("left", "10.0.0.7:1", "the client has gone")
+    values = {
+        each: scraper.value("beanstalkd_tls_handshakes_total", outcome=each) for each in OUTCOMES
+    }
+    assert {each: count for each, count in values.items() if count} == {
+        "completed": 1, "revoked": 1, "left": 1,
+    }  # fmt: skip
+    ends = {
+        kind: scraper.value("beanstalkd_tls_expires_timestamp_seconds", kind=kind)
+        for kind in ("certificate", "revocations")
+    }
+    assert ends == {"certificate": 3000, "revocations": 1000}
+    handshakes.stop()
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "monitoring.md"
+
+
+def test_what_identities_take_of_what_they_may_is_shown_by_limit() -> None:
+    scraper = busy()
+    limits = {"jobs": 0, "put-rate": 5}
+    anybody = AccessRules((), Grant([Granted("admin", "*")]), anonymous_limits=limits)
+    scraper.server.service.require_access(anybody, InlineHashing())
+    jobs = len(scraper.server.service.queue.state.jobs)
+    scraper.server.connect().ask(b"put 0 0 60 1\r\nx\r\n")
+    text = scraper.text()
+    for line in (
+        'beanstalkd_identity_limit{identity="anonymous",limit="put-rate"} 5',
+        f'beanstalkd_identity_used{{identity="anonymous",limit="jobs"}} {jobs}',
+        'beanstalkd_identity_refusals_total{identity="anonymous",limit="jobs"} 1',
+    ):
+        assert f"{line}\n" in text
+    assert 'identity_used{identity="anonymous",limit="put-rate"}' not in text
+
+
+def test_the_page_has_every_metric_and_no_other() -> None:
+    section = PAGE.read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    written = {name for row in rows for name in re.findall(r"`([a-z_]+)", row)}
+    scraper = busy()
+    anybody = AccessRules((), Grant([Granted("admin", "*")]), anonymous_limits={"jobs": 9})
+    scraper.server.service.require_access(anybody, InlineHashing())
+    speak_tls(scraper.server)
+    scraper.server.service.situation = lambda: LEADS
+    scraper.text()
+    served = set(re.findall(r"^# TYPE (\S+)", scraper.text(), re.MULTILINE))
+    assert written == served
