@@ -14,7 +14,6 @@ import pyarrow.dataset as ds
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
-from binlog_tools.spark.reporting.kinds import FAILING, kinds_within
 from binlog_tools.spark.reporting.seconds import refine
 from binlog_tools.spark.reporting.series import ALWAYS, ENDS, Flow, Period, flow
 from binlog_tools.spark.reporting.tables import (
@@ -76,8 +75,7 @@ class Readings:
     :ivar dead: dead letters that are there, by the tube that they died in and why; ``died`` of them
         in the period.
     :ivar targets: how they were kept; None: there is no table of them.
-    :ivar kinds: what fails again and again, worst first, each with a ``sample`` if one is known;
-        ``are_kinds_cut`` if failures before and behind the period are not counted.
+    :ivar kinds: what fails again and again, worst first, each with a ``sample`` if one is known.
     :ivar unended: runs without an end in the log, which no percentile counts.
     :ivar damages: places that could not be read; None if nobody looked.
     """
@@ -91,7 +89,6 @@ class Readings:
     died: int = 0
     targets: Targets | None = None
     kinds: list[Row] = field(default_factory=list)
-    are_kinds_cut: bool = False
     workers: list[Row] = field(default_factory=list)
     worker_count: int = 0
     unended: int = 0
@@ -134,8 +131,6 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
             KNOWN[name](readings, rows)
     if readings.flow is not None and {"attempts", "lifetimes"} <= {*found}:
         refine(readings.flow, found["attempts"], found["lifetimes"], wish.period, coarser)
-    if POISON in found:
-        _read_kinds(readings, wish, found)
     sla = open_table(within(wish.tables, SLA))
     if sla is not None:
         readings.targets = targets_of(sla, *wish.period)
@@ -184,20 +179,12 @@ def _how_many(moments: pa.ChunkedArray, period: Period) -> int:
     return pc.sum(inside).as_py() or 0
 
 
-def _read_kinds(readings: Readings, wish: Wish, found: Mapping[str, Rows]) -> None:
-    jobs, attempts = open_table(within(wish.tables, FAILING)), found.get("attempts")
-    # `poison` knows no times, but whole tables do.
-    if wish.period != ALWAYS and jobs is not None and attempts is not None:
-        batches = kinds_within(jobs, attempts, wish.period).to_batches()
-        readings.are_kinds_cut = True
-    else:
-        rows = found[POISON]
-        columns = [
-            "tube", "fingerprint", "jobs", "failures", *ENDS, "alive", "example_server",
-            "example_job", *(name for name in ("dead", "sample") if name in rows.names),
-        ]  # fmt: skip
-        batches = rows.batches(columns)
-    readings.kinds = _most(batches, "failures", ("tube", "fingerprint"))
+def _read_poison(readings: Readings, rows: Rows) -> None:
+    columns = [
+        "tube", "fingerprint", "jobs", "failures", *ENDS, "alive", "example_server", "example_job",
+        *(name for name in ("dead", "sample") if name in rows.names),
+    ]  # fmt: skip
+    readings.kinds = _most(rows.batches(columns), "failures", ("tube", "fingerprint"))
 
 
 def _read_workers(readings: Readings, rows: Rows) -> None:
@@ -293,16 +280,13 @@ def _look_at_events(readings: Readings, place: str) -> None:
 MINUTES: Final = "tube_minutes"
 """The table that says what happened, and when; servers and tubes are known from it."""
 
-POISON: Final = "poison"
-"""The table of kinds of jobs that fail, of all time."""
-
 SLA: Final = "sla"
 """The table of targets; without targets there is none, so it is not missed."""
 
 KNOWN: Final[Mapping[str, Any]] = {
     MINUTES: None,
     "lifetimes": _read_lifetimes,
-    POISON: None,
+    "poison": _read_poison,
     "workers": _read_workers,
     "attempts": None,
 }

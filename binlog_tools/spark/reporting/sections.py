@@ -241,13 +241,10 @@ def _kinds(now: Readings) -> Table:
     if has_kinds:
         title, by = f"Kinds of j{title[1:]}", f"{by} and what their bodies have in common"
     told = "Sample: the beginning of a body." if has_samples else NO_SAMPLE
-    when = "over the whole history of the tables"
-    if now.are_kinds_cut:
-        when = "by their failures in this time"
     return Table(
         "kinds", title,
-        f"{by}, {when}, the {ROWS} with most failures at most; alive are still there, dead are so "
-        f"as dead letters. {told} See one: binlog-inspect jobs LOG --explain JOB.",
+        f"{by}, over the whole history of the tables, the {ROWS} with most failures at most; dead "
+        f"are still there as dead letters. {told} See one: binlog-inspect jobs LOG --explain JOB.",
         ["tube", *names, "sample", "example job", "its server", "fingerprint"],
         [
             [row["tube"], *(row.get(name) for name in names), row.get("sample"),

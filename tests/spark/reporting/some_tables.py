@@ -96,13 +96,6 @@ def kind(failures: int, **given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def failing(job: int, **given: Any) -> dict[str, Any]:
-    """
-    A row of the table `failing`.
-    """
-    return kind(3, tube="mail", jobs=1, example_job=job, **given)
-
-
 def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) -> dict[str, Any]:
     """
     A row of `workers`.
@@ -125,7 +118,6 @@ def attempt(started: float | None, ended: float | None, **given: Any) -> dict[st
     """
     run_ns = None if started is None or ended is None else int((ended - started) * 1e9)
     return {
-        "server": SERVER, "job": 1,
         "tube": "mail", "started": _micros(started), "ended": _micros(ended), "run_ns": run_ns,
         "ended_by": None if ended is None else "delete", "wait_ns": None, **given,
     }  # fmt: skip
@@ -137,7 +129,6 @@ def _micros(at: float | None) -> int | None:
 
 def write_attempts(tables: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     write(tables / "attempts", pa.Table.from_pylist(list(rows), pa.schema([
-        ("server", pa.string()), ("job", pa.int64()),
         ("tube", pa.string()), ("started", MICROS), ("ended", MICROS), ("run_ns", pa.int64()),
         ("ended_by", pa.string()), ("wait_ns", pa.int64()),
     ])))  # fmt: skip

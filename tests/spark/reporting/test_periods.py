@@ -9,27 +9,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.cli.exits import USAGE
 from binlog_tools.spark.report import command
-from binlog_tools.spark.reporting.kinds import FAILING
 from binlog_tools.spark.reporting.making import Request, make
 from binlog_tools.spark.reporting.periods import PeriodError, taken
 from binlog_tools.spark.reporting.series import ALWAYS, Period
 from tests.spark.reporting.some_tables import (
-    SERVER,
     START_S,
-    attempt,
-    failing,
-    kind,
     lifetimes,
     minute,
     worker,
     write,
-    write_attempts,
     write_minutes,
     write_workers,
 )
@@ -155,68 +148,3 @@ def test_what_is_no_period_is_refused_in_one_line(
 def test_weeks_before_now_touch_at_whole_minutes(tables: Path) -> None:
     done, _ = report(tables, "--from", "-7d", "--to", "now", "--versus", "-14d")
     assert done.exit_code == 0 and "figures are by the minute" not in done.stderr
-
-
-@pytest.fixture
-def failures(tables: Path) -> Path:
-    """
-    Three jobs of two kinds, and one of another server with the id of one of them.
-    """
-    write(tables / "poison", pa.Table.from_pylist([kind(9, fingerprint="whole")]))
-    write(tables / FAILING, pa.Table.from_pylist([
-        failing(1, fingerprint="a", sample="first", alive=0),
-        failing(2, fingerprint="a", sample="second", dead=1),
-        failing(3, fingerprint="b", sample="third"),
-        failing(2, fingerprint="c", sample="another", example_server="b" * 32),
-    ]))  # fmt: skip
-    write_attempts(tables, [
-        attempt(1, 59.9, job=1, ended_by="bury"),
-        attempt(1, 60, job=1, ended_by="release"),
-        attempt(61, 62, job=2, ended_by="ttr-expired"),
-        attempt(62, 63, job=2, ended_by="disconnect-release"),
-        attempt(63, 64, job=2, ended_by="delete"),
-        attempt(64, 65, job=2, ended_by="restart"),
-        attempt(65, None, job=2),
-        attempt(119, 120, job=3, ended_by="bury"),
-        attempt(70, 71, job=4, ended_by="bury"),
-    ])  # fmt: skip
-    return tables
-
-
-def kinds_of(made: Any) -> tuple[str, list[dict[str, Any]]]:
-    (table,) = [each for each in made["tables"] if "ail again and again" in each["title"]]
-    return table["text"], [dict(zip(table["head"], row, strict=True)) for row in table["rows"]]
-
-
-def test_of_kinds_of_jobs_the_failures_in_the_period_count(failures: Path) -> None:
-    _, made = report(failures, *between("00:01:00", "00:02:00"))
-    text, (found,) = kinds_of(made)
-    assert "by their failures in this time" in text and "whole history" not in text
-    assert found == {
-        "tube": "mail", "jobs": 2, "failures": 3, "timeouts": 1, "releases": 1, "buries": 0,
-        "disconnects": 1, "alive": 1, "dead": 1, "sample": "second", "example job": "2",
-        "its server": SERVER[:8], "fingerprint": "a",
-    }  # fmt: skip
-
-
-def test_what_failed_most_in_the_period_comes_first(failures: Path) -> None:
-    _, made = report(failures, *between("00:00:00", "00:03:00"))
-    _, rows = kinds_of(made)
-    assert [(row["fingerprint"], row["failures"]) for row in rows] == [("a", 4), ("b", 1)]
-
-
-def test_a_period_in_which_nothing_failed_has_no_kinds(failures: Path) -> None:
-    _, made = report(failures, *between("00:03:00", "00:04:00"))
-    assert not [each for each in made["tables"] if "ail again" in each["title"]]
-
-
-def test_without_a_period_or_without_the_jobs_kinds_are_of_the_whole_history(
-    failures: Path,
-) -> None:
-    _, made = report(failures)
-    text, (found,) = kinds_of(made)
-    assert "over the whole history" in text and found["fingerprint"] == "whole"
-    (failures / FAILING).rename(failures / "elsewhere")
-    _, made = report(failures, *between("00:01:00", "00:02:00"))
-    text, (found,) = kinds_of(made)
-    assert "over the whole history" in text and found["fingerprint"] == "whole"
