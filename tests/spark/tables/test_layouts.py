@@ -11,7 +11,8 @@ from binlog_tools.spark.tables.layouts import COMMENTS, LAYOUTS, SINGLE, SNAPSHO
 
 
 def comment_of(layout: Layout, column: str) -> str:
-    return (layout.schema.field(column).metadata or {})[b"comment"].decode()
+    comment: bytes = (layout.schema.field(column).metadata or {})[b"comment"]
+    return comment.decode()
 
 
 @pytest.mark.parametrize(
