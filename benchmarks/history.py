@@ -34,6 +34,9 @@ LIMIT_S: Final = 30.0
 TUBES: Final = (b"default", b"mail", b"images", b"invoices", b"reports")
 """The first ones are used more."""
 
+DYING: Final = b"images"
+"""The tube that has dead letters, if it is asked for; they go to one that no worker watches."""
+
 PUTS_A_ROUND: Final = 16
 RESERVES_A_ROUND: Final = 24
 """Of one connection: so many records come into one frame of the log."""
@@ -59,6 +62,7 @@ class Plan(NamedTuple):
     :ivar seconds: 0: any time.
     :ivar rate: jobs in a second, at most; 0: as fast as it goes.
     :ivar restarts: of the server, the first by kill -9, the next in order, and so on.
+    :ivar max_reserves: of `DYING`: then a job there is a dead letter; 0: never.
     :ivar fsync: as the server's option; ``never`` for ``--fsync never``.
     """
 
@@ -72,6 +76,7 @@ class Plan(NamedTuple):
     archive_age_s: int = 300
     fsync: str = "always"
     seed: int = 1
+    max_reserves: int = 0
 
 
 SMALL: Final = Plan()
@@ -193,6 +198,10 @@ class Clients:
         self.close()
         self._producers = [self._new() for _ in range(self._plan.producers)]
         self._workers = [self._worker() for _ in range(self._plan.workers)]
+        if self._plan.max_reserves:
+            policy = (DYING, self._plan.max_reserves, DYING)
+            rules = b"tube-policy %b max-reserves=%d dead-letter=%b.dead\r\n" % policy
+            self._ask([(self._producers[0], [rules])])
 
     def _new(self) -> Connection:
         return Connection("127.0.0.1", self._port, LIMIT_S)
@@ -424,6 +433,7 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--archive-age-s", type=int, help="the server's option (%(default)s)")
     parser.add_argument("--fsync", help="the server's --fsync (%(default)s)")
     parser.add_argument("--seed", type=int, help="of chance (%(default)s)")
+    parser.add_argument("--max-reserves", type=int, help="of the tube images, 0: any (%(default)s)")
     given = parser.parse_args(words)
     if given.folder.exists():
         parser.error(f"{given.folder} is there already; name a new folder")

@@ -33,6 +33,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def kinds(made: Made) -> Counter[int]:
+    return kinds_of(made)
+
+
+def kinds_of(made: Made) -> Counter[int]:
     """
     How many records of each type its archive has.
     """
@@ -112,3 +116,9 @@ def test_a_history_without_an_end_is_refused(
     with pytest.raises(SystemExit):
         main([str(tmp_path / "new"), "--jobs", "0"])
     assert "give --jobs or --seconds" in capsys.readouterr().err
+
+
+def test_a_history_has_dead_letters_if_they_are_asked_for(tmp_path: Path) -> None:
+    made = make(tmp_path / "new", Plan(jobs=400, restarts=0, fsync="never", max_reserves=1))
+    assert made.replies["POLICY"] == 1
+    assert kinds_of(made)[Kind.MOVE] > made.replies["MOVED"] == 1

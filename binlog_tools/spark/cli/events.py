@@ -9,13 +9,16 @@ from typing import Final
 import click
 
 from binlog_tools.console.output import Output, aside
+from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.options import common
 from binlog_tools.spark.cli.running import line, started
+from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.events import Task, Work, in_process, write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.files import File
-from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.opening import form_of, open_stored
 from binlog_tools.spark.storing.stored import FORMS, RETENTION_HOURS
 from binlog_tools.spark.tasks import in_tasks
 
@@ -55,9 +58,11 @@ def events(
         asked = parse_options(given)._replace(paths=inputs)
         with line("events") as say:
             done = write_events(asked, output, run, form, rewrite)
-            say(f"{done.segments} segments, {done.rows} rows written to {output}")
+            segments, rows = told(done.segments, "segment"), told(done.rows, "row")
+            say(f"{segments}, {rows} written to {output}")
     if done.problems:
-        aside(f"{done.problems} rows tell of damage (problem is not null); when it is repaired, "
+        rows = "1 row tells" if done.problems == 1 else f"{done.problems} rows tell"
+        aside(f"{rows} of damage (problem is not null); when it is repaired, "
               "write these logs anew with --rewrite")  # fmt: skip
 
 
@@ -73,8 +78,26 @@ def events(
 def optimize(tables: tuple[str, ...], keep_hours: float) -> None:
     """
     Put small files of Delta tables together, and remove those that no version needs.
+
+    TABLE may also be a folder with tables in it, as `tables` and `live` make it.
     """
-    for table in tables:
+    with explained():
+        found = [each for table in tables for each in _tables_in(table)]
+    for table in found:
         with explained():
             done = open_stored(table).optimize(keep_hours)
-        Output().line(f"{table}: {done.merged} files became {done.made}, {done.removed} removed")
+        Output().line(
+            f"{table}: {told(done.merged, 'file')} became {done.made}, {done.removed} removed"
+        )
+
+
+def _tables_in(place: str) -> list[str]:
+    """
+    The place itself; or the tables in it, if it is none and has some.
+    """
+    location = Location.of(place)
+    if form_of(location) is not None or (location.is_local and not os.path.isdir(location.path)):
+        return [place]
+    with location.writing():
+        inner = [within(place, name) for name in location.files().names()]
+    return [each for each in inner if form_of(Location.of(each)) is not None] or [place]

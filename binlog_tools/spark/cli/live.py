@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from binlog_tools.console.output import Output, aside
+from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.running import remote_of, started
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.live.querying import BATCH_BYTES, NAME, Behind, Wish, behind, names_of, run
@@ -77,7 +78,8 @@ def live(
             with _served(spark, tables, metrics, begun), _interruptible():
                 run(spark, wish, tables)
             for name, rows in tables.told.items():
-                Output().line(f"{name}: {rows} rows, {time.monotonic() - began:.1f} s")
+                seconds = time.monotonic() - began
+                Output().line(f"{name}: {told(rows, 'row')}, {seconds:.1f} s")
 
 
 SHOWN_SERVERS: Final = 5
@@ -88,11 +90,11 @@ def begin_text(begun: Mapping[str, Behind]) -> str:
     """
     What is about to be read.
     """
-    told = [f"{each.server} from LSN {each.lsn} on, {each.lag.records:,} records behind"
+    named = [f"{each.server} from LSN {each.lsn} on, {each.lag.records:,} records behind"
             for each in list(begun.values())[:SHOWN_SERVERS]]  # fmt: skip
     if len(begun) > SHOWN_SERVERS:
-        told.append(f"and {len(begun) - SHOWN_SERVERS} servers more")
-    return f"live: reads {'; '.join(told)}"
+        named.append(f"and {told(len(begun) - SHOWN_SERVERS, 'server')} more")
+    return f"live: reads {'; '.join(named)}"
 
 
 @contextmanager

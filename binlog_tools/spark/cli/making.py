@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.running import line, started
 from binlog_tools.spark.events import event_rows, holds_events, log_rows, read_events
 from binlog_tools.spark.reading.finding import named, refuse_nothing
@@ -76,4 +77,4 @@ def make(
         events = load(spark, inputs, source, pipeline.needs_body, damage, servers)
         with line(name) as say:
             rows = write(name, pipeline.make(events, **choices), stored, mode)
-            say(f"{rows} rows written to {output}")
+            say(f"{told(rows, 'row')} written to {output}")

@@ -2,6 +2,7 @@
 Options that several commands share.
 """
 
+import os
 import time
 from collections.abc import Callable
 from functools import reduce, wraps
@@ -9,9 +10,11 @@ from typing import Any, Final
 
 import click
 
+from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.cli.planned import tell_plan
 from binlog_tools.spark.cli.running import UI
+from binlog_tools.spark.definitions.addresses import normal
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
@@ -34,6 +37,15 @@ def _noted(context: click.Context, parameter: click.Parameter, value: bool) -> N
     context.meta[UI] = value
 
 
+def _absolute(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """
+    A Connect server, and executors, may be in another working directory.
+    """
+    return tuple(each if is_url(each) else os.path.abspath(normal(each)) for each in value)
+
+
 def or_plan(command: Command) -> Command:
     """
     The command, or with ``--dry-run`` what it would read and write.
@@ -51,8 +63,8 @@ def or_plan(command: Command) -> Command:
 
 
 common = all_of(
-    click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
-    click.option("-o", "--output", required=True, help="The directory to write."),
+    click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, callback=_absolute),
+    click.option("-o", "--output", required=True, help="The directory or URL to write."),
     click.option("--damage", type=click.Choice(DAMAGE_CHOICES), default="fail",
                  show_default=True, help="What to do about damage in logs."),
     click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers."),

@@ -3,6 +3,7 @@
 not started.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import format_size
 from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find
@@ -41,7 +43,7 @@ def plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> Iter
     if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
         files = [file for path in inputs for file in files_of(path)]
         rows, size = sum(rows for rows, _ in files), format_size(sum(size for _, size in files))
-        yield f"would read: {rows} rows in {len(files)} files, {size}{new}"
+        yield f"would read: {told(rows, 'row')} in {told(len(files), 'file')}, {size}{new}"
     else:
         yield from of_logs(find(inputs, options.get("live", "include") == "include"), new)
     yield f"would write: {output}, {there}"
@@ -53,8 +55,8 @@ def of_logs(found: Findings, which: str = "") -> Iterator[str]:
     """
     size = format_size(sum(each.stretch.end for each in found.segments))
     stores = len({each.header.store_uuid for each in found.segments})
-    yield (f"would read: {len(found.segments)} segments of {stores} servers, {size}, "
-           f"{records_in(found.segments)}{which}")  # fmt: skip
+    yield (f"would read: {told(len(found.segments), 'segment')} of {told(stores, 'server')}, "
+           f"{size}, {records_in(found.segments)}{which}")  # fmt: skip
     for gap in found.gaps:
         yield f"damage: {gap.after.path}: {gap.what}"
     for broken in found.broken:
@@ -71,7 +73,8 @@ def records_in(segments: Iterable[Segment]) -> str:
     ]
     unknown = lengths.count(None)
     known = sum(length for length in lengths if length is not None)
-    return f"{known} records" + (f" and those of {unknown} segments in use" if unknown else "")
+    in_use = f" and those of {told(unknown, 'segment')} in use" if unknown else ""
+    return told(known, "record") + in_use
 
 
 def files_of(path: str) -> list[tuple[int, int]]:
@@ -87,17 +90,25 @@ def files_of(path: str) -> list[tuple[int, int]]:
 
 
 def _there(output: str, options: Mapping[str, Any]) -> str:
-    location = Location.of(output)
-    if not location.is_local:
-        return "which was not looked for"
-    if not Path(location.path).exists():
+    names = _names(Location.of(output))
+    if not names:
         return "which is new"
     mode = options.get("mode")
     return {"overwrite": "in the place of what is there", "append": "beside what is there",
             "error": "which is there already: give --mode overwrite or append"}.get(
-        mode or "", GROWS + _left(location))  # fmt: skip
+        mode or "", GROWS + _left(names))  # fmt: skip
 
 
-def _left(location: Location) -> str:
-    is_left = (Path(location.path) / UNFINISHED).exists()
+def _names(location: Location) -> list[str]:
+    """
+    What is there; of a file, its name.
+    """
+    if location.is_local and os.path.isfile(location.path):
+        return [location.path]
+    with location.writing():
+        return location.files().names()
+
+
+def _left(names: Sequence[str]) -> str:
+    is_left = UNFINISHED in names
     return "; the run before has not come to its end, and is done again" if is_left else ""

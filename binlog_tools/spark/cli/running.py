@@ -4,6 +4,7 @@ table.
 """
 
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -11,11 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 from pyspark.sql import SparkSession
 
 from binlog_tools.console.output import Output, aside, progress
+from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.session import active, session, wants_stacks
 
 UI: Final = "binlog_tools.spark.ui"
@@ -23,6 +26,12 @@ UI: Final = "binlog_tools.spark.ui"
 
 LOOK_SECONDS: Final = 0.25
 """How often the bar asks Spark how far it is."""
+
+CONNECT_PORT: Final = 15002
+"""Where a Connect server listens, if its URL does not say where."""
+
+CONNECT_S: Final = 10.0
+"""How long its machine may take to answer, seconds: lost packets are sent again after 1, 3, 7."""
 
 Report = Callable[[int, int], None]
 
@@ -44,6 +53,7 @@ def started(name: str, master: str | None) -> SparkSession:
     remote = remote_of(master)
     has_ui = bool(click.get_current_context().meta.get(UI))
     if remote:
+        _refuse_deaf(remote)
         return session(name, {"spark.remote": remote})
     # The stacks of what fails would stand before the line that tells it.
     settings = {"spark.log.level": "ERROR" if wants_stacks() else "FATAL"}
@@ -56,6 +66,22 @@ def started(name: str, master: str | None) -> SparkSession:
     if has_ui:
         aside(f"Spark's pages: {spark.sparkContext.uiWebUrl}")
     return spark
+
+
+def _refuse_deaf(remote: str) -> None:
+    """
+    :raise TableError: nobody listens there, for which Spark would try again for many minutes.
+    """
+    place = urlsplit(remote)
+    if place.scheme != "sc" or not place.hostname:
+        return
+    port = place.port or CONNECT_PORT
+    try:
+        socket.create_connection((place.hostname, port), CONNECT_S).close()
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise TableError("SPARK_NO_SERVER", f"{place.hostname}:{port}: no server of Spark Connect "
+                         f"answers: {why}") from None  # fmt: skip
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from binlog_tools.console.output import Output, aside
+from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.making import look, make, rows
 from binlog_tools.spark.cli.options import common, kept, parsed_time, written
 from binlog_tools.spark.cli.running import bar, started
@@ -119,4 +120,5 @@ def _tell(done: Updated, output: str, begun: float) -> None:
     Of most tables the rows are made in one pass: so the time is that since the command was begun.
     """
     place, seconds = within(output, done.name), time.monotonic() - begun
-    Output().line(f"{done.name}: {done.rows} rows written to {place}, {seconds:.1f} s after start")
+    rows = told(done.rows, "row")
+    Output().line(f"{done.name}: {rows} written to {place}, {seconds:.1f} s after start")

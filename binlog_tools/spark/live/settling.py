@@ -6,7 +6,7 @@ What of the histories of jobs is settled: what no later record can change.
 | lifetime | the record with which the job is gone |
 | attempt | the record that ends the run, or the job's next one if the log does not have the end |
 | minute | the first record behind its end and `SLACK_NS`, if no run is undecided in it |
-| breach | the moment that the wait has become too long, `SLACK_NS` later |
+| breach | `SLACK_NS` behind the moment that the wait is too long; or the record that ends it |
 """
 
 from collections.abc import Mapping
@@ -72,15 +72,23 @@ def _settled_lsn(stays: Stays) -> Ints:
     The record that settles each attempt, in their order, or `NONE`.
     """
     images = stays.images
-    lsn = numbers(images.events, "lsn")[stays.row]
+    lsn, following = _lsns(stays)
     runs, unseen = np.flatnonzero(images.state == RESERVED), np.flatnonzero(stays.has_unseen)
-    following = np.append(lsn[1:], NONE)[: len(lsn)]
-    following[stays.jobs.lasts] = NONE
     rows = np.concatenate([runs, unseen])
     by = np.concatenate([following[runs], lsn[unseen]])
     keys = (images.reserves[rows], stays.revivals[rows], stays.jobs.number[rows])
     order = np.lexsort(keys)
     return Groups(changes(*(key[order] for key in keys))).most(by[order])
+
+
+def _lsns(stays: Stays) -> tuple[Ints, Ints]:
+    """
+    The record of each row, and the job's next one, or `NONE`.
+    """
+    lsn = numbers(stays.images.events, "lsn")[stays.row]
+    following = np.append(lsn[1:], NONE)[: len(lsn)]
+    following[stays.jobs.lasts] = NONE
+    return lsn, following
 
 
 class Waits(NamedTuple):
@@ -90,12 +98,14 @@ class Waits(NamedTuple):
 
     :ivar row: of the stays.
     :ivar until_ns: `NONE`: it lasts.
+    :ivar ended_lsn: the record that ends it, or `NONE`.
     :ivar target_ns: `NONE`: the tube has none.
     """
 
     row: Ints
     since_ns: Ints
     until_ns: Ints
+    ended_lsn: Ints
     target_ns: Ints
 
     @property
@@ -111,6 +121,7 @@ def waits_of(stays: Stays, targets: Targets) -> Waits:
     return Waits(
         row, np.concatenate([stays.at_ns[first], stays.end_ns[later]]),
         np.concatenate([stays.end_ns[first], stays.next_ns[later]]),
+        _lsns(stays)[1][row],
         _targets(stays, targets)[row],
     )  # fmt: skip
 
@@ -131,14 +142,17 @@ def _wait_ns(target: Target | None) -> int:
     return NONE if target is None or target.wait_ns is None else target.wait_ns
 
 
-def breaches(stays: Stays, waits: Waits, after_ns: int, until_ns: int) -> pa.Table:
+def breaches(
+    stays: Stays, waits: Waits, after_ns: int, until_ns: int, after_lsn: int = NO_ROW
+) -> pa.Table:
     """
-    Waits that became too long behind the first moment, up to the second.
+    Waits that became too long behind the first moment, and last at the second or were ended by a
+    record behind this one.
     """
     breached = waits.breached_ns
-    chosen = np.flatnonzero(
-        (after_ns < breached) & (breached <= until_ns) & (breached < waits.until_ns)
-    )
+    # Of a job that has gone on, or is gone, nobody is going to look at this wait again.
+    is_sure = np.where(waits.ended_lsn == NONE, breached <= until_ns, waits.ended_lsn > after_lsn)
+    chosen = np.flatnonzero(is_sure & (after_ns < breached) & (breached < waits.until_ns))
     events = stays.images.events
     rows = pa.array(stays.row[waits.row[chosen]])
     return table(BREACHES, {

@@ -81,7 +81,7 @@ class LiveServer:
         made = {
             "lifetimes": settling.lifetimes(stays),
             "attempts": settling.attempts(stays, after_lsn),
-            "breaches": settling.breaches(stays, waits, after_ns, self.told_ns),
+            "breaches": settling.breaches(stays, waits, after_ns, self.told_ns, after_lsn),
         }
         self._put_away(history, settling.alarms(stays, waits, self.told_ns, self._targets))
         return {**made, "tube_minutes": self._close()}

@@ -180,7 +180,8 @@ def _missed(now: Readings) -> Iterator[Finding]:
             )  # fmt: skip
             yield Finding(
                 1.0 + kept.breached / kept.hours,
-                f"Tube {tube} missed its target in {kept.breached:,} of {kept.hours:,} hours: "
+                f"Tube {tube} missed its target in {kept.breached:,} of "
+                f"{count_text(kept.hours, 'hour')}: "
                 f"{shares} were within it.", "sla", tube,
             )  # fmt: skip
 

@@ -37,16 +37,22 @@ COMMENTS: Final = {
     "ended": "when the run ended", "started_ns": "when it was reserved, ns",
     "ended_ns": "when the run ended, ns",
     "ended_by": "event; restart or unlogged: not in the log; null: it runs",
-    "minute": "its beginning", "oldest_ns": "longest wait at its end, ns",
+    "minute": "its beginning",
+    "tube_minutes.oldest_ns":
+        "how long the job had waited that was ready longest at the minute's end, ns",
+    "sla.oldest_ns": "longest wait that still lasted at the end of one of the hour's minutes, ns",
     "wait_histogram": "length of waits in ns, three digits, to how many",
     "run_histogram": "length of runs in ns, three digits, to how many",
     "busy_ns": "time with at least one job, ns", "lost": "runs of which the end is not in the log",
     "fingerprint": "of the body; null without bodies",
     "sample": "beginning of the body of the example, readable", "as_of": "the moment that is shown",
     "is_inferred": "the state followed from time or a restart, not from a record",
-    "lsn": "newest record with its body", "settled": "never changes again: the job is gone",
+    "failing.lsn": "newest record with its body", "open.lsn": "number of the record",
+    "snapshot.lsn": "newest record of the job", "snapshot.state": "at the moment that is shown",
+    "settled": "never changes again: the job is gone",
     "date": "day of the rows, UTC",
 }  # fmt: skip
+"""By column, or table and column where it means something else there."""
 
 _SETTLED: Final = pa.field("settled", pa.bool_())
 _DATE: Final = pa.field("date", pa.date32())
@@ -54,10 +60,14 @@ _DATE: Final = pa.field("date", pa.date32())
 
 def _layout(name: str, schema: pa.Schema, partition_by: tuple[str, ...], *more: pa.Field) -> Layout:
     fields = [
-        field.with_metadata({"comment": COMMENTS[field.name]}) if field.name in COMMENTS else field
+        field.with_metadata({"comment": text}) if (text := _comment(name, field.name)) else field
         for field in (*schema, *more)
     ]
     return Layout(name, pa.schema(fields), partition_by)
+
+
+def _comment(table: str, column: str) -> str | None:
+    return COMMENTS.get(f"{table}.{column}", COMMENTS.get(column))
 
 
 _BY_JOB: Final = ("settled", "server", "date")

@@ -5,6 +5,7 @@ How commands look while they run, and what they say that they would do.
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import write_deltalake
 
+from beanstalk_twisted.object_storage.opening import open_files
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.cli.running import line, quiet, running_tasks
 from binlog_tools.spark.definitions.errors import CODES
-from binlog_tools.spark.storing.locations import UNFINISHED
+from binlog_tools.spark.storing.locations import UNFINISHED, ArrowFiles
 from tests.binlog.scribe import segment_files
+from tests.object_storage.conftest import s3 as s3
+from tests.object_storage.s3_server import S3Server
 from tests.spark.expected import rows_of
 from tests.spark.histories import any_log
 from tests.tools.folders import archived
@@ -41,7 +46,7 @@ def test_a_dry_run_tells_what_logs_hold_and_starts_nothing(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     records = sum(len(rows_of(raw, None, "all", "keep")) for raw in FILES.values())
     read, written = done.output.splitlines()
-    assert read.startswith(f"would read: {len(FILES)} segments of 1 servers, ")
+    assert read.startswith(f"would read: {len(FILES)} segments of 1 server, ")
     assert read.endswith(f", {records} records")
     assert written == f"would write: {tmp_path / 'events'}, which is new"
     assert not (tmp_path / "events").exists()
@@ -51,7 +56,7 @@ def test_a_dry_run_tells_what_an_events_table_holds(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     pq.write_table(pa.table({"lsn": [1, 2, 3]}), tmp_path / "events" / "a.parquet")
     done = run("lifetimes", tmp_path / "events", "-o", tmp_path, "--dry-run")
-    assert done.output.startswith("would read: 3 rows in 1 files, ")
+    assert done.output.startswith("would read: 3 rows in 1 file, ")
     assert done.output.endswith("which is there already: give --mode overwrite or append\n")
 
 
@@ -82,6 +87,8 @@ def test_a_dry_run_says_that_only_what_is_new_is_read_and_what_a_killed_run_has_
 ) -> None:
     log, tables = archived(tmp_path / "log", FILES), tmp_path / "tables"
     tables.mkdir()
+    assert run("tables", log, "-o", tables, "--dry-run").stdout.endswith(", which is new\n")
+    (tables / "open").mkdir()
     read, written = run("tables", log, "-o", tables, "--dry-run").stdout.splitlines()
     assert read.endswith(" records, as far as it is new")
     assert written == f"would write: {tables}, which is brought up to date"
@@ -130,3 +137,43 @@ def test_quiet_may_be_off(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_classic_session_is_asked_how_far_it_is(spark: SparkSession) -> None:
     assert running_tasks(spark) == []
+
+
+def test_a_dry_run_looks_at_object_storage(
+    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    archived(tmp_path / "log", FILES)
+    url = s3.url(f"tables-{os.urandom(4).hex()}")
+    done = run("tables", "log", "-o", url, "--dry-run")
+    assert done.output.endswith(", which is new\n")
+    ArrowFiles(*open_files(url)).create(UNFINISHED).close()
+    done = run("tables", "log", "-o", url, "--dry-run")
+    assert done.output.endswith(", which is brought up to date; the run before has not come to its "
+                                "end, and is done again\n")  # fmt: skip
+
+
+def test_optimize_takes_a_folder_of_tables(tmp_path: Path) -> None:
+    events = pa.table({"lsn": [1, 2, 3]})
+    for name in ("one", "two"):
+        for _ in range(2):
+            write_deltalake(tmp_path / "tables" / name, events, mode="append")
+    (tmp_path / "tables" / "_live").mkdir()
+    done = run("optimize", tmp_path / "tables")
+    assert done.output == "".join(
+        f"{tmp_path}/tables/{name}: 2 files became 1, 0 removed\n" for name in ("one", "two")
+    )
+    done = run("optimize", tmp_path / "tables" / "_live", tmp_path / "nowhere")
+    assert done.exit_code == CODES["TABLE_NOT_FOUND"]
+    assert done.stderr.startswith(f"[TABLE_NOT_FOUND] {tmp_path}/tables/_live: there is no table")
+
+
+def test_a_connect_server_that_does_not_listen_is_told_at_once(tmp_path: Path) -> None:
+    log = archived(tmp_path / "log", FILES)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    master = f"sc://127.0.0.1:{port}/;token=secret"
+    done = run("lifetimes", log, "-o", tmp_path / "out", "--master", master)
+    assert done.exit_code == CODES["SPARK_NO_SERVER"]
+    assert done.stderr.startswith(f"[SPARK_NO_SERVER] 127.0.0.1:{port}: ")
+    assert done.stderr.count("\n") == 1 and "secret" not in done.stderr

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -150,6 +151,45 @@ def test_live_rows_are_those_of_the_whole_history(seed: int) -> None:
     if rows:
         events = table_of(rows)
         assert_settled(live(events, seed), events)
+
+
+@pytest.mark.parametrize("late_ns", [1, SLACK_NS - 1, SLACK_NS, SLACK_NS + 1])
+@pytest.mark.parametrize("is_one_step", [True, False])
+@pytest.mark.parametrize("end", ["delete", "reserve"])
+def test_a_wait_that_ended_soon_behind_its_target_is_told_once(
+    late_ns: int, is_one_step: bool, end: str
+) -> None:
+    """
+    Also of a job that is gone with the same step, or is reserved and never looked at again.
+    """
+    rows = waited(5 * NS + late_ns, end)
+    state = LiveState(FIVE_SECONDS)
+    told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
+    for piece in [rows] if is_one_step else [rows[:1], rows[1:2], rows[2:]]:
+        add(told, state.step(table_of(piece)))
+    add(told, state.step(table_of([]), rows[-1]["logged_ns"] + 60 * NS))
+    (breach,) = told["breaches"]
+    assert (breach["lsn"], breach["since_ns"]) == (rows[0]["lsn"], rows[0]["time_ns"])
+
+
+def test_a_wait_that_ended_at_its_target_is_none_that_was_longer() -> None:
+    rows = waited(5 * NS, "delete")
+    assert LiveState(FIVE_SECONDS).step(table_of(rows))["breaches"].num_rows == 0
+
+
+def waited(length_ns: int, end: str) -> list[Row]:
+    """
+    A job of which the wait was so long; it is deleted at once, or stays reserved.
+    """
+    model = queue_model.Model("a" * 32, 0)
+    job = queue_model.Job(1, "mail", model.now_ns, b"")
+    model.log("put", job)
+    model.now_ns += length_ns
+    job = replace(job, state="reserved", deadline_ns=model.now_ns + 600 * NS, reserves=1)
+    model.log("reserve", job, 1)
+    if end == "delete":
+        model.log("delete", replace(job, state="gone", deadline_ns=0), 1)
+    return model.rows
 
 
 def test_the_samples_tell_something() -> None:
