@@ -86,6 +86,13 @@ class Unread(NamedTuple):
     is_damage: bool
 
 
+See = Callable[[bytes | Unread | None], None]
+"""
+Called with a body that was read for one who only looks at it, or with what came in its place; None
+if its job is gone, or is in memory.
+"""
+
+
 class Failed(NamedTuple):
     """
     A body that could not be read.
@@ -216,6 +223,8 @@ class Bodies:
         self._is_loaded = self._is_noting_loaded = False
         self._reading: dict[int, BodyPlace] = {}
         self._ahead: set[int] = set()
+        self._only_seen: set[int] = set()
+        self._sees: dict[int, list[See]] = {}
         self._calls: dict[int, list[Call]] = {}
         self._kept: dict[int, int] = {}
         self._failed = FailedReads()
@@ -340,6 +349,17 @@ class Bodies:
         self._calls.setdefault(job_id, []).append(call)
         self._begin(job_id, is_wanted=True)
 
+    def look_at(self, job_id: int, see: See) -> None:
+        """
+        Read a body for one who only looks at it, behind those that somebody waits for.  It is not
+        kept in memory, unless others have asked for it as well.
+        """
+        if self._jobs.place(job_id) is None:
+            see(None)
+            return
+        self._sees.setdefault(job_id, []).append(see)
+        self._begin(job_id, is_wanted=False, is_kept=False)
+
     def want(self, job_id: int, now_ns: int) -> bool:
         """
         Somebody needs a body, and comes again if it is not there.  One that cannot be read is left
@@ -433,23 +453,27 @@ class Bodies:
 
     def _take_up(self, job_id: int, body: bytes | Unread, now_ns: int) -> None:
         asked, place = self._reading.pop(job_id), self._jobs.place(job_id)
-        is_wanted = job_id not in self._ahead
+        is_wanted, is_kept = job_id not in self._ahead, job_id not in self._only_seen
         self._ahead.discard(job_id)
+        self._only_seen.discard(job_id)
         if place is not None and place != asked:
             # It was stated again elsewhere meanwhile.
-            self._begin(job_id, is_wanted=is_wanted)
+            self._begin(job_id, is_wanted=is_wanted, is_kept=is_kept)
             return
         if place is not None and isinstance(body, Unread):
             self._not_read(job_id, place, body, now_ns)
         elif place is not None and isinstance(body, bytes):
             self.read += 1
             self._failed.forget(job_id)
-            self._jobs.load_body(job_id, body)
-            self._settled.appendleft(job_id)
+            if is_kept:
+                self._jobs.load_body(job_id, body)
+                self._settled.appendleft(job_id)
         if job_id in self._kept:
             self.tell_came(job_id, now_ns)
         if place is None or isinstance(body, Unread):
             self._kept.pop(job_id, None)
+        for see in self._sees.pop(job_id, ()):
+            see(None if place is None else body)
         for call in self._calls.pop(job_id, ()):
             call(now_ns)
 
@@ -463,16 +487,22 @@ class Bodies:
             self.say_lost(job_id, unread.why)
         self.tell_lost(job_id, now_ns)
 
-    def _begin(self, job_id: int, *, is_wanted: bool) -> None:
+    def _begin(self, job_id: int, *, is_wanted: bool, is_kept: bool = True) -> None:
         """
         Read a body, unless that is under way.
+
+        :param is_kept: whether it is to be in memory then.
         """
         place = self._jobs.place(job_id)
         if place is None:
             return
         assert self._ask is not None
+        if is_kept:
+            self._only_seen.discard(job_id)
         if job_id not in self._reading:
             self._reading[job_id] = place
+            if not is_kept:
+                self._only_seen.add(job_id)
             if not is_wanted:
                 self._ahead.add(job_id)
             self._ask(place, job_id, is_wanted)

@@ -15,6 +15,7 @@ from beanstalk_twisted.web.api.log import LogApi
 from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
+from beanstalk_twisted.web.api.seeing import Seeing
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import Call, Document, Operations, json_document
 from beanstalk_twisted.web.figures.lag import ReactorLag
@@ -60,7 +61,8 @@ def make_site(
         service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
     )
     connections = LocalConnections(service, reactor)
-    runs = Runs(service, connections, reactor)
+    seeing = Seeing(service)
+    runs = Runs(service, connections, reactor, seeing)
     site.parts += [lag, health.probe, live, history, reports, runs]
     site.operations = {
         "healthz": health.healthz,
@@ -75,7 +77,7 @@ def make_site(
         "listReports": reports.listed,
         "getTubeHistory": history.history,
         **_api(service, connections),
-        **_many(service, runs),
+        **_many(service, runs, seeing),
     }
     return site
 
@@ -102,11 +104,11 @@ def _logins(logins: Logins) -> Operations:
     return {"beginLogin": begin, "endLogin": end}
 
 
-def _many(service: BeanstalkService, runs: Runs) -> Operations:
+def _many(service: BeanstalkService, runs: Runs, seeing: Seeing) -> Operations:
     """
     What looks at many jobs at once, or changes them.
     """
-    search = SearchApi(service)
+    search = SearchApi(service, seeing)
     return {
         "search": search.search,
         "listGroups": search.groups,

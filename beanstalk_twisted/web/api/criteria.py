@@ -103,30 +103,42 @@ class Criteria(NamedTuple):
     said: str
 
     @property
+    def needs_bodies(self) -> bool:
+        """
+        Whether only a job's body says if it is meant.
+        """
+        return bool(self.text or self.fingerprint)
+
+    @property
     def reads_bodies(self) -> bool:
         """
         Whether what a look costs depends on the bodies.
         """
         return bool(self.text)
 
-    def mean(self, job: Job, now_ns: int) -> bool:
+    def suit(self, job: Job, now_ns: int) -> bool:
         """
-        Whether a job of the tube and the states is meant: the cheapest questions first.
+        Whether a job of the tube is meant, as far as its fields and tags say.
         """
-        if job.state not in self.states:
-            return False
-        if not all(condition(job, now_ns) for condition in self.conditions):
-            return False
-        return self._has_text(job.body) and self.fingerprint in (
-            "",
-            fingerprint_of(job, self),
-        )
+        is_in_state = job.state in self.states
+        return is_in_state and all(condition(job, now_ns) for condition in self.conditions)
 
-    def _has_text(self, body: bytes | None) -> bool:
-        if not self.text or body is None:
-            return not self.text
+    def fit(self, body: bytes | None) -> bool:
+        """
+        The same of its body; None, which is not known, fits only if nothing is asked of it.
+        """
+        if body is None:
+            return not self.needs_bodies
+        return self._has_text(body) and self.fingerprint in ("", self._fingerprint_of(body))
+
+    def _has_text(self, body: bytes) -> bool:
+        if not self.text:
+            return True
         part = body[:LOOK_BODY_BYTES]
         return self.text in (part.lower() if self.any_case else part)
+
+    def _fingerprint_of(self, body: bytes) -> str:
+        return fingerprint(body) if self.fingerprint else ""
 
 
 def criteria_of(given: Mapping[str, str]) -> Criteria:
@@ -145,14 +157,6 @@ def criteria_of(given: Mapping[str, str]) -> Criteria:
         text.lower() if any_case else text, any_case, _conditions_of(given.get("where", "")), mark,
         " ".join(f"{name}={given[name]}" for name in CRITERIA if given.get(name)),
     )  # fmt: skip
-
-
-def fingerprint_of(job: Job, criteria: Criteria | None = None) -> str:
-    """
-    A job's; empty if the criteria do not ask for one, and of a body that is in the log only.
-    """
-    is_asked = criteria is None or criteria.fingerprint
-    return fingerprint(job.body) if is_asked and job.body is not None else ""
 
 
 def reason_of(job: Job) -> str | None:

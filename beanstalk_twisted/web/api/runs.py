@@ -27,7 +27,8 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
 from beanstalk_twisted.web.api.criteria import Criteria, criteria_of
 from beanstalk_twisted.web.api.local_connection import LocalConnections
-from beanstalk_twisted.web.api.looking import SLICE_JOBS, Look
+from beanstalk_twisted.web.api.looking import SLICE_BYTES, SLICE_JOBS, SLICE_READS, Look
+from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 from beanstalk_twisted.web.routes import CRITERIA
 from beanstalk_twisted.wire.grammar import is_tube_name
@@ -84,6 +85,7 @@ class Run:
 
     :ivar state: ``running``, ``done``, ``stopped`` or ``failed``; ``why`` says what of.
     :ivar done: how many jobs were changed; ``skipped`` how many were not.
+    :ivar unread: of how many jobs the body, which would say if they are meant, cannot be read.
     """
 
     def __init__(self, number: int, task: Task, who: str, total: int) -> None:
@@ -92,7 +94,7 @@ class Run:
         self.who = who
         self.identity = ""
         self.state, self.why = "running", ""
-        self.done = self.skipped = self.looked = 0
+        self.done = self.skipped = self.looked = self.unread = 0
         self.total = total
         self.is_to_stop = False
 
@@ -111,7 +113,7 @@ class Run:
             "run": self.number, "action": self.task.action, "to": self.task.to or None,
             "what": str(self.task), "state": self.state, "why": self.why,
             "count": self.task.confirmed, "done": self.done, "skipped": self.skipped,
-            "looked": self.looked, "total": self.total,
+            "looked": self.looked, "total": self.total, "unread": self.unread,
         }  # fmt: skip
 
 
@@ -123,9 +125,11 @@ class Runs:
     log = Logger()
 
     def __init__(
-        self, service: BeanstalkService, connections: LocalConnections, reactor: IReactorTime
-    ) -> None:
+        self, service: BeanstalkService, connections: LocalConnections, reactor: IReactorTime,
+        seeing: Seeing,
+    ) -> None:  # fmt: skip
         self._service = service
+        self._seeing = seeing
         self._connections = connections
         self._reactor = reactor
         self._runs: dict[int, Run] = {}
@@ -208,7 +212,7 @@ class Runs:
         if task.action == "kick-dead":
             return KickDead(task)
         source = Named if task.ids else Meant
-        return source(self._service, task)
+        return source(self._service, task, self._seeing)
 
     async def _work(self, run: Run, steps: "Steps", to: Connection) -> None:
         while run.left > 0 and not steps.is_over and not run.is_to_stop:
@@ -218,7 +222,10 @@ class Runs:
             outcome = await steps.step(to, run.left)
             run.done += outcome.done
             run.skipped += outcome.skipped
-            run.looked, run.total = steps.looked, steps.total
+            run.looked, run.total, run.unread = steps.looked, steps.total, steps.unread
+            if run.state != "running":
+                # The server has stopped while bodies were read.
+                return
             if outcome.problem is not None:
                 raise outcome.problem
         if run.left > 0 and steps.is_over:
@@ -276,11 +283,12 @@ class Steps:
     The slices of a run.
 
     :ivar is_over: whether there is no more to do.
-    :ivar looked: how many jobs were looked at, of ``total``.
+    :ivar looked: how many jobs were looked at, of ``total``; ``unread`` of how many the body could
+        not be read.
     """
 
     is_over = False
-    looked = total = 0
+    looked = total = unread = 0
 
     async def step(self, to: Connection, most: int) -> Outcome:
         """
@@ -314,8 +322,9 @@ class Meant(Steps):
     Changes all jobs that the criteria mean.
     """
 
-    def __init__(self, service: BeanstalkService, task: Task) -> None:
+    def __init__(self, service: BeanstalkService, task: Task, seeing: Seeing) -> None:
         self._service = service
+        self._seeing = seeing
         self._task = task
         state, is_move = service.queue.state, task.action == "move"
         self._look = Look(state, task.criteria, counts_bytes=is_move, most_jobs=NO_BOUND)
@@ -326,11 +335,13 @@ class Meant(Steps):
         bound = SLICE_JOBS if self._task.action == "delete" else SLICE_COMMANDS
         jobs = self._look.slice(self._service.now_ns(), min(most, bound))
         self.looked, self.is_over = self._look.looked, self._look.walk.is_over
+        seen = await self._look.settle(jobs, self._seeing, self._service.now_ns)
+        self.unread = self._look.unread
         state, task = self._service.queue.state, self._task
         target = state.tubes.find(self._target)
         # In the tube that it is to be moved to it may be met again.
         meant = [
-            job for job in jobs
+            job for job, _, _ in seen
             if job.job_id <= task.newest and (target is None or job.tube_id != target.tube_id)
         ]  # fmt: skip
         return await _change(to, task, meant)
@@ -341,27 +352,49 @@ class Named(Steps):
     Changes the jobs that are named, if the criteria still mean them.
     """
 
-    def __init__(self, service: BeanstalkService, task: Task) -> None:
+    def __init__(self, service: BeanstalkService, task: Task, seeing: Seeing) -> None:
         self._service = service
+        self._seeing = seeing
         self._task = task
         self.total = len(task.ids)
 
     async def step(self, to: Connection, most: int) -> Outcome:
-        at = self.looked
-        ids = self._task.ids[at : at + min(most, SLICE_COMMANDS)]
-        now_ns, state = self._service.now_ns(), self._service.queue.state
-        found = [job for job in map(state.jobs.look, ids) if job is not None]
-        meant = [job for job in found if self._means(job, now_ns)]
+        ids, found = self._next(min(most, SLICE_COMMANDS))
+        seen = await self._seeing.see(found, lambda job: self._task.criteria.needs_bodies)
+        self.unread += sum(each.is_unread for each in seen)
+        now_ns = self._service.now_ns()
+        meant = [each.job for each in seen if self._means(each, now_ns)]
         self.looked += len(ids)
         self.is_over = self.looked == self.total
         outcome = await _change(to, self._task, meant)
         return outcome._replace(skipped=outcome.skipped + len(ids) - len(meant))
 
-    def _means(self, job: Job, now_ns: int) -> bool:
-        criteria = self._task.criteria
+    def _next(self, most: int) -> tuple[list[int], list[Job]]:
+        """
+        :return: the next ids, and the jobs of them that are there; fewer if their bodies are to be
+            read, and many or large.
+        """
+        ids: list[int] = []
+        found: list[Job] = []
+        reads = size = 0
+        for job_id in self._task.ids[self.looked : self.looked + most]:
+            job = self._service.queue.state.jobs.look(job_id)
+            ids.append(job_id)
+            if job is None:
+                continue
+            found.append(job)
+            if self._task.criteria.needs_bodies and job.body is None:
+                reads, size = reads + 1, size + job.body_bytes
+            if reads == SLICE_READS or size >= SLICE_BYTES:
+                break
+        return ids, found
+
+    def _means(self, seen: Seen, now_ns: int) -> bool:
+        job, criteria = seen.job, self._task.criteria
         tube = self._service.queue.state.tubes.by_id(job.tube_id)
         is_in_tube = criteria.tube in (None, tube.name)
-        return is_in_tube and job.job_id <= self._task.newest and criteria.mean(job, now_ns)
+        is_suited = is_in_tube and job.job_id <= self._task.newest and criteria.suit(job, now_ns)
+        return is_suited and criteria.fit(seen.body)
 
 
 async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:

@@ -2,11 +2,14 @@
 Searching bodies and fields, and counting what is alike: in slices, and a bounded part for each
 request.
 
-Both read memory as it is: what they show may not be on disk yet.
+Both read memory as it is: what they show may not be on disk yet.  Bodies that are in the log only
+are read (`seeing`), a bounded number for each request.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.fingerprint import fingerprint
 from beanstalk_twisted.jobs.job import Job
@@ -15,7 +18,13 @@ from beanstalk_twisted.rules.looking import statistics
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
 from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, criteria_of, reason_of
-from beanstalk_twisted.web.api.looking import SLICE_FINGERPRINTS, SLICE_JOBS, Look
+from beanstalk_twisted.web.api.looking import (
+    SLICE_FINGERPRINTS,
+    SLICE_JOBS,
+    SLICE_READS,
+    Look,
+)
+from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, encoded
 from beanstalk_twisted.wire.yaml import Quoted
 
@@ -45,8 +54,9 @@ class SearchApi:
     The operations.
     """
 
-    def __init__(self, service: BeanstalkService) -> None:
+    def __init__(self, service: BeanstalkService, seeing: Seeing) -> None:
         self._service = service
+        self._seeing = seeing
 
     def search(self, call: Call) -> Document:
         """
@@ -55,7 +65,7 @@ class SearchApi:
         query = call.query
         limit = fields.query_number(query, "limit", 50, 1, MAX_FOUND_JOBS)
         most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
-        look = self._look(query, is_costly=False)
+        look = self._look(query, is_costly=False, shows=lambda job: _is_shown(job, most))
         return Document(self._found(look, limit, most))
 
     def groups(self, call: Call) -> Document:
@@ -65,65 +75,112 @@ class SearchApi:
         query = call.query
         by = fields.query_choice(query, "by", ("reason", "body"))
         most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
-        look = self._look(query, is_costly=by == "body")
+        look = self._look(query, is_costly=by == "body", shows=lambda job: by == "body")
         return Document(self._grouped(look, by == "body", most))
 
-    def _look(self, query: Mapping[str, str], *, is_costly: bool) -> Look:
+    def _look(
+        self, query: Mapping[str, str], *, is_costly: bool, shows: Callable[[Job], bool]
+    ) -> Look:
         """
         :param is_costly: whether each job that is found has its fingerprint taken.
+        :param shows: whether the body of a job that is found is needed.
         :raise Refusal: the query is wrong.
         """
         criteria = criteria_of(query)
         slice_jobs = SLICE_FINGERPRINTS if is_costly else SLICE_JOBS
         state, cursor = self._service.queue.state, query.get("cursor", "")
-        return Look(state, criteria, cursor, counts_bytes=False, slice_jobs=slice_jobs)
+        return Look(state, criteria, cursor, counts_bytes=False, slice_jobs=slice_jobs, shows=shows)
 
-    def _found(self, look: Look, limit: int, most: int) -> Iterator[bytes]:
-        state, left = self._service.queue.state, limit
+    def _found(self, look: Look, limit: int, most: int) -> Iterator[bytes | Deferred[bytes]]:
+        state, rows = self._service.queue.state, 0
+
+        async def piece(jobs: Sequence[Job]) -> bytes:
+            nonlocal rows
+            seen = await look.settle(jobs, self._seeing, self._service.now_ns)
+            now_ns, is_first = self._service.now_ns(), not rows
+            rows += len(seen)
+            found = [encoded(described(each, state, now_ns, most)) for each in seen]
+            return (b"" if is_first or not found else b",") + b",".join(found)
+
         yield b'{"newest_job":%d,"jobs":[' % (state.next_job_id - 1)
-        while left and not look.is_enough:
-            now_ns = self._service.now_ns()
-            jobs = look.slice(now_ns, min(left, SLICE_FOUND))
-            rows = [encoded(described(job, state, now_ns, most)) for job in jobs]
-            yield (b"," if rows and left < limit else b"") + b",".join(rows)
-            left -= len(jobs)
+        while rows < limit and not look.is_enough:
+            jobs = look.slice(self._service.now_ns(), min(limit - rows, SLICE_FOUND))
+            yield Deferred.fromCoroutine(piece(jobs))
         yield b"],%s" % _end(look)
 
-    def _grouped(self, look: Look, by_body: bool, most: int) -> Iterator[bytes]:
+    def _grouped(self, look: Look, by_body: bool, most: int) -> Iterator[bytes | Deferred[bytes]]:
         state = self._service.queue.state
         yield b'{"newest_job":%d,"groups":[' % (state.next_job_id - 1)
         groups: dict[GroupKey, Group] = {}
-        while len(groups) < MAX_GROUPS and not look.is_enough:
-            now_ns = self._service.now_ns()
-            # One job may be one group more.
-            for job in look.slice(now_ns, MAX_GROUPS - len(groups)):
-                key = key_of(job, state, by_body=by_body)
+
+        async def add(jobs: Sequence[Job]) -> bytes:
+            for seen in await look.settle(jobs, self._seeing, self._service.now_ns):
+                now_ns, key = self._service.now_ns(), key_of(seen, state, by_body=by_body)
                 group = groups.get(key)
                 if group is None:
-                    group = groups[key] = Group(key, job, now_ns, most)
-                group.add(job, now_ns)
-            yield b""
+                    group = groups[key] = Group(key, seen, now_ns, most)
+                group.add(seen.job, now_ns)
+            return b""
+
+        while len(groups) < MAX_GROUPS and not look.is_enough:
+            # One job may be one group more.
+            jobs = look.slice(self._service.now_ns(), MAX_GROUPS - len(groups))
+            yield Deferred.fromCoroutine(add(jobs))
         made = list(groups.values())
-        for at in range(0, len(made), SLICE_FOUND):
-            rows = [encoded(group.described()) for group in made[at : at + SLICE_FOUND]]
-            yield (b"," if at else b"") + b",".join(rows)
+        for at in range(0, len(made), SLICE_READS):
+            rows = self._described(made[at : at + SLICE_READS], look, by_body, most, at)
+            yield Deferred.fromCoroutine(rows)
         yield b"],%s" % _end(look)
+
+    async def _described(
+        self, groups: Sequence["Group"], look: Look, by_body: bool, most: int, at: int
+    ) -> bytes:
+        """
+        Groups with their samples, of which those are read now that are in the log only.
+        """
+        state = self._service.queue.state
+        samples = [state.jobs.look(group.sample) for group in groups if not group.has_body]
+        jobs = [job for job in samples if job is not None and _is_shown(job, most)]
+        seen = {each.job.job_id: each for each in await self._seeing.see(jobs, lambda job: True)}
+        for group in groups:
+            if group.sample in seen:
+                group.show(seen[group.sample], most)
+        if not by_body:
+            # Otherwise they were counted when they were looked at.
+            look.unread += sum(each.is_unread for each in seen.values())
+        rows = [encoded(group.described()) for group in groups]
+        return (b"," if at else b"") + b",".join(rows)
 
 
 class Group:
     """
     Jobs that are alike.
+
+    :ivar sample: one of them.
     """
 
-    def __init__(self, key: GroupKey, job: Job, now_ns: int, most: int) -> None:
+    def __init__(self, key: GroupKey, seen: Seen, now_ns: int, most: int) -> None:
         """
-        :param job: is shown as a sample, with so many bytes of its body.
+        :param seen: is shown as a sample, with so many bytes of its body.
         """
         self._key = key
         self._jobs = self._bytes = 0
-        self._oldest_ns = self._newest_ns = now_ns - job.created_ns
-        self._sample = job.job_id
-        self._body = _shown(job, most)
+        self._oldest_ns = self._newest_ns = now_ns - seen.job.created_ns
+        self.sample = seen.job.job_id
+        self._body = _shown(seen, most)
+
+    @property
+    def has_body(self) -> bool:
+        """
+        Whether the sample's body is shown.
+        """
+        return bool(self._body)
+
+    def show(self, seen: Seen, most: int) -> None:
+        """
+        The sample's body was read.
+        """
+        self._body = _shown(seen, most)
 
     def add(self, job: Job, now_ns: int) -> None:
         """
@@ -144,43 +201,52 @@ class Group:
             "tube": tube, "dead_from": dead_from or None, "dead_reason": reason or None,
             "fingerprint": mark or None, "jobs": self._jobs, "bytes": self._bytes,
             "oldest_age": self._oldest_ns // NS, "newest_age": self._newest_ns // NS,
-            "sample": self._sample, **self._body,
+            "sample": self.sample, **self._body,
         }  # fmt: skip
 
 
-def key_of(job: Job, state: QueueState, *, by_body: bool) -> GroupKey:
+def key_of(seen: Seen, state: QueueState, *, by_body: bool) -> GroupKey:
     """
     What is alike in a group.
     """
+    job, body = seen.job, seen.body
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
     dead_from = job.tags.dead_from.decode("ascii", "replace") if job.tags is not None else ""
-    mark = fingerprint(job.body) if by_body and job.body is not None else ""
+    mark = fingerprint(body) if by_body and body is not None else ""
     return tube, dead_from, reason_of(job) or "", mark
 
 
-def described(job: Job, state: QueueState, now_ns: int, most: int) -> dict[str, Any]:
+def described(seen: Seen, state: QueueState, now_ns: int, most: int) -> dict[str, Any]:
     """
     A job as `list-jobs` says it, with its tube, the segment that it keeps, and so many bytes of its
     body.
     """
+    job = seen.job
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
     pairs = {key.replace("-", "_"): value for key, value in statistics.listed(job, now_ns)}
     plain = {key: each.text if isinstance(each, Quoted) else each for key, each in pairs.items()}
-    return {"tube": tube, **plain, "file": job.segment, **_shown(job, most)}
+    return {"tube": tube, **plain, "file": job.segment, **_shown(seen, most)}
 
 
-def _shown(job: Job, most: int) -> dict[str, Any]:
+def _is_shown(job: Job, most: int) -> bool:
     """
-    The beginning of a body, if it is asked for, in memory, and not too large to be touched.
+    Whether the beginning of a body is asked for, and the body is not too large to be touched.
     """
-    if not most or job.body is None or job.body_bytes > LOOK_BODY_BYTES:
+    return bool(most) and job.body_bytes <= LOOK_BODY_BYTES
+
+
+def _shown(seen: Seen, most: int) -> dict[str, Any]:
+    if seen.body is None or not _is_shown(seen.job, most):
         return {}
-    return {"body": fields.shown_body(job.body, most)}
+    return {"body": fields.shown_body(seen.body, most)}
 
 
 def _end(look: Look) -> bytes:
     """
     How far a look came, as the end of an object.
     """
-    about = {"looked": look.looked, "total": look.total, "cursor": look.walk.cursor}
+    about = {
+        "looked": look.looked, "total": look.total, "unread": look.unread,
+        "cursor": look.walk.cursor,
+    }  # fmt: skip
     return encoded(about)[1:] + b"\n"
