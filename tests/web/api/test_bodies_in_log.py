@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.bodies import PAUSES_S
-from beanstalk_twisted.storage.body_reads import RETRIES_S
+from beanstalk_twisted.storage.bodies.reads import RETRIES_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, criteria_of
