@@ -508,11 +508,18 @@ def _holds(path: str, content: bytes) -> bool:
 def _write_whole(path: str, content: bytes) -> None:
     """
     A crash may leave part of it: only a name given later says that it is whole.
+
+    :raise OSError: it cannot be written.  Nothing is left of it.
     """
     copy = RealFile(os.open(path, _OURS | os.O_CREAT | os.O_TRUNC, 0o600))
-    copy.write_at(0, [content])
-    copy.sync()
-    copy.close()
+    try:
+        copy.write_at(0, [content])
+        copy.sync()
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        copy.close()
 
 
 def _mapped(fd: int, start: int, end: int, has_gaps: bool) -> Buffer:

@@ -25,7 +25,7 @@ from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.records import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.space_budget import Demand
-from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.binlog.writer import NO_SPACE, Writer
 from beanstalk_twisted.jobs.limits.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.bodies.start_check import StartCheck
@@ -73,7 +73,7 @@ class Report(Protocol):
 class Predecessor(Protocol):
     """
     What a new segment goes on from: a log that was read (`replay.Replay`), or one that was followed
-    (`replication.standby.followed_log.FollowedLog`).
+    (`replication.followed_log.FollowedLog`).
     """
 
     @property
@@ -183,7 +183,7 @@ def load(
             _distrust_cache(directory)
             return _filled(filling, directory, read, leaves_bodies)
     except (OSError, MemoryError) as problem:
-        raise _cannot_use(directory, problem) from problem
+        raise cannot_use(directory, problem) from problem
 
 
 def _filled(
@@ -245,7 +245,7 @@ def begin(
     try:
         beginning = prepare(queue, clock, segment_bytes, found, keeps_unsafe, most_bytes, chance)
     except OSError as problem:
-        raise _cannot_use(directory, problem) from problem
+        raise cannot_use(directory, problem) from problem
     return write_beginning(directory, beginning, notes)
 
 
@@ -259,7 +259,7 @@ def tidied(directory: Directory, found: Predecessor) -> list[str]:
     try:
         return found.notes(found.tidy(directory))
     except OSError as problem:
-        raise _cannot_use(directory, problem) from problem
+        raise cannot_use(directory, problem) from problem
 
 
 def prepare(
@@ -305,9 +305,9 @@ def write_beginning(
     try:
         return _write_beginning(directory, beginning, notes, is_witnessed)
     except WriteFailed as problem:
-        raise _cannot_use(directory, problem.__cause__) from problem
+        raise cannot_use(directory, problem.__cause__) from problem
     except OSError as problem:
-        raise _cannot_use(directory, problem) from problem
+        raise cannot_use(directory, problem) from problem
 
 
 def refuse_beanstalkd(directory: RealDirectory) -> None:
@@ -322,7 +322,10 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
         replay.read(directory, lambda done, total: None)
 
 
-def _cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
+def cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
+    """
+    Say that a start cannot use the directory, why, and what to do.
+    """
     why = problem.strerror if isinstance(problem, OSError) else str(problem)
     return CannotUse(
         f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
@@ -339,6 +342,10 @@ def _advice(problem: BaseException | None) -> str:
         )
     if is_out_of_descriptors(problem):
         return MORE_DESCRIPTORS
+    if number in NO_SPACE:
+        return (
+            "Free some space (no server reads what is in quarantine/ there: look, then remove it)"
+        )
     return "Look at its space, its permissions and its file system"
 
 

@@ -20,8 +20,8 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
+from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.standby.applying import Applying
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.stream.messages import Write
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock

@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import REHOMED
 from beanstalk_twisted.binlog.segments.frames import Frame
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog, Piece
+from beanstalk_twisted.replication.followed_log import FollowedLog, Piece
 from beanstalk_twisted.rules.workqueue import WorkQueue
 
 SLICE_RECORDS: Final = 250

@@ -5,8 +5,8 @@ How a standby does, in figures and in words.
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.segments.format import segment_name
+from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog
 from beanstalk_twisted.replication.start.lineage import taken_out
 from beanstalk_twisted.replication.stream.messages import FillMark, Gaps
 

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.replication.standby.followed_log import Piece
+from beanstalk_twisted.replication.followed_log import Piece
 from beanstalk_twisted.storage.io_thread import Clock, Io
 
 SYNC_S: Final = 1.0

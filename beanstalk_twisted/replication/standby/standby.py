@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.roster import Identity, note_text, read_note
 from beanstalk_twisted.replication.standby.applying import Applying
 from beanstalk_twisted.replication.standby.asking import RETRY_S, Asking, Missing
@@ -24,7 +25,6 @@ from beanstalk_twisted.replication.standby.figures import (
     why_active,
     why_not_in_sync,
 )
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.standby.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.standby.reception import Reception
 from beanstalk_twisted.replication.standby.succeeding import Begun, Succeeding, Succession

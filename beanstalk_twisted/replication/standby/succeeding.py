@@ -16,8 +16,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.roster import Identity
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog
 from beanstalk_twisted.replication.start import loss_note
 from beanstalk_twisted.replication.start.filling import fill
 from beanstalk_twisted.replication.start.local_log import Unheard

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog, Stray
+from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.stream.messages import Write
 
 NOT_IN_STREAM: Final = (

@@ -9,16 +9,14 @@ is cut off or written anew.
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.segments.format import (
-    SegmentHeader,
-)
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.appender import MAX_STEPPED
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog, is_unfinished
+from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.start import loss_note
 from beanstalk_twisted.replication.start.beginnings import Beginning, Beginnings
 from beanstalk_twisted.replication.start.comparison import Comparison
@@ -57,7 +55,9 @@ from beanstalk_twisted.replication.stream.messages import (
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io
-from beanstalk_twisted.storage.opening import load
+from beanstalk_twisted.storage.opening import cannot_use, load
+
+T = TypeVar("T")
 
 MAX_DISPLACED: Final = MAX_STEPPED + MAX_IN_FLIGHT
 """
@@ -111,6 +111,15 @@ class Joining:
         self._beginnings = Beginnings(self._reader, stream.url, progress)
         self._mark = FillMark()
 
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        """
+        :raise CannotUse: the disk refuses.
+        """
+        try:
+            return await self._io.run(work)
+        except OSError as problem:
+            raise cannot_use(self._directory, problem) from problem
+
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
         """
         Join, and load what is here then.
@@ -118,7 +127,7 @@ class Joining:
         :param queue: without jobs; ``log`` follows with it.
         :raise BinlogError: the log here or that of the stream cannot be used.
         """
-        survey = await self._io.run(self._look)
+        survey = await self._on_disk(self._look)
         ends = await self._reader.begin()
         if ends.is_empty:
             return self._joined(ends.last, fills=bool(survey.names_of_segments))
@@ -179,7 +188,7 @@ class Joining:
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._reader.ends.last, fills=True)
         common, positions = await self._common(found, first)
-        lost = await self._io.run(partial(loss_note.why_left, self._directory))
+        lost = await self._on_disk(partial(loss_note.why_left, self._directory))
         if lost is not None and not await self._has_all(common, positions):
             raise loss_note.refusal(self._directory.path, self._url, lost)
         await self._refuse_loss(found, first, common, positions)
@@ -187,21 +196,21 @@ class Joining:
             self._directory, common, self.notes, first_alive=found.oldest_alive
         )  # fmt: skip
         if common is None:
-            await self._io.run(comparison.remove_all)
+            await self._on_disk(comparison.remove_all)
             return self._joined(first.position - 1)
         going = await self._compare(comparison, positions[common])
-        await self._io.run(comparison.finish)
+        await self._on_disk(comparison.finish)
         if lost is not None:
-            await self._io.run(partial(loss_note.remove, self._directory))
+            await self._on_disk(partial(loss_note.remove, self._directory))
         is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
-            replay = await self._io.run(
+            replay = await self._on_disk(
                 partial(load, self._directory, queue, clock, Unheard(), read, is_followed=True)
             )
         except Damaged as problem:
             # It ended before it was told which segments are dead, whose jobs it has states of.
-            await self._io.run(partial(remove_segments, self._directory))
+            await self._on_disk(partial(remove_segments, self._directory))
             raise Behind(
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
@@ -329,7 +338,7 @@ class Joining:
             return False
         comparison = Comparison(self._directory, common, [], heals=False)
         await self._look_through(comparison, positions[common])
-        return not await self._io.run(comparison.would_cut)
+        return not await self._on_disk(comparison.would_cut)
 
     async def _look_through(
         self, comparison: Comparison, position: int
@@ -352,7 +361,7 @@ class Joining:
         is_same = True
         while is_same and (messages := await ahead.some()):
             self._progress(messages[0].position, self._reader.ends.last)
-            is_same = await self._io.run(partial(going.compare, comparison, messages))
+            is_same = await self._on_disk(partial(going.compare, comparison, messages))
         if (since := going.torn_since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)

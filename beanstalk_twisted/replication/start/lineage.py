@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.records import Trim, decode_record
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, segment_name
-from beanstalk_twisted.replication.standby.followed_log import FollowedLog, Piece, Stray
+from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Stray
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Kind,

@@ -40,6 +40,9 @@ DISK_MB: Final = 96
 
 NATS_DISK_MB: Final = 192
 
+COPIES_MB: Final = DISK_MB // 4
+"""Of copies in ``quarantine/``: who has as many looks at them, and removes them."""
+
 STILL_S: Final = 0.05
 """What servers that stand still have asked of their disks is done by then."""
 
@@ -87,6 +90,7 @@ class Host:
         """
         Start it.
         """
+        self._remove_copies()
         command = ours_at_once(
             "--binlog", self.binlog, "--segment-size", 1 << 20, "--address", self.machine.address,
             "--port", self.port, "--http", f"{self.machine.address}:{self.http}", "--replicate",
@@ -95,6 +99,14 @@ class Host:
         self.server = ServerProcess(
             [*self.machine.prefix, *command], self._folder, self._environment
         )
+
+    def _remove_copies(self) -> None:
+        """
+        In hundreds of terms a server begins so often anew that copies would take all of its disk.
+        """
+        folder = self.binlog / "quarantine"
+        if sum(path.stat().st_size for path in folder.glob("*")) > COPIES_MB << 20:
+            shutil.rmtree(folder)
 
     def end(self, number: int = signal.SIGKILL) -> None:
         """

@@ -1367,6 +1367,27 @@ def test_a_server_that_dies_while_it_takes_over_leaves_no_hole() -> None:
     check_same(third, again)
 
 
+def test_a_server_that_begins_anew_and_has_no_space_for_copies_ends_and_removes_nothing() -> None:
+    cluster = Cluster()
+    active, directory = purged_past(cluster, is_told=True)
+    before = segment_files(directory)
+
+    def full(operation: str, name: str) -> None:
+        if operation == "quarantine":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    directory.fault = full
+    again = cluster.start("again", directory)
+    cluster.go(0.5, active)
+    assert again.outcome.check(CannotUse)
+    assert str(again.outcome.value) == (
+        f"binlog directory {directory.path} cannot be used: No space left on device; nothing was "
+        "lost. Free some space (no server reads what is in quarantine/ there: look, then remove "
+        "it), then start again."
+    )
+    assert segment_files(directory) == before
+
+
 def test_a_standby_whose_disk_is_full_ends_and_does_not_say_that_it_tries_again() -> None:
     cluster = Cluster()
     active, standby = cluster.active(), cluster.start("b")
