@@ -21,9 +21,11 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.replication.stream.door import Message, Stream, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
+    FillMark,
     Gaps,
     Kind,
     Malformed,
+    Note,
     Part,
     Write,
     decode,
@@ -64,7 +66,7 @@ class Assembly:
         self.path = path
         self.remarks: list[str] = []
         self._parts = Assembler()
-        self._is_filling = False
+        self._mark = FillMark()
         self._damaged = 0
         self._gaps = Gaps()
         self._position: int | None = None
@@ -84,30 +86,32 @@ class Assembly:
         self._position, found = message.position, decode(message.payload)
         if isinstance(found, Malformed):
             self._note_damage(message.position, found)
-        elif self._parts.passes_over(found):
+        elif self._parts.passes_over(found) or self._is_displaced(found):
             self._gaps.passed_over()
         elif isinstance(found, Part):
             write = self._parts.add(found)
             if write is not None:
                 self._take_write(write)
-        elif found.kind == Kind.FILL_BEGINS:
-            self._is_filling = True
+        else:
+            self._take_note(found, message.position)
+
+    def _take_note(self, note: Note, position: int) -> None:
+        self._mark.note(note, position, self._last_lsn)
+        if note.kind == Kind.FILL_BEGINS:
             self._gaps.went_on()
             self._headers.clear()
             self._end, self._last_lsn = (0, 0), 0
             self._parts.fill_begins()
             for name in os.listdir(self.path):
                 os.remove(os.path.join(self.path, name))
-        elif found.kind == Kind.FILL_ENDS:
-            self._is_filling = False
-        else:
-            self._gaps.told_of(found.last_lsn, self._last_lsn)
+        elif note.kind != Kind.FILL_ENDS:
+            self._gaps.told_of(note.last_lsn, self._last_lsn)
 
     def end(self) -> None:
         """
         There are no more messages.
         """
-        if self._is_filling:
+        if self._mark.is_filling and not self._mark.has_ended:
             self.remarks.append("it is still being filled, or was not to its end: jobs are missing")
         if self._gaps.is_torn:
             self.remarks.append(
@@ -131,6 +135,14 @@ class Assembly:
         self._damaged += 1
         if self._damaged <= MOST_REMARKS:
             self.remarks.append(f"message {position} is left out: {found.why}")
+
+    def _is_displaced(self, found: Part | Note) -> bool:
+        """
+        Whether a part comes again behind the first segment of a filling, of which nothing has come.
+        """
+        if self._last_lsn or not isinstance(found, Part):
+            return False
+        return not self._mark.may_begin_with(found.write.segment)
 
     def _take_write(self, write: Write) -> None:
         header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])

@@ -371,6 +371,11 @@ class Standby:
                 self.foreign.note(message.position, found.why)
 
     def _take_part(self, part: Part) -> None:
+        segment = part.write.segment
+        if not (self._log.segment or self._mark.may_begin_with(segment)):
+            # For the assembler it would be the beginning of a term.
+            self._stray(Stray(f"segment {segment}: a filling begins with another"), 0)
+            return
         if not (part.continues or self._assembler.is_midway):
             self._begins_at = self._position
         write = self._assembler.add(part)
@@ -413,7 +418,7 @@ class Standby:
         if self._gaps.is_torn:
             # More may be missing by now than when the gap was seen first.
             self._missing.look()
-        self._mark.note(note, self._position)
+        self._mark.note(note, self._position, self._log.last_lsn)
         if said.lease_s:
             self.heard_lease_s = said.lease_s
             self._silence.lasts(said.lease_s)

@@ -65,7 +65,7 @@ class Beginnings:
         The first one at a position or behind it.
 
         :param seq: of the segment; None for any.
-        :param mark: told of notes on the way.
+        :param mark: told of notes on the way; says which may be the first one of the stream.
         :raise Incompatible: a later version has written to the stream.
         """
         for _ in range(MAX_LOOKED_THROUGH):
@@ -78,9 +78,9 @@ class Beginnings:
                 raise newer_message(self._url, at, found.why)
             self.is_of_queue = self.is_of_queue or not isinstance(found, Malformed)
             if isinstance(found, Note) and mark is not None:
-                mark.note(found, at)
+                mark.note(found, at, 0)
             beginning = _beginning(message, found)
-            if beginning is not None and seq in (None, beginning.header.seq):
+            if beginning is not None and _is_meant(beginning.header.seq, seq, mark):
                 return beginning
         return None
 
@@ -146,6 +146,10 @@ class Beginnings:
             self._foreign = min(first, before[0]), max(behind, before[1])
         else:
             self._foreign = max(before, (first, behind), key=lambda row: row[1] - row[0])
+
+
+def _is_meant(found: int, seq: int | None, mark: FillMark | None) -> bool:
+    return seq in (None, found) and (mark is None or mark.may_begin_with(found))
 
 
 def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:

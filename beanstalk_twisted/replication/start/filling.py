@@ -65,7 +65,8 @@ async def fill(
     """
     filling = _Filling(appender, sum(ends.values()), progress)
     try:
-        filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), note_text(who)))
+        text = note_text(who)
+        filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
         # Of two that fill at once one ends here, and nothing of it comes in behind the other's.
         await filling.rest()
         last_lsn = 0
@@ -74,7 +75,7 @@ async def fill(
             while (write := await io.run(partial(next, writes, None))) is not None:
                 await filling.write(write)
                 last_lsn = write.last_lsn
-        filling.append(encode_note(Kind.FILL_ENDS, last_lsn, log_ns(), note_text(who)))
+        filling.append(encode_note(Kind.FILL_ENDS, last_lsn, log_ns(), text))
         await filling.rest()
     finally:
         filling.leave()

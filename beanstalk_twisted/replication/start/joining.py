@@ -430,7 +430,7 @@ class _Going:
         return None
 
     def _note(self, note: Note, position: int) -> None:
-        self._mark.note(note, position)
+        self._mark.note(note, position, self._last_lsn)
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
             self._gaps.went_on()

@@ -95,12 +95,14 @@ class Note(NamedTuple):
     Any message but a write.
 
     :ivar text: who has sent it, as `encode_note` was given it.
+    :ivar segment: of FILL_BEGINS, with which the log begins; 0 where it does not say.
     """
 
     kind: Kind
     last_lsn: int
     time_ns: int
     text: bytes
+    segment: int = 0
 
 
 class FillMark:
@@ -111,31 +113,41 @@ class FillMark:
     is filled in did not know to be durable.
 
     :ivar is_filling: whether it is.
+    :ivar has_ended: whether all of the log has come that was known to be durable.
     :ivar last_lsn: LSN of the last record of the log that is filled in: who has less has a part.
     :ivar text: what the newest such note says of its sender; ``position`` where it is.
     """
 
     def __init__(self) -> None:
-        self.is_filling = False
+        self.is_filling = self.has_ended = False
         self.text = b""
-        self.last_lsn = self.position = 0
-        self._has_ended = False
+        self.last_lsn = self.position = self._first = 0
 
-    def note(self, note: Note, position: int) -> None:
+    def note(self, note: Note, position: int, known_lsn: int) -> None:
         """
         A note comes next, at this position.
+
+        :param known_lsn: LSN of the last record that has come.  An end that tells of more was
+            displaced, with what was before it: both come again.
         """
         if note.kind is Kind.FILL_BEGINS:
-            self.is_filling, self._has_ended, self.last_lsn = True, False, note.last_lsn
-            self.text, self.position = note.text, position
+            self.is_filling, self.has_ended, self.last_lsn = True, False, note.last_lsn
+            self.text, self.position, self._first = note.text, position, note.segment
         elif note.kind is Kind.FILL_ENDS:
-            self._has_ended = True
+            self.has_ended = note.last_lsn <= known_lsn
+
+    def may_begin_with(self, segment: int) -> bool:
+        """
+        Whether the first segment that is taken of the stream may be this: where it is filled, the
+        others may stand before the first one, if that was displaced.
+        """
+        return not self.is_filling or self._first in (0, segment)
 
     def began(self) -> None:
         """
         A whole write that begins a segment comes next.
         """
-        self.is_filling = self.is_filling and not self._has_ended
+        self.is_filling = self.is_filling and not self.has_ended
 
     def came_again(self, write: Write, positions: dict[int, int], position: int) -> None:
         """
@@ -218,11 +230,14 @@ def encode_write(write: Write) -> Iterator[bytes]:
         )
 
 
-def encode_note(kind: Kind, last_lsn: int, time_ns: int, text: bytes = b"") -> bytes:
+def encode_note(
+    kind: Kind, last_lsn: int, time_ns: int, text: bytes = b"", segment: int = 0
+) -> bytes:
     """
     :param text: who sends it, at most `PART_BYTES`.
+    :param segment: of FILL_BEGINS, with which the log begins.
     """
-    return _encode(kind, 0, 0, 0, last_lsn, time_ns, text)
+    return _encode(kind, 0, segment, 0, last_lsn, time_ns, text)
 
 
 def is_of_queue(payload: bytes) -> bool:
@@ -248,7 +263,7 @@ def decode(payload: bytes) -> Part | Note | Malformed:
     if kind not in KINDS or zero or flags & ~known:
         return Malformed(f"kind {kind} with flags {flags:#x} is unknown", is_newer=True)
     if kind != Kind.WRITE:
-        return Note(KINDS[kind], lsn, time_ns, content)
+        return Note(KINDS[kind], lsn, time_ns, content, segment)
     begins, seals = bool(flags & BEGINS), bool(flags & SEALS)
     write = Write(segment, offset, content, lsn, time_ns, begins, seals)
     return Part(write, bool(flags & CONTINUES), bool(flags & MORE))

@@ -8,6 +8,7 @@ import errno
 import gc
 import re
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, TypeVar
 
 import pytest
@@ -800,6 +801,36 @@ def test_what_a_foreign_message_has_displaced_is_not_missed_by_who_joins_behind_
     again = cluster.start("again", end(standby))
     cluster.go(2 * LEASE_S + 1)
     assert again.is_active, again.outcome
+
+
+@pytest.mark.parametrize("displaced", [0, 1, 3, 6])
+@pytest.mark.parametrize("is_there", [False, True], ids=["joins later", "follows it"])
+def test_a_filling_whose_first_copy_is_displaced_is_taken_from_its_first_segment_on(
+    displaced: int, is_there: bool
+) -> None:
+    """
+    A foreign message takes the place of one write, and all that were under way come again.
+    """
+    cluster = Cluster()
+    whole = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(900) for n in range(30))).files())
+    all_of_it = list(writes_of(whole))
+    lsn = all_of_it[-1].last_lsn
+    writes = [[*encode_write(write)] for write in all_of_it]
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, lsn, T0, b"", all_of_it[0].segment), 0)
+    standby = cluster.start("b") if is_there else None
+    ends = encode_note(Kind.FILL_ENDS, lsn, T0)
+    before, behind = writes[:displaced], writes[displaced:]
+    for payload in [*chain(*before), b"rubbish", *chain(*behind[1:]), ends, *chain(*behind)]:
+        cluster.log.append(payload, cluster.log.last)
+        cluster.go(0.01)
+    standby = standby or cluster.start("b")
+    cluster.go(1)
+    assert standby.standby.figures().doing.startswith("waits until")
+    cluster.log.append(ends, cluster.log.last)
+    cluster.go(0.5)
+    assert standby.outcome is None
+    assert sorted(standby.bodies()) == sorted(b"%d" % n + bytes(900) for n in range(30))
+    assert segments_of(standby.directory) == segments_of(whole)
 
 
 @pytest.mark.parametrize("before", [0, 3, 11])

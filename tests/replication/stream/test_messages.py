@@ -358,13 +358,35 @@ def test_a_stream_is_filled_until_a_segment_begins_behind_the_end_of_the_filling
     mark = FillMark()
     mark.began()
     assert not mark.is_filling
-    mark.note(Note(Kind.FILL_BEGINS, 77, 0, b""), 5)
+    mark.note(Note(Kind.FILL_BEGINS, 77, 0, b""), 5, 0)
     mark.began()
     assert mark.is_filling and mark.last_lsn == 77
-    mark.note(Note(Kind.HEARTBEAT, 80, 0, b""), 5)
-    mark.note(Note(Kind.FILL_ENDS, 77, 0, b""), 5)
-    assert mark.is_filling
+    mark.note(Note(Kind.HEARTBEAT, 80, 0, b""), 5, 40)
+    mark.note(Note(Kind.FILL_ENDS, 76, 0, b""), 5, 76)
+    assert mark.is_filling and mark.has_ended
     mark.began()
     assert not mark.is_filling
-    mark.note(Note(Kind.FILL_BEGINS, 90, 0, b""), 5)
+    mark.note(Note(Kind.FILL_BEGINS, 90, 0, b""), 5, 80)
     assert mark.is_filling and mark.last_lsn == 90
+
+
+def test_an_end_of_a_filling_that_tells_of_more_than_has_come_was_displaced() -> None:
+    mark = FillMark()
+    mark.note(Note(Kind.FILL_BEGINS, 77, 0, b""), 5, 0)
+    mark.note(Note(Kind.FILL_ENDS, 76, 0, b""), 9, 75)
+    mark.began()
+    assert mark.is_filling and not mark.has_ended
+    mark.note(Note(Kind.FILL_ENDS, 76, 0, b""), 14, 76)
+    mark.began()
+    assert not mark.is_filling
+
+
+def test_a_filling_says_with_which_segment_it_begins() -> None:
+    mark = FillMark()
+    assert mark.may_begin_with(7)
+    said = decode(encode_note(Kind.FILL_BEGINS, 77, 0, b"", 3))
+    assert isinstance(said, Note) and said.segment == 3
+    mark.note(said, 5, 0)
+    assert [seq for seq in range(9) if mark.may_begin_with(seq)] == [3]
+    mark.note(Note(Kind.FILL_BEGINS, 77, 0, b""), 6, 0)
+    assert mark.may_begin_with(7)

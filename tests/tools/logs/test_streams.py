@@ -138,6 +138,23 @@ def test_what_was_filled_again_counts_from_the_new_beginning(tmp_path: Path) -> 
     assert "still being filled" in remark
 
 
+def test_a_filling_is_read_from_its_first_segment_on_though_that_was_displaced(
+    tmp_path: Path,
+) -> None:
+    files = spoken().files
+    messages = [each for each in messages_of(files) if each[4] == Kind.WRITE]
+    first, last = decode(messages[0]), decode(messages[-1])
+    assert isinstance(first, Part) and isinstance(last, Part)
+    lsn = last.write.last_lsn
+    begins = encode_note(Kind.FILL_BEGINS, lsn, 0, b"", first.write.segment)
+    ends = encode_note(Kind.FILL_ENDS, lsn, 0)
+    whole = source_of(begins, b"rubbish", *messages[1:], ends, *messages, ends)
+    assert all("message 2" in remark for remark in whole.remarks)
+    same(whole, open_source(str(in_a_directory(tmp_path / "log", files))))
+    [*_, remark] = source_of(begins, b"rubbish", *messages[1:], ends, *messages[:7]).remarks
+    assert "still being filled" in remark
+
+
 def test_heartbeats_that_have_expired_are_not_missed_and_writes_that_were_removed_are(
     tmp_path: Path,
 ) -> None:
