@@ -9,7 +9,7 @@ What was read back is behind all others.
 
 What was read and is wrong is lost.  A read that fails says nothing of the body: its job is left
 alone for a pause that grows, and its body is lost only after all `PAUSES_S`, and if others could be
-read meanwhile.
+read meanwhile.  Who reads may know more of it, and say so (`Unread`).
 """
 
 from collections import deque
@@ -79,11 +79,14 @@ class Unread(NamedTuple):
     What a read has brought in place of a body.
 
     :ivar why: in words.
-    :ivar is_damage: whether something was read, and is not the body; otherwise the read has failed.
+    :ivar is_lost: whether the body is: something was read, and is not it; or it was tried for long
+        enough.  Otherwise the read has failed.
+    :ivar until_ns: the job is to be left alone until then; 0 to go by `PAUSES_S`.
     """
 
     why: str
-    is_damage: bool
+    is_lost: bool
+    until_ns: int = 0
 
 
 See = Callable[[bytes | Unread | None], None]
@@ -141,7 +144,7 @@ class FailedReads:
         self._jobs.pop(job_id, None)
 
     def note(
-        self, job_id: int, place: BodyPlace, is_damage: bool, read: int, now_ns: int
+        self, job_id: int, place: BodyPlace, unread: Unread, read: int, now_ns: int
     ) -> tuple[Failed, bool]:
         """
         A read has failed, or has brought something else.
@@ -150,7 +153,7 @@ class FailedReads:
         :return: what is known now, and whether the body is lost only now.
         """
         old = self.of(job_id, place)
-        new = _after(old, place, is_damage, read, now_ns)
+        new = _after(old, place, unread, read, now_ns)
         self._jobs.pop(job_id, None)
         if len(self._jobs) >= MAX_FAILED:
             del self._jobs[next(iter(self._jobs))]
@@ -158,9 +161,11 @@ class FailedReads:
         return new, new.is_lost and (old is None or not old.is_lost)
 
 
-def _after(old: Failed | None, place: BodyPlace, is_damage: bool, read: int, now_ns: int) -> Failed:
-    if is_damage or (old is not None and old.is_lost):
+def _after(old: Failed | None, place: BodyPlace, unread: Unread, read: int, now_ns: int) -> Failed:
+    if unread.is_lost or (old is not None and old.is_lost):
         return Failed(place, 0, 0, read, is_lost=True)
+    if unread.until_ns:
+        return Failed(place, 0, unread.until_ns, read, is_lost=False)
     if old is None:
         return Failed(place, 0, now_ns + PAUSES_S[0] * NS, read, is_lost=False)
     if now_ns < old.until_ns:
@@ -478,7 +483,7 @@ class Bodies:
             call(now_ns)
 
     def _not_read(self, job_id: int, place: BodyPlace, unread: Unread, now_ns: int) -> None:
-        failed, is_news = self._failed.note(job_id, place, unread.is_damage, self.read, now_ns)
+        failed, is_news = self._failed.note(job_id, place, unread, self.read, now_ns)
         if not failed.is_lost:
             self.tell_failed(job_id, failed.until_ns, now_ns)
             return

@@ -26,7 +26,7 @@ from beanstalk_twisted.jobs.bodies import (
 from beanstalk_twisted.jobs.state import QueueState
 
 NS = 1_000_000_000
-LOST = Unread("the checksum is wrong.", is_damage=True)
+LOST = Unread("the checksum is wrong.", is_lost=True)
 BODY = b"x" * 100
 SEGMENT = 1
 

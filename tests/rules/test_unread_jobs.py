@@ -15,8 +15,8 @@ from beanstalk_twisted.rules.reservations import OVERDUE_NS
 from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import full_disk
 
-DAMAGED = Unread("the checksum is wrong.", is_damage=True)
-FAILED = Unread("Input/output error.", is_damage=False)
+DAMAGED = Unread("the checksum is wrong.", is_lost=True)
+FAILED = Unread("Input/output error.", is_lost=False)
 
 
 class InLog(Server):

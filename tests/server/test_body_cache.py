@@ -23,7 +23,13 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.storage.bodies.reads import BATCH_READS, RETRIES_S
+from beanstalk_twisted.storage.bodies.reads import (
+    BATCH_READS,
+    PROBE_S,
+    REFUSED_JOBS,
+    RETRIES_S,
+    SEGMENT_S,
+)
 from beanstalk_twisted.storage.commit.group_commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -494,7 +500,118 @@ def test_nobody_waits_for_more_bodies_of_a_segment_that_alone_cannot_be_read() -
     assert peek(1).startswith(b"FOUND 1 ")
     assert peek(lost[2]) == b"INTERNAL_ERROR\r\n"
     kept.directory.read_fault = lambda name: None
+    assert kept.other.ask(b"peek %d\r\n" % lost[2]) == b"INTERNAL_ERROR\r\n"
+    assert not kept.reads, "it was tried just now"
+    kept.server.advance(PROBE_S)
     assert peek(lost[2]).startswith(b"FOUND ")
+    assert peek(lost[3]).startswith(b"FOUND ")
+
+
+class Gone(Kept):
+    """
+    The second segment of several is not there any more.
+
+    :ivar lost: the jobs whose bodies it had; ``others`` the rest.
+    """
+
+    def __init__(self, jobs: int = 40) -> None:
+        super().__init__(segment_bytes=8192 if jobs < 100 else 1 << 16)
+        self.put(*[b"%d" % at + bytes(300) for at in range(1, jobs + 1)])
+        self.lost = [at for at in range(1, jobs + 1) if self.job(at).segment == 2]
+        self.others = [at for at in range(1, jobs + 1) if self.job(at).segment != 2]
+        self.tries = 0
+        self.directory.read_fault = self._fault
+
+    def _fault(self, name: str) -> None:
+        if name == segment_name(2):
+            self.tries += 1
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
+
+    def finish(self) -> None:
+        """
+        All reads end, and what they lead to.
+        """
+        self.server.advance()
+        while self.reads:
+            self.step()
+
+    def buried(self) -> int:
+        """
+        How many jobs are buried.
+        """
+        return self.server.service.queue.state.counts[State.BURIED]
+
+
+def test_a_segment_that_is_gone_has_its_jobs_passed_over_once_and_then_buried() -> None:
+    gone = Gone()
+    got = []
+    for _ in gone.others:
+        gone.client.send(b"reserve-with-timeout 0\r\n")
+        gone.finish()
+        got.append(int(gone.client.take().split()[1]))
+        gone.client.ask(b"delete %d\r\n" % got[-1])
+    assert got == gone.others
+    assert gone.tries <= BATCH_READS, "those that were asked for before the first one failed"
+    assert {gone.job(at).state for at in gone.lost} == {State.DELAYED}
+    gone.server.advance(SEGMENT_S - 1)
+    gone.client.send(b"reserve-with-timeout 0\r\n")
+    gone.finish()
+    assert (gone.client.take(), gone.buried()) == (b"TIMED_OUT\r\n", 0)
+    before = gone.tries
+    gone.server.advance(1)
+    gone.client.send(b"reserve-with-timeout 0\r\n")
+    gone.finish()
+    assert (gone.client.take(), gone.buried()) == (b"TIMED_OUT\r\n", len(gone.lost))
+    assert gone.tries - before <= BATCH_READS
+    assert gone.server.failures == []
+
+
+def test_a_segment_that_is_gone_loses_nothing_as_long_as_nothing_else_can_be_read() -> None:
+    gone = Gone()
+
+    def peek(job_id: int) -> bytes:
+        gone.client.send(b"peek %d\r\n" % job_id)
+        gone.finish()
+        return gone.client.take()
+
+    for _ in range(3):
+        assert peek(gone.lost[0]) == b"INTERNAL_ERROR\r\n"
+        gone.server.advance(SEGMENT_S)
+    bodies = gone.server.service.queue.state.bodies
+    assert bodies.lost == 0
+    assert peek(gone.others[0]).startswith(b"FOUND ")
+    assert peek(gone.lost[0]) == b"INTERNAL_ERROR\r\n"
+    assert bodies.lost == 1
+
+
+def test_a_segment_that_comes_back_has_its_jobs_delivered() -> None:
+    gone = Gone()
+    gone.client.send(b"reserve-with-timeout 0\r\n" * len(gone.others))
+    gone.finish()
+    gone.client.take()
+    gone.directory.read_fault = lambda name: None
+    gone.server.advance(SEGMENT_S)
+    gone.other.send(b"reserve-with-timeout 0\r\n" * len(gone.lost))
+    gone.finish()
+    assert gone.other.take().count(b"RESERVED ") == len(gone.lost)
+    assert gone.buried() == 0
+
+
+def test_very_many_who_ask_for_what_cannot_be_read_are_told_slice_by_slice() -> None:
+    gone = Gone(500)
+    assert len(gone.lost) > REFUSED_JOBS + 1
+    bodies = gone.server.service.queue.state.bodies
+    gone.client.send(b"peek %d\r\n" % gone.lost[0])
+    gone.finish()
+    told: list[int] = []
+    for job_id in gone.lost[1:]:
+        bodies.look_at(job_id, lambda body, job_id=job_id: told.append(job_id))  # type: ignore[misc]
+    counts = [len(told)]
+    gone.server.clock.callLater(0, lambda: counts.append(len(told)))
+    gone.finish()
+    assert counts == [0, REFUSED_JOBS]
+    assert told == gone.lost[1:]
+    assert gone.tries == 1
 
 
 def test_a_reader_that_stops_tries_nothing_again() -> None:

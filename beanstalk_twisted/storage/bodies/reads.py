@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.bodies import BodyReader
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import BodyPlace
-from beanstalk_twisted.jobs.bodies import Unread
+from beanstalk_twisted.jobs.bodies import NS, Unread
 from beanstalk_twisted.jobs.figures.histogram import Histogram
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -34,6 +34,22 @@ RETRIES_S: Final = (1.0, 2.0)
 The same until each further try of one that has failed otherwise, before whoever waits is told so:
 a disk that is away for a second or two costs nobody more than that.
 """
+
+SEGMENT_S: Final = 60
+"""
+Seconds from the first failed read of a segment until its bodies are lost, if others could be read:
+no less than a body has that fails alone (`jobs.bodies.PAUSES_S`).  Its jobs are left alone as long,
+each once: however many there are, workers pass over them twice.
+"""
+
+PROBE_S: Final = 1.0
+"""
+Of a segment that alone cannot be read, one body is tried in so many seconds: what others ask for
+meanwhile is told to have failed, and costs the disk nothing.
+"""
+
+REFUSED_JOBS: Final = 32
+"""Bodies that this is told of in one slice: a millisecond or two, with what workers do then."""
 
 SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN})
 """What says nothing of the body."""
@@ -63,6 +79,22 @@ class _Asked(NamedTuple):
     job_id: int
     asked_ns: int
     tries: int = 0
+
+
+class _Failing(NamedTuple):
+    """
+    A segment of which the last read has failed.
+
+    :ivar read: how many bodies had been read when the first one did; ``since_ns`` when, log time.
+    :ivar is_alone: whether others could be read between that and the last one, or its file is gone.
+    :ivar tried_ns: when the last one failed, uptime; ``error`` how.
+    """
+
+    read: int
+    since_ns: int
+    is_alone: bool
+    tried_ns: int
+    error: Exception
 
 
 class FailedRead(NamedTuple):
@@ -104,17 +136,18 @@ class BodyReads:
         self._fail_stop = failed
         self._ended = ended
         self.failed_reads = 0
-        # Segments of which bodies could not be read, and how many had been read then.
-        self._failing: dict[int, int] = {}
+        self._failing: dict[int, _Failing] = {}
         self._failures: Repeats[FailedRead] = Repeats(reactor, self._tell_of_failure)
         self._bodies.say_lost = self._tell_of_loss
         self._is_stopped = False
         self._asking = 0
         self._wanted: dict[int, _Asked] = {}
         self._ahead: dict[int, _Asked] = {}
+        self._refused: dict[int, _Asked] = {}
         self._under_way: set[int] = set()
         self._is_reading = False
         self._next_drop: IDelayedCall | None = None
+        self._next_refusals: IDelayedCall | None = None
 
     def start(self, most_bytes: int) -> None:
         """
@@ -129,9 +162,10 @@ class BodyReads:
         """
         self._is_stopped = True
         self._failures.stop()
-        if self._next_drop is not None:
-            self._next_drop.cancel()
-            self._next_drop = None
+        for call in (self._next_drop, self._next_refusals):
+            if call is not None:
+                call.cancel()
+        self._next_drop = self._next_refusals = None
 
     def close(self) -> None:
         """
@@ -154,14 +188,50 @@ class BodyReads:
             self._next_drop = self._reactor.callLater(0, self._drop_slice)
 
     def _ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
-        if self._is_stopped or job_id in self._under_way:
+        if self._is_stopped or job_id in self._under_way or job_id in self._refused:
             return
         asked = self._ahead.pop(job_id, None) or self._wanted.get(job_id)
         asked = asked or _Asked(place, job_id, self._clock.uptime_ns())
+        if self._is_to_fail(place.segment):
+            self._wanted.pop(job_id, None)
+            self._refuse(asked)
+            return
         (self._wanted if is_wanted else self._ahead)[job_id] = asked
         self._asking += 1
         self._read_next()
         self._asking -= 1
+
+    def _is_to_fail(self, segment: int) -> bool:
+        """
+        Whether it alone cannot be read, and that was tried a moment ago.
+        """
+        failing = self._failing.get(segment)
+        if failing is None or not failing.is_alone:
+            return False
+        return self._clock.uptime_ns() < failing.tried_ns + int(PROBE_S * NS)
+
+    def _refuse(self, asked: _Asked) -> None:
+        """
+        Tell whoever waits for a body, but not at once: very many may come one behind the other.
+        """
+        self._refused[asked.job_id] = asked
+        if self._next_refusals is None:
+            self._next_refusals = self._reactor.callLater(0, self._refuse_slice)
+
+    @fail_stop
+    def _refuse_slice(self) -> None:
+        self._next_refusals = None
+        for job_id in list(islice(self._refused, REFUSED_JOBS)):
+            asked = self._refused.pop(job_id)
+            failing = self._failing.get(asked.place.segment)
+            if failing is None:
+                self._ask_again(asked)
+            else:
+                self._arrives(asked, failing.error)
+        if self._refused and self._next_refusals is None:
+            self._next_refusals = self._reactor.callLater(0, self._refuse_slice)
+        self._ended()
+        self.drop()
 
     def _read_next(self) -> None:
         """
@@ -203,13 +273,24 @@ class BodyReads:
                 self._failing.pop(asked.place.segment, None)
                 self._bodies.arrived(asked.job_id, body, self._clock.now_ns())
             else:
-                unread = Unread(_in_words(body), not isinstance(body, OSError))
-                self._bodies.arrived(asked.job_id, unread, self._clock.now_ns())
+                self._arrives(asked, body)
         if self._asking:
             # Read at once: a command or a timer is under way, and what it leaves is seen to behind.
             return
         self._ended()
         self.drop()
+
+    def _arrives(self, asked: _Asked, error: Exception) -> None:
+        """
+        In place of a body.
+        """
+        now_ns, failing = self._clock.now_ns(), self._failing.get(asked.place.segment)
+        is_lost, until_ns = not isinstance(error, OSError), 0
+        if not is_lost and failing is not None and failing.is_alone:
+            ends_ns = failing.since_ns + SEGMENT_S * NS
+            is_lost = now_ns >= ends_ns and self._bodies.read > failing.read
+            until_ns = ends_ns if now_ns < ends_ns else now_ns + SEGMENT_S * NS
+        self._bodies.arrived(asked.job_id, Unread(_in_words(error), is_lost, until_ns), now_ns)
 
     def _is_tried_again(self, asked: _Asked, error: Exception) -> bool:
         """
@@ -221,21 +302,31 @@ class BodyReads:
         self._failures.note(FailedRead(asked.job_id, error))
         pause_s = RETRY_S
         if not is_short(error):
-            if asked.tries == len(RETRIES_S) or self._is_known(asked):
-                self._failing.setdefault(asked.place.segment, self._bodies.read)
+            if asked.tries == len(RETRIES_S) or self._is_known(asked, error):
+                self._fails(asked.place.segment, error)
                 return False
             pause_s = RETRIES_S[asked.tries]
             asked = asked._replace(tries=asked.tries + 1)
         self._reactor.callLater(pause_s, self._ask_again, asked)
         return True
 
-    def _is_known(self, asked: _Asked) -> bool:
+    def _fails(self, segment: int, error: Exception) -> None:
+        before, read = self._failing.get(segment), self._bodies.read
+        first, since_ns = before[:2] if before is not None else (read, self._clock.now_ns())
+        is_alone = read > first or isinstance(error, FileNotFoundError)
+        self._failing[segment] = _Failing(
+            first, since_ns, is_alone, self._clock.uptime_ns(), error
+        )  # fmt: skip
+
+    def _is_known(self, asked: _Asked, error: Exception) -> bool:
         """
         Whether a read was to fail: as that of this body before, or as others of its segment, while
-        those of other segments did not.
+        those of other segments did not; or since the file is gone.
         """
-        read = self._failing.get(asked.place.segment, self._bodies.read)
-        return self._bodies.read > read or self._bodies.has_failed(asked.job_id)
+        failing = self._failing.get(asked.place.segment)
+        is_alone = failing is not None and self._bodies.read > failing.read
+        is_gone = isinstance(error, FileNotFoundError)
+        return is_alone or is_gone or self._bodies.has_failed(asked.job_id)
 
     @fail_stop
     def _ask_again(self, asked: _Asked) -> None:

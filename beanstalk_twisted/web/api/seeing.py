@@ -82,7 +82,7 @@ class Seeing:
     def _read(self, state: QueueState, job_id: int) -> "Deferred[_Read]":
         done: Deferred[_Read] = Deferred()
         if state.bodies.is_unreadable(job_id, self._service.now_ns()):
-            unread = Unread("it could not be read before.", is_damage=False)
+            unread = Unread("it could not be read before.", is_lost=False)
             done.callback(_Read(state.jobs.place(job_id), unread))
             return done
         state.bodies.look_at(
