@@ -638,7 +638,7 @@ def test_a_dry_run_says_what_would_be_read_and_writes_nothing(tmp_path: Path) ->
     done = run(log, "-o", tmp_path / "new", "--dry-run")
     assert done.exit_code == 0, done.output
     first, last = done.stdout.splitlines()
-    assert first.startswith("would read: 4 segments of 1 servers, ")
+    assert first.startswith("would read: 4 segments of 1 server, ")
     assert last == f"would write: {tmp_path / 'new'}, which is new"
     assert not (tmp_path / "new").exists()
     (tmp_path / "log" / sorted(files)[2]).unlink()
