@@ -1,11 +1,12 @@
-// Looking at many jobs, part by part, and changing them as a whole.
+// Looking at many jobs part by part, and changing them.
 import { ask, field, jobs } from "./actions.js";
 import { get, path, post } from "./api.js";
 import { count, h, setText } from "./dom.js";
 
 const POLL_MS = 500;
+const lost = (unread) => unread ? `, ${count(unread)} unread` : "";
 
-/** Ask until there is no more, or it is stopped; shows how far it came. */
+/** Ask until there is no more, or it is stopped; show how far it came. */
 export class Looking {
   constructor() {
     this.bar = h("progress", { "aria-label": "Jobs looked at", max: 1, value: 0 });
@@ -20,7 +21,7 @@ export class Looking {
    */
   async run(what, query, take) {
     const me = this.serial = {};
-    [this.looked, this.newest, this.wrong] = [0, null, ""];
+    [this.looked, this.unread, this.newest, this.wrong] = [0, 0, null, ""];
     this.element.hidden = this.button.hidden = this.bar.hidden = false;
     setText(this.note, "Looking");
     this.note.classList.remove("bad");
@@ -30,12 +31,13 @@ export class Looking {
         const part = await get(path(what), { ...query, cursor });
         if (this.serial !== me) return false;
         this.looked += part.looked;
+        this.unread += part.unread;
         this.newest ??= part.newest_job;
         cursor = part.cursor;
         told = take(part);
         this.bar.max = Math.max(1, part.total, this.looked);
         this.bar.value = cursor ? this.looked : this.bar.max;
-        setText(this.note, `Looked at ${count(this.looked)} of ${jobs(Math.max(part.total, this.looked))}: ${told}`);
+        setText(this.note, `Looked at ${count(this.looked)} of ${jobs(Math.max(part.total, this.looked))}: ${told}${lost(this.unread)}`);
       } while (cursor && !this.isFull);
       this.#ended();
       return !cursor;
@@ -71,7 +73,7 @@ export class Runs {
     this.element = h("div", { role: "status" });
   }
 
-  /** Those that others have begun, or that were before this page was loaded. */
+  /** Those that were begun before, or by others. */
   async shown() {
     const { runs } = await get(path("runs"));
     runs.filter((run) => run.state === "running").forEach((run) => this.follow(run));
@@ -87,7 +89,7 @@ export class Runs {
     for (;;) {
       bar.value = run.done + run.skipped;
       const end = ENDED[run.state] ?? "Under way";
-      setText(note, `${end}: ${run.what}: ${count(run.done)} of ${jobs(run.count)} changed, ${count(run.skipped)} skipped${run.why ? `: ${run.why}` : ""}`);
+      setText(note, `${end}: ${run.what}: ${count(run.done)} of ${jobs(run.count)} changed, ${count(run.skipped)} skipped${lost(run.unread)}${run.why ? `: ${run.why}` : ""}`);
       if (run.state !== "running" || this.isGone) break;
       await new Promise((resolve) => { setTimeout(resolve, POLL_MS); });
       try { run = await get(path("runs", run.run)); } catch (error) { run = { ...run, state: "failed", why: error.message }; }
@@ -97,7 +99,7 @@ export class Runs {
   }
 
   /**
-   * Ask what is to be done with many jobs, with the count, and begin it.
+   * Ask what is to be done with many jobs, and begin it.
    *
    * dead: the tube whose dead letters they are, and how many it has; null if they are none.
    */
