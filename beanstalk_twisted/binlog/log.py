@@ -547,17 +547,23 @@ class Log:
         self._limit = self._file.size
         tubes = sum(isinstance(record, TubeDef) for record in self._open)
         growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
-        self.budget.begin(self._limit - self._content, self._content + growth)
+        # What is written again here, the next segments do not open with.
+        opening = self._content - self._rehomed_bytes
+        self.budget.begin(self._limit - self._content, opening + growth)
 
     def _begun_bytes(self) -> int:
         """
         What the segment has when it begins, its end counted in.
         """
-        rehomed = sum(len(frame.array) + len(frame.heap) for frame in self._rehomed)
         names = [record.name for record in self._open if isinstance(record, TubeDef)]
         tubes = sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
-        frames_bytes = framed_bytes(self._open_bytes) + rehomed + FRAME_BYTES * len(self._rehomed)
+        frames_bytes = framed_bytes(self._open_bytes) + self._rehomed_bytes
         return SEGMENT_HEADER_BYTES + frames_bytes + tubes + self._ending_bytes()
+
+    @property
+    def _rehomed_bytes(self) -> int:
+        rehomed = sum(len(frame.array) + len(frame.heap) for frame in self._rehomed)
+        return rehomed + FRAME_BYTES * len(self._rehomed)
 
     def _ending_bytes(self) -> int:
         return ENDING_BYTES + TRAILER_BYTES + self._framing.index.encoded_bytes

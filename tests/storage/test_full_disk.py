@@ -388,6 +388,19 @@ def act(bounded: Bounded, action: str, number: int) -> None:
             bounded.kill_and_restart()
 
 
+@pytest.mark.parametrize("kills", range(3))
+def test_what_a_start_writes_again_makes_no_later_segment_larger(kills: int) -> None:
+    bounded = Bounded(space=6 * SEGMENT_BYTES)
+    bounded.put(b"x" * 9000)
+    for _ in range(kills):
+        bounded.kill_and_restart()
+    bounded.fill(b"x" * 200)
+    bounded.delete_all()
+    bounded.server.advance(10)
+    assert bounded.put(b"once more")
+    bounded.check()
+
+
 @settings(deadline=None, max_examples=share(60))
 @given(st.sampled_from([6, 8, 13]), TRAFFIC)
 def test_whatever_is_done_on_a_small_disk_every_job_can_be_deleted_and_new_ones_come(
