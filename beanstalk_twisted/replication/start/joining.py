@@ -155,7 +155,10 @@ class Joining:
                 f"made for this queue somebody else writes to it: purge it "
                 f"({purge_command(self._url)}), and start again."
             )
-        return self._joined(self._reader.ends.last, fills=self._may_fill(found))
+        if self._may_fill(found):
+            return self._joined(self._reader.ends.last, fills=True)
+        # Whoever has answered may not know yet what follows.
+        return self._joined(self._mark.position)
 
     def _may_fill(self, found: LocalLog) -> bool:
         """

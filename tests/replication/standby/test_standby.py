@@ -576,11 +576,29 @@ def test_a_filling_of_which_only_a_part_is_shown_is_gone_on_with() -> None:
     assert again.outcome.purge_below == 5
 
 
-def is_behind(stream: MemoryStream, kind: str) -> Fate:
+def test_a_filling_of_which_only_the_beginning_is_shown_is_read_from_there_on() -> None:
+    cluster = Cluster()
+    directory = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(1000) for n in range(30))).files())
+    writes = list(writes_of(directory))
+    cluster.log.append(encode_note(Kind.FILL_BEGINS, writes[-1].last_lsn, T0), 0)
+    for payload in chain(*map(encode_write, writes)):
+        cluster.log.append(payload, cluster.log.last)
+    standby = cluster.start("b")
+    standby.stream.fate = lambda kind: is_behind(standby.stream, kind, cluster.log.last - 1)
+    cluster.go(0.5)
+    assert standby.standby.figures().doing.startswith("waits until")
+    standby.stream.fate = lambda kind: is_behind(standby.stream, kind, 0)
+    cluster.log.append(encode_note(Kind.FILL_ENDS, writes[-1].last_lsn, T0), cluster.log.last)
+    cluster.go(0.5)
+    assert standby.outcome is None
+    assert len(standby.bodies()) == 30
+
+
+def is_behind(stream: MemoryStream, kind: str, count: int = 1) -> Fate:
     """
-    Reads are answered by who does not know the newest message.
+    Reads are answered by who does not know the newest messages.
     """
-    stream.behind = 1 if kind == "read" else 0
+    stream.behind = count if kind == "read" else 0
     return Fate()
 
 
