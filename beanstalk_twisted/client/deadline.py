@@ -58,12 +58,14 @@ class Deadline:
         if patience_s is None:
             return
         due_s = self._heard_s + patience_s
+        # The clock goes on: what was ahead a moment ago may be over.
+        left_s = max(0.0, due_s - self._clock.seconds())
         if self._timer is None:
             self._due_s = due_s
-            self._timer = self._clock.callLater(due_s - self._clock.seconds(), self._check)
+            self._timer = self._clock.callLater(left_s, self._check)
         elif due_s < self._due_s:
             self._due_s = due_s
-            self._timer.reset(due_s - self._clock.seconds())
+            self._timer.reset(left_s)
 
     def stop(self) -> None:
         cancel(self._timer)
