@@ -121,6 +121,11 @@ def test_all_files_of_the_log_are_for_its_owner_whatever_the_umask_is(tmp_path: 
                 connection = server.connect()
                 for _ in range(30):
                     assert connection.ask(put(BODY * 20)).startswith(b"INSERTED")
+                # The newest segment is to have more than the frame that it begins with.
+                before = None
+                while (newest := max(log.glob("*.tql"))) != before:
+                    before = newest
+                    assert connection.ask(put(BODY)).startswith(b"INSERTED")
                 server.kill()
             newest = max(log.glob("*.tql"))
             with open(newest, "r+b") as file:
