@@ -215,7 +215,10 @@ class BodyReads:
         Tell whoever waits for a body, but not at once: very many may come one behind the other.
         """
         self._refused[asked.job_id] = asked
-        if self._next_refusals is None:
+        self._plan_refusals()
+
+    def _plan_refusals(self) -> None:
+        if self._refused and self._next_refusals is None:
             self._next_refusals = self._reactor.callLater(0, self._refuse_slice)
 
     @fail_stop
@@ -228,8 +231,7 @@ class BodyReads:
                 self._ask_again(asked)
             else:
                 self._arrives(asked, failing.error)
-        if self._refused and self._next_refusals is None:
-            self._next_refusals = self._reactor.callLater(0, self._refuse_slice)
+        self._plan_refusals()
         self._ended()
         self.drop()
 
@@ -302,31 +304,25 @@ class BodyReads:
         self._failures.note(FailedRead(asked.job_id, error))
         pause_s = RETRY_S
         if not is_short(error):
-            if asked.tries == len(RETRIES_S) or self._is_known(asked, error):
-                self._fails(asked.place.segment, error)
+            failing = self._failing_now(asked.place.segment, error)
+            # As of this body before, or of all of its segment, and of that alone.
+            is_known = failing.is_alone or self._bodies.has_failed(asked.job_id)
+            if is_known or asked.tries == len(RETRIES_S):
+                self._failing[asked.place.segment] = failing
                 return False
             pause_s = RETRIES_S[asked.tries]
             asked = asked._replace(tries=asked.tries + 1)
         self._reactor.callLater(pause_s, self._ask_again, asked)
         return True
 
-    def _fails(self, segment: int, error: Exception) -> None:
+    def _failing_now(self, segment: int, error: Exception) -> _Failing:
+        """
+        What is known of a segment when a read of it has failed once more.
+        """
         before, read = self._failing.get(segment), self._bodies.read
         first, since_ns = before[:2] if before is not None else (read, self._clock.now_ns())
         is_alone = read > first or isinstance(error, FileNotFoundError)
-        self._failing[segment] = _Failing(
-            first, since_ns, is_alone, self._clock.uptime_ns(), error
-        )  # fmt: skip
-
-    def _is_known(self, asked: _Asked, error: Exception) -> bool:
-        """
-        Whether a read was to fail: as that of this body before, or as others of its segment, while
-        those of other segments did not; or since the file is gone.
-        """
-        failing = self._failing.get(asked.place.segment)
-        is_alone = failing is not None and self._bodies.read > failing.read
-        is_gone = isinstance(error, FileNotFoundError)
-        return is_alone or is_gone or self._bodies.has_failed(asked.job_id)
+        return _Failing(first, since_ns, is_alone, self._clock.uptime_ns(), error)
 
     @fail_stop
     def _ask_again(self, asked: _Asked) -> None:
