@@ -33,7 +33,8 @@ from typing import Any, Final
 from benchmarks.speed.building import build
 from benchmarks.speed.figures import CPU, RATE, Outcome, parse_outcome
 from benchmarks.speed.flooding import resident_bytes
-from tests.replication.cluster import Cluster, free_ports, running
+from tests.ports import free_ports
+from tests.replication.cluster import Cluster, running
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
 CONNECTIONS: Final = (1, 10, 50, 200)

@@ -20,7 +20,8 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
 from tests.end_to_end.test_hosts import proxied, put_until_taken
-from tests.replication.cluster import Cluster, free_ports, running
+from tests.ports import free_ports
+from tests.replication.cluster import Cluster, running
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
 LEASE_S = 1

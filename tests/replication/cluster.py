@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import shutil
 import signal
 import socket
@@ -21,11 +20,10 @@ from typing import Any
 
 import nats
 
+from tests.ports import free_ports
+
 LIMIT_S = 60.0
 """How long anything may take; an election takes 4 to 9 s."""
-
-PORTS = (12_000, 32_000)
-"""From this port on, below that: the kernel gives higher ones to connections."""
 
 HEAD_LINES = 3
 """Of a configuration, who a server is and where it listens."""
@@ -49,20 +47,6 @@ def wait_for(is_so: Callable[[], object]) -> None:
     while not is_so():
         assert time.monotonic() < give_up, "it never came"
         time.sleep(0.01)
-
-
-def free_ports(count: int) -> list[int]:
-    """
-    Ports at which nobody listens; of those that no outgoing connection takes meanwhile.
-    """
-    found: list[int] = []
-    with contextlib.ExitStack() as stack:
-        while len(found) < count:
-            one, port = stack.enter_context(socket.socket()), random.randrange(*PORTS)
-            with contextlib.suppress(OSError):
-                one.bind(("127.0.0.1", port))
-                found.append(port)
-    return found
 
 
 class Server:

@@ -26,6 +26,7 @@ from binlog_tools.spark.java import prepare_java
 from binlog_tools.spark.source import BinlogReader, BinlogSource
 from binlog_tools.spark.tasks import in_tasks
 from tests.binlog.scribe import segment_files
+from tests.ports import free_ports
 from tests.server_process import ServerProcess, ours_at_once
 from tests.spark.conftest import INTERPRETED, JAVA, need_java
 from tests.spark.expected import rows_of
@@ -74,15 +75,6 @@ def spark_home() -> Path:
     return Path(pyspark.__path__[0])
 
 
-def free_port() -> int:
-    """
-    One that nobody has just now.
-    """
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def is_open(port: int) -> bool:
     """
     Whether somebody listens there.
@@ -110,7 +102,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     """
     need_java()
     place = tmp_path_factory.mktemp("connect")
-    port = free_port()
+    port = free_ports(1)[0]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
                    "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": JAVA}  # fmt: skip
     for name in ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):

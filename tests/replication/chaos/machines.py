@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.replication.cluster import free_ports
+from tests.ports import free_ports
 from tests.server_process import LIMIT_S
 
 INSIDE = "CHAOS_NAMESPACES"

@@ -25,7 +25,8 @@ from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.certificates import Authority
 from tests.pages import ROOT
-from tests.replication.cluster import LIMIT_S, ask, free_ports, running, wait_for
+from tests.ports import free_ports
+from tests.replication.cluster import LIMIT_S, ask, running, wait_for
 
 
 def opened(

@@ -21,7 +21,8 @@ from beanstalk_twisted.replication.stream.monitors import (
     MONITOR_S,
     sync_warnings,
 )
-from tests.replication.cluster import Server, free_ports, running
+from tests.ports import free_ports
+from tests.replication.cluster import Server, running
 
 GREETING = b'INFO {"server_id": "NA"}\r\n'
 HTTP = b"HTTP/1.1 200 OK\r\n\r\n"

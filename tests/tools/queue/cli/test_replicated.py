@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
-from tests.replication.cluster import free_ports
+from tests.ports import free_ports
 
 STATS = {
     "replication-role": "active", "current-jobs-ready": 3, "current-jobs-delayed": 0,

@@ -6,7 +6,6 @@ Without the extra ``tls`` there is nothing to test, as the server cannot speak i
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.connections import connect
 from binlog_tools.queue.cli.commands import cli
 from tests.certificates import Certificates
+from tests.ports import free_ports
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 
 pytestmark = pytest.mark.skipif(
@@ -49,14 +49,6 @@ class TlsServer:
         return CliRunner().invoke(cli, list(words), input=typed, env=environment)
 
 
-def free_port() -> int:
-    """
-    Find a port that nobody has.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def server(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
@@ -65,7 +57,7 @@ def server(
     Run it.
     """
     folder, pem = tmp_path_factory.mktemp("tls"), certificates.server
-    port = free_port()
+    port = free_ports(1)[0]
     listen = f"ssl:{port}:interface=127.0.0.1:privateKey={pem}:certKey={pem}"
     with ServerProcess(ours_at_once("--listen", listen), folder) as process:
         process.wait_for("listening on")
