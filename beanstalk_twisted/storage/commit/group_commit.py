@@ -4,7 +4,8 @@ Group commit: when records go to disk, and when replies may go out.
 One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
 handed over at the end of the turn that began it, so it holds what all connections did in that turn.
 Relaxed records alone, which no reply waits for, do not make a batch: they go with the next, or
-after `IDLE_FLUSH_S`.  What `acknowledgeable_lsn` has passed may be told to clients:
+after `IDLE_FLUSH_S`, and are synced with the next, or after `RELAXED_SYNC_S`.  What
+`acknowledgeable_lsn` has passed may be told to clients:
 
 - ``always``: what is durable;
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
@@ -47,6 +48,12 @@ IDLE_FLUSH_S: Final = 0.05
 """
 How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes a
 second for them alone, and soon enough before a long silence.
+"""
+
+RELAXED_SYNC_S: Final = 1.0
+"""
+Seconds from the write of relaxed records to their sync at the latest, where replies wait for syncs:
+readers of the log take what is durable, and one sync a second is a small part of any disk's.
 """
 
 MAX_RELAXED_BYTES: Final = 16_000
@@ -93,6 +100,13 @@ class FsyncPolicy(NamedTuple):
         Whether replies wait for the sync.
         """
         return self.interval_s == 0
+
+    @property
+    def latest_s(self) -> float | None:
+        """
+        Seconds from a write to its sync at the latest, also of what no reply waits for.
+        """
+        return RELAXED_SYNC_S if self.is_always else self.interval_s
 
     @property
     def in_words(self) -> str:
@@ -578,13 +592,24 @@ class GroupCommit:
     # The sync interval.
 
     def _arm_interval(self) -> None:
-        interval_s = self._policy.interval_s
-        if interval_s and self._interval is None and self._finished is None:
-            self._interval = self._reactor.callLater(interval_s, self._sync_due)
+        latest_s = self._policy.latest_s
+        if latest_s is None or not self._needs_sync:
+            return
+        if self._interval is None and self._finished is None:
+            self._interval = self._reactor.callLater(latest_s, self._sync_due)
+
+    @property
+    def _needs_sync(self) -> bool:
+        """
+        Whether something is written that is not durable; a sync mark is nothing that has to be.
+        """
+        return self._log.durable_lsn < self._written_lsn
 
     @fail_stop
     def _sync_due(self) -> None:
         self._interval = None
+        if not self._needs_sync:
+            return
         self._wants_sync = True
         if not self._is_busy:
             self._run_sync()

@@ -38,6 +38,7 @@ from beanstalk_twisted.storage.commit.group_commit import (
     MAX_RELAXED_BYTES,
     MAX_UNACKNOWLEDGED_BYTES,
     NEVER,
+    RELAXED_SYNC_S,
     FsyncPolicy,
     GroupCommit,
 )
@@ -294,6 +295,47 @@ def test_always_writes_what_no_reply_waits_for_without_a_sync() -> None:
     assert bench.committer.acknowledgeable_lsn == bench.log.durable_lsn == last
 
 
+def durable_after(bench: Bench, seconds: float) -> int:
+    """
+    Give what the log on disk says to be durable when so much time has passed.
+    """
+    bench.clock.advance(seconds)
+    bench.finish_io()
+    return read(bench.directory.after_kill()).survey.durable_lsn
+
+
+def test_always_syncs_what_no_reply_waits_for_in_time_and_once() -> None:
+    bench = Bench(ALWAYS)
+    lsn = bench.reserve()
+    assert durable_after(bench, IDLE_FLUSH_S) < lsn
+    assert durable_after(bench, RELAXED_SYNC_S - 0.001) < lsn
+    assert bench.operations == ["write"]
+    assert durable_after(bench, 0.002) < lsn
+    assert bench.operations == ["write", "sync"]
+    assert durable_after(bench, IDLE_FLUSH_S) == lsn
+    assert durable_after(bench, 3600) == lsn
+    assert bench.operations == ["write", "sync", "write"], "the mark that says so is the last"
+    assert bench.clock.getDelayedCalls() == []
+
+
+def test_always_does_not_sync_again_what_a_reply_has_waited_for_meanwhile() -> None:
+    bench = Bench(ALWAYS)
+    bench.reserve()
+    durable_after(bench, IDLE_FLUSH_S)
+    lsn = bench.put()
+    bench.finish_io()
+    assert durable_after(bench, 3600) == lsn
+    assert bench.operations == ["write", "write", "sync", "write"]
+
+
+def test_never_syncs_nothing_that_no_reply_waits_for() -> None:
+    bench = Bench(NEVER)
+    bench.reserve()
+    durable_after(bench, IDLE_FLUSH_S)
+    durable_after(bench, 3600)
+    assert bench.operations == ["write"]
+
+
 def test_an_interval_settles_what_is_written_and_syncs_in_time() -> None:
     bench = Bench(PERIODIC)
     lsn = bench.put()
@@ -465,7 +507,7 @@ def test_what_is_written_after_a_lull_vouches_for_the_commit_before_it() -> None
     bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     assert read(bench.directory.after_kill()).survey.durable_lsn >= lsn
-    bench.clock.advance(3600)
+    bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     assert bench.operations == ["write", "sync", "write"], "no mark is needed"
 
@@ -548,10 +590,11 @@ def test_few_timers_are_pending_and_no_promise_is_early_or_forgotten(
         if policy.is_always:
             assert bench.committer.acknowledgeable_lsn == bench.log.durable_lsn
     bench.finish_io()
-    for _ in range(4):
+    for _ in range(round(2 * RELAXED_SYNC_S / INTERVAL_S)):
         bench.clock.advance(INTERVAL_S)
         bench.finish_io()
     assert bench.clock.getDelayedCalls() == []
+    assert policy is NEVER or bench.log.durable_lsn == bench.log.last_lsn
     puts = actions.count("put")
     if policy is not NEVER:
         assert len(bench.jobs_after_power_loss()) == puts
