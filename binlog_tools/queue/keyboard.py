@@ -25,15 +25,22 @@ class Keys:
     The keys that are pressed.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, signals: int) -> None:
+        """
+        :param signals: a file descriptor with something to read when a signal has come.
+        """
         self._fd = fd
+        self._signals = signals
 
     def wait(self, seconds: float) -> str:
         """
-        :return: what was pressed; nothing when the time is up.
+        :return: what was pressed; nothing when the time is up, or a signal has come.
         :raise KeyboardInterrupt: nothing will ever be pressed again.
         """
-        if not select.select([self._fd], [], [], seconds)[0]:
+        ready, _, _ = select.select([self._fd, self._signals], [], [], seconds)
+        if self._signals in ready:
+            os.read(self._signals, MAX_KEYS)
+        if self._fd not in ready:
             return ""
         typed = os.read(self._fd, MAX_KEYS)
         if not typed:
@@ -56,11 +63,29 @@ def keyboard() -> Iterator[Keys | None]:
     handlers = {number: signal.signal(number, _end) for number in ENDS}
     try:
         tty.setcbreak(fd)
-        yield Keys(fd)
+        with _signals() as signals:
+            yield Keys(fd, signals)
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """
+    Give what has something to read when a signal has come: one that comes just before `select`
+    begins to wait does not interrupt it.
+    """
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    try:
+        yield reads
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reads)
+        os.close(writes)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
