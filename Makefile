@@ -114,7 +114,7 @@ spark-demo: .venv/dev.stamp ## the history in ./binlog as a table, by Spark
 	$(BIN)/python examples/spark_history.py '$(BINLOG)' $(ARGS)
 
 spark-kills: .venv/dev.stamp ## kill -9 the driver of a stream under load, twenty times
-	$(BIN)/python -m benchmarks.kills build/kills $(ARGS)
+	$(BIN)/python -m benchmarks.spark.kills build/kills $(ARGS)
 
 # The compiled wheel is made of the same sdist; the pure one is there even if that fails.  Wheels of
 # before go, so that a name with an asterisk in it means one file.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.history import SMALL, Made, make
+from benchmarks.spark.history import SMALL, Made, make
 from binlog_tools.spark.java import NoJava, find_java
 
 if TYPE_CHECKING:

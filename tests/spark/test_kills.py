@@ -1,5 +1,5 @@
 """
-Kill -9 of the driver while it follows a log under load: `benchmarks.kills`, once.
+Kill -9 of the driver while it follows a log under load: `benchmarks.spark.kills`, once.
 
 `make spark-kills` does it twenty times.
 """
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.history import Plan as History
-from benchmarks.history import make
-from benchmarks.kills import Outcome, Plan, main, records_of, rows_of
+from benchmarks.spark.history import Plan as History
+from benchmarks.spark.history import make
+from benchmarks.spark.kills import Outcome, Plan, main, records_of, rows_of
 from tests.spark.expected import rows_of as expected_rows
 
 EXACT = Outcome(3, 1, 9, 100, 100, 0, 0, 0, 1.0)

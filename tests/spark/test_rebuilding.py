@@ -26,7 +26,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
 )
 from beanstalk_twisted.binlog.tags import Tags
-from benchmarks.history import Made
+from benchmarks.spark.history import Made
 from binlog_tools.inspect.archives import stores_of
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.opening import open_source

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from beanstalk_twisted.binlog.records import NEVER_NS, Reason, State
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import Tags
-from benchmarks.history import Made
+from benchmarks.spark.history import Made
 from binlog_tools.client import parse_stats
 from binlog_tools.logs.live_set import live_at
 from binlog_tools.logs.opening import open_source

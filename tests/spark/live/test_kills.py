@@ -1,5 +1,5 @@
 """
-Kill -9 of the driver that keeps live tables of a server under load: `benchmarks.live`.
+Kill -9 of the driver that keeps live tables of a server under load: `benchmarks.spark.live`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.live import Outcome, killed
+from benchmarks.spark.live import Outcome, killed
 from tests.spark.conftest import need_java
 
 

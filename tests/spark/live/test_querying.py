@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.history import Made
+from benchmarks.spark.history import Made
 from binlog_tools.spark.cli.live import SHOWN_SERVERS, begin_text
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.definitions.columns import arrow_schema

@@ -1,6 +1,6 @@
 """
 An S3 server for measurements, moto's, in a process of its own, which begins with the files of some
-folders: ``python -m benchmarks.bucket PORT PREFIX=FOLDER...``.
+folders: ``python -m benchmarks.spark.bucket PORT PREFIX=FOLDER...``.
 
 It prints a line for each request.
 """
@@ -73,7 +73,7 @@ def bucket(folders: Mapping[str, Path]) -> Iterator[Bucket]:
         port = free.getsockname()[1]
     os.environ.update(AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY="testing")
     given = [f"{prefix}={folder}" for prefix, folder in folders.items()]
-    command = [sys.executable, "-m", "benchmarks.bucket", str(port), *given]
+    command = [sys.executable, "-m", "benchmarks.spark.bucket", str(port), *given]
     with tempfile.TemporaryFile() as requests:
         server = subprocess.Popen(command, stdout=requests, stderr=subprocess.DEVNULL)
         try:

@@ -1,7 +1,7 @@
 """
 The sink's speed, beside a client that does nothing but put.
 
-    python -m benchmarks.sink [--server NAME] [--jobs N] [--rounds N]
+    python -m benchmarks.spark.sink [--server NAME] [--jobs N] [--rounds N]
 
 Three ways to put the same jobs: a bare socket that sends windows of `WINDOW` puts, made beforehand,
 and counts the replies; the sink's own code on Arrow batches, without Spark; and Spark, with one and

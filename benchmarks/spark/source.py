@@ -1,5 +1,5 @@
 """
-How fast logs become tables: ``python -m benchmarks.spark_source --help``.
+How fast logs become tables: ``python -m benchmarks.spark.source --help``.
 
 The decoder alone, in one process, beside one that goes record by record and beside the checksum of
 the same bytes; then through Spark, beside a source that gives tuples; then the memory of a worker;
@@ -30,12 +30,12 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     archive_name,
 )
-from benchmarks.spark_rows import FEW, TupleSource, as_datetime, as_microseconds, rows
+from benchmarks.spark.rows import FEW, TupleSource, as_datetime, as_microseconds, rows
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.source import BinlogReader
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 FRAMES: Final = (1, 8, 64, 512)
 """Records a frame: what a lone client gives, and what many at once do."""
 
@@ -276,7 +276,7 @@ def memory(place: Path, count: int) -> list[str]:
     missed = []
     for factor in (1, 4):
         folder = write_log(place / f"memory-{factor}", 64, count * factor, 1)
-        command = [sys.executable, "-m", "benchmarks.spark_source", "--memory-of", str(folder)]
+        command = [sys.executable, "-m", "benchmarks.spark.source", "--memory-of", str(folder)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
         print(
@@ -291,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     Measure, print, and end with 1 if a target is missed.
     """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_source")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.source")
     parser.add_argument("--records", type=int, default=300_000, help="in a segment")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", default="alone,spark,memory,stores", help="which, of these")
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "memory" in parts:
             missed += memory(Path(place), given.records)
         if "stores" in parts:
-            from benchmarks.spark_stores import from_stores
+            from benchmarks.spark.stores import from_stores
 
             missed += from_stores(Path(place), given.records, given.rounds, given.segments)
     for each in missed:

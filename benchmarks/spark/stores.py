@@ -1,5 +1,5 @@
 """
-What reading a log costs by where it is: the part ``stores`` of `benchmarks.spark_source`.
+What reading a log costs by where it is: the part ``stores`` of `benchmarks.spark.source`.
 
 The decoder alone and Spark, on a directory, on S3, and on an events table of the same rows; and
 what it costs to plan a read of many segments.  The processor time of the S3 server does not count.
@@ -29,8 +29,8 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.framing import encode_trailer
 from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex
-from benchmarks.bucket import Bucket, bucket
-from benchmarks.spark_source import (
+from benchmarks.spark.bucket import Bucket, bucket
+from benchmarks.spark.source import (
     NO_BODY,
     ROOT,
     SALT,
@@ -214,7 +214,7 @@ def planned(path: str, manifest: str, there: Bucket | None = None) -> None:
     Print what a plan costs, in a process of its own.
     """
     before = there.requests if there else 0
-    command = [sys.executable, "-m", "benchmarks.spark_stores", path]
+    command = [sys.executable, "-m", "benchmarks.spark.stores", path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     where = "S3" if there else "a directory"
     asked = f", {there.requests - before} requests" if there else ""

@@ -3,7 +3,7 @@ The history of a queue to look at: a real server, and clients that do all that c
 
 Producers, workers that fail now and then, jobs that nobody can do, workers that fall asleep or
 vanish, kicks, pauses, and restarts of the server, in order and by kill -9.  What is left is the
-server's log and its archive.  ``python -m benchmarks.history --help``.
+server's log and its archive.  ``python -m benchmarks.spark.history --help``.
 
 One thread speaks for all clients, in rounds: each sends what it has to say, then all replies are
 read.  What is said follows from the seed and from the replies; the times are the server's own.

@@ -1,9 +1,9 @@
 """
 Live tables of a server under load: how far behind their rows are, and what kill -9 does to them.
 
-    python -m benchmarks.live FOLDER [--seconds N] [--rate N] [--kills N]
+    python -m benchmarks.spark.live FOLDER [--seconds N] [--rate N] [--kills N]
 
-A server under the load of `benchmarks.history`, and ``python -m binlog_tools.spark live`` on its
+A server under the load of `history`, and ``python -m binlog_tools.spark live`` on its
 log.  A row's latency is from its record (of `lifetimes` the column ``last``) to when its version of
 the Delta table was there.  With kills the driver ends at moments that chance chooses; then the
 tables must have the rows that the whole log says, each once.
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from benchmarks.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
+from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
 from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.live.open_jobs import NAMES

@@ -1,7 +1,7 @@
 """
-What rebuilding a log costs, in one process and by Spark: ``python -m benchmarks.spark_rebuild``.
+What rebuilding a log costs, in one process and by Spark: ``python -m benchmarks.spark.rebuild``.
 
-    python -m benchmarks.spark_rebuild --segments 4 --records 500000 --repeats 3
+    python -m benchmarks.spark.rebuild --segments 4 --records 500000 --repeats 3
 
 The log is made up: of every hundred jobs that are put, reserved and deleted one stays.  Each way
 has the same segments, writes the same log, and has one run that does not count.  Processor time is
@@ -24,7 +24,7 @@ from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, Sea
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, SegmentHeader, archive_name
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex, encode_trailer
-from benchmarks.spark_tables import cpu_s
+from benchmarks.spark.tables import cpu_s
 from binlog_tools.logs.loading import load
 from binlog_tools.logs.opening import open_source
 from binlog_tools.rewrite.rewriting import rewrite

@@ -1,7 +1,7 @@
 """
 A stream from a log to Parquet, as a program that can be killed: one driver of Spark.
 
-``python -m benchmarks.follower --help``.  See `benchmarks.kills` and `benchmarks.latency`.
+``python -m benchmarks.spark.follower --help``.  `kills` and `latency` begin it.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import pytest
 
 from beanstalk_twisted.binlog.archiving.manifest import NAMES, known_segments
 from beanstalk_twisted.object_storage.arrow import open_store
-from benchmarks.bucket import bucket
-from benchmarks.spark_source import NO_BODY, decoded
-from benchmarks.spark_stores import FRAMES, write_manifest, write_sealed
+from benchmarks.spark.bucket import bucket
+from benchmarks.spark.source import NO_BODY, decoded
+from benchmarks.spark.stores import FRAMES, write_manifest, write_sealed
 from binlog_tools.logs.opening import open_source
 
 

@@ -1,9 +1,9 @@
 """
 How long it takes from a record in the log to a committed row of Parquet.
 
-    python -m benchmarks.latency FOLDER [--seconds N] [--rate N]
+    python -m benchmarks.spark.latency FOLDER [--seconds N] [--rate N]
 
-A server under the load of `benchmarks.history`, `benchmarks.follower` on its log with no pause
+A server under the load of `history`, `follower` on its log with no pause
 between batches.  A row's latency is from when its frame was built (column ``logged_ns``) to when
 Spark has noted its batch as done (the file in the checkpoint).  The first batches, of a session
 that is not warm, are left aside.
@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlparse
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.driving import WARM_S, drive, percentiles, under_load
-from benchmarks.kills import batches, command
+from benchmarks.spark.driving import WARM_S, drive, percentiles, under_load
+from benchmarks.spark.kills import batches, command
 
 
 def rows_by_batch(folder: Path) -> Iterator[tuple[int, list[str]]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from benchmarks.spark_rows import as_datetime, rows
-from benchmarks.spark_source import COLUMNS, decoded, tree_seconds, write_log
+from benchmarks.spark.rows import as_datetime, rows
+from benchmarks.spark.source import COLUMNS, decoded, tree_seconds, write_log
 
 
 @pytest.mark.parametrize("label", COLUMNS)

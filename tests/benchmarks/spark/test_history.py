@@ -15,7 +15,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records import CleanStop, Kind, Start
 from beanstalk_twisted.binlog.segments.frames import Frame, kinds_and_ids
-from benchmarks.history import LIMIT_S, Made, Plan, main, make
+from benchmarks.spark.history import LIMIT_S, Made, Plan, main, make
 from binlog_tools.inspect.archives import stores_of, verify
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, segments
@@ -82,9 +82,9 @@ def test_a_signal_ends_a_history_in_order_though_a_script_has_started_it_in_the_
     tmp_path: Path, how: signal.Signals
 ) -> None:
     making = subprocess.Popen(
-        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "benchmarks.history",
-         str(tmp_path / "new"), "--jobs", "0", "--seconds", "300", "--rate", "400",
-         "--segment-bytes", "65536"],
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable,
+         "-m", "benchmarks.spark.history", str(tmp_path / "new"),
+         "--jobs", "0", "--seconds", "300", "--rate", "400", "--segment-bytes", "65536"],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:

@@ -1,7 +1,7 @@
 """
 Appends a second to a replicated stream: three servers of NATS on this machine, which sync each.
 
-    python -m benchmarks.replicated_appends [--seconds N] [--folder DIR]
+    python -m benchmarks.replication.appends [--seconds N] [--folder DIR]
 
 One client appends messages of 4 KiB, each expecting the one before, with 1, 8 and 16 on their way.
 """

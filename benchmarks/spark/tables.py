@@ -1,8 +1,8 @@
 """
 What the tables cost: rows per second of processor time, by pipeline, and two ways to Parquet.
 
-    python -m benchmarks.spark_tables --jobs 300000 --repeats 3
-    python -m benchmarks.spark_tables --jobs 400000 --days 365 --repeats 3 --only growing
+    python -m benchmarks.spark.tables --jobs 300000 --repeats 3
+    python -m benchmarks.spark.tables --jobs 400000 --days 365 --repeats 3 --only growing
 
 Processor time is that of Spark and its workers together, by what the kernel says of all processes
 that this one has started, so other work on the machine does not count.
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks import madeup
+from benchmarks.spark import madeup
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
 from binlog_tools.spark.events import PARTITION_BY, event_rows, read_events
 from binlog_tools.spark.session import session

@@ -38,10 +38,10 @@ def under_load(
     A server, with its log and its archive in this folder, works within the block.
 
     :param rate: jobs a second.
-    :param more: words for `benchmarks.history`.
+    :param more: words for `benchmarks.spark.history`.
     """
     load = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.history", str(history), "--jobs", "0",
+        [sys.executable, "-m", "benchmarks.spark.history", str(history), "--jobs", "0",
          "--seconds", str(LOAD_S), "--rate", str(rate), "--restarts", str(restarts),
          "--segment-bytes", str(segment_bytes), *more],
         stdout=subprocess.DEVNULL,

@@ -1,10 +1,10 @@
 """
 Kill -9 of a stream's driver, again and again, under load: is each record in the output once?
 
-    python -m benchmarks.kills FOLDER [--kills N]
+    python -m benchmarks.spark.kills FOLDER [--kills N]
 
-A server runs under the load of `benchmarks.history`, with small segments that it archives and
-deletes, and is restarted itself.  `benchmarks.follower` writes its log to Parquet, and is killed
+A server runs under the load of `history`, with small segments that it archives and
+deletes, and is restarted itself.  `follower` writes its log to Parquet, and is killed
 with its whole process group, JVM and all, at moments that chance chooses, each after the query has
 finished a batch.  In the end the output, as Spark reads it, must have each (server, LSN) of the log
 once, and no others.
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from beanstalk_twisted.binlog.records import JOB_KINDS, Flag
 from beanstalk_twisted.binlog.segments.frames import Frame
-from benchmarks.driving import RESTARTS, drive, finish, under_load
+from benchmarks.spark.driving import RESTARTS, drive, finish, under_load
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, raw_records, segments
 
@@ -81,8 +81,8 @@ def command(folder: Path, *more: object) -> list[str]:
     """
     history = folder / "history"
     return [
-        sys.executable, "-m", "benchmarks.follower", str(folder), "--log", str(history / "log"),
-        "--archive", str(history / "archive"), *map(str, more),
+        sys.executable, "-m", "benchmarks.spark.follower", str(folder),
+        "--log", str(history / "log"), "--archive", str(history / "archive"), *map(str, more),
     ]  # fmt: skip
 
 

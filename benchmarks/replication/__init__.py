@@ -1,0 +1,3 @@
+"""
+Measurements of a replicated queue: ``python -m benchmarks.replication``.
+"""
