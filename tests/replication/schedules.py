@@ -362,11 +362,10 @@ class Schedule(Mishaps):
     @property
     def _margin_s(self) -> float:
         """
-        How long a job may be in two hands: a server with a full disk logs no reservations, and goes
-        by its lease, which a standby does not know that has heard nothing of it.
+        How long a job may be in two hands: a reply leaves while the lease of its server lasts, which
+        a standby with a shorter one does not know that has heard nothing of it.
         """
-        by_lease = self.memory.leases_differ and any(host.was_full for host in self.hosts)
-        return MARGIN_S + (LONGEST_LEASE_S if by_lease else 0)
+        return MARGIN_S + (LONGEST_LEASE_S if self.memory.leases_differ else 0)
 
     def _check_logs(self, active: Host, left: dict[int, Left]) -> None:
         files = contents(active.directory)
