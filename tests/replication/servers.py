@@ -212,12 +212,14 @@ class Host:
     @property
     def is_settled(self) -> bool:
         """
-        Whether it has answered everybody, and has all of the stream.
+        Whether it has answered everybody, and has all of the stream.  Who has not heard yet that
+        another one is active has not.
         """
         standby = self.service.state.standby
         if standby is None:
             is_busy = any(line.is_busy for line in self.connections)
-            return self.listens and not is_busy and self._has_written_all
+            is_active = self.listens and self.process is self._log.active
+            return is_active and not is_busy and self._has_written_all
         figures = standby.figures()
         follows = figures.doing == "follows the active server" and not figures.lag_s
         return follows and figures.position == self._log.last and not figures.lag_bytes
