@@ -79,7 +79,9 @@ static void prepare_tubes(void)
 {
     if (!plan.tubes && !plan.spread) return;
     holder = connect_to_server(CYCLER, &put_script, 1);
-    for (uint64_t tube = 0; tube < plan.tubes; tube++) ask_and_wait(holder, WATCH, tube);
+    /* The last one is used: of ours a connection watches 10,000 at most, and `default` is one. */
+    for (uint64_t tube = 0; tube + 1 < plan.tubes; tube++) ask_and_wait(holder, WATCH, tube);
+    if (plan.tubes) ask_and_wait(holder, USE, plan.tubes - 1);
     for (uint64_t tube = 0; tube < plan.spread; tube++) {
         ask_and_wait(holder, USE, tube);
         ask_and_wait(holder, PUT, 0);
