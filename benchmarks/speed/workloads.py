@@ -265,11 +265,11 @@ def hostile(
     name: str, says: str, flood: str, disk: Disk = MEMORY, options: tuple[str, ...] = ()
 ) -> Workload:
     """
-    A flood.
+    A flood.  The page says of all what the worst of them does.
     """
     return Workload(
         name, f"two clients beside {says}", disk, "", BESIDE, seconds=FLOOD_S,
-        options=options, most_rounds=3, flood=flood,
+        options=options, most_rounds=3, flood=flood, is_detail=True,
     )  # fmt: skip
 
 
