@@ -362,8 +362,8 @@ class Schedule(Mishaps):
     @property
     def _margin_s(self) -> float:
         """
-        How long a job may be in two hands: a reply leaves while the lease of its server lasts, which
-        a standby with a shorter one does not know that has heard nothing of it.
+        How long a job may be in two hands: a reply leaves while the lease of its server lasts,
+        which a standby with a shorter one does not know that has heard nothing of it.
         """
         return MARGIN_S + (LONGEST_LEASE_S if self.memory.leases_differ else 0)
 
