@@ -58,6 +58,7 @@ class Expected(NamedTuple):
     :ivar job_id: the job that it is about, 0 for none.
     :ivar of_job: LSN of that job's newest change that replies wait for, when it was carried out.
     :ivar of_all: LSN of the newest such change of all.
+    :ivar before: the same before it was sent: its own first slice is behind that.
     :ivar is_late: whether its reply tells of something that came after it.
     """
 
@@ -65,6 +66,7 @@ class Expected(NamedTuple):
     job_id: int
     of_job: int
     of_all: int
+    before: int
     is_late: bool
 
 
@@ -93,9 +95,10 @@ class Talker:
         """
         committed_of = self._promises.committed_of
         assert not self.session.is_blocked
+        before = self._promises.committed_lsn
         self._client.send(command)
         expected = Expected(
-            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn,
+            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn, before,
             self.session.awaited_id > 0 or self.session.is_blocked,
         )  # fmt: skip
         self._expected.append(expected)
@@ -143,7 +146,7 @@ class Talker:
             self._promises.told(self._ending(expected, words[0]), now_s)
         elif expected.is_late and expected.command in EDITS and words[0] != b"NOT_FOUND":
             count = int(words[1]) if words[0] == b"KICKED" else 1
-            lsn = self._promises.edit_of(self.session.number, expected.of_all, count)
+            lsn = self._promises.edit_of(self.session.number, expected.before, count)
             self._promises.told(lsn, now_s)
         elif words[0] in ABOUT_ALL or expected.command == b"list-tubes":
             self._promises.told(expected.of_all, now_s)

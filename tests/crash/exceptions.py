@@ -150,11 +150,11 @@ class ExposedTalker(Talker):
         See `Talker.say`.
         """
         if not self.is_gone and not self._server.is_over:
+            before = self._promises.committed_lsn
             self.send(command)
-            committed_of = self._promises.committed_of
-            word, of_all = command.split()[0], self._promises.committed_lsn
-            is_late = self.session.awaited_id > 0
-            self._expected.append(Expected(word, job_id, committed_of(job_id), of_all, is_late))
+            of_job, of_all = self._promises.committed_of(job_id), self._promises.committed_lsn
+            word, is_late = command.split()[0], self.session.awaited_id > 0
+            self._expected.append(Expected(word, job_id, of_job, of_all, before, is_late))
 
     def send(self, data: bytes) -> None:
         """
