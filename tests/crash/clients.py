@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.testing.memory_server import Client
 from tests.crash.history import Broken
+from tests.crash.promises import Promises
 from tests.crash.simulation import Server
 
 TUBES: Final = (b"default", b"mail", b"web")
@@ -70,6 +71,16 @@ class Expected(NamedTuple):
     is_late: bool
 
 
+def expect(
+    promises: Promises, command: bytes, job_id: int, before: int, is_late: bool
+) -> Expected:  # fmt: skip
+    """
+    What the reply to a command that was just sent will promise.
+    """
+    of_job, of_all = promises.committed_of(job_id), promises.committed_lsn
+    return Expected(command.split()[0], job_id, of_job, of_all, before, is_late)
+
+
 class Talker:
     """
     One connection, whose commands are carried out as they are sent.
@@ -93,15 +104,11 @@ class Talker:
         """
         Send a command.
         """
-        committed_of = self._promises.committed_of
         assert not self.session.is_blocked
         before = self._promises.committed_lsn
         self._client.send(command)
-        expected = Expected(
-            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn, before,
-            self.session.awaited_id > 0 or self.session.is_blocked,
-        )  # fmt: skip
-        self._expected.append(expected)
+        is_late = self.session.awaited_id > 0 or self.session.is_blocked
+        self._expected.append(expect(self._promises, command, job_id, before, is_late))
 
     def hear(self) -> None:
         """

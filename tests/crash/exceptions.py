@@ -22,7 +22,7 @@ from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.testing.memory_server import STARTED_S
-from tests.crash.clients import Expected, Talker
+from tests.crash.clients import Expected, Talker, expect
 from tests.crash.disks import after_kill, only_synced
 from tests.crash.explorer import Explorer, without_garbage_collection
 from tests.crash.history import Broken
@@ -152,9 +152,8 @@ class ExposedTalker(Talker):
         if not self.is_gone and not self._server.is_over:
             before = self._promises.committed_lsn
             self.send(command)
-            of_job, of_all = self._promises.committed_of(job_id), self._promises.committed_lsn
-            word, is_late = command.split()[0], self.session.awaited_id > 0
-            self._expected.append(Expected(word, job_id, of_job, of_all, before, is_late))
+            is_late = self.session.awaited_id > 0
+            self._expected.append(expect(self._promises, command, job_id, before, is_late))
 
     def send(self, data: bytes) -> None:
         """
