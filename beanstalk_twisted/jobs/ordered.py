@@ -26,7 +26,7 @@ BLOCK_KEYS: Final = 512
 FEW: Final = 16
 """So many keys for one block are inserted one by one; with more it is sorted anew, in 100 us."""
 
-LEAST: Final = -1 << 127
+LEAST: Final = (-1 << 127) - 1
 """Less than all keys, whose majors may be times before 1970."""
 
 Majors: TypeAlias = "array[int]"
