@@ -64,6 +64,13 @@ class Bucket:
         raise SystemExit("the S3 server does not answer")
 
 
+def give_credentials() -> None:
+    """
+    Put those of the server into the environment, before Spark starts, whose processes inherit it.
+    """
+    os.environ.update(AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY="testing")
+
+
 @contextlib.contextmanager
 def bucket(folders: Mapping[str, Path]) -> Iterator[Bucket]:
     """
@@ -71,7 +78,7 @@ def bucket(folders: Mapping[str, Path]) -> Iterator[Bucket]:
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    os.environ.update(AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY="testing")
+    give_credentials()
     given = [f"{prefix}={folder}" for prefix, folder in folders.items()]
     command = [sys.executable, "-m", "benchmarks.spark.bucket", str(port), *given]
     with tempfile.TemporaryFile() as requests:

@@ -30,6 +30,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     archive_name,
 )
+from benchmarks.spark.bucket import give_credentials
 from benchmarks.spark.rows import FEW, TupleSource, as_datetime, as_microseconds, rows
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.reading.options import parse_options
@@ -305,6 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         memory_of(given.memory_of)
         return
     parts = given.parts.split(",")
+    give_credentials()
     missed = []
     with tempfile.TemporaryDirectory() as place:
         if "alone" in parts:
