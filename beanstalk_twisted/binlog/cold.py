@@ -8,8 +8,10 @@ take a third of the time that they would one by one.  Whatever is not as plain a
 job with tags, is left to `replay`, which reads it record by record, and says what is wrong with it.
 """
 
+from array import array
 from collections.abc import Container, Sequence
-from itertools import chain, compress, repeat
+from io import BytesIO
+from itertools import accumulate, chain, compress, repeat
 from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
@@ -74,8 +76,9 @@ class ColdJobs(NamedTuple):
     """
     Jobs without tags that nobody holds.
 
-    :ivar bodies: in the order of ``job_ids``, as all columns; None where they are left to the log.
-    :ivar sizes: bytes of each.
+    :ivar bodies: in the order of ``job_ids``, as all columns; if they ``are_left`` to the log, None
+        for all but empty ones.
+    :ivar sizes: bytes of each; ``body_bytes`` of all.
     :ivar created_low: of the times in nanoseconds at which they were put, the lower 32 bits.
     :ivar created_high: the upper ones.
     :ivar segment: the log segment that holds their full records, or is about to.
@@ -85,7 +88,9 @@ class ColdJobs(NamedTuple):
 
     job_ids: list[int]
     bodies: Sequence[bytes | None]
+    are_left: bool
     sizes: Column
+    body_bytes: int
     created_low: Column
     created_high: Column
     priority: Column
@@ -93,7 +98,7 @@ class ColdJobs(NamedTuple):
     ttr_s: Column
     tube_id: Column
     segment: int
-    lsns: Sequence[int] = ()
+    lsns: "array[int]"
     standing: Standing | None = None
 
 
@@ -111,7 +116,8 @@ class Records:
         self._counts: list[int] = []
         self._bases: list[int] = []
         self._heap_bytes = 0
-        self._lsns: list[int] = []
+        self._lsns = array("Q")
+        self._has_lsns = True
         self._newest: list[bytes] = []
 
     def add(
@@ -126,7 +132,9 @@ class Records:
         :param newest: the newest records of these jobs, if they are others, then of all that are
             added.
         """
-        self._lsns += lsns
+        self._lsns.extend(lsns)
+        # A frame has one for each of its records, or 0 for all.
+        self._has_lsns = self._has_lsns and bool(lsns and lsns[0])
         self._newest += newest
         self._arrays += arrays
         self._heaps.append(heap)
@@ -146,34 +154,77 @@ class Records:
         :param now_ns: log time.
         :param leaves_bodies: whether bodies stay where they are, if the LSNs of all are known.
         """
-        leaves_bodies = leaves_bodies and bool(self._lsns) and all(self._lsns)
-        cut = self._leave if leaves_bodies else self._cut
+        leaves_bodies = leaves_bodies and self._has_lsns
         records = b"".join(self._arrays)
         words = memoryview(records).cast("I")
-        bases = chain.from_iterable(map(repeat, self._bases, self._counts))
-        starts = list(map(add, words[_DATA_OFF::_WORDS].tolist(), bases))
-        ends = list(map(add, starts, words[_DATA_LEN::_WORDS].tolist()))
-        if not self._newest and _are_plain(records, tubes) and self._are_inside(ends):
-            bodies = cut(starts, ends)
-            jobs = _cold_jobs(self.job_ids, bodies, words, words, segment)
-            return jobs._replace(lsns=self._lsns), ()
+        offsets, sizes = words[_DATA_OFF::_WORDS].tolist(), words[_DATA_LEN::_WORDS].tolist()
+        if not self._newest and _are_plain(records, tubes):
+            bodies = self._bodies(offsets, sizes, leaves_bodies)
+            if bodies is not None:
+                return _cold_jobs(
+                    self.job_ids, bodies, leaves_bodies, words, words, segment, self._lsns
+                ), ()  # fmt: skip
+        starts, ends = self._places(offsets, sizes)
         newest = b"".join(self._newest) or records
         keep = self._which(records, newest, ends, tubes)
         newest = _kept(newest, keep)
-        bodies = cut(list(compress(starts, keep)), list(compress(ends, keep)))
+        if leaves_bodies:
+            bodies = _left(list(compress(sizes, keep)))
+        else:
+            bodies = self._cut(list(compress(starts, keep)), list(compress(ends, keep)))
         jobs = _cold_jobs(
-            list(compress(self.job_ids, keep)), bodies,
+            list(compress(self.job_ids, keep)), bodies, leaves_bodies,
             memoryview(_kept(records, keep)).cast("I"), memoryview(newest).cast("I"), segment,
+            array("Q", compress(self._lsns, keep)),
         )  # fmt: skip
         others = [at for at, is_cold in enumerate(keep) if not is_cold]
-        lsns = list(compress(self._lsns, keep))
-        return jobs._replace(lsns=lsns, standing=_standing(newest, now_ns)), others
+        return jobs._replace(standing=_standing(newest, now_ns)), others
 
-    def _leave(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
+    def _bodies(
+        self, offsets: list[int], sizes: list[int], leaves_bodies: bool
+    ) -> list[bytes | None] | None:  # fmt: skip
         """
-        No bodies; an empty one is nowhere else.
+        All bodies; None if one is not inside its frame's heap.
         """
-        return [None if end > start else b"" for start, end in zip(starts, ends, strict=True)]
+        if self._are_in_a_row(offsets, sizes):
+            return _left(sizes) if leaves_bodies else self._read(sizes)
+        starts, ends = self._places(offsets, sizes)
+        if not self._are_inside(ends):
+            return None
+        return _left(sizes) if leaves_bodies else self._cut(starts, ends)
+
+    def _places(self, offsets: list[int], sizes: list[int]) -> tuple[list[int], list[int]]:
+        """
+        :return: where bodies begin and end in all heaps, one behind the other.
+        """
+        bases = chain.from_iterable(map(repeat, self._bases, self._counts))
+        starts = list(map(add, offsets, bases))
+        return starts, list(map(add, starts, sizes))
+
+    def _are_in_a_row(self, offsets: list[int], sizes: list[int]) -> bool:
+        """
+        Whether bodies lie one behind the other in each heap, as they do if all of a frame is taken.
+        """
+        at = 0
+        for count, heap in zip(self._counts, self._heaps, strict=True):
+            places = list(accumulate(sizes[at : at + count], initial=0))
+            if places.pop() > len(heap) or places != offsets[at : at + count]:
+                return False
+            at += count
+        return True
+
+    def _read(self, sizes: list[int]) -> list[bytes | None]:
+        """
+        Bodies in a row, in a third of the time of `_cut`.
+        """
+        if len(sizes) == 1:
+            return [bytes(self._heaps[0][: sizes[0]])]
+        bodies: list[bytes | None] = []
+        at = 0
+        for count, heap in zip(self._counts, self._heaps, strict=True):
+            bodies += map(BytesIO(heap).read, sizes[at : at + count])
+            at += count
+        return bodies
 
     def _cut(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
         """
@@ -216,6 +267,13 @@ class Records:
         return True
 
 
+def _left(sizes: list[int]) -> list[bytes | None]:
+    """
+    No bodies; an empty one is nowhere else.
+    """
+    return [None] * len(sizes) if all(sizes) else [None if size else b"" for size in sizes]
+
+
 def _are_plain(records: bytes, tubes: Container[int]) -> bool:
     """
     Whether all are of cold jobs, in the usual form: one kind, one tube or few.
@@ -242,14 +300,15 @@ def values(column: Column) -> Sequence[int]:
 
 
 def _cold_jobs(
-    job_ids: list[int], bodies: list[bytes | None], words: memoryview, newest: memoryview,
-    segment: int,
+    job_ids: list[int], bodies: list[bytes | None], are_left: bool, words: memoryview,
+    newest: memoryview, segment: int, lsns: "array[int]",
 ) -> ColdJobs:  # fmt: skip
+    sizes = words[_DATA_LEN::_WORDS]
     return ColdJobs(
-        job_ids, bodies, words[_DATA_LEN::_WORDS],
+        job_ids, bodies, are_left, sizes, sum(sizes.tolist()),
         words[_CREATED_LOW::_WORDS], words[_CREATED_HIGH::_WORDS],
         newest[_PRIORITY::_WORDS], newest[_DELAY_S::_WORDS], newest[_TTR_S::_WORDS],
-        newest[_TUBE_ID::_WORDS], segment,
+        newest[_TUBE_ID::_WORDS], segment, lsns,
     )  # fmt: skip
 
 

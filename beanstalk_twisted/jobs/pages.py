@@ -43,7 +43,6 @@ _DEADLINE_WORD: Final = 4
 _STATE_WORD: Final = 6
 _COUNTS_WORD: Final = 15
 _SHIFT: Final = 16
-_SEGMENT_WORD: Final = SEGMENT_AT // 4
 _SIZE_WORD: Final = SIZE_AT // 4
 _FULL_LSN_WORD: Final = FULL_LSN_AT // 4
 
@@ -79,17 +78,29 @@ class Page:
 
     __slots__ = ("count", "entries", "number", "rows")
 
-    def __init__(self, number: int) -> None:
+    def __init__(
+        self, number: int, entries: list[bytes | Job | None] | None = None,
+        rows: bytearray | None = None,
+    ) -> None:  # fmt: skip
+        """
+        :param entries: of a page of rows, without a free slot; else it is empty.
+        """
         self.number = number
-        self.entries: list[bytes | Job | None] = [None] * PAGE_SIZE
-        self.rows = bytearray(ROW_BYTES * PAGE_SIZE)
-        self.count = 0
+        self.entries = entries or [None] * PAGE_SIZE
+        self.rows = rows or bytearray(ROW_BYTES * PAGE_SIZE)
+        self.count = len(entries or ())
 
     def has(self, slot: int) -> bool:
         """
         Whether there is such a job.
         """
         return self.entries[slot] is not None or self.rows[slot * ROW_BYTES + STATE_AT] > 0
+
+    def is_free(self, start: int, end: int) -> bool:
+        """
+        Whether there is no job from a slot to another.
+        """
+        return not any(map(self.has, range(start, end)))
 
     def home(self, slot: int) -> tuple[int, int]:
         """
@@ -166,18 +177,17 @@ def pack_all(jobs: ColdJobs) -> memoryview:
     What `ROW` packs, of one job after the other.
     """
     count = len(jobs.job_ids)
-    packed = memoryview(bytearray(ROW_BYTES * count))
+    same = ROW.pack(0, 0, 0, 0, READY, 0, 0, 0, 0, jobs.segment, 0, 0, 0, 0, 0, 0)
+    packed = memoryview(bytearray(same * count))
     words = packed.cast("I")
     for at, column in (
         (0, jobs.created_low), (1, jobs.created_high), (7, jobs.priority), (8, jobs.delay_s),
         (9, jobs.ttr_s), (10, jobs.tube_id),
         (_SIZE_WORD, jobs.sizes),
-        (_STATE_WORD, memoryview(array("I", [READY << _SHIFT]) * count)),
-        (_SEGMENT_WORD, memoryview(array("I", [jobs.segment]) * count)),
     ):  # fmt: skip
         words[at::_ROW_WORDS] = column
     if jobs.lsns:
-        halves = memoryview(array("Q", jobs.lsns)).cast("B").cast("I")
+        halves = memoryview(jobs.lsns).cast("B").cast("I")
         for at in (_LSN_WORD, _FULL_LSN_WORD):
             words[at::_ROW_WORDS] = halves[::2]
             words[at + 1 :: _ROW_WORDS] = halves[1::2]

@@ -251,7 +251,7 @@ class QueueState(Queues):
         :param jobs: none of them is there yet.
         """
         self.jobs.add_all_cold(jobs)
-        self.live.enter(jobs.segment, sum(jobs.sizes), len(jobs.job_ids))
+        self.live.enter(jobs.segment, jobs.body_bytes, len(jobs.job_ids))
         tubes, priorities = values(jobs.tube_id), values(jobs.priority)
         if jobs.standing is None and len(tubes) == len(priorities) == 1:
             tube = self.tubes.by_id(tubes[0])
@@ -259,7 +259,7 @@ class QueueState(Queues):
         else:
             self.enqueue_all(jobs)
         if len(tubes) == 1:
-            self.tubes.by_id(tubes[0]).count(len(jobs.job_ids), sum(jobs.sizes))
+            self.tubes.by_id(tubes[0]).count(len(jobs.job_ids), jobs.body_bytes)
         else:
             for tube_id, size in zip(jobs.tube_id, jobs.sizes, strict=True):
                 self.tubes.by_id(tube_id).count(1, size)

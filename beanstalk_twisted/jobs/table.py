@@ -54,8 +54,6 @@ from beanstalk_twisted.jobs.policy import PAGE_BITS
 
 PAGE_MASK: Final = PAGE_SIZE - 1
 
-_NONE: Final[list[bytes | Job | None]] = [None] * PAGE_SIZE
-
 
 class JobTable:
     """
@@ -239,13 +237,10 @@ class JobTable:
                 page.count += 1
                 at += ROW_BYTES
         self._count += count
-        size = sum(jobs.sizes)
-        self.memory_bytes += RESTING_JOB_BYTES * count + size
-        self.loaded_bytes += size
-        absent = [at for at, body in enumerate(jobs.bodies) if body is None]
-        if absent:
-            left = sum(map(jobs.sizes.__getitem__, absent))
-            self._count_loaded(-left, -BODY_OBJECT_BYTES * len(absent))
+        self.memory_bytes += RESTING_JOB_BYTES * count + jobs.body_bytes
+        self.loaded_bytes += jobs.body_bytes
+        if jobs.are_left:
+            self._count_loaded(-jobs.body_bytes, -BODY_OBJECT_BYTES * jobs.bodies.count(None))
 
     def _fill(self, first: int, rows: memoryview, bodies: Sequence[bytes | None]) -> None:
         """
@@ -253,15 +248,18 @@ class JobTable:
         """
         at, end = 0, len(bodies)
         while at < end:
-            page = self._page(first + at >> PAGE_BITS)
-            slot = first + at & PAGE_MASK
+            number, slot = first + at >> PAGE_BITS, first + at & PAGE_MASK
             count = min(PAGE_SIZE - slot, end - at)
-            first_row, end_row = slot * ROW_BYTES, (slot + count) * ROW_BYTES
-            assert page.entries[slot : slot + count] == _NONE[:count]
-            assert not any(page.rows[first_row + STATE_AT : end_row : ROW_BYTES])
-            page.entries[slot : slot + count] = bodies[at : at + count]
-            page.rows[first_row:end_row] = rows[at * ROW_BYTES : (at + count) * ROW_BYTES]
-            page.count += count
+            entries: list[bytes | Job | None] = [*bodies[at : at + count]]
+            filled = rows[at * ROW_BYTES : (at + count) * ROW_BYTES]
+            if count == PAGE_SIZE and number not in self._pages:
+                self._pages[number] = Page(number, entries, bytearray(filled))
+            else:
+                page = self._page(number)
+                assert not page.count or page.is_free(slot, slot + count)
+                page.entries[slot : slot + count] = entries
+                page.rows[slot * ROW_BYTES : (slot + count) * ROW_BYTES] = filled
+                page.count += count
             at += count
 
     def _page(self, number: int) -> Page:

@@ -11,7 +11,6 @@ import gc
 import os
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from itertools import compress
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted import __version__
@@ -376,7 +375,7 @@ def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
     keeps_places = state.jobs.keeps_places
     for each in found.survivors_in_bulk(now_ns, keeps_places, bodies_below):
         if isinstance(each, ColdJobs):
-            job_ids = list(compress(each.job_ids, each.bodies))
+            job_ids = [] if each.are_left else each.job_ids
             state.apply_cold(each)
         else:
             job_ids = [each.image.job_id]

@@ -182,14 +182,17 @@ class Selection:
         :return: the full records that nothing newer is known of, ascending, and their jobs.
         """
         job_ids = frames.ids_if_all(buffer, place.frame, _FULL_KINDS)
-        if not job_ids or len(different := set(job_ids)) < len(job_ids):
+        if not job_ids:
             return self._pick_each(buffer, place)
-        first, count = min(job_ids), len(job_ids)
-        if max(job_ids) - first == count - 1 and self._finished.add_run(first, count):
+        first, count = job_ids[0], len(job_ids)
+        is_run = job_ids == list(range(first, first + count))
+        if not is_run and len(set(job_ids)) < count:
+            return self._pick_each(buffer, place)
+        if is_run and self._finished.add_run(first, count):
             indexes: Sequence[int] = range(count)
         else:
             indexes = self._finished.add_all(job_ids)
-        if not self._newest.keys().isdisjoint(different):
+        if self._newest and not self._newest.keys().isdisjoint(job_ids):
             indexes = [at for at in indexes if not self._is_changed(job_ids[at], at, place)]
         if len(indexes) == count:
             return range(count), job_ids

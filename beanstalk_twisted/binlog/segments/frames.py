@@ -424,7 +424,10 @@ def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
     """
     if frame.next_lsn > MAX_LSN:
         return [0] * len(indexes)
-    return list(map(frame.base_lsn.__add__, indexes))
+    base_lsn = frame.base_lsn
+    if isinstance(indexes, range):
+        return range(base_lsn + indexes.start, base_lsn + indexes.stop, indexes.step)
+    return list(map(base_lsn.__add__, indexes))
 
 
 def heap(buffer: Buffer, frame: Frame) -> memoryview:
