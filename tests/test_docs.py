@@ -266,7 +266,7 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
 
 
 def test_the_keys_of_a_listed_job_are_those_of_the_code_in_order() -> None:
-    job = Job(1, 1, 0, b"")
+    job = Job(1, b"", None, (0,) * 16)
     job.state = State.RESERVED
     documented = names_in(table(EXTENSIONS_PAGE, "Listing jobs"))
     assert documented == [key for key, _ in statistics.listed(job, 0)]
@@ -280,7 +280,7 @@ def test_the_keys_of_a_group_are_those_of_the_code_in_order() -> None:
 def test_the_keys_of_what_a_job_carries_are_those_of_the_code_in_order() -> None:
     tags = Tags(b"a", 1, b"b", 1, b"c", b"d", b"e", Reason.TTR, 1, b"f")
     documented = names_in(table(EXTENSIONS_PAGE, "What a job carries"))
-    assert documented == [key for key, _ in statistics.carried(Job(1, 1, 0, b"", tags))]
+    assert documented == [key for key, _ in statistics.carried(Job(1, b"", tags, (0,) * 16))]
     told = re.findall(r"`dead-reason` \| (.*) \|", section(EXTENSIONS_PAGE, "What a job carries"))
     assert sorted(re.findall(r"`([a-z-]+)`", told[0])) == sorted(statistics.REASONS.values())
 

@@ -20,11 +20,13 @@ Owner = TypeVar("Owner", bound=Hashable)
 class DueTimes(Generic[Owner]):
     """
     Owners by the instant they are armed for, ns.
+
+    :ivar entries: a heap of all that are armed, and of stale ones; for reading only.
     """
 
     def __init__(self) -> None:
         self._armed: dict[Owner, tuple[int, int, Owner]] = {}
-        self._heap: list[tuple[int, int, Owner]] = []
+        self.entries: list[tuple[int, int, Owner]] = []
         self._serials = count()
 
     def arm(self, owner: Owner, when_ns: int | None) -> None:
@@ -36,7 +38,7 @@ class DueTimes(Generic[Owner]):
         armed = self._armed.get(owner)
         if armed is None or when_ns < armed[0]:
             entry = self._armed[owner] = (when_ns, next(self._serials), owner)
-            heappush(self._heap, entry)
+            heappush(self.entries, entry)
             self._forget_stale()
 
     def forget(self, owner: Owner) -> None:
@@ -47,15 +49,15 @@ class DueTimes(Generic[Owner]):
         self._forget_stale()
 
     def _forget_stale(self) -> None:
-        if len(self._heap) > 2 * len(self._armed) + SPARE_STALE:
-            self._heap = list(self._armed.values())
-            heapify(self._heap)
+        if len(self.entries) > 2 * len(self._armed) + SPARE_STALE:
+            self.entries = list(self._armed.values())
+            heapify(self.entries)
 
     def first_ns(self) -> int | None:
         """
         When the next owner is to be called.
         """
-        heap = self._heap
+        heap = self.entries
         while heap:
             when_ns, serial, owner = heap[0]
             armed = self._armed.get(owner)
@@ -72,6 +74,6 @@ class DueTimes(Generic[Owner]):
         first_ns = self.first_ns()
         if first_ns is None or first_ns > now_ns:
             return None
-        _, _, owner = heappop(self._heap)
+        _, _, owner = heappop(self.entries)
         del self._armed[owner]
         return owner

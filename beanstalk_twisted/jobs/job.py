@@ -2,7 +2,7 @@
 A job in memory.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from beanstalk_twisted.binlog.records import (
     GONE,
@@ -17,6 +17,16 @@ from beanstalk_twisted.binlog.tags import Tags
 
 KICK: Final = Kind.KICK
 CLIENT: Final = Reason.CLIENT
+
+STATES: Final = tuple(State(number) for number in range(len(State)))
+"""By their numbers."""
+
+Row: TypeAlias = tuple[int, ...]
+"""
+What a job is but for its id, body and tags, while nobody holds it: created_ns, lsn, deadline_ns,
+kicks, state, priority, delay_s, ttr_s, tube_id, segment, body_bytes, full_lsn, reserves, timeouts,
+releases, buries.
+"""
 
 ALIVE: Final = frozenset(set(State) - {State.GONE})
 
@@ -59,20 +69,26 @@ class Job:
         "tags", "timeouts", "ttr_s", "tube_id",
     )  # fmt: skip
 
-    def __init__(
-        self, job_id: int, tube_id: int, created_ns: int, body: bytes | None,
-        tags: Tags | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, job_id: int, body: bytes | None, tags: Tags | None, row: Row) -> None:
         self.job_id = job_id
-        self.tube_id = tube_id
-        self.created_ns = created_ns
         self.body = body
-        self.body_bytes = 0 if body is None else len(body)
         self.tags = tags
-        self.state = GONE
-        self.priority = self.deadline_ns = self.delay_s = self.ttr_s = 0
-        self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
-        self.holder = self.lsn = self.segment = self.full_lsn = 0
+        self.holder = 0
+        (self.created_ns, self.lsn, self.deadline_ns, self.kicks, state, self.priority,
+         self.delay_s, self.ttr_s, self.tube_id, self.segment, self.body_bytes, self.full_lsn,
+         self.reserves, self.timeouts, self.releases, self.buries) = row  # fmt: skip
+        self.state = STATES[state]
+
+    @classmethod
+    def new(cls, image: JobImage, lsn: int, segment: int) -> "Job":
+        """
+        A job that a full record makes; its state is GONE until `become`.
+        """
+        row = (
+            image.ts_ns, 0, 0, 0, GONE, 0, 0, 0, image.tube_id, segment, len(image.body), lsn,
+            0, 0, 0, 0,
+        )  # fmt: skip
+        return cls(image.job_id, image.body, image.tags, row)
 
     @property
     def loaded_body(self) -> bytes:

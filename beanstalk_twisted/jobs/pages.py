@@ -8,16 +8,15 @@ from array import array
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.cold import ColdJobs, Standing
-from beanstalk_twisted.binlog.records import GONE, READY, State
+from beanstalk_twisted.binlog.records import GONE, READY
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.policy import PAGE_BITS
 
 ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
-"""
-created_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment, body_bytes,
-full_lsn, reserves, timeouts, releases, buries.  The state is GONE if there is no such job, or it is
-a `Job`.
-"""
+"""A `job.Row`.  Its state is GONE if there is no such job, or it is a `Job`."""
+
+_STATE: Final = 4
+"""Where the state is among the fields of a row."""
 
 ROW_BYTES: Final = ROW.size
 
@@ -45,8 +44,6 @@ _COUNTS_WORD: Final = 15
 _SHIFT: Final = 16
 _SIZE_WORD: Final = SIZE_AT // 4
 _FULL_LSN_WORD: Final = FULL_LSN_AT // 4
-
-_STATES: Final = tuple(State(number) for number in range(len(State)))
 
 PAGE_SIZE: Final = 1 << PAGE_BITS
 """32 slots: 10 bytes a job when all are in use, and no more than 2,800 for one lone survivor."""
@@ -154,22 +151,9 @@ def unpack(job_id: int, rows: bytearray, at: int, body: bytes | None) -> Job | N
     """
     Make a job of a row: None if there is none in it.
     """
-    (created_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment,
-     body_bytes, full_lsn, reserves, timeouts, releases,
-     buries) = ROW.unpack_from(rows, at)  # fmt: skip
-    if not state:
-        return None
+    row = ROW.unpack_from(rows, at)
     # Not by `__new__` alone, which calls `__init__` where this is compiled.
-    job = Job(job_id, tube_id, created_ns, body)
-    job.state = _STATES[state]
-    job.lsn, job.deadline_ns = lsn, deadline_ns
-    job.segment, job.full_lsn = segment, full_lsn
-    job.priority, job.body_bytes = priority, body_bytes
-    job.delay_s, job.ttr_s = delay_s, ttr_s
-    if reserves or kicks or timeouts or releases or buries:
-        job.reserves, job.timeouts, job.releases = reserves, timeouts, releases
-        job.buries, job.kicks = buries, kicks
-    return job
+    return Job(job_id, body, None, row) if row[_STATE] else None
 
 
 def pack_all(jobs: ColdJobs) -> memoryview:

@@ -177,8 +177,7 @@ class QueueState(Queues):
         if job is None:
             job = self.jobs.get(image.job_id)
         if job is None:
-            job = Job(image.job_id, image.tube_id, image.ts_ns, image.body, image.tags)
-            job.segment, job.full_lsn = segment, lsn
+            job = Job.new(image, lsn, segment)
             self.jobs.add(job)
             self.live.enter(segment, job.data_bytes)
             if job.tags is not None:
@@ -333,10 +332,12 @@ class QueueState(Queues):
         tube = self.tubes.by_id(image.tube_id)
         if job.tags is None:
             self._leave(job, tube)
-            if after is RESERVED or after is GONE or not self.jobs.rest(job, image):
+            if after is GONE:
+                job.state, job.holder = GONE, 0
+                self._end(job, tube)
+            elif after is RESERVED or not self.jobs.rest(job, image):
                 job.become(image)
-                if after is not GONE:
-                    self.jobs.hold(job)
+                self.jobs.hold(job)
                 self._enter(job, tube)
             else:
                 self.enqueue(tube, after, image.priority, image.deadline_ns, image.job_id)
@@ -345,9 +346,11 @@ class QueueState(Queues):
         else:
             self._leave_tagged(job, tube, is_taken=after is RESERVED)
             job.become(image)
-            if after is not GONE:
+            if after is GONE:
+                self._end(job, tube)
+            else:
                 self.jobs.keep(job)
-            self._enter_tagged(job, tube)
+                self._enter_tagged(job, tube)
 
     def _remake(self, job: Job, image: JobImage, segment: int) -> None:
         """
@@ -474,11 +477,14 @@ class QueueState(Queues):
             if tube.totals is not None:
                 tube.totals.hold(job)
             return
-        if state is not GONE:
-            self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
-            if state is BURIED and self.awaited:
-                self._tell_end(job.job_id)
-            return
+        self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
+        if state is BURIED and self.awaited:
+            self._tell_end(job.job_id)
+
+    def _end(self, job: Job, tube: Tube) -> None:
+        """
+        A job is gone.
+        """
         self.jobs.remove(job)
         if job.segment:
             self.live.leave(job.segment, job.data_bytes)

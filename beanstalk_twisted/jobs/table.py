@@ -457,22 +457,22 @@ class JobTable:
         """
         A job is gone, which was got for that.
         """
-        job_id = job.job_id
+        job_id, size = job.job_id, job.body_bytes
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
-        if page.entries[slot] is job:
-            self.memory_bytes -= HOT_JOB_BYTES
-        else:
+        memory_bytes = HOT_JOB_BYTES
+        if page.entries[slot] is not job:
             page.rows[slot * ROW_BYTES + STATE_AT] = 0
-            self.memory_bytes -= RESTING_JOB_BYTES
+            memory_bytes = RESTING_JOB_BYTES
         page.entries[slot] = None
         if job.body is None:
-            self.memory_bytes += BODY_OBJECT_BYTES
-            self.absent_bytes -= job.body_bytes
+            memory_bytes -= BODY_OBJECT_BYTES
+            self.absent_bytes -= size
         else:
-            self.memory_bytes -= job.body_bytes
-            self.loaded_bytes -= job.body_bytes
+            memory_bytes += size
+            self.loaded_bytes -= size
         if job.tags is not None:
-            self.memory_bytes -= tags_memory_bytes(job.tags)
+            memory_bytes += tags_memory_bytes(job.tags)
+        self.memory_bytes -= memory_bytes
         page.count -= 1
         self._count -= 1
         if not page.count and page is not self._newest:

@@ -266,10 +266,11 @@ class Puts:
 
         :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
-        # Each is deleted one day, those that wait too; the log has room for one more anyway.
-        jobs = self._state.ends + sum([waiting.jobs - 1 for waiting in self._waiting])
+        jobs = self._state.ends
         if copy_bytes is None and not self._waiting and not self.sliced_bytes:
             return Demand(jobs)
+        # Each is deleted one day, those that wait too; the log has room for one more anyway.
+        jobs += sum([waiting.jobs - 1 for waiting in self._waiting])
         sizes = [new_job_bytes(waiting.size) for waiting in self._waiting]
         if copy_bytes is not None:
             sizes.append(new_job_bytes(copy_bytes))

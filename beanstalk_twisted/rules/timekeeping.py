@@ -126,15 +126,12 @@ class Timekeeping:
         if self._slices or (self._state.tagged and self._consequences.are_due):
             return 0
         due_ns = self._reservations.deadlines.first_ns()
-        # Asked once a turn, mostly with nothing to tell.
-        for other_ns in (
-            self._delays.first_ns(), self._pauses.first_ns(), self._state.unique.first_end_ns(),
-        ):  # fmt: skip
-            if other_ns is not None and (due_ns is None or other_ns < due_ns):
-                due_ns = other_ns
-        for other_ns, _ in self._resting:
-            if due_ns is None or other_ns < due_ns:
-                due_ns = other_ns
+        # Asked once a turn, mostly with nothing else to tell.
+        delays, pauses, unique = self._delays, self._pauses, self._state.unique
+        if delays.entries or pauses.entries or unique.remembered or self._resting:
+            others = [delays.first_ns(), pauses.first_ns(), unique.first_end_ns()]
+            others += [resting_ns for resting_ns, _ in self._resting]
+            return min([each for each in (due_ns, *others) if each is not None], default=None)
         return due_ns
 
     def change(self, image: JobImage, now_ns: int) -> int:

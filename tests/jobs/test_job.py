@@ -16,18 +16,26 @@ IMAGE = JobImage(
 )  # fmt: skip
 
 
+def new_job() -> Job:
+    """
+    Make a job that nothing was done with yet.
+    """
+    return Job.new(IMAGE._replace(kind=Kind.PUT, ts_ns=1, body=b"hello"), lsn=15, segment=14)
+
+
 def reserved_job() -> Job:
     """
     Make a job that is as the image says.
     """
-    job = Job(2, 7, created_ns=1, body=b"hello")
+    job = new_job()
     job.become(IMAGE)
     return job
 
 
 def test_a_new_job_is_nowhere_yet() -> None:
-    job = Job(2, 7, created_ns=1, body=b"hello")
-    assert (job.state, job.holder, job.lsn, job.segment) == (State.GONE, 0, 0, 0)
+    job = new_job()
+    assert (job.state, job.holder, job.lsn) == (State.GONE, 0, 0)
+    assert (job.segment, job.full_lsn, job.body_bytes) == (14, 15, 5)
     assert (job.job_id, job.tube_id, job.created_ns, job.body) == (2, 7, 1, b"hello")
 
 

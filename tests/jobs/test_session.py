@@ -28,7 +28,7 @@ class Place:
         """
         job = self.jobs.get(job_id)
         if job is None:
-            job = Job(job_id, 1, 0, b"")
+            job = Job(job_id, b"", None, (0,) * 16)
             self.jobs.add(job)
         old_ns, is_held = job.deadline_ns, job_id in self.session.reserved
         job.state, job.deadline_ns = State.RESERVED, deadline_ns

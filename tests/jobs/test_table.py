@@ -210,7 +210,7 @@ def test_a_job_that_was_removed_is_gone_and_its_id_can_be_used_again() -> None:
 def test_one_id_is_given_to_one_job_only() -> None:
     table = table_of(1)
     with pytest.raises(AssertionError):
-        table.add(Job(1, 3, 11, b""))
+        table.add(Job.new(put_image(1), 0, 0))
 
 
 def test_jobs_that_are_gone_leave_no_memory_behind() -> None:

@@ -77,7 +77,7 @@ class Wait:
     until_ns: int | None
 
 
-A_JOB = Job(1, 1, 0, b"")
+A_JOB = Job(1, b"", None, (0,) * 16)
 FIELDS = [
     name for name in dir(A_JOB) if not name.startswith("_") and not callable(getattr(A_JOB, name))
 ]

@@ -325,11 +325,10 @@ class GroupCommit:
     def _begin_next(self) -> None:
         if self._fail_stop.has_failed or self._is_busy:
             return
-        segment = self.space.wanted() if self._finished is None else None
+        segment = self.space.next(is_ending=self._finished is not None)
         if segment is not None and self._may_prepare(segment):
             self._prepare(segment)
             return
-        self.space.none_wanted()
         if self._is_due:
             self._take()
         elif self._finished is not None:

@@ -44,13 +44,17 @@ class Space:
         """
         return None if self._pause is not None else self.budget.wanted(self._events.demand())
 
-    def none_wanted(self) -> None:
+    def next(self, is_ending: bool) -> PreallocatedSegment | None:
         """
-        Nothing more is wanted: a disk that was full may be asked for something else, and there may
-        be room for who waits for it, since a segment has begun.
+        As `wanted`, but none if the log is to end.  Without one a disk that was full may be asked
+        for something else, and there may be room for who waits for it, since a segment has begun.
         """
-        if self._events.demand().waiting or (self.budget.is_short and self._pause is None):
+        demand = self._events.demand()
+        is_asked = self._pause is None and not is_ending
+        segment = self.budget.wanted(demand) if is_asked else None
+        if segment is None and (demand.waiting or (self.budget.is_short and self._pause is None)):
             self.was_given()
+        return segment
 
     def made(self, segment: PreallocatedSegment) -> None:
         """
