@@ -58,7 +58,8 @@ from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS
+from beanstalk_twisted.storage.commit.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.web.routes import ROUTES
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command

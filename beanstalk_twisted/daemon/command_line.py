@@ -73,7 +73,7 @@ from beanstalk_twisted.server.settings import (
     Limits,
 )
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S

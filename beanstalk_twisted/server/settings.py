@@ -9,7 +9,7 @@ from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
 from beanstalk_twisted.server.connections.epoll_reader import LIMIT_NS
 from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.execution_context import NEVER_NS
-from beanstalk_twisted.storage.commit.group_commit import FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
 from beanstalk_twisted.storage.commit.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.store import LogOptions

@@ -21,7 +21,8 @@ from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
 from beanstalk_twisted.storage.bodies.check import BodyCheck
 from beanstalk_twisted.storage.bodies.reads import BodyReads
 from beanstalk_twisted.storage.commit.figures import CommitFigures
-from beanstalk_twisted.storage.commit.group_commit import FsyncPolicy, GroupCommit
+from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
+from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.commit.inline_sync import InlineSyncPolicy
 from beanstalk_twisted.storage.compactor import Compactor, Kept
 from beanstalk_twisted.storage.directory_check import DirectoryCheck

@@ -29,7 +29,7 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1

@@ -19,7 +19,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Expected, Talker, expect

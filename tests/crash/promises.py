@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.commit.group_commit import FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
 from tests.binlog.scribe import records_of
 from tests.crash.history import Broken, History, difference, picture, tube_seen
 

@@ -42,7 +42,7 @@ from beanstalk_twisted.daemon.log_lines import line
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import IN_MEMORY, Limits, Settings
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
 from beanstalk_twisted.version import BUILD
 from tests.conftest import the_reactor

@@ -31,7 +31,8 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS, FsyncPolicy, GroupCommit
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.environment import CommitEvents, Environment
 from beanstalk_twisted.storage.fail_stop import FailStop
 from tests.held_io import HeldIo

@@ -37,7 +37,7 @@ from beanstalk_twisted.replication.stream.messages import (
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS
 from tests.replication.world import Process, SlowIo, World
 from tests.uncollected import Uncollected
 

@@ -29,7 +29,8 @@ from beanstalk_twisted.replication.stream.messages import (
     Write,
     encode_write,
 )
-from beanstalk_twisted.storage.commit.group_commit import MAX_UNACKNOWLEDGED_BYTES, NEVER
+from beanstalk_twisted.storage.commit.fsync_policy import NEVER
+from beanstalk_twisted.storage.commit.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))

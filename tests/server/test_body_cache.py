@@ -30,7 +30,7 @@ from beanstalk_twisted.storage.bodies.reads import (
     RETRIES_S,
     SEGMENT_S,
 )
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.held_io import HeldIo

@@ -25,7 +25,7 @@ timer keeps it; there, a sync happens only when something more is written.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeGuard, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
@@ -37,6 +37,7 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.commit.figures import CommitFigures
+from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
 from beanstalk_twisted.storage.commit.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
 from beanstalk_twisted.storage.commit.space import Space
 from beanstalk_twisted.storage.environment import CommitEvents, Environment, Replica, SlowSync
@@ -48,12 +49,6 @@ IDLE_FLUSH_S: Final = 0.05
 """
 How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes a
 second for them alone, and soon enough before a long silence.
-"""
-
-RELAXED_SYNC_S: Final = 1.0
-"""
-Seconds from the write of relaxed records to their sync at the latest, where replies wait for syncs:
-readers of the log take what is durable, and one sync a second is a small part of any disk's.
 """
 
 MAX_RELAXED_BYTES: Final = 16_000
@@ -82,46 +77,6 @@ not for the disk, but for a thread, on a machine that is busy.
 
 IDLE: Final = -1
 """In place of a time, ns: the disk has nothing to do."""
-
-
-class FsyncPolicy(NamedTuple):
-    """
-    When to sync.
-
-    :ivar interval_s: seconds from a write to its sync at the latest; 0 syncs before each reply,
-        None never does.
-    """
-
-    interval_s: float | None
-
-    @property
-    def is_always(self) -> bool:
-        """
-        Whether replies wait for the sync.
-        """
-        return self.interval_s == 0
-
-    @property
-    def latest_s(self) -> float | None:
-        """
-        Seconds from a write to its sync at the latest, also of what no reply waits for.
-        """
-        return RELAXED_SYNC_S if self.is_always else self.interval_s
-
-    @property
-    def in_words(self) -> str:
-        """
-        Say it as the option does.
-        """
-        if self.is_always:
-            return "fsync always"
-        if self.interval_s is None:
-            return "fsync never"
-        return f"fsync within {round(self.interval_s * 1000)} ms"
-
-
-ALWAYS: Final = FsyncPolicy(0)
-NEVER: Final = FsyncPolicy(None)
 
 
 class GroupCommit:

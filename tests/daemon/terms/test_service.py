@@ -40,7 +40,7 @@ from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, en
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.commit.group_commit import ALWAYS
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.yaml import read_mapping

@@ -31,15 +31,12 @@ from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.clock import NS, LogClock
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, RELAXED_SYNC_S, FsyncPolicy
 from beanstalk_twisted.storage.commit.group_commit import (
-    ALWAYS,
     IDLE_FLUSH_S,
     LARGE_BYTES,
     MAX_RELAXED_BYTES,
     MAX_UNACKNOWLEDGED_BYTES,
-    NEVER,
-    RELAXED_SYNC_S,
-    FsyncPolicy,
     GroupCommit,
 )
 from beanstalk_twisted.storage.commit.space import SPACE_RETRY_S

@@ -13,13 +13,8 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.storage.commit.group_commit import (
-    ALWAYS,
-    IDLE_FLUSH_S,
-    NEVER,
-    FsyncPolicy,
-    GroupCommit,
-)
+from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.commit.group_commit import IDLE_FLUSH_S, GroupCommit
 from beanstalk_twisted.storage.commit.inline_sync import LESSONS, MAX_BATCH_BYTES, InlineSyncPolicy
 from beanstalk_twisted.storage.commit.space import SPACE_RETRY_S
 from beanstalk_twisted.storage.environment import CommitEvents

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.access.handshakes import OUTCOMES, Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
-from beanstalk_twisted.storage.commit.group_commit import FsyncPolicy
+from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.figures.exposition import OPENMETRICS, PROMETHEUS
 from beanstalk_twisted.web.site import HttpSettings
