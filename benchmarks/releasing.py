@@ -16,8 +16,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import BinaryIO, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import RECORD_BYTES
-from beanstalk_twisted.binlog.segments.format import parse_segment_name
+from beanstalk_twisted.binlog.segments.format import RECORD_BYTES, parse_segment_name
 
 FACTOR: Final = 2
 """Times what lives: when compaction begins (`beanstalk_twisted.binlog.compaction.Policy`)."""

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors
-from beanstalk_twisted.binlog.records import Reason, State
+from beanstalk_twisted.binlog.records.jobs import Reason, State
 from beanstalk_twisted.binlog.segments import format
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.client.commands import specs

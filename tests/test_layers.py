@@ -85,7 +85,7 @@ VOCABULARIES = {
     "jobs": (
         "jobs.",
         "binlog.cold",
-        "binlog.records",
+        "binlog.records.",
         "binlog.runs",
         "binlog.space_budget",
         "binlog.tags",
@@ -94,7 +94,7 @@ VOCABULARIES = {
         "rules.",
         "jobs.",
         "binlog.cold",
-        "binlog.records",
+        "binlog.records.",
         "binlog.runs",
         "binlog.space_budget",
         "binlog.tags",

@@ -17,17 +17,16 @@ from typing import Final, NoReturn, Protocol
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BodyLost
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import (
     DATA_LEN,
     DATA_OFF,
-    FULL,
     JOB_ID,
     TYPE,
-    BodyPlace,
     NotUnderstood,
     Raw,
     decode_job,
 )
+from beanstalk_twisted.binlog.records.jobs import FULL, BodyPlace
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,

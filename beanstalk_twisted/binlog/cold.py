@@ -16,7 +16,7 @@ from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import NEVER_NS, READY, RESERVED, Flag, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, READY, RESERVED, Flag, State
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 
 Column = memoryview

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import HOMED
+from beanstalk_twisted.binlog.records.jobs import HOMED
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.archiving.archive import PART, Archive
 from beanstalk_twisted.binlog.bodies import BodyReader, read_each
 from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
 from beanstalk_twisted.binlog.errors import BodyLost
-from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.binlog.records.jobs import BodyPlace
 from beanstalk_twisted.binlog.segments.frames import Buffer
 
 

@@ -10,15 +10,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from beanstalk_twisted.binlog.records import (
-    MAX_COUNTER,
-    READY,
-    WAITED_FOR,
-    Data,
-    Kind,
-    Reason,
-    Record,
-)
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import MAX_COUNTER, READY, WAITED_FOR, Data, Kind, Reason
 from beanstalk_twisted.binlog.segments.format import PLAIN_RECORD, RECORD_BYTES
 
 _NO_FLAGS: Final = 0

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.binlog.records.jobs import BodyPlace
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube
 

@@ -4,7 +4,7 @@ A job in memory.
 
 from typing import Final, TypeAlias
 
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.jobs import (
     GONE,
     READY,
     RESERVED,

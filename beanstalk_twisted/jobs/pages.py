@@ -8,7 +8,7 @@ from array import array
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.cold import ColdJobs, Standing
-from beanstalk_twisted.binlog.records import GONE, READY
+from beanstalk_twisted.binlog.records.jobs import GONE, READY
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.policy import PAGE_BITS
 

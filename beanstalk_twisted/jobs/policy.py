@@ -5,7 +5,7 @@ policies".
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import RESERVED
+from beanstalk_twisted.binlog.records.jobs import RESERVED
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 
 if TYPE_CHECKING:

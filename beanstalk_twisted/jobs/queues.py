@@ -8,7 +8,7 @@ from bisect import bisect_left
 from typing import Final
 
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.records import READY, State
+from beanstalk_twisted.binlog.records.jobs import READY, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube, TubeList

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.cold import ColdJobs, values
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.jobs import (
     FULL,
     GONE,
     READY,
@@ -18,11 +18,10 @@ from beanstalk_twisted.binlog.records import (
     WAITED_FOR,
     JobImage,
     Kind,
-    Pause,
     State,
-    TubePolicy,
     as_loaded,
 )
+from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.bodies import Bodies
 from beanstalk_twisted.jobs.figures.job_times import JobTimes

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
-from beanstalk_twisted.binlog.records import GONE, READY, RESERVED, BodyPlace, JobImage
+from beanstalk_twisted.binlog.records.jobs import GONE, READY, RESERVED, BodyPlace, JobImage
 from beanstalk_twisted.binlog.runs import KICKED as KICKED_HEAD
 from beanstalk_twisted.binlog.runs import Run, kick_record
 from beanstalk_twisted.binlog.runs import kicks as kicks_of

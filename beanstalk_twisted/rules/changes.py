@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import (
     GONE,
     RELAXED,
     WAITED_FOR,
-    Counters,
     JobImage,
     Kind,
-    Pause,
     Reason,
-    Record,
-    RememberedKey,
     State,
+)
+from beanstalk_twisted.binlog.records.others import (
+    Counters,
+    Pause,
+    RememberedKey,
     TubeDef,
     TubePolicy,
 )

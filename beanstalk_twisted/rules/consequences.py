@@ -10,7 +10,7 @@ some.  A crash in between loses nothing: on loading, groups without jobs have en
 from itertools import islice
 from typing import Final, Protocol
 
-from beanstalk_twisted.binlog.records import READY, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import READY, Kind, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState

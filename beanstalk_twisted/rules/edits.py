@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.jobs import (
     NEVER_NS,
     READY,
     RESERVED,

@@ -7,7 +7,7 @@ that is all that is looked at.
 
 from collections.abc import Callable
 
-from beanstalk_twisted.binlog.records import GONE, State
+from beanstalk_twisted.binlog.records.jobs import GONE, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState

@@ -7,7 +7,7 @@ A job that was moved knows the tube that it was put into, until it is there agai
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_twisted.binlog.records import READY, RESERVED, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import READY, RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from beanstalk_twisted.binlog.records import JobImage, Reason, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.policy import (

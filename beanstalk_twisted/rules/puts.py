@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
 from beanstalk_twisted.jobs.figures.memory_use import HOT_JOB_BYTES
 from beanstalk_twisted.jobs.session import Session

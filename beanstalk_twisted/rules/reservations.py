@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.due import DueTimes
 from beanstalk_twisted.jobs.figures.job_times import JobTimes
 from beanstalk_twisted.jobs.job import Job

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import Final
 
-from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, Reason
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Reason
 from beanstalk_twisted.jobs.due import DueTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session

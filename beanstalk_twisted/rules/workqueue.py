@@ -18,15 +18,9 @@ given out again (there, ids begin anew behind the largest one in the log).
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records import (
-    Counters,
-    Kind,
-    Pause,
-    Reason,
-    Record,
-    State,
-    TubePolicy,
-)
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Counters, Pause, TubePolicy
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.figures.job_times import JobTimes
 from beanstalk_twisted.jobs.job import Job

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.commit.group_commit import GroupCommit

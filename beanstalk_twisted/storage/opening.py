@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, Damaged, NoS
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
-from beanstalk_twisted.binlog.records import Start
+from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import NO_SPACE, Writer

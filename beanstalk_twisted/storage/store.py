@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.reading.survey import Segment
-from beanstalk_twisted.binlog.records import ClockStep
+from beanstalk_twisted.binlog.records.others import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
 from beanstalk_twisted.storage.bodies.check import BodyCheck

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.binlog.records import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue

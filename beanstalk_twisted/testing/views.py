@@ -5,7 +5,7 @@ What is in the queue, as values: for looking at it without asking over a connect
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.storage.clock import NS

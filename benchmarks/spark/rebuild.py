@@ -20,7 +20,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, Seal, State, TubeDef
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Seal, TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, SegmentHeader, archive_name
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex, encode_trailer

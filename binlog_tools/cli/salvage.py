@@ -14,7 +14,7 @@ import click
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, SOUND, fail
 from binlog_tools.cli.making import tell_shared_keys, warn_if_running

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import has_content, is_trailer
 from beanstalk_twisted.binlog.reading.survey import (
@@ -20,15 +19,21 @@ from beanstalk_twisted.binlog.reading.survey import (
     Survey,
     import_command,
 )
-from beanstalk_twisted.binlog.records import (
-    FULL,
+from beanstalk_twisted.binlog.records.decoding import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FLAGS,
+    JOB_ID,
     JOB_KINDS,
-    Flag,
-    Kind,
+    STATE,
+    TUBE_ID,
+    TYPE,
     NotUnderstood,
     Raw,
-    State,
 )
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, Kind, State
+from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
@@ -277,28 +282,24 @@ def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def _ids(raws: list[Raw]) -> tuple[int, ...]:
-    return tuple(sorted({raw[records.JOB_ID] for raw in raws}))
+    return tuple(sorted({raw[JOB_ID] for raw in raws}))
 
 
 def _is_plausible(raw: Raw) -> bool:
-    return (
-        raw[records.TYPE] in JOB_KINDS
-        and raw[records.STATE] in set(State)
-        and raw[records.JOB_ID] > 0
-    )
+    return raw[TYPE] in JOB_KINDS and raw[STATE] in set(State) and raw[JOB_ID] > 0
 
 
 def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
     """
     Whether a record's data lie in its frame and have the checksum that the record says.
     """
-    length = raw[records.DATA_LEN]
+    length = raw[DATA_LEN]
     if not length:
-        return raw[records.DATA_CRC] == 0
-    at = frame.heap_at + raw[records.DATA_OFF]
-    if raw[records.DATA_OFF] + length > frame.heap_len:
+        return raw[DATA_CRC] == 0
+    at = frame.heap_at + raw[DATA_OFF]
+    if raw[DATA_OFF] + length > frame.heap_len:
         return False
-    return zlib.crc32(memoryview(buffer)[at : at + length]) == raw[records.DATA_CRC]
+    return zlib.crc32(memoryview(buffer)[at : at + length]) == raw[DATA_CRC]
 
 
 def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
@@ -401,16 +402,16 @@ class _Contents:
         self._has_beginning = not source.is_partial
 
     def _look(self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw) -> None:
-        kind = raw[records.TYPE]
-        if raw[records.DATA_LEN] and not is_data_good(buffer, frame, raw):
+        kind = raw[TYPE]
+        if raw[DATA_LEN] and not is_data_good(buffer, frame, raw):
             self._note(name, frame, index, raw, "the checksum of its data is wrong")
         if kind not in JOB_KINDS:
             return
-        job_id = raw[records.JOB_ID]
-        if raw[records.STATE] not in _STATES:
-            self._note(name, frame, index, raw, f"job state {raw[records.STATE]} is unknown")
+        job_id = raw[JOB_ID]
+        if raw[STATE] not in _STATES:
+            self._note(name, frame, index, raw, f"job state {raw[STATE]} is unknown")
         if kind in FULL:
-            if raw[records.FLAGS] & Flag.EXT:
+            if raw[FLAGS] & Flag.EXT:
                 self._look_at_extensions(name, buffer, frame, index, raw)
             self._bodies.add(job_id)
             self._lacking.discard(job_id)
@@ -421,8 +422,8 @@ class _Contents:
             return
         elif job_id not in self._bodies:
             self._lacking.add(job_id)
-        if raw[records.TUBE_ID] not in self._tubes:
-            self._unnamed[job_id] = raw[records.TUBE_ID]
+        if raw[TUBE_ID] not in self._tubes:
+            self._unnamed[job_id] = raw[TUBE_ID]
 
     def _look_at_extensions(
         self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw
@@ -460,10 +461,10 @@ _STATES: Final = frozenset(int(state) for state in State)
 
 
 def _is_extended(raw: Raw) -> bool:
-    return raw[records.TYPE] in _EXTENDED or bool(raw[records.FLAGS] & Flag.EXT)
+    return raw[TYPE] in _EXTENDED or bool(raw[FLAGS] & Flag.EXT)
 
 
 _EXTENDED: Final = frozenset({
-    Kind.MOVE, Kind.UPDATE, Kind.GROUP_ENDED, records.KEY, records.TubePolicy.kind,
+    Kind.MOVE, Kind.UPDATE, Kind.GROUP_ENDED, KEY, TubePolicy.kind,
 })  # fmt: skip
 """The types that only a segment with extensions may hold."""

@@ -6,20 +6,26 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import (
     DATA_LEN,
     FLAGS,
-    FULL,
     JOB_ID,
     JOB_KINDS,
-    KEY,
-    NEVER_NS,
     STATE,
     TUBE_ID,
     TYPE,
-    Flag,
+    NotUnderstood,
     Raw,
+)
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, NEVER_NS, Flag, Reason
+from beanstalk_twisted.binlog.records.others import (
+    CleanStop,
+    ClockStep,
+    Counters,
+    Pause,
+    Start,
+    Trim,
+    TubeDef,
     TubePolicy,
 )
 from beanstalk_twisted.binlog.segments import frames
@@ -35,9 +41,7 @@ from binlog_tools.logs.selection import OF_JOBS, STATE_NAMES, Selection, type_na
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob
 
-REASON_NAMES: Final = {
-    int(reason): reason.name.lower().replace("_", "-") for reason in records.Reason
-}
+REASON_NAMES: Final = {int(reason): reason.name.lower().replace("_", "-") for reason in Reason}
 
 
 class RawRecord(NamedTuple):
@@ -153,7 +157,7 @@ class Records:
             )  # fmt: skip
 
     def _learn_from(self, buffer: Buffer, frame: Frame) -> None:
-        if records.TubeDef.kind in bytes(
+        if TubeDef.kind in bytes(
             memoryview(buffer)[frame.records_at : frame.heap_at : frame.rec_size]
         ):
             self.learn(dict(reading.tubes_named(buffer, frame)))
@@ -189,7 +193,7 @@ class Records:
             return None, b"", raw[DATA_LEN]
         try:
             data = frames.data_of(buffer, frame, raw)
-        except records.NotUnderstood:
+        except NotUnderstood:
             return None, b"", raw[DATA_LEN]
         tags, data = split_leniently(data) if is_extended else (None, data)
         return tags, data if is_wanted else b"", len(data)
@@ -245,7 +249,7 @@ def of_segment(
 Fields = dict[str, object]
 
 FLAG_NAMES: Final = tuple(
-    [flag.name.lower() for flag in records.Flag if bits & flag and flag.name] for bits in range(256)
+    [flag.name.lower() for flag in Flag if bits & flag and flag.name] for bits in range(256)
 )
 """The names of the flags, for each combination of them."""
 
@@ -331,25 +335,25 @@ def job_fields(job: StoredJob) -> Fields:
 def _other_fields(entry: Entry) -> Fields:
     raw, kind = entry.raw, entry.raw.type
     tube: Fields = {"tube": text_of(entry.tube), "tube_id": raw.tube_id}
-    if kind == records.TubeDef.kind:
+    if kind == TubeDef.kind:
         return {**tube, "tube": text_of(entry.data)}
-    if kind == records.Pause.kind:
+    if kind == Pause.kind:
         return {**tube, "seconds": raw.delay_s, "deadline": deadline_of(raw.deadline_ns)}
     if kind == KEY:
         return {"job": raw.job_id, **tube, "key": text_of(entry.data),
                 "deadline": deadline_of(raw.deadline_ns)}  # fmt: skip
     if kind == TubePolicy.kind:
         return {**tube, "rules": text_of(entry.data)}
-    if kind == records.Counters.kind:
+    if kind == Counters.kind:
         return {**(tube if raw.tube_id else {}), "counters": text_of(entry.data)}
-    if kind == records.Trim.kind:
+    if kind == Trim.kind:
         return {"trim_seq": raw.job_id}
-    if kind == records.Start.kind:
+    if kind == Start.kind:
         return {"next_job_id": raw.job_id, "next_tube_id": raw.aux,
                 "wall_offset_ns": raw.deadline_ns}  # fmt: skip
-    if kind == records.ClockStep.kind:
+    if kind == ClockStep.kind:
         return {"wall_offset_ns": raw.deadline_ns}
-    return {} if kind == records.CleanStop.kind else {"bytes": raw.data_len}
+    return {} if kind == CleanStop.kind else {"bytes": raw.data_len}
 
 
 def body_fields(body: bytes, how: str) -> Fields:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import DATA_LEN
+from beanstalk_twisted.binlog.records.decoding import DATA_LEN
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,

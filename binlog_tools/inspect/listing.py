@@ -5,9 +5,9 @@ The jobs of a log: those that a server would load, those of an earlier moment, a
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import FULL, KEY, NEVER_NS, Kind, State
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, NEVER_NS, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import (
@@ -165,14 +165,14 @@ def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
     :raise OSError: it cannot be read.
     """
     chosen = Selection(jobs=Numbers([Span(job_id, job_id)]))
-    found = list(entries(source, chosen, always=frozenset({records.Start.kind})))
+    found = list(entries(source, chosen, always=frozenset({Start.kind})))
     gaps = [each for each in found if isinstance(each, Gap)]
     events: list[Event] = []
     before = 0
     for entry in found:
         if isinstance(entry, Gap):
             continue
-        is_start = entry.raw.type == records.Start.kind
+        is_start = entry.raw.type == Start.kind
         if is_start and not (events and events[-1].entry.raw.state == State.RESERVED):
             continue
         # All full records say when the job was put.
@@ -263,9 +263,9 @@ _REVIVED: Final = "a dead letter no more: kicked{by} into {tube}, {state}; its a
 _STARTED: Final = "a server started; ready again"
 _TELLING_TAGS: Final = frozenset({Kind.PUT, Kind.UPDATE, Kind.COPY})
 _WHY: Final = {
-    int(records.Reason.IMPORT): ", made by a tool",
-    int(records.Reason.DAMAGED): ", damaged",
-    int(records.Reason.EXPIRED): ": older than the max-age of its tube",
+    int(Reason.IMPORT): ", made by a tool",
+    int(Reason.DAMAGED): ", damaged",
+    int(Reason.EXPIRED): ": older than the max-age of its tube",
 }
 
 
@@ -280,7 +280,7 @@ def _ending(events: list[Event], now_ns: int) -> str:
         return f"gone since {format_time(last.raw.ts_ns)}"
     if not any(event.entry.raw.type in FULL for event in events):
         return "alive, but the log has no body for it: a server refuses this log"
-    state = "ready" if last.raw.type == records.Start.kind else state_name(last.raw.state)
+    state = "ready" if last.raw.type == Start.kind else state_name(last.raw.state)
     if last.raw.state == State.RESERVED:
         return "reserved; a server that starts now has it ready"
     if last.raw.state == State.DELAYED and last.raw.deadline_ns == NEVER_NS:

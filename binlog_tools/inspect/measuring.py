@@ -9,7 +9,8 @@ from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy, Pressure
-from beanstalk_twisted.binlog.records import STATE, TUBE_ID, Kind
+from beanstalk_twisted.binlog.records.decoding import STATE, TUBE_ID
+from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame

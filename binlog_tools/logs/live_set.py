@@ -9,32 +9,23 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import (
     DATA_LEN,
     DATA_OFF,
     DEADLINE_NS,
     DELAY_S,
     FLAGS,
-    FULL,
     JOB_KINDS,
-    KEY,
     RESERVES,
     STATE,
     TS_NS,
     TUBE_ID,
-    Flag,
-    JobImage,
-    Kind,
     NotUnderstood,
-    Pause,
     Record,
-    RememberedKey,
-    Start,
-    State,
-    TubeDef,
-    TubePolicy,
     decode_record,
 )
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, JobImage, Kind, State
+from beanstalk_twisted.binlog.records.others import Pause, RememberedKey, Start, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame

@@ -15,14 +15,12 @@ from typing import Final, NamedTuple
 from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import JobImage, Reason, State
+from beanstalk_twisted.binlog.records.others import (
     CleanStop,
-    JobImage,
     Pause,
-    Reason,
-    Record,
     RememberedKey,
-    State,
     TubeDef,
     TubePolicy,
 )

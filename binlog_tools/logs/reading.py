@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.reading.segment import NO_FRAME, content_end, continues, no_frame
 from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
-from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
+from beanstalk_twisted.binlog.records.decoding import TUBE_ID, NotUnderstood, Raw
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     RECORD,

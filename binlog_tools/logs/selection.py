@@ -5,19 +5,31 @@ Which records, or jobs, a command is about.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.records import JOB_KINDS, KEY, Kind, State
+from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
+from beanstalk_twisted.binlog.records.jobs import KEY, Kind, State
+from beanstalk_twisted.binlog.records.others import (
+    CleanStop,
+    ClockStep,
+    Counters,
+    Pause,
+    RememberedKey,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+    TubePolicy,
+)
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
 from binlog_tools.logs.stored import StoredJob
 
 TYPE_NAMES: Final[Mapping[int, str]] = {
     **{int(kind): kind.name.lower().replace("_", "-") for kind in Kind},
-    records.TubeDef.kind: "tube-def", records.Pause.kind: "pause",
-    records.RememberedKey.kind: "key", records.TubePolicy.kind: "policy",
-    records.Counters.kind: "state", records.Trim.kind: "trim", records.Seal.kind: "seal",
-    records.Start.kind: "start", records.CleanStop.kind: "clean-stop",
-    records.ClockStep.kind: "clock-step",
+    TubeDef.kind: "tube-def", Pause.kind: "pause",
+    RememberedKey.kind: "key", TubePolicy.kind: "policy",
+    Counters.kind: "state", Trim.kind: "trim", Seal.kind: "seal",
+    Start.kind: "start", CleanStop.kind: "clean-stop",
+    ClockStep.kind: "clock-step",
 }  # fmt: skip
 """What the types of records are called by the tools; docs/binlog-format.md has the numbers."""
 

@@ -7,15 +7,8 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records import (
-    NEVER_NS,
-    JobImage,
-    Kind,
-    Reason,
-    RememberedKey,
-    State,
-    TubePolicy,
-)
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.tags import Tags
 
 NS: Final = 1_000_000_000

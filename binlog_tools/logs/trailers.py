@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import has_content
-from beanstalk_twisted.binlog.records import TYPE, NotUnderstood, Seal
+from beanstalk_twisted.binlog.records.decoding import TYPE, NotUnderstood
+from beanstalk_twisted.binlog.records.others import Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEAL_HEAD
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame

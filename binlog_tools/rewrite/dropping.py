@@ -15,12 +15,13 @@ from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay, read
 from beanstalk_twisted.binlog.reading.survey import Progress
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import CleanStop, RememberedKey, Start, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
     MADE_BY_TOOL,
@@ -142,12 +143,12 @@ def append_deletions(
         if policy.rules and tube_id in small.tubes
     ]
     content: list[Record] = [
-        *(records.TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),
+        *(TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),
         *found.pauses(now_ns),
         *policies,
-        records.Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
+        Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
         *(record for image in images for record in _end_of(image, now_ns)),
-        records.CleanStop(now_ns),
+        CleanStop(now_ns),
     ]
     is_extended = has_tags or policies or any(found.keys(now_ns)) or _keys_in(content)
     incompat = position.incompat | (EXTENSIONS if is_extended else 0)
@@ -196,7 +197,7 @@ def _keys_in(content: Sequence[Record]) -> list[tuple[int, int]]:
     """
     Where a DELETE and the KEY behind it stand, which one frame has to hold.
     """
-    keys = (at for at, record in enumerate(content) if isinstance(record, records.RememberedKey))
+    keys = (at for at, record in enumerate(content) if isinstance(record, RememberedKey))
     return [(at - 1, at + 1) for at in keys]
 
 
@@ -208,7 +209,7 @@ def _end_of(image: JobImage, now_ns: int) -> Iterator[Record]:
     tags = image.tags
     if tags is not None and tags.leaves_key:
         until_ns = now_ns + tags.unique_s * NS
-        yield records.RememberedKey(
+        yield RememberedKey(
             image.tube_id, tags.unique_key, image.job_id, until_ns, now_ns
         )  # fmt: skip
 

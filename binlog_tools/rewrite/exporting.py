@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, count
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import COUNTERS, NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import COUNTERS, NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import (

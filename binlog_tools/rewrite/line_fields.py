@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule

@@ -9,18 +9,16 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import (
     DATA_CRC,
-    FULL,
     JOB_ID,
     TS_NS,
     TUBE_ID,
     TYPE,
-    Kind,
     NotUnderstood,
     Raw,
-    State,
 )
+from beanstalk_twisted.binlog.records.jobs import FULL, Kind, State
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame

@@ -11,8 +11,24 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Flag, Raw, Reason, State
+from beanstalk_twisted.binlog.records.decoding import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    JOB_ID,
+    JOB_KINDS,
+    STATE,
+    TYPE,
+    Raw,
+)
+from beanstalk_twisted.binlog.records.jobs import FULL, Flag, Reason, State
+from beanstalk_twisted.binlog.records.others import (
+    Counters,
+    RememberedKey,
+    Seal,
+    TubeDef,
+    TubePolicy,
+)
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     MAX_FRAME_RECORDS,
@@ -46,8 +62,8 @@ _FULL_RECORD: Final = re.compile(
 """How a full record begins: type, state, flags and reason."""
 
 WITH_DATA: Final = frozenset({
-    records.TubeDef.kind, records.RememberedKey.kind, records.TubePolicy.kind,
-    records.Counters.kind, records.Seal.kind,
+    TubeDef.kind, RememberedKey.kind, TubePolicy.kind,
+    Counters.kind, Seal.kind,
 })  # fmt: skip
 """Records that are not of a job and have data."""
 
@@ -88,7 +104,7 @@ def span(raw: Raw) -> tuple[int, int]:
     """
     Where a record says that its data are, in its frame's heap.
     """
-    return raw[records.DATA_OFF], raw[records.DATA_OFF] + raw[records.DATA_LEN]
+    return raw[DATA_OFF], raw[DATA_OFF] + raw[DATA_LEN]
 
 
 class Budget:
@@ -176,7 +192,7 @@ class Carver:
         self._heaps.append(heap_at)
         for record_at in range(at, heap_at, RECORD_BYTES):
             raw = self._raw(record_at)
-            if raw[records.TYPE] not in FULL or not raw[records.DATA_LEN]:
+            if raw[TYPE] not in FULL or not raw[DATA_LEN]:
                 continue
             if self._holds(raw, heap_at):
                 self._take(record_at, heap_at, raw)
@@ -202,7 +218,7 @@ class Carver:
         """
         raw = self._raw(at)
         for heap_at in self._heaps:
-            is_tried = at < heap_at and self._shift_budget.allows(raw[records.DATA_LEN])
+            is_tried = at < heap_at and self._shift_budget.allows(raw[DATA_LEN])
             if is_tried and self._holds(raw, heap_at):
                 self._take(at, heap_at, raw)
                 return
@@ -217,15 +233,11 @@ class Carver:
         ``before`` if that cannot be found out.
         """
         end = span(raw)[1]
-        if (
-            raw[records.TYPE] not in JOB_KINDS
-            or raw[records.STATE] not in _STATES
-            or heap_at + end > self._limit
-        ):
+        if raw[TYPE] not in JOB_KINDS or raw[STATE] not in _STATES or heap_at + end > self._limit:
             return before
         for by in range(1, SHIFT_BYTES + 1):
             for shift in (before + by, before - by):
-                if not self._shift_budget.allows(raw[records.DATA_LEN]):
+                if not self._shift_budget.allows(raw[DATA_LEN]):
                     return before
                 if self._holds(raw, heap_at + shift):
                     return shift
@@ -234,7 +246,7 @@ class Carver:
     def _take(self, record_at: int, heap_at: int, raw: Raw) -> None:
         start, end = span(raw)
         self._found[record_at] = Body(
-            self._seq, raw[records.JOB_ID], record_at, heap_at + start, heap_at + end, 0, True, True
+            self._seq, raw[JOB_ID], record_at, heap_at + start, heap_at + end, 0, True, True
         )  # fmt: skip
         insort(self._taken, (record_at, record_at + RECORD_BYTES))
         insort(self._taken, (heap_at + start, heap_at + end))
@@ -243,9 +255,7 @@ class Carver:
         if at + RECORD_BYTES > self._end:
             return False
         raw = self._raw(at)
-        return (
-            bool(raw[records.JOB_ID] and raw[records.DATA_LEN]) and at + span(raw)[1] < self._limit
-        )
+        return bool(raw[JOB_ID] and raw[DATA_LEN]) and at + span(raw)[1] < self._limit
 
     def _raw(self, at: int) -> Raw:
         return RECORD.unpack_from(self._view, at)
@@ -261,7 +271,7 @@ class Carver:
             return likely
         last = min(self._limit - span(raw)[1], at + MAX_FRAME_RECORDS * RECORD_BYTES)
         for heap_at in range(at + RECORD_BYTES, last + 1, RECORD_BYTES):
-            if not self._heap_budget.allows(raw[records.DATA_LEN]):
+            if not self._heap_budget.allows(raw[DATA_LEN]):
                 return None
             if self._holds(raw, heap_at):
                 return heap_at
@@ -281,4 +291,4 @@ class Carver:
         start, end = span(raw)
         if heap_at + end > self._limit or heap_at + start < self._start:
             return False
-        return zlib.crc32(self._view[heap_at + start : heap_at + end]) == raw[records.DATA_CRC]
+        return zlib.crc32(self._view[heap_at + start : heap_at + end]) == raw[DATA_CRC]

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import JOB_KINDS, Kind, Seal
+from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
+from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES, SEAL_HEAD, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer

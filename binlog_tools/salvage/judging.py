@@ -11,15 +11,19 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.records import (
-    JobImage,
-    Kind,
+from beanstalk_twisted.binlog.records.decoding import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FLAGS,
+    STATE,
+    TS_NS,
+    TUBE_ID,
     NotUnderstood,
     Raw,
-    State,
     decode_record,
 )
+from beanstalk_twisted.binlog.records.jobs import Flag, JobImage, Kind, State
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.inspect.listing import released
@@ -310,10 +314,10 @@ class Judge:
 
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
         raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
-        state = _STATES.get(raw[records.STATE], State.GONE)
-        tube = self._live.tubes.get(raw[records.TUBE_ID])
+        state = _STATES.get(raw[STATE], State.GONE)
+        tube = self._live.tubes.get(raw[TUBE_ID])
         return Outcome(
-            None, Judgement(job_id, tube, raw[records.TUBE_ID], state, entry.lsn, why, None, None)
+            None, Judgement(job_id, tube, raw[TUBE_ID], state, entry.lsn, why, None, None)
         )
 
     def _set_aside(self, image: JobImage, lsn: int, why: Why, claimed_id: int = 0) -> Outcome:
@@ -349,8 +353,8 @@ class Judge:
         return newest._replace(ts_ns=image.ts_ns, body=image.body, tags=image.tags)
 
     def _data(self, place: Place, raw: Raw) -> bytes:
-        start = place.heap_at + raw[records.DATA_OFF]
-        end = start + raw[records.DATA_LEN]
+        start = place.heap_at + raw[DATA_OFF]
+        end = start + raw[DATA_LEN]
         if end > place.heap_end:
             raise NotUnderstood("its body is not all there")
         return bytes(memoryview(self._buffer_of(place.seq))[start:end])
@@ -433,11 +437,11 @@ class Judge:
         raw = _NOTHING
         if body.record_at:
             raw = RECORD.unpack_from(self._buffer_of(body.seq), body.record_at)
-        ts_ns = raw[records.TS_NS]
+        ts_ns = raw[TS_NS]
         born_ns = ts_ns if 0 < ts_ns <= self._live.time_ns else self._live.time_ns
-        state = _STATES.get(raw[records.STATE], State.GONE)
+        state = _STATES.get(raw[STATE], State.GONE)
         data = self._bytes(body)
-        raw = (Kind.PUT, State.BURIED, *raw[records.FLAGS :])
+        raw = (Kind.PUT, State.BURIED, *raw[FLAGS:])
         try:
             image = _decoded(raw, data)
         except NotUnderstood:
@@ -460,12 +464,12 @@ def _body_at(raw: Raw, data: bytes) -> int:
     """
     Where in a record's data the body begins, behind the extensions.
     """
-    return 2 + int.from_bytes(data[:2], "little") if raw[records.FLAGS] & records.Flag.EXT else 0
+    return 2 + int.from_bytes(data[:2], "little") if raw[FLAGS] & Flag.EXT else 0
 
 
 def _without_extensions(raw: Raw) -> Raw:
-    return (*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :])
+    return (*raw[:FLAGS], 0, *raw[FLAGS + 1 :])
 
 
 def _sum_of(raw: Raw) -> tuple[int, int]:
-    return raw[records.DATA_LEN], raw[records.DATA_CRC]
+    return raw[DATA_LEN], raw[DATA_CRC]

@@ -6,10 +6,27 @@ Holes do no harm to this: a record says all of its job but the body.
 
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, NotUnderstood, decode_record
+from beanstalk_twisted.binlog.records.decoding import (
+    DATA_OFF,
+    JOB_ID,
+    JOB_KINDS,
+    TUBE_ID,
+    NotUnderstood,
+    Raw,
+    decode_record,
+)
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Kind
+from beanstalk_twisted.binlog.records.others import (
+    Pause,
+    RememberedKey,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+    TubePolicy,
+)
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES
+from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.salvage.carving import Body
@@ -59,7 +76,7 @@ class KnownPause(NamedTuple):
 
     seq: int
     lsn: int
-    pause: records.Pause
+    pause: Pause
 
 
 class KnownPolicy(NamedTuple):
@@ -68,7 +85,7 @@ class KnownPolicy(NamedTuple):
     """
 
     seq: int
-    policy: records.TubePolicy
+    policy: TubePolicy
 
 
 class KnownKey(NamedTuple):
@@ -77,7 +94,7 @@ class KnownKey(NamedTuple):
     """
 
     seq: int
-    key: records.RememberedKey
+    key: RememberedKey
 
 
 class Ids:
@@ -182,7 +199,7 @@ class LiveJobs:
                 entry.full, entry.damaged = _place(seq, piece, record_at, moved), None
                 return
             entry.damaged, entry.damaged_lsn = _place(seq, piece, record_at, 0), entry.lsn
-        entry.newest = bytes(memoryview(buffer)[record_at : record_at + records.RECORD_BYTES])
+        entry.newest = bytes(memoryview(buffer)[record_at : record_at + RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
         lsn = piece.frame.base_lsn + at
@@ -192,31 +209,31 @@ class LiveJobs:
             return
         raw = frames.raw_record(buffer, piece.frame, at)
         data = data_if_it_checks(buffer, piece, raw)
-        if kind == records.TubeDef.kind:
-            self._name(raw[records.TUBE_ID], data)
-        elif kind == records.Seal.kind:
+        if kind == TubeDef.kind:
+            self._name(raw[TUBE_ID], data)
+        elif kind == Seal.kind:
             seal = read_seal(data or b"")
             for tube_id, name in seal.tubes.items() if seal else ():
                 self._name(tube_id, name)
-        elif kind == records.Trim.kind:
-            self.trim_seq = max(self.trim_seq, raw[records.JOB_ID])
-        elif kind == records.Start.kind:
-            self.next_job_id = max(self.next_job_id, raw[records.JOB_ID])
-        elif kind == records.Pause.kind:
+        elif kind == Trim.kind:
+            self.trim_seq = max(self.trim_seq, raw[JOB_ID])
+        elif kind == Start.kind:
+            self.next_job_id = max(self.next_job_id, raw[JOB_ID])
+        elif kind == Pause.kind:
             record = decode_record(raw, b"")
-            assert isinstance(record, records.Pause)
+            assert isinstance(record, Pause)
             self.pauses[record.tube_id] = KnownPause(seq, lsn, record)
-        elif kind in (records.KEY, records.TubePolicy.kind) and data is not None:
+        elif kind in (KEY, TubePolicy.kind) and data is not None:
             self._absorb_extension(seq, raw, data)
 
-    def _absorb_extension(self, seq: int, raw: records.Raw, data: bytes) -> None:
+    def _absorb_extension(self, seq: int, raw: Raw, data: bytes) -> None:
         try:
             record = decode_record(raw, data)
         except NotUnderstood:
             return
-        if isinstance(record, records.TubePolicy):
+        if isinstance(record, TubePolicy):
             self.policies[record.tube_id] = KnownPolicy(seq, record)
-        elif isinstance(record, records.RememberedKey):
+        elif isinstance(record, RememberedKey):
             self.keys[record.tube_id, record.key] = KnownKey(seq, record)
             # It was written because the job is gone, wherever its deletion stood.
             self._delete(record.job_id)
@@ -232,7 +249,7 @@ def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
     """
     raw = frames.raw_record(buffer, piece.frame, at)
     start = start_of_data(buffer, piece, raw)
-    return None if start is None else start - piece.frame.heap_at - raw[records.DATA_OFF]
+    return None if start is None else start - piece.frame.heap_at - raw[DATA_OFF]
 
 
 def _place(seq: int, piece: Piece, record_at: int, moved: int) -> Place:

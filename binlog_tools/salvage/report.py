@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from beanstalk_twisted.binlog.records import Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import checking
 from binlog_tools.inspect.checking import Finding

@@ -11,9 +11,18 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.reading.segment import has_content
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Raw
+from beanstalk_twisted.binlog.records.decoding import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    JOB_ID,
+    JOB_KINDS,
+    TTR_S,
+    TYPE,
+    Raw,
+)
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer
@@ -96,9 +105,9 @@ def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tupl
     elif piece.has_records:
         yield frame.offset, frame.heap_at
         for raw in frames.raw_records(buffer, frame):
-            start = start_of_data(buffer, piece, raw) if raw[records.DATA_LEN] else None
+            start = start_of_data(buffer, piece, raw) if raw[DATA_LEN] else None
             if start is not None:
-                yield start, start + raw[records.DATA_LEN]
+                yield start, start + raw[DATA_LEN]
 
 
 # Frames whose records do not check.
@@ -142,7 +151,7 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
             damaged.append(record)
 
     def body(owner: _Record | None, start: int, end: int, is_named: bool) -> Body:
-        job_id, record_at = (owner.raw[records.JOB_ID], owner.record_at) if owner else (0, 0)
+        job_id, record_at = (owner.raw[JOB_ID], owner.record_at) if owner else (0, 0)
         return Body(
             seq, job_id, record_at, start, min(end, piece.limit), frame.base_lsn, is_named,
             is_named or piece.has_whole_heap,
@@ -150,7 +159,7 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
 
     for each in named:
         if each.data_at is not None and not _is_of_no_job(each.raw):
-            yield body(each, each.data_at, each.data_at + each.raw[records.DATA_LEN], True)
+            yield body(each, each.data_at, each.data_at + each.raw[DATA_LEN], True)
     for rest in _rests(named, damaged, frame.heap_len):
         for part in _split(rest):
             if all(_is_of_no_job(each.raw) for each in part.owners) and part.owners:
@@ -171,7 +180,7 @@ def _record(piece: Piece, at: int, buffer: Buffer) -> _Record:
     for record_at in (nominal, nominal + piece.shift) if piece.shift else (nominal,):
         if frame.records_at <= record_at <= piece.limit - RECORD_BYTES:
             raw = RECORD.unpack_from(buffer, record_at)
-            data_at = start_of_data(buffer, piece, raw) if raw[records.DATA_LEN] else None
+            data_at = start_of_data(buffer, piece, raw) if raw[DATA_LEN] else None
             if data_at is not None:
                 return _Record(at, record_at, raw, data_at)
     return _Record(at, nominal, frames.raw_record(buffer, frame, at), None)
@@ -208,13 +217,11 @@ def _has_no_data(raw: Raw) -> bool:
     """
     Whether it says of itself that it has none.
     """
-    is_short = raw[records.TYPE] in JOB_KINDS and raw[records.TYPE] not in FULL
-    return is_short and not (
-        raw[records.DATA_OFF] or raw[records.DATA_LEN] or raw[records.DATA_CRC]
-    )
+    is_short = raw[TYPE] in JOB_KINDS and raw[TYPE] not in FULL
+    return is_short and not (raw[DATA_OFF] or raw[DATA_LEN] or raw[DATA_CRC])
 
 
 def _is_of_no_job(raw: Raw) -> bool:
     # Each job has a TTR; a remembered key names a job, and has none.
-    is_key = raw[records.TYPE] == records.KEY and not raw[records.TTR_S]
-    return is_key or (raw[records.TYPE] in WITH_DATA and not raw[records.JOB_ID])
+    is_key = raw[TYPE] == KEY and not raw[TTR_S]
+    return is_key or (raw[TYPE] in WITH_DATA and not raw[JOB_ID])

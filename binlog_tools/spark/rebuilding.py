@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import NotUnderstood
+from beanstalk_twisted.binlog.records.decoding import NotUnderstood
 from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.live_set import END, Point

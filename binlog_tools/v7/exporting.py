@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.logs.stored import StoredJob, without_group
 from binlog_tools.tube_names import is_tube_name, quoted

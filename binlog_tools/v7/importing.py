@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import holder_of
 from beanstalk_twisted.binlog.reading.survey import Progress
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES, IMPORTED
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.opening import open_source

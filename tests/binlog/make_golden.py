@@ -12,17 +12,14 @@ from typing import Any
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records import (
-    NEVER_NS,
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import (
     ClockStep,
     Counters,
-    Kind,
     Pause,
-    Reason,
-    Record,
     RememberedKey,
     Start,
-    State,
     Trim,
     TubeDef,
     TubePolicy,

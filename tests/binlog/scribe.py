@@ -11,16 +11,9 @@ from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import (
-    NO_DATA,
-    JobImage,
-    Kind,
-    Reason,
-    Record,
-    State,
-    TubeDef,
-    decode_record,
-)
+from beanstalk_twisted.binlog.records.decoding import Record, decode_record
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.bodies import (
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.memory import MemoryBodyReader, MemoryDirectory
-from beanstalk_twisted.binlog.records import BodyPlace, Kind
+from beanstalk_twisted.binlog.records.jobs import BodyPlace, Kind
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, delete, image, put

@@ -5,7 +5,7 @@ Jobs without tags, cut from the records of many in columns.
 import pytest
 
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records, values
-from beanstalk_twisted.binlog.records import NEVER_NS, Flag, JobImage, Kind, State, as_loaded
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Flag, JobImage, Kind, State, as_loaded
 from tests.binlog.scribe import NS, T0, image, put
 
 NOW = T0 + 100 * NS

@@ -13,16 +13,9 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.log import MAX_WAITING_RECORDS, Log
-from beanstalk_twisted.binlog.records import (
-    CleanStop,
-    Counters,
-    Data,
-    Kind,
-    Pause,
-    Record,
-    State,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import Data, Kind, State
+from beanstalk_twisted.binlog.records.others import CleanStop, Counters, Pause, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     INDEX_STRIDE_BYTES,
     MAX_FRAME_BYTES,

@@ -12,32 +12,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import NotUnderstood, Record, decode_record
+from beanstalk_twisted.binlog.records.jobs import (
     COUNTERS,
     FULL,
     MAX_COUNTER,
     NO_DATA,
     RELAXED,
-    CleanStop,
-    ClockStep,
-    Counters,
     Data,
     Flag,
     JobImage,
     Kind,
-    NotUnderstood,
-    Pause,
     Reason,
-    Record,
+    State,
+)
+from beanstalk_twisted.binlog.records.others import (
+    CleanStop,
+    ClockStep,
+    Counters,
+    Pause,
     RememberedKey,
     Seal,
     Start,
-    State,
     Trim,
     TubeDef,
     TubePolicy,
     Unknown,
-    decode_record,
 )
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES, RECORD
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags

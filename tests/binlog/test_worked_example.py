@@ -4,15 +4,9 @@ The example in docs/binlog-format.md: both readers understand it, and the encode
 
 import re
 
-from beanstalk_twisted.binlog.records import (
-    JobImage,
-    Kind,
-    Reason,
-    Record,
-    State,
-    TubeDef,
-    decode_record,
-)
+from beanstalk_twisted.binlog.records.decoding import Record, decode_record
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.frames import Frame
 from tests.binlog import independent_reader

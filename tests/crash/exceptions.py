@@ -33,7 +33,7 @@ from tests.interruption import Interruption, files_of
 WAY: Final = files_of(
     "binlog.log", "binlog.segments.framing", "binlog.segments.frames", "binlog.batches",
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "rules",
-    "storage.commit.group_commit",
+    "storage.commit.group_commit", "storage.commit.fsync_policy",
     "storage.commit.space", "storage.commit.inline_sync", "storage.store", "storage.compactor",
     "server.service", "server.executor", "server.incoming", "server.incoming_jobs",
     "server.reply_queue", "server.connections.output", "server.connections.protocol",

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.reading.survey import Problem, Progress, Survey
-from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC
 from beanstalk_twisted.rules.reservations import Answer

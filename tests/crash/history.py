@@ -12,15 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.bodies import BodyReader
-from beanstalk_twisted.binlog.records import (
-    FULL,
-    BodyPlace,
-    JobImage,
-    Kind,
-    Pause,
-    State,
-    TubePolicy,
-)
+from beanstalk_twisted.binlog.records.jobs import FULL, BodyPlace, JobImage, Kind, State
+from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST

@@ -11,15 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.bodies import BodyReader
-from beanstalk_twisted.binlog.records import (
-    JobImage,
-    Kind,
-    Pause,
-    Reason,
-    Record,
-    State,
-    TubePolicy,
-)
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.rules.workqueue import WorkQueue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.rules.consequences import RELEASED_JOBS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 

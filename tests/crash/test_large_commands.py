@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.rules.bulk.batches import BATCH_SLICE_JOBS
 from beanstalk_twisted.rules.bulk.dead_kicks import DEAD_SLICE_JOBS

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import TubeDef
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.testing.memory_server import MemoryServer

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import BodyPlace, State
+from beanstalk_twisted.binlog.records.jobs import BodyPlace, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.figures.memory_use import BODY_OBJECT_BYTES
 from beanstalk_twisted.jobs.job import Job

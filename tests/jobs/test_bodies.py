@@ -11,7 +11,7 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.memory import MemoryBodyReader
-from beanstalk_twisted.binlog.records import BodyPlace, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import BodyPlace, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.bodies import (
     AHEAD_BYTES,
     AHEAD_JOBS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 
 IMAGE = JobImage(

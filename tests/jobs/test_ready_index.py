@@ -7,7 +7,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.jobs.ready_index import MANY_TUBES, TRIES, ReadyIndex
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import RECORD_BYTES, JobImage, Kind, Pause, Reason, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Pause
+from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import ALIVE, LEGAL_MOVES, Job

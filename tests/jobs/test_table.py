@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records
-from beanstalk_twisted.binlog.records import COUNTERS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import COUNTERS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.figures.memory_use import (
     HOT_JOB_BYTES,

@@ -11,7 +11,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Start, TubeDef
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.replication.appender import Appender

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.segment import is_trailer
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,
     TRAILER_BYTES,

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from twisted.internet.error import ConnectionLost
 
-from beanstalk_twisted.binlog.records import Kind as RecordKind
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import Kind as RecordKind
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.replication.stream.messages import Part

@@ -4,7 +4,7 @@ Jobs with tags: put by clients, or given by the test what no line of it says.
 
 from __future__ import annotations
 
-from beanstalk_twisted.binlog.records import Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.tags import Tags
 from tests.rules.conversation import Client, Server
 

@@ -4,15 +4,8 @@ Changes that are logged and made in one step.
 
 from __future__ import annotations
 
-from beanstalk_twisted.binlog.records import (
-    Counters,
-    JobImage,
-    Kind,
-    Pause,
-    Reason,
-    State,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.memory import Scarce

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State, TubeDef
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.tube import Tube

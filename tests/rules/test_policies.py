@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State, TubePolicy
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.jobs.policy import LATE_NS, MAX_DELAY_S
 from beanstalk_twisted.rules.policies import (
     MAX_RULED_TUBES,

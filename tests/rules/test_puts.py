@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.space_budget import new_job_bytes
 from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import Budget, full_disk

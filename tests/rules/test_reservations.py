@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.wire.replies import Reserved
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.recording_log import full_disk

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, Pause, Reason, State
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import NS, Client, Server

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import JobImage, RememberedKey
+from beanstalk_twisted.binlog.records.jobs import JobImage
+from beanstalk_twisted.binlog.records.others import RememberedKey
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.tags import PutTags

@@ -6,15 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import (
-    Counters,
-    JobImage,
-    Kind,
-    Pause,
-    Reason,
-    State,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
 from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 

@@ -15,7 +15,8 @@ import pytest
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import JOB_ID, REASON, TYPE, Kind, Reason, State
+from beanstalk_twisted.binlog.records.decoding import JOB_ID, REASON, TYPE
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.segments.format import (
     RECORD,
     RECORD_BYTES,

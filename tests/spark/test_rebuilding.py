@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.records import JobImage, Kind, State, Trim
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
+from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import (
     MADE_BY_TOOL,
     SEGMENT_HEADER_BYTES,

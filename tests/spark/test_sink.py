@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import StructType
 
-from beanstalk_twisted.binlog.records import NEVER_NS, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Reason, State
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.spark.history import Made

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from tests.rules.conversation import NS, Server
 from tests.rules.test_policies import check_totals, restarted

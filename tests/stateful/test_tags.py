@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.tube import NO_JOBS
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.testing.views import look

@@ -28,7 +28,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from beanstalk_twisted.binlog.records import Counters, JobImage, Pause, State, TubeDef
+from beanstalk_twisted.binlog.records.jobs import JobImage, State
+from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState

@@ -20,15 +20,9 @@ from beanstalk_twisted.binlog.errors import (
     NoSpace,
 )
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import (
-    Kind,
-    Pause,
-    Reason,
-    Record,
-    State,
-    Trim,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Pause, Trim, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from beanstalk_twisted.binlog.compaction import full_records
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.jobs.session import Session
 from tests.binlog.scribe import MS, NS, Files, files_of, segment_files

@@ -5,7 +5,7 @@ What a server makes of a log that a tool has written.
 from pathlib import Path
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from tests.storage.test_opening import Started
 from tests.tools.conversation import seen
 from tests.tools.folders import contents

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading.survey import Segment
-from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, FULL, JOB_ID, TYPE
+from beanstalk_twisted.binlog.records.decoding import DATA_LEN, DATA_OFF, JOB_ID, TYPE
+from beanstalk_twisted.binlog.records.jobs import FULL
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Damage, Frame

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from beanstalk_twisted.binlog.records import Counters, Start
+from beanstalk_twisted.binlog.records.others import Counters, Start
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,

@@ -5,10 +5,8 @@ What a log says beside its jobs: the names and pauses of tubes, and how far its 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import (
-    AUX,
-    JOB_ID,
-    JOB_KINDS,
+from beanstalk_twisted.binlog.records.decoding import AUX, JOB_ID, JOB_KINDS, decode_record
+from beanstalk_twisted.binlog.records.others import (
     CleanStop,
     Pause,
     RememberedKey,
@@ -17,7 +15,6 @@ from beanstalk_twisted.binlog.records import (
     Trim,
     TubeDef,
     TubePolicy,
-    decode_record,
 )
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader

@@ -11,18 +11,17 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import (
+from beanstalk_twisted.binlog.records.decoding import (
     DATA_CRC,
     DATA_LEN,
     DATA_OFF,
     FLAGS,
     JOB_KINDS,
-    NO_DATA,
     TYPE,
-    Flag,
     NotUnderstood,
     Raw,
 )
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag
 from beanstalk_twisted.binlog.runs import Appended
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,

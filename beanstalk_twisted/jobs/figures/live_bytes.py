@@ -4,7 +4,7 @@ Which log segments hold the bodies of living jobs, and how many bytes of them.
 
 from typing import Final
 
-from beanstalk_twisted.binlog.records import RECORD_BYTES
+from beanstalk_twisted.binlog.records.jobs import RECORD_BYTES
 
 Home = tuple[int, int]
 """A segment's living jobs: how many, and the bytes of their full records."""

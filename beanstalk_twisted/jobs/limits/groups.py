@@ -8,7 +8,7 @@ with a record of its own, which the rules make for the groups that have `ended`.
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 

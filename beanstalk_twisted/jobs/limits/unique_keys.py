@@ -9,7 +9,7 @@ come to their end.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import RememberedKey
+from beanstalk_twisted.binlog.records.others import RememberedKey
 from beanstalk_twisted.jobs.figures.live_bytes import LiveBytes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs

@@ -8,18 +8,17 @@ from typing import Final
 
 from beanstalk_twisted.binlog import cold
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.records import (
-    HOMED,
+from beanstalk_twisted.binlog.records.decoding import (
     JOB_ID,
     JOB_KINDS,
     TYPE,
-    Kind,
     NotUnderstood,
     Record,
-    TubeDef,
     decode_job,
     decode_record,
 )
+from beanstalk_twisted.binlog.records.jobs import HOMED, Kind
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import REHOMED
 from beanstalk_twisted.binlog.segments.frames import Frame

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading.segment import is_trailer
-from beanstalk_twisted.binlog.records import TubeDef
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     REHOMED,

@@ -10,7 +10,8 @@ is on the disk.  No I/O.
 from collections.abc import Sequence
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.records import Trim, decode_record
+from beanstalk_twisted.binlog.records.decoding import decode_record
+from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, segment_name
 from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Stray

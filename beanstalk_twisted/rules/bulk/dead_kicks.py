@@ -8,7 +8,7 @@ them.
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records import READY, State
+from beanstalk_twisted.binlog.records.jobs import READY, State
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST

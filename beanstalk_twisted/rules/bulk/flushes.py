@@ -8,7 +8,7 @@ each queue is walked once, up to the job that was the last one when that walk be
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records import Reason, State
+from beanstalk_twisted.binlog.records.jobs import Reason, State
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState

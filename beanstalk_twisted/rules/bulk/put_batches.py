@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
 from beanstalk_twisted.jobs.figures.memory_use import HOT_JOB_BYTES, data_memory_bytes

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import NEVER_NS, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.limits.groups import Groups
 from beanstalk_twisted.jobs.state import QueueState

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.body_check import Slice, check_bodies
 from beanstalk_twisted.binlog.reading.survey import Segment
-from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.binlog.records.jobs import BodyPlace
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.bodies.reads import RETRY_S, is_short
 from beanstalk_twisted.storage.commit.group_commit import GroupCommit

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.bodies import BodyReader
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.records import BodyPlace
+from beanstalk_twisted.binlog.records.jobs import BodyPlace
 from beanstalk_twisted.jobs.bodies import NS, Unread
 from beanstalk_twisted.jobs.figures.histogram import Histogram
 from beanstalk_twisted.rules.workqueue import WorkQueue

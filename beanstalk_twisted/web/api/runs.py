@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.job import Job

@@ -4,7 +4,7 @@ The figures of the whole server, as the console's plots show them.
 
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.replication.roster import Situation
 from beanstalk_twisted.server.service import BeanstalkService

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import NEVER_NS
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS
 from beanstalk_twisted.jobs.figures.job_times import TubeTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState

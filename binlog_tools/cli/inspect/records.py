@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, Final, TextIO
 
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, NEVER_NS, State
+from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
+from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, State
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.output import as_json

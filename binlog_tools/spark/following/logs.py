@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.records.others import CleanStop
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.segments.frames import Frame

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.archiving.manifest import Entry
-from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.records.others import CleanStop
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,

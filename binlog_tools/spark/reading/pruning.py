@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records import JOB_KINDS, KEY, Seal
+from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
+from beanstalk_twisted.binlog.records.jobs import KEY
+from beanstalk_twisted.binlog.records.others import Seal
 from beanstalk_twisted.binlog.segments.format import REHOMED
 from beanstalk_twisted.binlog.segments.seals import SealIndex
 from binlog_tools.console.wording import text_of

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from beanstalk_twisted.binlog.records import Seal
+from beanstalk_twisted.binlog.records.others import Seal
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.definitions.columns import Column

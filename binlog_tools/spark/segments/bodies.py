@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.records import FULL, Flag
+from beanstalk_twisted.binlog.records.jobs import FULL, Flag
 from binlog_tools.spark.segments.framing import Ints, Run
 from binlog_tools.spark.segments.rows import DATA_CRC, DATA_LEN, DATA_OFF, FLAGS, TYPE, Mask, Rows
 from binlog_tools.spark.segments.slices import Slices

@@ -12,7 +12,7 @@ import numpy as np
 
 from beanstalk_twisted.binlog.reading.searching import proven_lsn
 from beanstalk_twisted.binlog.reading.segment import content_end, is_sealed
-from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.records.others import CleanStop
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     MADE_BY_TOOL,

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.records import KEY, Flag, TubePolicy
+from beanstalk_twisted.binlog.records.jobs import KEY, Flag
+from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.binlog.tags import MAX_NAME_BYTES
 from binlog_tools.console.wording import text_of
 from binlog_tools.spark.segments.bodies import IS_FULL

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.records import TubeDef
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.console.wording import text_of
 from binlog_tools.spark.segments.framing import Ints, Run, Stretch

@@ -9,16 +9,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.records import (
-    NEVER_NS,
-    NO_DATA,
-    JobImage,
-    Kind,
-    NotUnderstood,
-    State,
-    TubePolicy,
-    decode_record,
-)
+from beanstalk_twisted.binlog.records.decoding import NotUnderstood, decode_record
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, NO_DATA, JobImage, Kind, State
+from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.binlog.segments.format import RECORD
 from binlog_tools.logs.stored import NS, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.spark.segments.framing import Ints

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
-from beanstalk_twisted.binlog.records import RememberedKey
+from beanstalk_twisted.binlog.records.others import RememberedKey
 from binlog_tools.spark.reading.finding import segments_are
 
 

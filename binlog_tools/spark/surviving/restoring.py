@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
-from beanstalk_twisted.binlog.records import NotUnderstood
+from beanstalk_twisted.binlog.records.decoding import NotUnderstood
 from beanstalk_twisted.binlog.segments.format import RECORD
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.errors import SourceError, unreadable

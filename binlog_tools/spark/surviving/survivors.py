@@ -14,15 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.records import (
-    KEY,
-    Kind,
-    Pause,
-    RememberedKey,
-    Start,
-    Trim,
-    TubePolicy,
-)
+from beanstalk_twisted.binlog.records.jobs import KEY, Kind
+from beanstalk_twisted.binlog.records.others import Pause, RememberedKey, Start, Trim, TubePolicy
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import CleanStop, Kind, Start
+from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import CleanStop, Start
 from beanstalk_twisted.binlog.segments.frames import Frame, kinds_and_ids
 from benchmarks.spark.history import LIMIT_S, Made, Plan, main, make
 from binlog_tools.inspect.archives import stores_of, verify

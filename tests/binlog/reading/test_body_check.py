@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.body_check import CHECK_BYTES, BadHeap, Slice, check_bodies
 from beanstalk_twisted.binlog.reading.survey import Segment, Survey
-from beanstalk_twisted.binlog.records import TubeDef
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.limits.concurrency import OPENED_LINES, ConcurrencyKeys
 from beanstalk_twisted.jobs.ordered import ID_MASK

@@ -4,7 +4,7 @@ Groups of jobs, and those who wait for them.
 
 from __future__ import annotations
 
-from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import TubeDef, TubePolicy
+from beanstalk_twisted.binlog.records.others import TubeDef, TubePolicy
 from tests.binlog.scribe import Files
 from tests.replication.followed import (
     follow,

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.replication.roster import Identity, note_text

@@ -11,7 +11,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records import JobImage, TubeDef
+from beanstalk_twisted.binlog.records.jobs import JobImage
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segment_name
 from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT_BYTES, Appender

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.rules.bulk.batches import (
     AT_ONCE_BYTES,
     AT_ONCE_JOBS,

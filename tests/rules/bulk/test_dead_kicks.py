@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.bulk.dead_kicks import (
     DEAD_LOOK_JOBS,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, TubeDef
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
+from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.bulk.put_batches import MAX_AHEAD_S, SOON_JOBS

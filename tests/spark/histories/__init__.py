@@ -8,17 +8,12 @@ import random
 from collections.abc import Mapping, Sequence
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.records import (
-    FULL,
-    NEVER_NS,
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import (
     Counters,
-    JobImage,
-    Kind,
     Pause,
-    Reason,
-    Record,
     RememberedKey,
-    State,
     TubeDef,
     TubePolicy,
 )

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, Start, TubeDef
+from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import Start, TubeDef
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segment_header
 from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from binlog_tools.spark.definitions.columns import BY_NAME, TAGS, arrow_schema

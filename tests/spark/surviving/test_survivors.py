@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beanstalk_twisted.binlog.records import (
-    NEVER_NS,
-    Kind,
+from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import (
     Pause,
-    Reason,
-    Record,
     RememberedKey,
     Start,
-    State,
     Trim,
     TubeDef,
     TubePolicy,

@@ -18,16 +18,9 @@ from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records import (
-    RECORD_BYTES,
-    JobImage,
-    Kind,
-    Reason,
-    Start,
-    State,
-    TubeDef,
-)
-from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Start, TubeDef
+from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.clock import NS, LogClock

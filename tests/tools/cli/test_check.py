@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
 from binlog_tools.logs.opening import open_source
 from tests.binlog.make_golden import GOLDEN, STORES
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, edited, flipped, image, put

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.cli.commands import cli
 from binlog_tools.logs.stored import StoredKey, StoredPolicy

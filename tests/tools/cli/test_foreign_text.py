@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Pause, TubeDef
+from beanstalk_twisted.binlog.records.others import Pause, TubeDef
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, delete, put
 from tests.tools.cli.running import ended_on_a_terminal, run
 from tests.tools.folders import written

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.records import Seal
+from beanstalk_twisted.binlog.records.others import Seal
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.archives import Flaw, Verdict
 from binlog_tools.logs.quantities import Span

@@ -11,7 +11,7 @@ import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records import Kind, State
+from beanstalk_twisted.binlog.records.jobs import Kind, State
 from binlog_tools.inspect.checking import (
     DAMAGED,
     NO_HARM,

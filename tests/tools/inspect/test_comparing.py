@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.client import Connection, Reply
 from binlog_tools.inspect.comparing import (

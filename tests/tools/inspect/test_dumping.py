@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import FULL, KEY, Kind, State, TubeDef
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Kind, State
+from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.inspect.dumping import (
     Entry,
     Gap,

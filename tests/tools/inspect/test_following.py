@@ -9,7 +9,7 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records import Start, TubeDef
+from beanstalk_twisted.binlog.records.others import Start, TubeDef
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.inspect.dumping import Entry, Gap, Records

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.inspect.listing import (
     PastJobs,

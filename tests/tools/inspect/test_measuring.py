@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import Kind, State
+from beanstalk_twisted.binlog.records.jobs import Kind, State
 from binlog_tools.inspect.measuring import (
     BARS,
     BUCKETS,

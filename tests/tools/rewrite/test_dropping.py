@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import read
-from beanstalk_twisted.binlog.records import Kind, Reason
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason
 from binlog_tools.inspect.checking import SOUND, check
 from binlog_tools.inspect.dumping import Entry, entries
 from binlog_tools.logs.opening import open_source

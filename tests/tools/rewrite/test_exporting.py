@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.loading import load
 from binlog_tools.logs.new_log import Written
 from binlog_tools.logs.opening import open_source

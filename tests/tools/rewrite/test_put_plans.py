@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.records import NEVER_NS, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.wire.tags import PutTags
 from binlog_tools.logs.opening import open_source

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.client import Connection, Lost, Reply, parse_stats
 from binlog_tools.logs.opening import open_source

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
@@ -63,7 +63,7 @@ def test_compacting_changes_nothing_for_a_server(
 def test_pauses_in_force_are_taken_along(tmp_path: Path) -> None:
     now_ns = time.time_ns()
     scribe = Scribe(opening=[DEFAULT_TUBE])
-    from beanstalk_twisted.binlog.records import Pause
+    from beanstalk_twisted.binlog.records.others import Pause
 
     scribe.write(put(1), Pause(1, 3600, now_ns + 3600 * NS, now_ns))
     path = written(tmp_path / "log", scribe.files())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
     SegmentHeader,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, State, TubeDef
+from beanstalk_twisted.binlog.records.jobs import Kind, State
+from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
@@ -97,7 +98,7 @@ def small_log() -> Scribe:
     """
     Four jobs, deleted at different times.
     """
-    from beanstalk_twisted.binlog.records import TubeDef
+    from beanstalk_twisted.binlog.records.others import TubeDef
 
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])
     scribe.write(put(1, b"one"), put(2, b"two", tube_id=2), put(3, b"three"), put(4, b"four"))

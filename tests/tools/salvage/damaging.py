@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.records import TubeDef
+from beanstalk_twisted.binlog.records.others import TubeDef
 from tests.binlog import independent_reader
 from tests.binlog.scribe import (
     DEFAULT_TUBE,

@@ -10,7 +10,7 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.salvage.replacing import kept_path, new_path, replace, steps

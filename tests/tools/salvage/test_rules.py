@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Seal, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
+from beanstalk_twisted.binlog.records.others import Pause, Seal
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
 from binlog_tools.salvage.judging import Doubtful, Why

@@ -8,7 +8,8 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import Counters, Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import Counters
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.salvage.claims import Consent, Refused

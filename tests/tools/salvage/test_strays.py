@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, State, TubeDef
+from beanstalk_twisted.binlog.records.jobs import Kind, State
+from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.salvage.carving import GUESS_BYTES
 from binlog_tools.salvage.judging import Why

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, RememberedKey, TubePolicy
+from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.salvage.judging import Why

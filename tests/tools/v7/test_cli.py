@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import (
     IMPORTED,
     MADE_BY_TOOL,

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from beanstalk_twisted.binlog.directory import RealDirectory, holder_of
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.cli.commands import cli
 from binlog_tools.logs.new_log import Floors, NewLog, Origin
 from binlog_tools.logs.stored import StoredJob, StoredPause

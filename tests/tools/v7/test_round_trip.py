@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, loaded_jobs

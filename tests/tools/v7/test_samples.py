@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.v7.importing import stored_jobs
 from binlog_tools.v7.survivors import Survivors
 
