@@ -244,7 +244,8 @@ def _kinds(now: Readings) -> Table:
     return Table(
         "kinds", title,
         f"{by}, without those that failed last before this time. All their failures in the tables "
-        f"count; the {ROWS} with most at most; dead are still there as dead letters. {told} See one: binlog-inspect jobs LOG --explain JOB.",
+        f"count; the {ROWS} with most at most; dead are still there as dead letters. {told} "
+        "See one: binlog-inspect jobs LOG --explain JOB.",
         ["tube", *names, "sample", "example job", "its server", "fingerprint"],
         [
             [row["tube"], *(row.get(name) for name in names), row.get("sample"),
