@@ -1,7 +1,7 @@
 """
 How long a start takes on a log of many jobs, from the process's beginning to READY=1.
 
-    python -m benchmarks.ready [--jobs N] [--rounds N]
+    python -m benchmarks.ready [--jobs N] [--body-bytes N] [--rounds N] [--folder PATH]
 
 READY=1 is what systemd waits for (``Type=notify``): the log is read, ports are open, the reactor
 turns.  The log is written by a server, before; the processor time is the process's until then.
@@ -22,9 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-BODY = b"x" * 100
-"""Of each job, bytes."""
-
 BATCH = 1_000
 """Jobs that are put before their replies are read."""
 
@@ -38,14 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=1_000_000)
+    parser.add_argument("--body-bytes", type=int, default=100, help="of each job")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", help="where the log is made; by default for temporary files")
     options = parser.parse_args(arguments)
-    with TemporaryDirectory() as name:
+    with TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         with started(folder):
-            fill(folder / "queue", options.jobs)
+            fill(folder / "queue", options.jobs, bytes(options.body_bytes))
         size_mb = sum(path.stat().st_size for path in (folder / "log").glob("*.tql")) / 1e6
-        print(f"{options.jobs:,} jobs of {len(BODY)} bytes, a log of {size_mb:,.0f} MB")
+        print(f"{options.jobs:,} jobs of {options.body_bytes} bytes, a log of {size_mb:,.0f} MB")
         found = []
         for _ in range(options.rounds):
             with started(folder) as figures:
@@ -93,11 +92,11 @@ def figures_of(pid: int) -> tuple[float, float]:
     return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def fill(path: Path, jobs: int) -> None:
+def fill(path: Path, jobs: int, body: bytes) -> None:
     """
     Put jobs through a UNIX socket.
     """
-    put = b"put 1000 0 60 %d\r\n%b\r\n" % (len(BODY), BODY)
+    put = b"put 1000 0 60 %d\r\n%b\r\n" % (len(body), body)
     with socket.socket(socket.AF_UNIX) as client, client.makefile("rb") as replies:
         client.connect(str(path))
         for first in range(0, jobs, BATCH):

@@ -289,7 +289,7 @@ def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> 
     found = []
     for table, there in zip(tables, own, strict=True):
         missing = [field for field in schema if field.name not in there.names]
-        files = (file for file in table.files()
+        files = (file for file in table.files(told=("lsn",))
                  if _is_above(file, above or {}) and not _is_hidden(file))  # fmt: skip
         found.append(rows_of(table, files, pa.schema([*there, *missing])))
     parts = [(rows.read, part) for rows in found for part in rows.parts]

@@ -73,11 +73,13 @@ class Replaced(NamedTuple):
 
     :ivar same: of the jobs whose attempts stay as they are: most that are not gone have no new
         event.
+    :ivar since_ns: of connections, when the first run begins that is not in both.
     """
 
     old: pa.Table
     new: pa.Table
     same: pa.Table
+    since_ns: Mapping[int, int]
 
     @classmethod
     def of(cls, old: pa.Table, new: pa.Table) -> "Replaced":
@@ -85,32 +87,16 @@ class Replaced(NamedTuple):
         :param old: all that are replaced.
         :param new: all in their place.
         """
-        known = np.unique(numbers(old, "job"))
-        is_both = np.isin(numbers(new, "job"), known)
-        others = _differing(old, new.filter(pa.array(is_both)))
-        is_other = np.isin(numbers(new, "job"), others) | ~is_both
-        old_rows = np.isin(numbers(old, "job"), others)
-        return cls(old.filter(pa.array(old_rows)), *(
-            new.filter(pa.array(rows)) for rows in (is_other, ~is_other)
-        ))  # fmt: skip
-
-    def since_ns(self) -> dict[int, int]:
-        """
-        Of connections, when the first run begins that is not in both.
-        """
-        sides = [each.select(COLUMNS).filter(each["connection"].is_valid())
-                 for each in (self.old, self.new)]  # fmt: skip
-        both = pa.concat_tables(sides)
-        sign = np.repeat([-1, 1], [side.num_rows for side in sides])
-        keys = [numbers(both, name) for name in ("ended_ns", "started_ns", "job", "connection")]
-        order = np.lexsort(keys)
-        same = Groups(changes(*(key[order] for key in keys)))
-        rows = order[same.starts[same.sum(sign[order]) != 0]]
-        ended, started, _, connection = (key[rows] for key in keys)
-        begun = np.minimum(started, ended)
-        order = np.lexsort((begun, connection))
-        heads = order[changes(connection[order])]
-        return dict(zip(connection[heads].tolist(), begun[heads].tolist(), strict=True))
+        job = numbers(new, "job")
+        is_both = np.isin(job, np.unique(numbers(old, "job")))
+        differing = _differing(old, new.filter(pa.array(is_both)))
+        others = np.unique(numbers(differing, "job"))
+        old_rows, is_other = np.isin(numbers(old, "job"), others), np.isin(job, others) | ~is_both
+        added = new.select(differing.column_names).filter(pa.array(~is_both))
+        return cls(
+            old.filter(pa.array(old_rows)), new.filter(pa.array(is_other)),
+            new.filter(pa.array(~is_other)), _begun_ns(pa.concat_tables([differing, added])),
+        )  # fmt: skip
 
 
 def grown(workers: pa.Table, replaced: Replaced, near: pa.Table) -> pa.Table | None:
@@ -122,9 +108,8 @@ def grown(workers: pa.Table, replaced: Replaced, near: pa.Table) -> pa.Table | N
     """
     sides = (replaced.old, replaced.new)
     rows = (workers, *map(workers_of, sides))
-    since_ns = replaced.since_ns()
     others = [each.select(COLUMNS) for each in (near, replaced.same)]
-    busy = [_busy_of(_behind(pa.concat_tables([each.select(COLUMNS), *others]), since_ns))
+    busy = [_busy_of(_behind(pa.concat_tables([each.select(COLUMNS), *others]), replaced.since_ns))
             for each in sides]  # fmt: skip
     connections = np.unique(np.concatenate([numbers(each, "connection") for each in rows]))
 
@@ -150,19 +135,32 @@ def grown(workers: pa.Table, replaced: Replaced, near: pa.Table) -> pa.Table | N
     }).filter(pa.array(made["runs"] > 0))  # fmt: skip
 
 
-def _differing(old: pa.Table, new: pa.Table) -> Ints:
+_RUN: Final = ("ended_ns", "started_ns", "connection", "job")
+
+
+def _differing(old: pa.Table, new: pa.Table) -> pa.Table:
     """
-    The jobs whose attempts are not the same in both.
+    The attempts that are not the same in both, with the columns `_RUN`.
     """
     both = pa.concat_tables([old.select(COLUMNS), new.select(COLUMNS)])
     sign = np.repeat([-1, 1], [old.num_rows, new.num_rows])
-    names = ("ended_ns", "started_ns", "connection", "job")
-    keys: list[Any] = [codes(both, "ended_by", _KNOWN)]
-    keys += [numbers(both, name) for name in names]
+    keys: list[Any] = [codes(both, "ended_by", _KNOWN), *(numbers(both, name) for name in _RUN)]
     order = np.lexsort(keys)
     same = Groups(changes(*(key[order] for key in keys)))
-    job: Ints = keys[-1][order[same.starts[same.sum(sign[order]) != 0]]]
-    return np.unique(job)
+    rows = order[same.starts[same.sum(sign[order]) != 0]]
+    return both.select(_RUN).take(pa.array(rows))
+
+
+def _begun_ns(attempts: pa.Table) -> dict[int, int]:
+    """
+    Of connections, when the first of these runs began, or ended if the log does not say.
+    """
+    named = attempts.filter(attempts["connection"].is_valid())
+    begun = np.minimum(numbers(named, "started_ns"), numbers(named, "ended_ns"))
+    found = pa.table({"connection": named["connection"], "begun": begun})
+    least = found.group_by("connection", use_threads=False).aggregate([("begun", "min")])
+    return dict(zip(*(least[name].to_pylist() for name in ("connection", "begun_min")),
+                    strict=True))  # fmt: skip
 
 
 def _busy_of(attempts: pa.Table) -> pa.Table:

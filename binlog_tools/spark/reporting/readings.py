@@ -75,7 +75,8 @@ class Readings:
     :ivar dead: dead letters that are there, by the tube that they died in and why; ``died`` of them
         in the period.
     :ivar targets: how they were kept; None: there is no table of them.
-    :ivar kinds: what fails again and again, worst first, each with a ``sample`` if one is known.
+    :ivar kinds: what fails again and again, and has since the period began, worst first, each with
+        a ``sample`` if one is known.
     :ivar unended: runs without an end in the log, which no percentile counts.
     :ivar damages: places that could not be read; None if nobody looked.
     """
@@ -182,9 +183,19 @@ def _how_many(moments: pa.ChunkedArray, period: Period) -> int:
 def _read_poison(readings: Readings, rows: Rows) -> None:
     columns = [
         "tube", "fingerprint", "jobs", "failures", *ENDS, "alive", "example_server", "example_job",
-        *(name for name in ("dead", "sample") if name in rows.names),
+        *(name for name in ("dead", "last", "sample") if name in rows.names),
     ]  # fmt: skip
-    readings.kinds = _most(rows.batches(columns), "failures", ("tube", "fingerprint"))
+    since = (_failing_since(batch, readings.period.start) for batch in rows.batches(columns))
+    readings.kinds = _most(since, "failures", ("tube", "fingerprint"))
+
+
+def _failing_since(batch: pa.RecordBatch, start: float) -> pa.RecordBatch:
+    """
+    Those kinds of jobs that have failed since then, or of which it is not known when they did.
+    """
+    if "last" not in batch.schema.names:
+        return batch
+    return batch.filter(pa.array(~(seconds_of(batch["last"]) < start)))
 
 
 def _read_workers(readings: Readings, rows: Rows) -> None:

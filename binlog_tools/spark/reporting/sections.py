@@ -243,8 +243,9 @@ def _kinds(now: Readings) -> Table:
     told = "Sample: the beginning of a body." if has_samples else NO_SAMPLE
     return Table(
         "kinds", title,
-        f"{by}, over the whole history of the tables, the {ROWS} with most failures at most; dead "
-        f"are still there as dead letters. {told} See one: binlog-inspect jobs LOG --explain JOB.",
+        f"{by}, without those that failed last before this time. All their failures in the tables "
+        f"count; the {ROWS} with most at most; dead are still there as dead letters. {told} "
+        "See one: binlog-inspect jobs LOG --explain JOB.",
         ["tube", *names, "sample", "example job", "its server", "fingerprint"],
         [
             [row["tube"], *(row.get(name) for name in names), row.get("sample"),

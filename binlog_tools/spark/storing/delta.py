@@ -56,8 +56,9 @@ class DeltaStored(Stored):
         self.location = location
         self._layout = layout
         self._files = files if files is not None else location.files()
-        self._table = self._opened()
-        if layout is None and self._table is None:
+        self._read = self._opened()
+        self._version = _version_of(self._read)
+        if layout is None and self._read is None:
             raise TableError("TABLE_NOT_FOUND", f"{location}: there is no table")
         if layout is not None:
             self._refuse_others(layout)
@@ -93,7 +94,21 @@ class DeltaStored(Stored):
 
     @property
     def version(self) -> int | None:  # type: ignore[override]
-        return None if self._table is None else self._table.version()
+        return self._version
+
+    @property
+    def _table(self) -> DeltaTable | None:
+        """
+        The table at this version: what was committed since it was read is read now, and nothing of
+        a table that nobody asks of again.
+        """
+        read, version = self._read, self._version
+        if read is not None and version is not None and version != read.version():
+            try:
+                read.load_as_version(version)
+            except (OSError, DeltaError) as problem:
+                raise _unreadable(self.location, problem) from None
+        return read
 
     def schema(self) -> pa.Schema:
         if self._table is None:
@@ -116,13 +131,14 @@ class DeltaStored(Stored):
 
     def commit(self, change: Change) -> int:
         assert self._layout is not None
-        if self._table is None:
+        base = self._table
+        if base is None:
             self._create(self._layout, change)
             # Not the newest: what others have committed since then has not been looked at.
-            self._table = self._opened(0)
+            self._read, version = self._there(self._opened(0)), 0
         else:
-            self._table = self._go_on(self._table, self._layout, change)
-        version = self._there(self._table).version()
+            self._read, version = self._go_on(base, self._layout, change)
+        self._version = version
         with self.location.writing():
             self._files.sync(f"{LOG}/{version:020d}.json")
         return version
@@ -172,27 +188,17 @@ class DeltaStored(Stored):
     def _newest(self) -> DeltaTable:
         return self._there(self._opened())
 
-    def _at(self, table: DeltaTable, version: int) -> DeltaTable:
-        """
-        The same at a later version: only what was committed since then is read.
-        """
-        try:
-            table.load_as_version(version)
-        except (OSError, DeltaError) as problem:
-            raise _unreadable(self.location, problem) from None
-        return table
-
     def _there(self, found: DeltaTable | None) -> DeltaTable:
         if found is None:
             raise TableError("TABLE_NOT_FOUND", f"{self.location}: the table has been deleted")
         return found
 
-    def _go_on(self, base: DeltaTable, layout: Layout, change: Change) -> DeltaTable:
+    def _go_on(self, base: DeltaTable, layout: Layout, change: Change) -> tuple[DeltaTable, int]:
         """
         Commit on top of what was looked at; if others were faster, of what is there by now, as long
         as it is what the change was made of.  The log is read again only then.
 
-        :return: the table at the version that was made.
+        :return: the table as it was read last, and the version that was made.
         """
         # What only adds need not list what is there: its cost does not grow with that.
         removed = _files(base, change.replaced, ())
@@ -204,14 +210,14 @@ class DeltaStored(Stored):
         for _ in range(ATTEMPTS):
             looked_at = fresh.version()
             if looked_at != base.version() and self._is_done(base, fresh, change, removed):
-                return fresh
+                return fresh, looked_at
             try:
                 with _saying(self.location):
                     fresh.create_write_transaction(
                         actions, "append", fresh.schema(), list(self.partition_by()),
                         commit_properties=_properties(change),
                     )  # fmt: skip
-                return self._at(fresh, looked_at + 1)
+                return fresh, looked_at + 1
             except CommitFailedError as problem:
                 fresh = self._newest()
                 if fresh.version() == looked_at:
@@ -249,7 +255,7 @@ class DeltaStored(Stored):
         with self.location.writing():
             self._files.sync(f"{LOG}/{version:020d}.checkpoint.parquet")
         # The table that is open would go on with all that it has read.
-        self._table = self._opened(version)
+        self._read = self._opened(version)
 
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
         table = self._newest()
@@ -261,8 +267,13 @@ class DeltaStored(Stored):
                 math.ceil(retention_hours), dry_run=False, enforce_retention_duration=False,
                 full=True,
             )  # fmt: skip
-        self._table = self._opened()
+        self._read = self._opened()
+        self._version = _version_of(self._read)
         return Optimized(done["numFilesRemoved"], done["numFilesAdded"], len(gone))
+
+
+def _version_of(table: DeltaTable | None) -> int | None:
+    return None if table is None else table.version()
 
 
 def _starts(layout: Layout) -> str:
@@ -294,9 +305,9 @@ def _files(
     texts = [[text_of(value) for value in partitions[name].to_pylist()] for name in names]
     found = [(kind, _told(rows, name, told)) for kind, name in _STATISTICS.items()]
     return [
-        File(unquote(path), size, count or 0, tuple(zip(names, values, strict=True)), json.dumps(
-            {"numRecords": count, **{kind: _json(each[at]) for kind, each in found}}
-        ))
+        File(unquote(path), size, count or 0, tuple(zip(names, values, strict=True)), {
+            "numRecords": count, **{kind: _json(each[at]) for kind, each in found}
+        })
         for at, (path, size, count, values) in enumerate(zip(
             *(rows[name].to_pylist() for name in ("path", "size_bytes", "num_records")),
             zip(*texts, strict=True) if names else [()] * rows.num_rows, strict=True,
@@ -359,7 +370,7 @@ def _json(found: dict[str, Any]) -> dict[str, Any]:
 def _added(file: File) -> AddAction:
     return AddAction(
         file.path, file.size, dict(file.partition), now_ms(), data_change=True,
-        stats=file.statistics,
+        stats=json.dumps(file.statistics),
     )  # fmt: skip
 
 

@@ -100,38 +100,37 @@ class File(NamedTuple):
     :ivar path: in the table.
     :ivar size: bytes.
     :ivar partition: what its folder says, and its contents do not.
-    :ivar statistics: smallest and largest values and numbers of nulls by column, JSON as Delta's
-        protocol has it; empty: not known.
+    :ivar statistics: smallest and largest values and numbers of nulls by column, as Delta's
+        protocol has them in JSON; empty: not known.
     """
 
     path: str
     size: int
     rows: int
     partition: Partition = ()
-    statistics: str = ""
+    statistics: Mapping[str, Any] = {}
 
     def spans(self, column: str) -> tuple[Any, Any] | None:
         """
         :return: the smallest and the largest value of a column as the statistics have them, None
             if they do not tell.
         """
-        told = json.loads(self.statistics or "{}")
-        low = told.get("minValues", {}).get(column)
-        high = told.get("maxValues", {}).get(column)
+        low = self.statistics.get("minValues", {}).get(column)
+        high = self.statistics.get("maxValues", {}).get(column)
         return None if low is None or high is None else (low, high)
 
     def nulls(self, column: str) -> int:
         """
         How many rows have no value of a column; all if the statistics do not tell.
         """
-        found: int = json.loads(self.statistics or "{}").get("nullCount", {}).get(column, self.rows)
+        found: int = self.statistics.get("nullCount", {}).get(column, self.rows)
         return found
 
     def tells_of(self, column: str) -> bool:
         """
         Whether the statistics tell of a column, if only that it has no value.
         """
-        return column in json.loads(self.statistics or "{}").get("nullCount", {})
+        return column in self.statistics.get("nullCount", {})
 
     def is_in(self, values: Mapping[str, str | None]) -> bool:
         """
@@ -145,7 +144,8 @@ def as_batch(files: Iterable[File]) -> pa.RecordBatch:
     """
     Files as rows of `FILE_SCHEMA`.
     """
-    rows = [{**file._asdict(), "partition": json.dumps(file.partition)} for file in files]
+    rows = [{**file._asdict(), "partition": json.dumps(file.partition),
+             "statistics": json.dumps(file.statistics)} for file in files]  # fmt: skip
     return pa.RecordBatch.from_pylist(rows, schema=FILE_SCHEMA)
 
 
@@ -154,9 +154,10 @@ def files_of(table: pa.Table) -> list[File]:
     The inverse of `as_batch`.
     """
     return [
-        File(**{**row, "partition": tuple(map(tuple, json.loads(row["partition"])))})
+        File(**{**row, "partition": tuple(map(tuple, json.loads(row["partition"]))),
+                "statistics": json.loads(row["statistics"])})
         for row in table.to_pylist()
-    ]
+    ]  # fmt: skip
 
 
 def write_files(
@@ -410,7 +411,7 @@ def dated(batch: pa.RecordBatch, by: str) -> pa.RecordBatch:
     return batch.append_column("date", pc.cast(batch.column(by), pa.date32(), safe=False))
 
 
-def _statistics(footer: Any) -> str:
+def _statistics(footer: Any) -> dict[str, Any]:
     """
     What a Parquet file's footer says of its columns, as Delta's protocol has it.
     """
@@ -433,9 +434,9 @@ def _statistics(footer: Any) -> str:
             high = _told(max([each.max for each in filled]), is_high=True)
             if low is not None and high is not None:
                 lows[name], highs[name] = low, high
-    return json.dumps(
-        {"numRecords": footer.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-    )
+    return {
+        "numRecords": footer.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls,
+    }  # fmt: skip
 
 
 def json_of(value: Any) -> Any:

@@ -116,13 +116,13 @@ class _Run:
         told = told_by(spark, self._events, self._known, largest_jobs(self._open))
         self._told, self._reached = told.starts, told.last
         self._progress = {**self._known, **self._reached}
+        self._done = {name: table.progress(self._progress) for name, table in stored.items()}
         self._starts_rows = merged([self._starts_before, self._told])
         self._starts = Starts(self._starts_rows)
         self._asleep = self._sleeping(told.jobs)
+        self._awake = {day_of(file) for file in self._open} - self._asleep
         self._attempts = self._files("attempts", {})
-        self._workers_grow = self._goes_on and all(
-            stored[name].progress(self._known) == self._known for name in ("attempts", "workers")
-        )
+        self._workers_grow = self._goes_on and self._are_whole("attempts", "workers")
 
     def _rows(self, name: str, wanted: Mapping[str, str | None] | None = None) -> pa.Table:
         """
@@ -144,42 +144,51 @@ class _Run:
         """
         The days of which all jobs rest; none behind a run that was killed.
         """
-        if any(self._stored[name].progress(self._known) != self._known for name in NAMES):
+        if not self._are_whole(*NAMES):
             return frozenset()
         return sleeping(self._open, touched, self._starts.last_ns)
 
-    def _unsettled(self, name: str) -> tuple[list[File], list[File]]:
+    def _are_whole(self, *names: str) -> bool:
         """
-        The files of jobs that are not gone: those that this run replaces, and those of days whose
-        jobs rest.
+        Whether these tables go as far as ``open``, which is committed last.
         """
-        files = self._files(name, UNSETTLED)
-        return ([file for file in files if day_of(file) not in self._asleep],
-                [file for file in files if day_of(file) in self._asleep])  # fmt: skip
+        return all(self._done[name].get(server) == lsn
+                   for name in names for server, lsn in self._known.items())  # fmt: skip
 
-    def _replaced(self, name: str) -> tuple[Mapping[str, str | None], ...]:
+    def _replaced(self, of: Mapping[str, str | None]) -> tuple[Mapping[str, str | None], ...]:
         """
-        The partitions of the files that `_unsettled` gives as replaced.
+        The partitions of jobs that are not gone that this run replaces: all but those of the days
+        of which all jobs rest.
+
+        :param of: what is in all of these partitions.
         """
         if not self._asleep:
-            return (UNSETTLED,)
-        days = {day_of(file) for file in self._unsettled(name)[0]}
-        return tuple({**UNSETTLED, **day.partition()} for day in sorted(days))
+            return (of,)
+        return tuple({**of, **day.partition()} for day in sorted(self._awake))
+
+    def _parted(self, files: Iterable[File]) -> tuple[list[File], list[File]]:
+        """
+        The files of a table by job that this run replaces, and those that stay.
+        """
+        replaced: list[File] = []
+        staying: list[File] = []
+        for file in files:
+            is_replaced = file.is_in(UNSETTLED) and day_of(file) not in self._asleep
+            (replaced if is_replaced else staying).append(file)
+        return replaced, staying
 
     def steps(self) -> Iterator[Updated]:
         if not self._reached and self._stored["open"].version is not None:
             return
         made = self._by_job()
         for name in ("lifetimes", "attempts"):
-            yield self._commit(name, made.files[name], self._replaced(name))
-        yield self._workers()
+            yield self._commit(name, made.files[name], self._replaced(UNSETTLED))
+        yield self._workers(made.files["attempts"])
         yield from self._minutes(made.files["entries"])
-        yield self._commit("entries", made.files["entries"], self._replaced("entries"))
+        yield self._commit("entries", made.files["entries"], self._replaced(UNSETTLED))
         yield self._commit("starts", self._write("starts", self._starts_rows), ({},))
         yield from self._poison(made)
-        awake = {day_of(file) for file in self._open} - self._asleep
-        days = tuple(day.partition() for day in sorted(awake)) if self._asleep else ({},)
-        yield self._commit("open", made.files["open"], days)
+        yield self._commit("open", made.files["open"], self._replaced({}))
 
     def _write(self, name: str, rows: pa.Table) -> list[File]:
         layout = {**SINGLE, **LAYOUTS}[name]
@@ -199,11 +208,10 @@ class _Run:
         """
         The files of the tables that are made job by job.
         """
-        known = {name: self._stored[name].progress(self._progress) if self._goes_on else {}
-                 for name in NAMES}  # fmt: skip
+        known = {name: self._done[name] if self._goes_on else {} for name in NAMES}
         places = {name: self._stored[name].location
                   for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
-        awake = [file for file in self._open if day_of(file) not in self._asleep]
+        awake = [file for file in self._open if day_of(file) in self._awake]
         before = rows_of(self._stored["open"], awake)
         plan = Plan(places, self._starts, known, self._known, self._progress)
         return make(self._spark, self._events, before, plan)
@@ -241,11 +249,11 @@ class _Run:
 
     def _minutes(self, added: list[File]) -> Iterator[Updated]:
         last_ns = self._starts.last_ns
-        there = [*self._files("entries", {"settled": "true"}), *self._unsettled("entries")[1],
-                 *added]  # fmt: skip
+        before, staying = self._parted(self._files("entries", {}))
+        there = [*staying, *added]
         work = Days(self._stored["entries"].location, self._stored["tube_minutes"].location,
                      self._stored["sla"].location, self._targets)  # fmt: skip
-        first = self._changed(added)
+        first = self._changed(before, added)
         items = [
             ServerMinutes(server, minute, last_ns[server], self._kept(server, minute),
                     *by_date(there, server, minute // MINUTES_A_DAY * MINUTES_A_DAY))
@@ -260,10 +268,13 @@ class _Run:
             files = [file for each in made for file in each[place]]
             yield self._commit(name, files, replaced or ({"server": ""},))
 
-    def _changed(self, added: list[File]) -> dict[str, int]:
+    def _changed(self, replaced: list[File], added: list[File]) -> dict[str, int]:
         """
         The first minute of each server that is made anew: of one that is known the newest that has
         a row at the latest, so that later entries need not be looked at.
+
+        :param replaced: files of entries.
+        :param added: those in their place, and new ones.
         """
         known: dict[str, int] = {}
         if self._goes_on and self._stored["entries"].version is not None:
@@ -275,11 +286,11 @@ class _Run:
             if server not in known and span is not None:
                 minute = span[0] // MINUTES_A_DAY * MINUTES_A_DAY
                 first[server] = min(minute, first.get(server, minute))
-        before, after = (self._early(files, known)
-                         for files in (self._unsettled("entries")[0], added))  # fmt: skip
+        before, after = (self._early(files, known) for files in (replaced, added))
         moments_ns = Starts(self._starts_before).last_ns, self._starts.last_ns
         changed = changed_minutes(before, after, known, moments_ns)
-        if self._stored["tube_minutes"].progress(known) != self._stored["entries"].progress(known):
+        minutes, entries = (self._done[name] for name in ("tube_minutes", "entries"))
+        if any(minutes.get(server) != entries.get(server) for server in known):
             # A run that was killed has made minutes of entries that are not there.
             changed = {server: minute // MINUTES_A_DAY * MINUTES_A_DAY
                        for server, minute in changed.items()}  # fmt: skip
@@ -306,34 +317,41 @@ class _Run:
         wanted = {"server": server, "date": str(date_of((minute - 1) // MINUTES_A_DAY))}
         return self._files("tube_minutes", wanted)
 
-    def _workers(self) -> Updated:
+    def _workers(self, added: list[File]) -> Updated:
         """
         Workers of the incarnations that events tell of, and of the ones before them: later ones
         end no run of theirs.
+
+        :param added: files of attempts.
         """
         last = Starts(self._starts_before).newest()
         touched = {(row["server"], row["incarnation"]) for row in self._told.to_pylist()}
         touched |= {(server, last[server]) for server, _ in touched if server in last}
-        items = [self._incarnation(server, number) for server, number in sorted(touched)]
+        replaced, staying = self._parted(self._attempts)
+        items = [
+            Incarnation(server, number, self._workers_of(server, number), *(
+                [file for file in files if may_have(file, server, number)]
+                for files in (replaced, added, staying)
+            ))
+            for server, number in sorted(touched)
+        ]  # fmt: skip
         work = Workers(self._stored["attempts"].location, self._stored["workers"].location)
         made: list[list[File]] = in_tasks(self._spark, items, work)
-        replaced = tuple({"server": item.server, "incarnation": str(item.number)}
-                         for item in items)  # fmt: skip
-        return self._commit("workers", [file for each in made for file in each], replaced)
+        partitions = tuple(_incarnation(item.server, item.number) for item in items)
+        return self._commit("workers", [file for each in made for file in each], partitions)
 
-    def _incarnation(self, server: str, number: int) -> Incarnation:
-        # Also those that this run has committed.
-        there = self._stored["attempts"].files({"server": server}, _TOLD["attempts"])
-        before, after = ([file for file in files if may_have(file, server, number)]
-                         for files in (self._attempts, there))  # fmt: skip
-        old, new = ({file.path for file in files} for files in (before, after))
-        wanted = {"server": server, "incarnation": str(number)}
-        return Incarnation(
-            server, number, self._files("workers", wanted) if self._workers_grow else [],
-            [file for file in before if file.path not in new],
-            [file for file in after if file.path not in old],
-            [file for file in after if file.path in old],
-        )  # fmt: skip
+    def _workers_of(self, server: str, number: int) -> list[File]:
+        """
+        The files of an incarnation's workers so far, if they can be gone on from.
+        """
+        return self._files("workers", _incarnation(server, number)) if self._workers_grow else []
+
+
+def _incarnation(server: str, number: int) -> dict[str, str | None]:
+    """
+    Its partition.
+    """
+    return {"server": server, "incarnation": str(number)}
 
 
 def _as_failing(kinds: pa.Table, is_settled: bool) -> pa.Table:

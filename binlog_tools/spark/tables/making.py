@@ -8,6 +8,7 @@ as blocks (`by_job`) to the tasks that have all blocks of a job.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -191,9 +192,10 @@ def make(spark: SparkSession, rows: Rows, before: Rows, plan: Plan) -> Found:
     :param rows: the new events.
     :param before: the events of jobs that were not gone.
     """
-    parts = [(rows, part, plan.above) for part in rows.parts]
-    parts += [(before, part, {}) for part in before.parts]
-    made = each_in_task(spark, parts, partial(_of_part, plan), MADE_DDL)
+    new = [_Part(rows, part, plan.above) for part in rows.parts]
+    known = [_Part(before, part, {}) for part in before.parts]
+    # There is little of what was known, most of the time: it is not worth tasks of its own.
+    made = each_in_task(spark, list(zip_longest(new, known)), partial(_of_parts, plan), MADE_DDL)
     done = made.repartition("server", "block").mapInArrow(partial(_of_blocks, plan), MADE_DDL)
     found = done.toArrow()
     facts: dict[tuple[str, bool], list[pa.Table]] = defaultdict(list)
@@ -207,22 +209,37 @@ def make(spark: SparkSession, rows: Rows, before: Rows, plan: Plan) -> Found:
     return Found(files, {key: pa.concat_tables(tables) for key, tables in facts.items()})
 
 
-def _of_part(plan: Plan, item: tuple[Rows, Any, Progress]) -> Iterator[pa.RecordBatch]:
+class _Part(NamedTuple):
     """
-    What comes of a part that a task reads: tables of jobs that are whole in it, blocks of others.
+    What a task reads, and the last LSNs whose events are not wanted of it.
     """
-    rows, part, above = item
+
+    rows: Rows
+    part: Any
+    above: Progress
+
+
+def _of_parts(plan: Plan, parts: Iterable[_Part | None]) -> Iterator[pa.RecordBatch]:
+    """
+    What comes of what a task reads: tables of jobs that are whole in a part, blocks of others.
+    """
     writer = _Writer(plan)
+    for each in filter(None, parts):
+        yield from _of_part(each, plan.until, writer)
+    yield from writer.finish()
+
+
+def _of_part(given: _Part, until: Progress, writer: "_Writer") -> Iterator[pa.RecordBatch]:
+    rows, part, above = given
     servers: dict[str, WholeJobs] = defaultdict(WholeJobs)
     columns = [name for name in TAKEN if name in rows.schema.names]
     for events in gathered(rows.read(part, columns)):
-        for server, mine in _by_server(_within(events, above, plan.until)):
+        for server, mine in _by_server(_within(events, above, until)):
             parted = servers[server].take(mine)
             yield from writer.take(parted.whole)
             yield from map(_made, cut(parted.rest))
     for each in servers.values():
         yield from map(_made, cut(each.rest()))
-    yield from writer.finish()
 
 
 def _by_server(events: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -65,7 +65,7 @@ class Workers:
 
     def _grown(self, item: Incarnation) -> pa.Table | None:
         replaced = Replaced.of(self._read(item, item.old), self._read(item, item.new))
-        least = min(replaced.since_ns().values(), default=NONE)
+        least = min(replaced.since_ns.values(), default=NONE)
         spans = [(file, file.spans("ended_ns")) for file in item.others]
         near = [file for file, span in spans if span is None or span[1] > least]
         schema = LAYOUTS["workers"].schema

@@ -34,7 +34,7 @@ def by_connection(workers: pa.Table) -> list[Row]:
 
 def grow(workers: pa.Table, settled: list[Row], old: list[Row], new: list[Row]) -> pa.Table | None:
     replaced = Replaced.of(table(old), table(new))
-    least = min(replaced.since_ns().values(), default=1 << 60)
+    least = min(replaced.since_ns.values(), default=1 << 60)
     near = table(settled)
     near = near.filter(pc.greater(near["ended_ns"], least))
     return grown(workers, replaced, near)
@@ -102,3 +102,4 @@ def test_jobs_whose_attempts_stay_are_left_out_and_all_attempts_of_others_are_th
     assert made.old["job"].to_pylist() == [2, 3, 4]
     assert made.new["job"].to_pylist() == [2, 3, 3, 4, 5]
     assert made.same["job"].to_pylist() == [1]
+    assert made.since_ns == {1: 30_000}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
 from binlog_tools.spark.reporting.page import script_hashes
 from binlog_tools.spark.reporting.readings import ROWS, Wish, read
-from binlog_tools.spark.reporting.series import MAX_TUBES, OTHERS, Period
+from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
 from binlog_tools.spark.reporting.steps import MAX_PAGE_BYTES
 from binlog_tools.spark.reporting.texts import seconds_text
 from binlog_tools.spark.storing.stored import SUCCESS
@@ -95,6 +96,21 @@ def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
     assert readings.outcomes == {"alive": 2001, "done": 2, "dead": 5}
     assert [row["failures"] for row in readings.kinds] == list(range(29, 29 - ROWS, -1))
     assert (readings.worker_count, len(readings.marks)) == (20, 1)
+
+
+def test_kinds_of_jobs_that_have_not_failed_since_the_period_began_are_left_out(
+    tmp_path: Path,
+) -> None:
+    last = {1: START_S - 1, 2: START_S, 3: START_S + 600, 4: None}
+    write(tmp_path / "poison", pa.Table.from_pylist([
+        kind(at, last=None if when is None else datetime.fromtimestamp(when, UTC))
+        for at, when in last.items()
+    ]))  # fmt: skip
+    found = {
+        period: [row["failures"] for row in read(Wish(str(tmp_path), None, period)).kinds]
+        for period in (ALWAYS, Period(START_S, START_S + 60), Period(START_S + 601))
+    }
+    assert list(found.values()) == [[4, 3, 2, 1], [4, 3, 2], [4]]
 
 
 def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ Days of which all jobs rest, by the files of open events.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 from binlog_tools.spark.storing.files import File
@@ -17,7 +15,7 @@ def _file(server: str, date: str, jobs: tuple[int, int], due_ns: int | None = No
     if due_ns is not None:
         lows["due_ns"] = highs["due_ns"] = due_ns
     nulls = {"job": 0, "due_ns": int(due_ns is None)}
-    told = json.dumps({"minValues": lows, "maxValues": highs, "nullCount": nulls})
+    told = {"minValues": lows, "maxValues": highs, "nullCount": nulls}
     return File(f"{server}/{date}/{jobs[0]}", 1, 1, (("server", server), ("date", date)), told)
 
 
@@ -37,13 +35,12 @@ def test_a_day_rests_if_none_of_its_files_has_a_job_that_may_have_changed() -> N
     assert sleeping(FILES, {"a": np.array([9, 30])}, before) == {late, other}
     assert sleeping([], {}, {}) == set()
     for name in ("job", "due_ns"):
-        less = json.loads(FILES[0].statistics)
-        del less["nullCount"][name]
-        unknown = FILES[0]._replace(statistics=json.dumps(less))
+        nulls = {column: 0 for column in ("job", "due_ns") if column != name}
+        unknown = FILES[0]._replace(statistics={**FILES[0].statistics, "nullCount": nulls})
         assert sleeping([unknown, *FILES[1:]], {}, before) == {late, other}
 
 
 def test_the_largest_job_of_each_server() -> None:
-    unknown = FILES[0]._replace(statistics="")
+    unknown = FILES[0]._replace(statistics={})
     assert largest_jobs(FILES) == {"a": 29, "b": 99}
     assert largest_jobs([unknown]) == {}
