@@ -9,7 +9,7 @@ job with tags, is left to `replay`, which reads it record by record, and says wh
 """
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from io import BytesIO
 from itertools import accumulate, chain, compress, repeat
 from operator import add
@@ -205,25 +205,31 @@ class Records:
         """
         Whether bodies lie one behind the other in each heap, as they do if all of a frame is taken.
         """
-        at = 0
-        for count, heap in zip(self._counts, self._heaps, strict=True):
-            places = list(accumulate(sizes[at : at + count], initial=0))
-            if places.pop() > len(heap) or places != offsets[at : at + count]:
+        frames = zip(self._by_frame(offsets), self._by_frame(sizes), self._heaps, strict=True)
+        for own_offsets, own_sizes, heap in frames:
+            places = list(accumulate(own_sizes, initial=0))
+            if places.pop() > len(heap) or places != own_offsets:
                 return False
-            at += count
         return True
+
+    def _by_frame(self, column: list[int]) -> Iterator[list[int]]:
+        """
+        A column, cut into those of the frames.
+        """
+        at = 0
+        for count in self._counts:
+            yield column[at : at + count]
+            at += count
 
     def _read(self, sizes: list[int]) -> list[bytes | None]:
         """
         Bodies in a row, in a third of the time of `_cut`.
         """
         if len(sizes) == 1:
-            return [bytes(self._heaps[0][: sizes[0]])]
+            return self._cut([0], sizes)
         bodies: list[bytes | None] = []
-        at = 0
-        for count, heap in zip(self._counts, self._heaps, strict=True):
-            bodies += map(BytesIO(heap).read, sizes[at : at + count])
-            at += count
+        for own_sizes, heap in zip(self._by_frame(sizes), self._heaps, strict=True):
+            bodies += map(BytesIO(heap).read, own_sizes)
         return bodies
 
     def _cut(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
@@ -259,12 +265,8 @@ class Records:
         """
         Whether no record's data end behind the heap of its frame.
         """
-        at = 0
-        for count, limit in zip(self._counts, self._limits(), strict=True):
-            if max(ends[at : at + count]) > limit:
-                return False
-            at += count
-        return True
+        frames = zip(self._by_frame(ends), self._limits(), strict=True)
+        return all(max(own_ends) <= limit for own_ends, limit in frames)
 
 
 def _left(sizes: list[int]) -> list[bytes | None]:

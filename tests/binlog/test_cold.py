@@ -112,6 +112,42 @@ def test_bodies_are_those_of_their_own_frames_wherever_they_stand_there() -> Non
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("places", "bodies"),
+    [
+        ([(0, 2), (2, 3)], [b"ab", b"cde"]),
+        ([(0, 2), (2, 0), (2, 4)], [b"ab", b"", b"cdef"]),
+        ([(0, 2), (1, 3)], [b"ab", b"bcd"]),
+        ([(0, 2), (3, 2)], [b"ab", b"de"]),
+        ([(1, 2), (3, 3)], [b"bc", b"def"]),
+        ([(0, 5)], [b"abcde"]),
+    ],
+    ids=["with a rest", "to the end", "overlapping", "with a gap", "not from the start", "alone"],
+)
+@pytest.mark.parametrize("has_another", [False, True])
+def test_bodies_are_where_records_say_in_a_row_or_not(
+    places: list[tuple[int, int]], bodies: list[bytes], has_another: bool
+) -> None:
+    heap = b"abcdef"
+    frame = b"".join(encoded(put(), offset, length=length) for offset, length in places), heap
+    another = [(encoded(put(body=b"xy"), 0), b"xyz")] * has_another
+    assert taken(frame, *another) == (
+        list(enumerate(bodies + [b"xy"] * has_another)), [],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("offset", [0, 1], ids=["in a row", "not in a row"])
+def test_bodies_are_left_where_they_are_if_all_lsns_are_known(offset: int) -> None:
+    array = encoded(put(body=b"ab"), offset) + encoded(put(body=b""), offset + 2)
+    for lsn, expected in ((5, [None, b""]), (0, [b"ab", b""])):
+        records = Records()
+        lsns = range(lsn, lsn + 2) if lsn else [0, 0]
+        records.add([7, 8], [memoryview(array)], memoryview(b"ab" if not offset else b"-ab"), lsns)
+        jobs, _ = records.take(TUBES, 1, NOW, leaves_bodies=True)
+        assert (jobs.bodies, jobs.are_left, jobs.body_bytes) == (expected, bool(lsn), 2)
+        assert list(jobs.lsns) == list(lsns)
+
+
 def test_the_columns_are_what_the_records_say() -> None:
     largest = (1 << 32) - 1
     records = Records()
