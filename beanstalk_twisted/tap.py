@@ -84,7 +84,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
         limits=limits, body_cache=_body_cache(options, limits.memory_bytes),
-        verify=options["verify"],
+        verify=options["verify"], busy_poll_us=_busy_poll_us(options, _processors()),
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
@@ -340,6 +340,23 @@ def _warn_of_descriptors(options: Options) -> None:
             f"--{name} {options[name]}: no more than {most} connections fit into the limit of "
             f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit"
         )
+
+
+def _busy_poll_us(options: Options, processors: int) -> int:
+    """
+    Where there is one processor the client needs it to send its next command.
+    """
+    limit_us: int = options["busy_poll_us"]
+    return limit_us if processors > 1 else 0
+
+
+def _processors() -> int:
+    """
+    :return: how many this process may use.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _count_monotonically(reactor: object) -> None:

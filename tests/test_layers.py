@@ -56,7 +56,8 @@ PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "exports", "printable", "toml", "version", "storage.commit.inline_sync", "daemon.gc_control",
     "web.guards", "web.figures.history", "web.routes",
-    "server.bindings", "server.execution_context", "server.executor", "server.incoming",
+    "server.bindings", "server.connections.busy_poll", "server.execution_context",
+    "server.executor", "server.incoming",
     "server.incoming_jobs", "server.reply_queue", "server.access.admissions",
     "server.access.guard", "server.access.quotas",
     "client.commands.specs", "client.commands.specs_v1", "client.errors", "client.exchange",

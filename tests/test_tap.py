@@ -49,13 +49,14 @@ from beanstalk_twisted.daemon.options import (
     MIN_WIDTH,
     explained,
 )
+from beanstalk_twisted.server.connections.busy_poll import MAX_BUSY_POLL_US
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
-from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, makeService
+from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, _busy_poll_us, makeService
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.site import MAX_CONNECTIONS
 from beanstalk_twisted.wire.grammar import MAX_U32
@@ -117,6 +118,8 @@ def test_without_options_these_hold() -> None:
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
         "has_hub": True,
+        "busy-poll": "60",
+        "busy_poll_us": 60,
         "http": [],
         "http_hosts": [],
         "http_write": False,
@@ -304,6 +307,15 @@ def test_who_says_how_a_lone_client_is_synced_and_syncs_before_no_reply_is_warne
     assert parsed("-b/x", *words)["warnings"] == []
 
 
+@pytest.mark.parametrize("value", ["0", "59", "1000"])
+def test_who_says_how_long_a_lone_client_is_looked_for_and_has_no_hub_is_warned(value: str) -> None:
+    words = ["--busy-poll", value]
+    warning = "--hub off, so --busy-poll has no effect"
+    assert parsed(*words, "--hub=off")["warnings"] == [warning]
+    assert parsed("--hub=off", "-b/x", *words)["warnings"] == [warning]
+    assert parsed(*words)["warnings"] == parsed("--hub=off")["warnings"] == []
+
+
 @pytest.mark.parametrize("words", [[], ["--fsync=always"], ["-f0"], ["-F", "--fsync=always"]])
 def test_who_syncs_before_each_reply_may_say_so_of_a_lone_client(words: list[str]) -> None:
     assert parsed("-b/x", "--fsync-inline=0", *words)["warnings"] == []
@@ -374,6 +386,31 @@ def test_how_long_the_disk_may_hang_is_a_number_of_seconds(given: int, taken: in
     assert options["fsync_timeout_s"] == taken
     warning = f"--fsync-timeout {given} is out of range; {taken} is used"
     assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (0, 0),
+        (1, 1),
+        (MAX_BUSY_POLL_US, MAX_BUSY_POLL_US),
+        (MAX_BUSY_POLL_US + 1, MAX_BUSY_POLL_US),
+    ],
+)
+def test_how_long_a_lone_client_is_looked_for_is_a_number_of_microseconds(
+    given: int, taken: int
+) -> None:
+    options = parsed("--busy-poll", str(given))
+    assert options["busy_poll_us"] == taken
+    warning = f"--busy-poll {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(("processors", "limit_us"), [(1, 0), (2, 70), (64, 70)])
+def test_on_one_processor_the_client_needs_it_and_is_not_looked_for(
+    processors: int, limit_us: int
+) -> None:
+    assert _busy_poll_us(parsed("--busy-poll=70"), processors) == limit_us
 
 
 @pytest.mark.parametrize(
@@ -747,7 +784,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
-    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
+    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345", "--busy-poll=0"]
     words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
     words += ["--max-log-bytes=99999", "--binlog=/nowhere", "--body-cache=17"]
     options = parsed(*words)
@@ -757,7 +794,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
-    assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
+    assert (settings.v1_ttr_s, settings.fsync_inline_us, settings.busy_poll_us) == (8, 70, 0)
     assert settings.limits == Limits(12_345, 8, 2, 9, 99_999)
     assert settings.body_cache == settings.log.body_cache == 17
     assert "bodies in memory up to 17 bytes" in settings.in_words("/nowhere", has_hub=True)

@@ -63,6 +63,7 @@ from beanstalk_twisted.daemon.replication_options import (
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
+from beanstalk_twisted.server.connections.busy_poll import MAX_BUSY_POLL_US
 from beanstalk_twisted.server.connections.stalled import MAX_STALLED_S
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import (
@@ -106,7 +107,7 @@ GIVEN: Final = {
         for name in (
             *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
             "max-connections-per-address", "stalled-timeout", "slow-command", "v1-ttr",
-            "metrics-tubes", *REPLICATION_NUMBERS,
+            "metrics-tubes", "busy-poll", *REPLICATION_NUMBERS,
         )
     },
 }  # fmt: skip
@@ -291,6 +292,7 @@ class Options(usage.Options):
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
         self["fsync_inline_us"] = self._limited("fsync-inline", 0, MAX_LIMIT_US)
+        self["busy_poll_us"] = self._limited("busy-poll", 0, MAX_BUSY_POLL_US)
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         self._check_replication()
@@ -301,6 +303,7 @@ class Options(usage.Options):
             self._warn_of_no_syncs()
         else:
             self._warn_of_idle()
+        self._warn_of_no_hub()
         self._check_archive()
         for name in ("access", "tubes"):
             if self[name] is not None:
@@ -438,6 +441,14 @@ class Options(usage.Options):
                 f"{self['fsync'].in_words}: no reply waits for a sync, and this has no effect: "
                 f"--{name}"
             )
+
+    def _warn_of_no_hub(self) -> None:
+        """
+        Warn of ``--busy-poll`` where Twisted reads the connections.
+        """
+        name = "busy-poll"
+        if self[name] != self.defaults[name] and not self["has_hub"]:
+            self["warnings"].append(f"--hub off, so --{name} has no effect")
 
     def _check_replication(self) -> None:
         """

@@ -234,7 +234,7 @@ class BeanstalkService(Service):
             reactor = cast(IReactorFDSet, self._reactor)
             self.connections.hub = EpollReader(
                 reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop,
-                self.settings.slow_ns, _was_slow,
+                self.settings.slow_ns, _was_slow, self.settings.busy_poll_us,
             )  # fmt: skip
         self._set_timer()
 

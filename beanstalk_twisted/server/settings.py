@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
+from beanstalk_twisted.server.connections.busy_poll import DEFAULT_BUSY_POLL_US
 from beanstalk_twisted.server.connections.epoll_reader import LIMIT_NS
 from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.execution_context import NEVER_NS
@@ -84,6 +85,7 @@ class Settings(NamedTuple):
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
+    :ivar busy_poll_us: see `BusyPollPolicy`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
@@ -111,6 +113,7 @@ class Settings(NamedTuple):
     limits: Limits = Limits()
     body_cache: int | None = None
     verify: Verify = Verify.FULL
+    busy_poll_us: int = DEFAULT_BUSY_POLL_US
 
     @property
     def slow_ns(self) -> int:
@@ -156,7 +159,10 @@ class Settings(NamedTuple):
                 kept += f", bodies in memory up to {self.body_cache} bytes"
                 if self.verify is Verify.RECORDS:
                     kept += ", checked after the start"
-        hub = "on" if has_hub else "off"
+        hub = "off"
+        if has_hub:
+            limit_us = self.busy_poll_us
+            hub = f"on (busy poll up to {limit_us} us)" if limit_us else "on (no busy poll)"
         memory = self.limits.memory_bytes
         jobs = f"memory of jobs up to {memory} bytes" if memory else "memory of jobs not limited"
         most = f"max job size {self.max_job_bytes} bytes"

@@ -69,6 +69,10 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names, with commas; * stands for anything")
     parser.add_argument("--rounds", type=int, help=f"({ROUNDS}, or 1 with --quick)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of our server")
+    parser.add_argument(
+        "--options", type=shlex.split, default=[], metavar="'OPTIONS'",
+        help="of our server, beside those of both",
+    )  # fmt: skip
     parser.add_argument("--directory", type=Path, help="for logs (the one for temporary files)")
     parser.add_argument(
         "--output", type=Path, help=f"for results ({BUILD}, or {QUICK} with --quick)"
@@ -86,16 +90,17 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
     except ValueError as problem:
         parser.error(str(problem))
     given.rounds_in_all = given.rounds or (1 if given.quick else ROUNDS)
-    if given.publish and (given.quick or given.only or given.rounds_in_all < FEWEST_ROUNDS):
+    is_part = given.quick or given.only or given.options
+    if given.publish and (is_part or given.rounds_in_all < FEWEST_ROUNDS):
         parser.error(
-            "--publish takes a whole run: leave out --quick and --only, and give it "
+            "--publish takes a whole run: leave out --quick, --only and --options, and give it "
             f"{FEWEST_ROUNDS} --rounds at least"
         )
     given.output = given.output or (QUICK if given.quick else BUILD)
     return given
 
 
-def sides(python: str) -> tuple[Side, ...]:
+def sides(python: str, options: Sequence[str]) -> tuple[Side, ...]:
     """
     Find the servers.
 
@@ -106,8 +111,8 @@ def sides(python: str) -> tuple[Side, ...]:
         raise SystemExit("beanstalkd is not installed, so there is nothing to compare with")
     if redis_program is None:
         print("redis-server is not installed, so the yardstick of Redis lists is left out")
-        return ours(python), beanstalkd(program)
-    return ours(python), beanstalkd(program), redis(redis_program)
+        return ours(python, options), beanstalkd(program)
+    return ours(python, options), beanstalkd(program), redis(redis_program)
 
 
 def allow_connections() -> None:
@@ -129,6 +134,8 @@ def command_of(given: argparse.Namespace) -> str:
         words += ["--rounds", str(given.rounds)]
     if Path(given.python).absolute() != PYTHON:
         words += ["--python", given.python]
+    if given.options:
+        words += ["--options", shlex.join(given.options)]
     if given.directory is not None:
         words += ["--directory", str(given.directory)]
     target = "make bench-quick" if given.quick else "make bench"
@@ -234,7 +241,7 @@ def run(given: argparse.Namespace) -> int:
     """
     prepare(given)
     allow_connections()
-    taking_part, report = sides(given.python), begun(given)
+    taking_part, report = sides(given.python, given.options), begun(given)
     bench = Bench(build(BUILD), taking_part, given.rounds_in_all, given.quick, given.directory)
     report, code = finished(given, bench, report)
     if report.results:

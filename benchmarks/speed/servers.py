@@ -48,13 +48,15 @@ class Side(NamedTuple):
     question: tuple[bytes, bytes] = (b"list-tube-used\r\n", b"USING default\r\n")
 
 
-def ours(python: str) -> Side:
+def ours(python: str, options: Sequence[str] = ()) -> Side:
     """
     Our server, as it is installed for an interpreter: not the one of the folder we are in.
+
+    :param options: of it, beside those that both have.
     """
 
     def command(port: int, disk: Disk, log: Path) -> list[str]:
-        return [python, "-P", "-m", "beanstalk_twisted", *letters(port, disk, log)]
+        return [python, "-P", "-m", "beanstalk_twisted", *letters(port, disk, log), *options]
 
     return Side(OURS, command)
 

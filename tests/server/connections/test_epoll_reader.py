@@ -42,26 +42,33 @@ class Bench:
     :ivar failures: why the server should end.
     :ivar slow: whose input took long, and how long.
     :ivar answers: called when a turn ends; says whether another one may follow.
+    :ivar ticks: called when the hub asks what time it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, busy_poll_us: int = 0) -> None:
         self.reactor = HandReactor()
         self.heard: list[Any] = []
         self.wires: list[Wire] = []
         self.counts: list[int] = []
         self.now_ns = 0
         self.answers: Callable[[], bool] = lambda: False
+        self.ticks: Callable[[], None] = lambda: None
         self.failures: list[Failure] = []
         self.slow: list[tuple[Any, int]] = []
         self.hub = EpollReader(
             cast(Any, self.reactor),
-            lambda: self.now_ns,
+            self._tell_time,
             self._begin_turn,
             self._end_turn,
             FailStop(self.failures.append),
             LIMIT_NS,
             lambda transport, took_ns: self.slow.append((transport, took_ns)),
+            busy_poll_us,
         )
+
+    def _tell_time(self) -> int:
+        self.ticks()
+        return self.now_ns
 
     def hear(self, data: bytes, now_ns: int) -> None:
         """
@@ -95,14 +102,20 @@ class Bench:
         self.hub.doRead()
         return list(self.heard)
 
+    def close(self) -> None:
+        """
+        End the hub and the connections.
+        """
+        self.hub.close()
+        for wire in self.wires:
+            wire.close()
+
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
-    made.hub.close()
-    for wire in made.wires:
-        wire.close()
+    made.close()
 
 
 def test_a_turn_brings_what_each_socket_has_and_then_ends(bench: Bench) -> None:
@@ -222,6 +235,114 @@ def test_the_reactor_has_its_turn_when_those_who_answer_at_once_had_their_time(
     wire.far.send(b"x")
     assert bench.turn() == ["begin", (0, b"x"), "end"] * 2
     assert bench.turn() == ["begin", (0, b"x"), "end"] * 2
+
+
+# A lone client.
+
+
+class LoneBench(Bench):
+    """
+    A hub that looks for a lone client's next command for `LOOK_US`, by a clock that goes on by
+    a microsecond when it is asked.
+
+    :ivar next_after_us: how long behind the end of the next turn ``sends`` is called; None: never.
+    """
+
+    LOOK_US = 20
+
+    def __init__(self, busy_poll_us: int = LOOK_US) -> None:
+        super().__init__(busy_poll_us)
+        self.next_after_us: int | None = None
+        self.ended_ns = 0
+        self.answers = self.end
+        self.ticks = self._tick
+        self.lone, _ = self.wire()
+        self.sends: Callable[[], object] = lambda: self.lone.far.send(b"next")
+        self._due_ns: int | None = None
+
+    def end(self) -> bool:
+        """
+        A turn ends, and nobody waits.
+        """
+        self.ended_ns = self.now_ns
+        after_us, self.next_after_us = self.next_after_us, None
+        self._due_ns = None if after_us is None else self.now_ns + after_us * 1_000
+        return True
+
+    def _tick(self) -> None:
+        self.now_ns += 1_000
+        if self._due_ns is not None and self.now_ns >= self._due_ns:
+            self._due_ns = None
+            self.sends()
+
+    def ask(self, after_us: int | None) -> list[Any]:
+        """
+        Two commands, each alone, and a third so long after the turn of the second.
+
+        :return: what was heard from the second on.
+        """
+        self.lone.far.send(b"first")
+        self.turn()
+        self.lone.far.send(b"second")
+        self.next_after_us = after_us
+        return self.turn()
+
+
+SECOND = ["begin", (0, b"second"), "end"]
+NEXT = ["begin", (0, b"next"), "end"]
+
+
+@pytest.fixture
+def lone() -> Iterator[LoneBench]:
+    made = LoneBench()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("after_us", [2, 10, LoneBench.LOOK_US])
+def test_a_lone_clients_next_command_is_looked_for(lone: LoneBench, after_us: int) -> None:
+    assert lone.ask(after_us) == SECOND + NEXT
+
+
+@pytest.mark.parametrize("after_us", [LoneBench.LOOK_US + 3, None])
+def test_one_that_comes_later_is_the_reactors(lone: LoneBench, after_us: int | None) -> None:
+    assert lone.ask(after_us) == SECOND
+    assert lone.now_ns - lone.ended_ns <= (LoneBench.LOOK_US + 2) * 1_000
+
+
+def test_by_a_clock_that_stands_still_it_ends_too(lone: LoneBench) -> None:
+    readings = []
+    lone.ticks = lambda: readings.append(lone.now_ns)
+    assert lone.ask(None) == SECOND
+    assert LoneBench.LOOK_US <= len(readings) <= LoneBench.LOOK_US + 10
+
+
+def test_with_0_a_lone_client_is_looked_for_once() -> None:
+    bench = LoneBench(busy_poll_us=0)
+    assert bench.ask(2) == SECOND
+    bench.close()
+
+
+def test_what_another_client_sends_meanwhile_is_found_too(lone: LoneBench) -> None:
+    other, _ = lone.wire()
+    lone.sends = lambda: other.far.send(b"x")
+    assert lone.ask(9) == [*SECOND, "begin", (1, b"x"), "end"]
+
+
+def test_while_a_reply_waits_for_the_disk_nobody_is_looked_for(lone: LoneBench) -> None:
+    lone.answers = lambda: not lone.end()
+    assert lone.ask(2) == SECOND
+
+
+def test_the_reactor_has_its_turn_also_when_a_lone_client_never_rests(lone: LoneBench) -> None:
+    def answer() -> bool:
+        lone.now_ns += AGAIN_NS // 4
+        lone.next_after_us = 5
+        return lone.end()
+
+    lone.answers = answer
+    lone.ask(5)
+    assert lone.heard.count("end") == 4
 
 
 def test_a_hub_that_ends_in_a_turn_looks_no_further(bench: Bench) -> None:
