@@ -42,10 +42,10 @@ How long a turn may take, but for the last socket in it, before timers and new c
 theirs: what its commands may take, and as much for reading.
 """
 
-AGAIN_NS: Final = 2_000_000
+AGAIN_NS: Final = 1_000_000
 """
-Nanoseconds of turns without the reactor in between: some 7 of one client whose changes are synced,
-40 of one without a log; timers, HTTP and new connections wait so much longer.
+Nanoseconds of turns without the reactor in between, 20 of a lone client without a log: what timers,
+HTTP and new connections wait for it, each time that they need the reactor.
 """
 
 
