@@ -379,31 +379,22 @@ def test_a_segments_size_is_brought_into_range_with_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"), [(0, 0), (1, 1), (MAX_LIMIT_S, MAX_LIMIT_S), (MAX_LIMIT_S + 1, MAX_LIMIT_S)]
-)
-def test_how_long_the_disk_may_hang_is_a_number_of_seconds(given: int, taken: int) -> None:
-    options = parsed("-b/x", "--fsync-timeout", str(given))
-    assert options["fsync_timeout_s"] == taken
-    warning = f"--fsync-timeout {given} is out of range; {taken} is used"
-    assert options["warnings"] == ([] if given == taken else [warning])
-
-
-@pytest.mark.parametrize(
-    ("given", "taken"),
+    ("name", "key", "most"),
     [
-        (0, 0),
-        (1, 1),
-        (MAX_BUSY_POLL_US, MAX_BUSY_POLL_US),
-        (MAX_BUSY_POLL_US + 1, MAX_BUSY_POLL_US),
+        ("fsync-timeout", "fsync_timeout_s", MAX_LIMIT_S),
+        ("fsync-inline", "fsync_inline_us", MAX_LIMIT_US),
+        ("busy-poll", "busy_poll_us", MAX_BUSY_POLL_US),
     ],
 )
-def test_how_long_a_lone_client_is_looked_for_is_a_number_of_microseconds(
-    given: int, taken: int
+@pytest.mark.parametrize("beyond", [False, True])
+def test_times_from_0_up_are_brought_into_range_with_a_warning(
+    name: str, key: str, most: int, beyond: bool
 ) -> None:
-    options = parsed("--busy-poll", str(given))
-    assert options["busy_poll_us"] == taken
-    warning = f"--busy-poll {given} is out of range; {taken} is used"
-    assert options["warnings"] == ([] if given == taken else [warning])
+    for given, taken in [(most + 1, most)] if beyond else [(0, 0), (1, 1), (most, most)]:
+        options = parsed("-b/x", f"--{name}", str(given))
+        assert options[key] == taken
+        warning = f"--{name} {given} is out of range; {taken} is used"
+        assert options["warnings"] == ([warning] if beyond else [])
 
 
 @pytest.mark.parametrize(("processors", "limit_us"), [(1, 0), (2, 70), (64, 70)])
@@ -411,19 +402,6 @@ def test_on_one_processor_the_client_needs_it_and_is_not_looked_for(
     processors: int, limit_us: int
 ) -> None:
     assert _busy_poll_us(parsed("--busy-poll=70"), processors) == limit_us
-
-
-@pytest.mark.parametrize(
-    ("given", "taken"),
-    [(0, 0), (1, 1), (MAX_LIMIT_US, MAX_LIMIT_US), (MAX_LIMIT_US + 1, MAX_LIMIT_US)],
-)
-def test_how_quick_a_disk_needs_no_thread_is_a_number_of_microseconds(
-    given: int, taken: int
-) -> None:
-    options = parsed("-b/x", "--fsync-inline", str(given))
-    assert options["fsync_inline_us"] == taken
-    warning = f"--fsync-inline {given} is out of range; {taken} is used"
-    assert options["warnings"] == ([] if given == taken else [warning])
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ point, each in vain takes one, and without points there is one trial in `REST` t
 
 from typing import Final
 
-US: Final = 1_000
-
 DEFAULT_BUSY_POLL_US: Final = 60
 """
 Microseconds: about what a sleep and a wake-up cost.  Measured, a lone client's round trips are

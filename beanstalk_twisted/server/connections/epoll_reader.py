@@ -25,9 +25,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.server.connections.busy_poll import SEVERAL, US, BusyPollPolicy
+from beanstalk_twisted.server.connections.busy_poll import SEVERAL, BusyPollPolicy
 from beanstalk_twisted.server.connections.output import is_plain
-from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS
+from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS, US
 from beanstalk_twisted.storage.fail_stop import FailStop
 
 READ_BYTES: Final = 64 << 10
@@ -225,15 +225,14 @@ class EpollReader:
             self._look()
         now_ns = self._now_ns()
         ends_ns = now_ns + AGAIN_NS
-        is_next = True
-        while is_next:
+        while True:
             ready = self._ready
             socket = ready[0][0] if len(ready) == 1 else SEVERAL
-            is_next = (
-                self._turn(now_ns)
-                and (now_ns := self._now_ns()) < ends_ns
-                and self._look_behind(socket, now_ns)
-            )
+            if not self._turn(now_ns):
+                return
+            now_ns = self._now_ns()
+            if now_ns >= ends_ns or not self._look_behind(socket, now_ns):
+                return
 
     def _look_behind(self, socket: int, now_ns: int) -> bool:
         """
