@@ -9,19 +9,31 @@ from typing import Any, cast
 
 from twisted.internet.interfaces import IReactorFDSet
 from twisted.internet.protocol import Protocol
+from twisted.internet.task import Clock
 from twisted.internet.tcp import Connection
 from zope.interface import implementer
 
 
 @implementer(IReactorFDSet)
-class HandReactor:
+class HandReactor(Clock):
     """
-    Notes what it is to look at.
+    Notes what it is to look at, and calls what is due when it is told to.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.readers: list[Any] = []
         self.writers: list[Any] = []
+
+    def run_until_current(self) -> None:
+        """
+        Call what is due, once: what that adds comes in the next round, as in Twisted's reactors.
+        """
+        due = [call for call in self.calls if call.getTime() <= self.seconds()]
+        for call in due:
+            self.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
 
     def addReader(self, reader: Any) -> None:
         """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
-from twisted.internet.interfaces import IDelayedCall, IReactorFDSet
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -34,6 +34,7 @@ from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.connections.epoll_reader import (
     EpollReader,
+    HubReactor,
     has_place_in,
 )
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory
@@ -231,7 +232,7 @@ class BeanstalkService(Service):
         turns = self.turns
         turns.start()
         if self.has_hub:
-            reactor = cast(IReactorFDSet, self._reactor)
+            reactor = cast(HubReactor, self._reactor)
             self.connections.hub = EpollReader(
                 reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop,
                 self.settings.slow_ns, _was_slow, self.settings.busy_poll_us,

@@ -11,15 +11,16 @@ what others have sent since then was sent later, and is to find the jobs of that
 
 A peer on this machine may have sent its next command by the time the replies have left.  So the
 sockets are looked at once more, of a lone client for a while (`BusyPollPolicy`), and there may be
-another turn before the reactor goes on, unless a reply waits for the disk.
+another turn before the reactor goes on, unless a reply waits for the disk.  After `AGAIN_NS` the
+reactor has its turn, and a lone client is looked for behind that.
 """
 
 import select
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReadDescriptor
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -28,7 +29,8 @@ from zope.interface import implementer
 from beanstalk_twisted.server.connections.busy_poll import SEVERAL, BusyPollPolicy
 from beanstalk_twisted.server.connections.output import is_plain
 from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS, US
-from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.io_thread import Clock
 
 READ_BYTES: Final = 64 << 10
 """What one socket may bring in a turn, as in Twisted's own reading."""
@@ -47,6 +49,22 @@ AGAIN_NS: Final = 1_000_000
 Nanoseconds of turns without the reactor in between, 20 of a lone client without a log: what timers,
 HTTP and new connections wait for it, each time that they need the reactor.
 """
+
+
+class HubReactor(Clock, Protocol):
+    """
+    What is needed of a reactor.
+    """
+
+    def addReader(self, reader: IReadDescriptor) -> object:
+        """
+        Call its `doRead` while its descriptor can be read.
+        """
+
+    def removeReader(self, reader: IReadDescriptor) -> object:
+        """
+        Do not call it any more.
+        """
 
 
 class SocketSource:
@@ -133,7 +151,7 @@ class EpollReader:
     log = Logger()
 
     def __init__(
-        self, reactor: IReactorFDSet, now_ns: Callable[[], int],
+        self, reactor: HubReactor, now_ns: Callable[[], int],
         begin_turn: Callable[[int], None], end_turn: Callable[[], bool], failed: FailStop,
         slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = lambda transport, took_ns: None,
         busy_poll_us: int = 0,
@@ -155,6 +173,7 @@ class EpollReader:
         self._begin_turn = begin_turn
         self._end_turn = end_turn
         self._busy_poll = BusyPollPolicy(busy_poll_us)
+        self._look_call: IDelayedCall | None = None
         self._epoll = select.epoll()
         self._feeds: dict[int, SocketSource] = {}
         reactor.addReader(self)
@@ -193,6 +212,9 @@ class EpollReader:
         Read nothing more; Twisted reads what is still connected.
         """
         self._reactor.removeReader(self)
+        if self._look_call is not None:
+            self._look_call.cancel()
+            self._look_call = None
         feeds, self._feeds = list(self._feeds.values()), {}
         self._ready.clear()
         self._epoll.close()
@@ -209,20 +231,21 @@ class EpollReader:
 
     def doRead(self) -> None:
         """
-        Take turns.  As in what is marked `fail_stop`, an exception ends the server.
+        Take turns, unless a look that comes next will.
         """
-        try:
-            self._take_turns()
-        except BaseException:
-            self._fail_stop.caught()
-            raise
+        if self._look_call is None:
+            self._begin()
 
-    def _take_turns(self) -> None:
+    @fail_stop
+    def _begin(self) -> None:
         if len(self._feeds) == 1 and not self._ready:
             # The reactor says that the epoll can be read, and so whose socket it is.
             self._ready.append((next(iter(self._feeds)), select.EPOLLIN))
         elif not self._ready:
             self._look()
+        self._take_turns()
+
+    def _take_turns(self) -> None:
         now_ns = self._now_ns()
         ends_ns = now_ns + AGAIN_NS
         while True:
@@ -230,38 +253,40 @@ class EpollReader:
             socket = ready[0][0] if len(ready) == 1 else SEVERAL
             if not self._turn(now_ns):
                 return
+            is_lone = self._busy_poll.take(socket)
             now_ns = self._now_ns()
-            if now_ns >= ends_ns or not self._look_behind(socket, now_ns):
+            if now_ns >= ends_ns:
+                if is_lone:
+                    self._look_call = self._reactor.callLater(0, self._look_again)
+                return
+            if not self._look() and not (is_lone and self._look_on(now_ns)):
                 return
 
-    def _look_behind(self, socket: int, now_ns: int) -> bool:
+    @fail_stop
+    def _look_again(self) -> None:
         """
-        :param socket: that had the turn.
-        :return: whether a socket has something, now or, behind a lone one, soon.
+        The reactor has had its turn.
         """
-        policy = self._busy_poll
-        is_lone = policy.take(socket)
-        if self._look():
-            return True
-        if not is_lone:
-            return False
-        is_found = self._look_on(policy.limit_us, now_ns + policy.limit_us * US)
-        policy.note(is_found)
-        return is_found
+        self._look_call = None
+        if self._look_on(self._now_ns()):
+            self._take_turns()
 
-    def _look_on(self, times: int, ends_ns: int) -> bool:
+    def _look_on(self, now_ns: int) -> bool:
         """
-        Look until something is there.  A look takes a microsecond at least, so that a clock which
-        stands still does not make it longer by much.
+        Look until a lone client's next command is there, or its time is over.  A look takes a
+        microsecond at least, so that a clock which stands still does not make it longer by much.
 
-        :return: whether it is.
+        :return: whether a socket has something.
         """
-        for _ in range(times):
-            if self._look():
-                return True
-            if self._now_ns() >= ends_ns:
+        limit_us = self._busy_poll.limit_us
+        ends_ns = now_ns + limit_us * US
+        is_found = False
+        for _ in range(limit_us):
+            is_found = self._look()
+            if is_found or self._now_ns() >= ends_ns:
                 break
-        return False
+        self._busy_poll.note(is_found)
+        return is_found
 
     def _look(self) -> bool:
         """

@@ -334,15 +334,92 @@ def test_while_a_reply_waits_for_the_disk_nobody_is_looked_for(lone: LoneBench) 
     assert lone.ask(2) == SECOND
 
 
-def test_the_reactor_has_its_turn_also_when_a_lone_client_never_rests(lone: LoneBench) -> None:
-    def answer() -> bool:
-        lone.now_ns += AGAIN_NS // 4
-        lone.next_after_us = 5
-        return lone.end()
+class RestlessBench(LoneBench):
+    """
+    A lone client whose next command comes 5 µs after each turn, and a quarter of `AGAIN_NS` of work
+    in each.
+    """
 
-    lone.answers = answer
-    lone.ask(5)
-    assert lone.heard.count("end") == 4
+    def end(self) -> bool:
+        """
+        A turn ends; the next command will come.
+        """
+        self.now_ns += AGAIN_NS // 4
+        self.next_after_us = 5
+        return super().end()
+
+
+@pytest.fixture
+def restless() -> Iterator[RestlessBench]:
+    made = RestlessBench()
+    made.ask(5)
+    yield made
+    made.close()
+
+
+def test_the_reactor_has_its_turn_also_when_a_lone_client_never_rests(
+    restless: RestlessBench,
+) -> None:
+    assert restless.heard.count("end") == 4
+
+
+def test_behind_the_reactors_turn_a_lone_client_is_looked_for_again(
+    restless: RestlessBench,
+) -> None:
+    for _ in range(3):
+        restless.heard.clear()
+        restless.reactor.run_until_current()
+        assert restless.heard == NEXT * 4
+
+
+def test_what_the_reactor_finds_before_that_look_is_left_to_it(restless: RestlessBench) -> None:
+    restless.sends = lambda: None
+    restless.lone.far.send(b"x")
+    assert restless.turn() == []
+    restless.reactor.run_until_current()
+    assert restless.heard[:2] == ["begin", (0, b"x")]
+
+
+def test_after_a_look_in_vain_the_reactor_calls_the_hub(restless: RestlessBench) -> None:
+    restless.sends = lambda: None
+    restless.heard.clear()
+    restless.reactor.run_until_current()
+    assert restless.heard == []
+    assert restless.reactor.getDelayedCalls() == []
+    restless.lone.far.send(b"next")
+    assert restless.turn() == NEXT
+
+
+def test_several_clients_that_never_rest_are_left_to_the_reactor(bench: Bench) -> None:
+    wires = [bench.wire()[0] for _ in range(2)]
+
+    def answer() -> bool:
+        bench.now_ns += AGAIN_NS
+        return True
+
+    bench.answers = answer
+    for _ in range(2):
+        for wire in wires:
+            wire.far.send(b"x")
+        bench.turn()
+    assert bench.reactor.getDelayedCalls() == []
+
+
+def test_a_hub_that_is_closed_looks_for_nobody(restless: RestlessBench) -> None:
+    restless.hub.close()
+    assert restless.reactor.getDelayedCalls() == []
+
+
+def test_a_turn_behind_the_reactors_that_cannot_end_ends_the_server(
+    restless: RestlessBench,
+) -> None:
+    def fail() -> bool:
+        raise ValueError
+
+    restless.answers = fail
+    with pytest.raises(ValueError):
+        restless.reactor.run_until_current()
+    assert [failure.type for failure in restless.failures] == [ValueError]
 
 
 def test_a_hub_that_ends_in_a_turn_looks_no_further(bench: Bench) -> None:
@@ -534,16 +611,6 @@ def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None
 # A server with a hub.
 
 
-class HandClock(HandReactor, Clock):
-    """
-    A reactor for a server: its time, and what it is to look at.
-    """
-
-    def __init__(self) -> None:
-        HandReactor.__init__(self)
-        Clock.__init__(self)
-
-
 class HubServer(MemoryServer):
     """
     A server whose connections are read by a hub.
@@ -553,7 +620,7 @@ class HubServer(MemoryServer):
         """
         Begin a process with a reactor that has a place for it.
         """
-        self.clock = self.reactor = HandClock()
+        self.clock = self.reactor = HandReactor()
         super().start()
 
     def hear(self, wire: Wire, *lines: bytes) -> None:
@@ -578,12 +645,15 @@ class HubServer(MemoryServer):
 class EagerSocket:
     """
     The server's end of a connection; whenever it has sent, its peer sends too.
+
+    :ivar sends: called before something is sent.
     """
 
     def __init__(self, wire: Wire, lines: list[bytes]) -> None:
         self._near = wire.transport.socket
         self._far = wire.far
         self._lines = lines
+        self.sends: Callable[[], None] = lambda: None
         self.fileno = self._near.fileno
         self.recv = self._near.recv
         self.close = self._near.close
@@ -604,6 +674,7 @@ class EagerSocket:
         """
         Send, and be answered.
         """
+        self.sends()
         sent = self._near.send(output)
         if self._lines:
             self._far.send(self._lines.pop(0))
