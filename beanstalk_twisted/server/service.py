@@ -519,10 +519,12 @@ class BeanstalkService(Service):
 
     def _advance(self) -> None:
         """
-        Release the replies that waited for what is durable now.
+        Release the replies that waited for what is durable now.  A commit within the end of a turn
+        does so before it goes on, and its replies leave then.
         """
         assert self._store is not None
         self.context.durability.advance(self._store.committer.acknowledgeable_lsn)
+        self.turns.send_unsent()
 
     def _set_timer(self) -> None:
         """

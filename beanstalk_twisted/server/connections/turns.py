@@ -92,14 +92,22 @@ class TurnScheduler:
         self._is_in_turn = False
         if self.flush is not None:
             self.flush()
+        self.send_unsent()
+        self._set_timer()
+        return not self._context.durability.holding and self._rest_call is None
+
+    def send_unsent(self) -> None:
+        """
+        Send the replies of the turn that ends, if one does, or have them held.
+        """
+        if self._is_in_turn:
+            return
         unsent, self._unsent = self._unsent, []
         for replies in unsent:
             try:
                 replies.send()
             except Exception:
                 replies.break_off()
-        self._set_timer()
-        return not self._context.durability.holding and self._rest_call is None
 
     def end_chunk(self, replies: ReplyQueue) -> None:
         if self._is_in_turn:

@@ -29,7 +29,7 @@ LEAST_NS: Final = 1_000 * US
 
 class CommitFigures:
     """
-    Counts batches and syncs.  Syncs are counted in whichever thread makes them, one at a time.
+    Counts batches and syncs.
 
     :ivar syncs: how long they took, with the write before; nanoseconds.
     :ivar batches: how many records they had.
@@ -63,10 +63,11 @@ class CommitFigures:
         else:
             waiting.append((lsn, now_ns))
 
-    def durable(self, lsn: int) -> None:
+    def synced(self, lsn: int, took_ns: int) -> None:
         """
-        All up to this LSN is durable.
+        All up to this LSN is durable, by a sync that took so long.
         """
+        self.syncs.note(took_ns)
         waiting = self._unsynced
         while waiting and waiting[0][0] <= lsn:
             waiting.popleft()

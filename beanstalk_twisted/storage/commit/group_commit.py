@@ -362,17 +362,12 @@ class GroupCommit:
 
     def _write(self, writer: Writer, batch: Batch, sync: bool) -> bool:
         """
-        In whichever thread; the other one asks nothing of the shortcut before this has ended.
+        In whichever thread.
         """
         began_ns = self._now_ns()
         is_durable = writer.write(batch, sync)
-        now_ns = self._ended_ns = self._now_ns()
-        self._took_ns = now_ns - began_ns
-        if not batch.syncs:
-            note = self._inline_sync.note_sync if sync else self._inline_sync.note_write
-            note(now_ns, self._took_ns)
-        if sync:
-            self.figures.syncs.note(self._took_ns)
+        self._ended_ns = self._now_ns()
+        self._took_ns = self._ended_ns - began_ns
         return is_durable
 
     def _run(
@@ -389,46 +384,54 @@ class GroupCommit:
         if self._refused is not None:
             self._refused = None
             self.space.was_given()
-        self._tell_if_slow()
         if is_durable:
-            self._note_durable(batch.last_lsn)
+            self._log.durable(batch.last_lsn)
+        self._let_go()
+        if not batch.syncs:
+            learn = self._inline_sync.note_sync if is_durable else self._inline_sync.note_write
+            learn(self._ended_ns, self._took_ns)
+        if is_durable:
+            self.figures.synced(batch.last_lsn, self._took_ns)
         self._advance(is_here)
         if not is_durable:
             self._arm_interval()
+
+    def _let_go(self) -> None:
+        """
+        Let replies go.  What else is to be done behind a commit comes later: by then their readers
+        have them.
+        """
+        self._tell_if_slow()
+        if not self._fail_stop.has_failed and self._acknowledge():
+            self._events.acknowledge()
 
     def _tell_if_slow(self) -> None:
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
 
-    def _note_durable(self, lsn: int) -> None:
-        self._log.durable(lsn)
-        self.figures.durable(lsn)
-
     def _sync_all(self) -> bool:
         began_ns = self._now_ns()
         self._writer.sync()
         self._ended_ns = self._now_ns()
         self._took_ns = self._ended_ns - began_ns
-        self.figures.syncs.note(self._took_ns)
         return True
 
     def _synced(self, is_durable: bool, lsn: int) -> None:
-        self._tell_if_slow()
-        self._note_durable(lsn)
+        self._log.durable(lsn)
+        self._let_go()
+        self.figures.synced(lsn, self._took_ns)
         self._advance()
 
     def _advance(self, is_here: bool = False) -> None:
         """
-        The I/O thread is free: let replies go, give it the next batch.
+        The disk has nothing to do: give it the next batch.
 
         :param is_here: it was a call, so a moment ago the room wanted nothing.
         """
         self._is_busy = False
         if self._fail_stop.has_failed:
             return
-        if self._acknowledge():
-            self._events.acknowledge()
         self._call_durable()
         if self._log.open_bytes > LARGE_BYTES:
             # What was given room just now has kept others waiting already.

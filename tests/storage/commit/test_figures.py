@@ -17,9 +17,9 @@ def test_the_oldest_change_that_is_not_durable_counts() -> None:
     figures.began(3, 10)
     figures.began(5, 10 + LEAST_NS)
     assert figures.unsynced_ns(50 + LEAST_NS) == 40 + LEAST_NS
-    figures.durable(3)
+    figures.synced(3, 0)
     assert figures.unsynced_ns(50 + LEAST_NS) == 40
-    figures.durable(5)
+    figures.synced(5, 0)
     assert figures.unsynced_ns(99) == 0
 
 
@@ -38,5 +38,5 @@ def test_few_marks_are_kept_however_many_batches_wait(interval_s: float | None, 
         figures.began(lsn, lsn * S // 1000)
     assert len(figures._unsynced) <= most
     assert figures.unsynced_ns(S) == S - S // 1000
-    figures.durable(1000)
+    figures.synced(1000, 0)
     assert figures.unsynced_ns(S) == 0

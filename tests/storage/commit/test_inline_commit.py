@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -370,20 +370,47 @@ class RecordedHub(OnDisk, HubServer):
         self.disk = TwoWays()
         super().__init__(directory=MemoryDirectory(), io=lambda: self.disk)
 
+    def learn_with(self, wire: Wire) -> None:
+        """
+        A client alone puts enough jobs for the disk to be known.
+        """
+        self.hear(wire, PUT)
+        for _ in range(LESSONS + 1):
+            self.call_hub()
+            self.settle()
+            wire.far.send(PUT)
+        self.call_hub()
+        self.settle()
+        self.disk.ways.clear()
+        wire.read()
+
+
+def test_a_reply_leaves_before_what_its_commit_sets_off_is_done() -> None:
+    server = RecordedHub()
+    wire = Wire(server.reactor)
+    figures = server.service.log_figures()
+    assert figures is not None
+    counts = figures.commits.syncs.counts
+    server.learn_with(wire)
+    before = sum(counts)
+    when_sent: list[int] = []
+    cast(Any, wire.transport).socket.sends = lambda: when_sent.append(sum(counts))
+    wire.far.send(PUT)
+    server.call_hub()
+    assert (server.disk.ways, when_sent) == (["here"], [before])
+    assert sum(counts) == before + 1
+    wire.close()
+
 
 def test_with_a_hub_one_socket_in_a_turn_is_alone_and_two_are_not() -> None:
     server = RecordedHub()
-    one, two = Wire(server.reactor), Wire(server.reactor)
-    server.hear(one, PUT)
+    one = Wire(server.reactor)
+    server.learn_with(one)
+    two = Wire(server.reactor)
     server.hear(two, PUT)
-    for _ in range(LESSONS + 1):
-        server.call_hub()
-        server.settle()
-        one.far.send(PUT)
     server.call_hub()
     server.settle()
     server.disk.ways.clear()
-    one.read()
     two.read()
     one.far.send(PUT)
     server.call_hub()
