@@ -5,15 +5,16 @@ A place is a segment and an LSN, which no change of the files makes wrong: a seg
 its end, behind what is durable.  Where in the segment that is, a reader finds out by going once
 through the headers of its frames, of which it then remembers one for each 64 KiB.
 
-Bodies that are read together mostly lie side by side; then each piece of a file is read once.
+Bodies that are read together mostly lie side by side; so pieces of files are read, each once.
 
 Nothing is mapped here: a page that the disk cannot read would end the process.
 """
 
 from array import array
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BodyLost
@@ -42,9 +43,21 @@ from beanstalk_twisted.binlog.segments.frames import Frame
 
 READ_BYTES: Final = 64 << 10
 """
-Bytes that are read at once to find the next headers, and of bodies that are read together: some 60
-jobs of 1 KB, or one header.
+Bytes that are read at once to find the next headers: those of many small frames, or of one with 60
+jobs of 1 KB and all that is in it.
 """
+
+SHARE_BYTES: Final = 2 << 10
+"""The same for each of the bodies that are read together, beside another."""
+
+MAX_READ_BYTES: Final = 128 << 10
+"""
+The most of that.  For each read of a file the thread lets go of the interpreter, and gets it back
+behind whoever has it: next to a busy reactor, that is what a read costs.
+"""
+
+MAX_PIECES: Final = 3
+"""Pieces of files that are remembered: the header of a large frame, its records and its heap."""
 
 MAX_INDEXES: Final = 256
 """
@@ -67,7 +80,10 @@ class BodyReader(Protocol):
 
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
         """
-        As `read` for each of these, with what it would raise in place of the body.
+        As `read` for each of these, with what it would raise in place of the body.  Behind one that
+        the disk cannot read nothing more is read: the next one may take as long.
+
+        :return: of as many as were tried.
         """
 
 
@@ -75,7 +91,7 @@ def read_each(
     read: Callable[[BodyPlace, int], bytes], asked: Sequence[tuple[BodyPlace, int]]
 ) -> list[bytes | Exception]:
     """
-    :return: of each what ``read`` returns, or raises.
+    :return: of each what ``read`` returns, or raises, up to the first OSError.
     """
     bodies: list[bytes | Exception] = []
     for place, job_id in asked:
@@ -83,44 +99,60 @@ def read_each(
             bodies.append(read(place, job_id))
         except Exception as problem:
             bodies.append(problem)
+            if isinstance(problem, OSError):
+                break
     return bodies
 
 
-class _Window:
+class _Piece(NamedTuple):
     """
-    The piece of a file that was read last.
+    A part of a file.
+    """
+
+    name: str
+    start: int
+    end: int
+    content: bytes
+
+
+class _Pieces:
+    """
+    Reads files in pieces, and remembers the last ones.
     """
 
     def __init__(self, directory: Directory) -> None:
-        self.more_bytes = 0
         self._directory = directory
-        self._name = ""
-        self._start = 0
-        self._content = b""
+        self._more_bytes = 0
+        self._pieces: deque[_Piece] = deque(maxlen=MAX_PIECES)
 
-    def begin(self, more_bytes: int) -> None:
+    def begin(self, bodies: int) -> None:
         """
         Forget what was read: files have grown since.
 
-        :param more_bytes: that are read at least from now on, where there are as many.
+        :param bodies: how many are going to be read.
         """
-        self.more_bytes, self._name, self._content = more_bytes, "", b""
+        self._pieces.clear()
+        self._more_bytes = min(bodies * SHARE_BYTES, MAX_READ_BYTES) if bodies > 1 else 0
 
-    def copy(self, name: str, start: int, end: int) -> bytes:
+    def copy(self, name: str, start: int, end: int, least_bytes: int = 0) -> bytes:
         """
+        :param least_bytes: to read if nothing is remembered, where there are as many.
         :return: a part of a file, shorter where that ends.
         """
-        if name == self._name and self._start <= start and end <= self._start + len(self._content):
-            return self._content[start - self._start : end - self._start]
-        if end - start >= self.more_bytes:
+        for piece in self._pieces:
+            if piece.name == name and piece.start <= start and end <= piece.end:
+                return piece.content[start - piece.start : end - piece.start]
+        least_bytes = max(least_bytes, self._more_bytes)
+        if end - start >= least_bytes:
             return self._directory.copy_part(name, start, end)
         try:
-            self._content = self._directory.copy_part(name, start, start + self.more_bytes)
+            content = self._directory.copy_part(name, start, start + least_bytes)
         except OSError:
             # What cannot be read may be behind what was asked for.
+            self._more_bytes = 0
             return self._directory.copy_part(name, start, end)
-        self._name, self._start = name, start
-        return self._content[: end - start]
+        self._pieces.appendleft(_Piece(name, start, start + len(content), content))
+        return content[: end - start]
 
 
 class _Index:
@@ -157,9 +189,7 @@ class LogBodyReader(BodyReader):
         self._directory = directory
         self._indexes: dict[int, _Index] = {}
         self._frame: tuple[str, Frame] | None = None
-        self._headers = _Window(directory)
-        self._records = _Window(directory)
-        self._heaps = _Window(directory)
+        self._pieces = _Pieces(directory)
 
     @property
     def indexed(self) -> list[int]:
@@ -169,20 +199,18 @@ class LogBodyReader(BodyReader):
         return list(self._indexes)
 
     def read(self, place: BodyPlace, job_id: int) -> bytes:
-        self._begin(0)
+        self._begin(1)
         return self._read(place, job_id)
 
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
-        self._begin(READ_BYTES if len(asked) > 1 else 0)
+        self._begin(len(asked))
         bodies = read_each(self._read, asked)
         self._begin(0)
         return bodies
 
-    def _begin(self, more_bytes: int) -> None:
+    def _begin(self, bodies: int) -> None:
         self._frame = None
-        self._headers.begin(READ_BYTES)
-        self._records.begin(more_bytes)
-        self._heaps.begin(more_bytes)
+        self._pieces.begin(bodies)
 
     def _read(self, place: BodyPlace, job_id: int) -> bytes:
         raw, data, name, at = self._record(place, job_id)
@@ -202,7 +230,7 @@ class LogBodyReader(BodyReader):
         index = self._index(place.segment, name)
         frame = self._find(index, name, place.lsn)
         at = frame.records_at + (place.lsn - frame.base_lsn) * frame.rec_size
-        record = self._records.copy(name, at, at + RECORD_BYTES)
+        record = self._pieces.copy(name, at, at + RECORD_BYTES)
         if len(record) < RECORD_BYTES:
             self._lost(name, at, "the file ends inside the record")
         raw = RECORD.unpack(record)
@@ -211,7 +239,7 @@ class LogBodyReader(BodyReader):
         start = frame.heap_at + raw[DATA_OFF]
         if raw[DATA_OFF] + raw[DATA_LEN] > frame.heap_len:
             self._lost(name, at, "the record's data lie outside its frame")
-        data = self._heaps.copy(name, start, start + raw[DATA_LEN])
+        data = self._pieces.copy(name, start, start + raw[DATA_LEN])
         if len(data) < raw[DATA_LEN] or not frames.has_sound_data(raw, data):
             self._lost(name, start, f"the checksum of the body of job {job_id} is wrong")
         return raw, data, name, at
@@ -240,7 +268,7 @@ class LogBodyReader(BodyReader):
             return last[1]
         at = index.before(lsn)
         while True:
-            part = self._headers.copy(name, at, at + FRAME_HEADER_BYTES)
+            part = self._pieces.copy(name, at, at + FRAME_HEADER_BYTES, READ_BYTES)
             found = frames.decode_header(part, 0, len(part), index.salt)
             if not isinstance(found, Frame):
                 why = found.why if isinstance(found, frames.Damage) else "the segment ends here"

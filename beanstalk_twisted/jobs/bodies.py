@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube
 
@@ -28,10 +29,11 @@ DROP_JOBS: Final = 1000
 FEW_JOBS: Final = 50
 """The same when the last slice found none that could leave: sessions hold them all, perhaps."""
 
-AHEAD_JOBS: Final = 128
+AHEAD_JOBS: Final = 256
 """
 Jobs of a tube that are read before workers ask for them: as many as 50 of them take while a disk
-reads the next ones.  To look for them takes 50 us, and is done anew when half of them were taken.
+reads the next ones, in the five turns that they need for half of them.  To look for them takes
+0.5 ms, and is done anew when half of them were taken.
 """
 
 AHEAD_BYTES: Final = 4 << 20
@@ -64,10 +66,10 @@ MOST_STALE: Final = 2
 SPARE_NOTES: Final = 1024
 """Bodies that may be noted: twice as many as there are jobs, and so many more."""
 
-Ask = Callable[[BodyPlace, int, bool], None]
+Ask = Callable[[Sequence[tuple[BodyPlace, int]], bool], None]
 """
-Begins to read a body: its place, its job, and whether somebody waits for it.  Asked again of a body
-that nobody has waited for, when somebody does.
+Begins to read bodies: of each its place and its job, and whether somebody waits for them.  Asked
+again of a body that nobody has waited for, when somebody does.
 """
 
 Call = Callable[[int], None]
@@ -352,18 +354,21 @@ class Bodies:
         Read a body back, and call when it is there, which may be now; it may go again after that.
         """
         self._calls.setdefault(job_id, []).append(call)
-        self._begin(job_id, is_wanted=True)
+        place = self._jobs.place(job_id)
+        if place is not None:
+            self._begin(job_id, place, is_wanted=True)
 
     def look_at(self, job_id: int, see: See) -> None:
         """
         Read a body for one who only looks at it, behind those that somebody waits for.  It is not
         kept in memory, unless others have asked for it as well.
         """
-        if self._jobs.place(job_id) is None:
+        place = self._jobs.place(job_id)
+        if place is None:
             see(None)
             return
         self._sees.setdefault(job_id, []).append(see)
-        self._begin(job_id, is_wanted=False, is_kept=False)
+        self._begin(job_id, place, is_wanted=False, is_kept=False)
 
     def want(self, job_id: int, now_ns: int) -> bool:
         """
@@ -372,22 +377,23 @@ class Bodies:
 
         :return: whether it is.
         """
-        if self._jobs.place(job_id) is None:
+        place = self._jobs.place(job_id)
+        if place is None:
             return True
         if self.is_unreadable(job_id, now_ns):
             return False
         self._kept[job_id] = now_ns + KEEP_NS
-        self._begin(job_id, is_wanted=True)
+        self._begin(job_id, place, is_wanted=True)
         return self._jobs.place(job_id) is None
 
-    def read_ahead(self, tube: Tube, taken: int) -> None:
+    def read_ahead(self, tube: Tube, taken: Job) -> None:
         """
         A worker takes a job from a tube: read those that come next, once half of those that were
         looked at is taken, or at once if this one was not read in time.
 
         :param taken: the job.
         """
-        is_late = self._jobs.place(taken) is not None and taken not in self._reading
+        is_late = taken.body is None and taken.job_id not in self._reading
         if tube.until_look > 1 and not is_late:
             tube.until_look -= 1
             return
@@ -399,15 +405,24 @@ class Bodies:
         """
         tube.until_look = AHEAD_JOBS // 2
         left = min(self.most_bytes // AHEAD_SHARE, AHEAD_BYTES)
+        asked: list[tuple[BodyPlace, int]] = []
         for at, job_id in enumerate(tube.ready.first_ids(AHEAD_JOBS), start=1):
-            if self._jobs.place(job_id) is None or self.has_failed(job_id):
+            place = self._jobs.place(job_id)
+            if place is None or self._failed.of(job_id, place) is not None:
                 continue
             left -= self._jobs.weigh(job_id)[0]
             if left < 0:
                 # So large that they are taken before it is time to look.
                 tube.until_look = max(1, min(tube.until_look, at // 2))
-                return
-            self._begin(job_id, is_wanted=False)
+                break
+            self._only_seen.discard(job_id)
+            if job_id not in self._reading:
+                self._reading[job_id] = place
+                self._ahead.add(job_id)
+                asked.append((place, job_id))
+        if asked:
+            assert self._ask is not None
+            self._ask(asked, False)
 
     def is_reading(self, segment: int) -> bool:
         """
@@ -463,7 +478,7 @@ class Bodies:
         self._only_seen.discard(job_id)
         if place is not None and place != asked:
             # It was stated again elsewhere meanwhile.
-            self._begin(job_id, is_wanted=is_wanted, is_kept=is_kept)
+            self._begin(job_id, place, is_wanted=is_wanted, is_kept=is_kept)
             return
         if place is not None and isinstance(body, Unread):
             self._not_read(job_id, place, body, now_ns)
@@ -492,15 +507,14 @@ class Bodies:
             self.say_lost(job_id, unread.why)
         self.tell_lost(job_id, now_ns)
 
-    def _begin(self, job_id: int, *, is_wanted: bool, is_kept: bool = True) -> None:
+    def _begin(
+        self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool = True
+    ) -> None:  # fmt: skip
         """
         Read a body, unless that is under way.
 
         :param is_kept: whether it is to be in memory then.
         """
-        place = self._jobs.place(job_id)
-        if place is None:
-            return
         assert self._ask is not None
         if is_kept:
             self._only_seen.discard(job_id)
@@ -510,8 +524,8 @@ class Bodies:
                 self._only_seen.add(job_id)
             if not is_wanted:
                 self._ahead.add(job_id)
-            self._ask(place, job_id, is_wanted)
+            self._ask([(place, job_id)], is_wanted)
         elif is_wanted and job_id in self._ahead:
             # Where it was when that began: if it is elsewhere by now, it is read anew behind that.
             self._ahead.discard(job_id)
-            self._ask(self._reading[job_id], job_id, True)
+            self._ask([(self._reading[job_id], job_id)], True)

@@ -169,7 +169,7 @@ class Reservations:
         if self.has_limiters:
             self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
         if self._state.jobs.absent_bytes:
-            self._state.bodies.read_ahead(self._state.tubes.by_id(job.tube_id), job.job_id)
+            self._state.bodies.read_ahead(self._state.tubes.by_id(job.tube_id), job)
 
     # Bodies that are in the log only.
 

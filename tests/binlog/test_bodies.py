@@ -12,6 +12,7 @@ import pytest
 
 from beanstalk_twisted.binlog.bodies import (
     MAX_INDEXES,
+    MAX_READ_BYTES,
     READ_BYTES,
     BodyReader,
     LogBodyReader,
@@ -220,6 +221,30 @@ def test_bodies_side_by_side_are_read_together() -> None:
     assert together <= (len(reads) - together) / 2
 
 
+def test_no_more_is_read_at_once_than_may_be_and_what_is_larger_alone() -> None:
+    class Sizes(MemoryDirectory):
+        """
+        Notes how long each piece is.
+        """
+
+        def copy_part(self, name: str, start: int, end: int) -> bytes:
+            """
+            See `Directory.copy_part`.
+            """
+            part = super().copy_part(name, start, end)
+            sizes.append(len(part))
+            return part
+
+    sizes: list[int] = []
+    directory, large = Sizes(), MAX_READ_BYTES + 1
+    bodies = {job_id: b"%d" % job_id * 2000 for job_id in range(100, 200)} | {200: bytes(large)}
+    places = in_log(directory, bodies)
+    read = LogBodyReader(directory).read_all([(places[each], each) for each in bodies])
+    assert read == list(bodies.values())
+    assert set(filter(lambda size: size > MAX_READ_BYTES, sizes)) == {large}
+    assert MAX_READ_BYTES in sizes and len(sizes) < 20
+
+
 def test_what_was_written_since_is_read() -> None:
     scribe = Scribe(segment_bytes=1 << 20)
     scribe.write(DEFAULT_TUBE)
@@ -252,6 +277,8 @@ def test_a_page_that_cannot_be_read_costs_only_the_bodies_in_it() -> None:
     directory = Bad()
     places = in_log(directory, bodies)
     directory.bad = bytes(directory.read(segment_name(1))).index(bodies[110]) + 7
-    read = LogBodyReader(directory).read_all([(places[each], each) for each in bodies])
-    assert [each for each, got in zip(bodies, read, strict=True) if got != bodies[each]] == [110]
-    assert isinstance(read[10], OSError)
+    asked, reader = [(places[each], each) for each in bodies], LogBodyReader(directory)
+    *read, error = reader.read_all(asked)
+    assert read == [bodies[each] for each in range(100, 110)]
+    assert isinstance(error, OSError)
+    assert reader.read_all(asked[11:]) == [bodies[each] for each in range(111, 116)]

@@ -5,7 +5,7 @@ when the test says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -68,14 +68,13 @@ class World:
         """
         self.put_off.append((job_id, until_ns))
 
-    def ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
+    def ask(self, bodies: Sequence[tuple[BodyPlace, int]], is_wanted: bool) -> None:
         """
         See `bodies.Ask`.
         """
-        if (place, job_id) not in self.asked:
-            self.asked.append((place, job_id))
+        self.asked += [each for each in bodies if each not in self.asked]
         if is_wanted:
-            self.wanted.append(job_id)
+            self.wanted += [job_id for _, job_id in bodies]
 
     def put(self, job_id: int, body: bytes = BODY) -> None:
         """
@@ -195,7 +194,7 @@ def test_bodies_are_noted_above_half_of_what_may_be() -> None:
 
 def test_jobs_that_are_there_when_it_begins_leave_too() -> None:
     world = World(1 << 30, jobs=6)
-    world.bodies.begin(200, lambda place, job_id, is_wanted: None)
+    world.bodies.begin(200, lambda bodies, is_wanted: None)
     world.drop()
     assert world.loaded == [1, 2]
 
@@ -431,7 +430,7 @@ def test_reads_that_end_at_once_and_begin_others_are_no_recursion() -> None:
     """
     world = World(0, jobs=5000)
     world.drop()
-    world.bodies.begin(0, lambda place, job_id, _: world.bodies.arrived(job_id, LOST, 0))
+    world.bodies.begin(0, lambda bodies, _: world.bodies.arrived(bodies[0][1], LOST, 0))
     seen: list[int] = []
 
     def go_on(now_ns: int) -> None:
@@ -483,7 +482,9 @@ def take(world: World, job_id: int) -> None:
     A worker takes a job.
     """
     world.tube.ready.discard(0, job_id)
-    world.bodies.read_ahead(world.tube, job_id)
+    job = world.state.jobs.get(job_id)
+    assert job is not None
+    world.bodies.read_ahead(world.tube, job)
 
 
 def test_when_half_of_what_was_looked_at_is_taken_it_goes_on() -> None:

@@ -35,9 +35,8 @@ class InLog(Server):
         self.reads = 0
         self.queue.state.bodies.begin(0, self._ask)
 
-    def _ask(self, place: BodyPlace, job_id: int, is_wanted: bool) -> None:
-        if (place, job_id) not in self.asked:
-            self.asked.append((place, job_id))
+    def _ask(self, bodies: Sequence[tuple[BodyPlace, int]], is_wanted: bool) -> None:
+        self.asked += [each for each in bodies if each not in self.asked]
 
     def drop(self) -> None:
         """

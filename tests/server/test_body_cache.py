@@ -25,11 +25,12 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.storage.bodies.reads import (
-    BATCH_READS,
+    AHEAD_READS,
     PROBE_S,
     REFUSED_JOBS,
     RETRIES_S,
     SEGMENT_S,
+    WANTED_READS,
 )
 from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
@@ -264,12 +265,15 @@ def test_a_tube_that_somebody_watches_has_its_next_jobs_read() -> None:
 
 
 def test_a_worker_who_waits_for_a_body_does_not_wait_for_those_read_ahead() -> None:
-    kept = ahead()
-    kept.client.ask(b"watch some\r\npeek 10\r\n")
+    kept, jobs = Kept(), 2 * AHEAD_READS
+    kept.client.ask(b"use some\r\n")
+    kept.put(*[b"%d" % at for at in range(1, jobs + 1)])
+    kept.server.service.queue.state.bodies.most_bytes = 16_000
+    kept.client.ask(b"watch some\r\npeek %d\r\n" % jobs)
     kept.step()
-    assert kept.client.take() == b""
+    assert kept.client.take() == b"", "those were begun before"
     kept.step()
-    assert kept.client.take() == b"FOUND 10 6\r\nwanted\r\n"
+    assert kept.client.take() == b"FOUND %d 3\r\n%d\r\n" % (jobs, jobs)
     assert kept.reads, "the others come behind"
 
 
@@ -287,22 +291,59 @@ def test_bodies_that_wait_for_others_are_read_together() -> None:
     kept = ahead()
     assert kept.other.ask(b"watch some\r\n") == b"WATCHING 2\r\n"
     kept.step()
-    kept.step()
     assert kept.server.service.queue.state.bodies.read == 8
     assert not kept.reads
 
 
-@pytest.mark.parametrize("jobs", [BATCH_READS + 1, BATCH_READS + 2])
+@pytest.mark.parametrize("jobs", [WANTED_READS + 1, WANTED_READS + 2])
 def test_no_more_are_read_together_than_may_be(jobs: int) -> None:
     kept = Kept()
     kept.put(*[b"%d" % at for at in range(jobs)])
     kept.client.ask(b"reserve-batch %d\r\n" % jobs)
     kept.step()
     kept.step()
-    assert bool(kept.reads) == (jobs > BATCH_READS + 1)
+    assert bool(kept.reads) == (jobs > WANTED_READS + 1)
+
+
+@pytest.mark.parametrize("jobs", [AHEAD_READS, AHEAD_READS + 1])
+def test_no_more_are_read_ahead_together_than_may_be(jobs: int) -> None:
+    kept = Kept()
+    kept.client.ask(b"use some\r\n")
+    kept.put(*[b"%d" % at for at in range(jobs)])
+    kept.server.service.queue.state.bodies.most_bytes = 16_000
+    kept.other.ask(b"watch some\r\n")
+    kept.step()
+    assert kept.server.service.queue.state.bodies.read == AHEAD_READS
+    assert bool(kept.reads) == (jobs > AHEAD_READS)
 
 
 # Faults.
+
+
+def test_behind_a_body_that_the_disk_cannot_read_others_wait_for_no_more_of_it() -> None:
+    kept = ahead()
+
+    def fault(name: str) -> None:
+        tries.append(name)
+        raise OSError(errno.EIO, "Input/output error", name)
+
+    tries: list[str] = []
+    kept.directory.read_fault = fault
+    kept.other.ask(b"watch some\r\n")
+    kept.step()
+    assert len(tries) <= 2, "a piece, and a part of it"
+    kept.client.ask(b"peek 10\r\n")
+    kept.directory.read_fault = lambda name: None
+    kept.step()
+    kept.step()
+    assert kept.client.take() == b"FOUND 10 6\r\nwanted\r\n"
+    while kept.reads:
+        kept.step()
+    assert kept.server.service.queue.state.bodies.read == 8
+    kept.server.advance(RETRIES_S[0])
+    while kept.reads:
+        kept.step()
+    assert kept.server.service.queue.state.bodies.read == 9
 
 
 def test_a_damaged_body_buries_its_job_and_the_worker_gets_the_next_one() -> None:
@@ -552,7 +593,7 @@ def test_a_segment_that_is_gone_has_its_jobs_passed_over_once_and_then_buried() 
         got.append(int(gone.client.take().split()[1]))
         gone.client.ask(b"delete %d\r\n" % got[-1])
     assert got == gone.others
-    assert gone.tries <= BATCH_READS, "those that were asked for before the first one failed"
+    assert gone.tries <= WANTED_READS, "those that were asked for before the first one failed"
     assert {gone.job(at).state for at in gone.lost} == {State.DELAYED}
     gone.server.advance(SEGMENT_S - 1)
     gone.client.send(b"reserve-with-timeout 0\r\n")
@@ -563,7 +604,7 @@ def test_a_segment_that_is_gone_has_its_jobs_passed_over_once_and_then_buried() 
     gone.client.send(b"reserve-with-timeout 0\r\n")
     gone.finish()
     assert (gone.client.take(), gone.buried()) == (b"TIMED_OUT\r\n", len(gone.lost))
-    assert gone.tries - before <= BATCH_READS
+    assert gone.tries - before <= WANTED_READS
     assert gone.server.failures == []
 
 
@@ -736,7 +777,7 @@ def test_a_full_disk_refuses_puts_and_gives_all_bodies_back() -> None:
 
 class FailsOnce:
     """
-    A fault of one read.
+    A fault of one read: of a piece of a file, and of what is tried then, a part of it.
 
     :ivar is_over: whether it came.
     """
@@ -747,14 +788,14 @@ class FailsOnce:
 
     def __call__(self, name: str) -> None:
         self._left -= 1
-        if not self._left:
+        if self._left in (0, -1):
             self.is_over = True
             raise OSError(errno.EIO, "Input/output error", name)
 
 
 def test_a_fault_at_any_read_costs_nobody_a_job() -> None:
     """
-    Each call of the reader fails once; whatever a worker then hears, all jobs are there afterwards,
+    Each read fails once; whatever a worker then hears, all jobs are there afterwards,
     and so are their bodies.
     """
     at, failed, fault = 0, 0, FailsOnce(1)
@@ -768,7 +809,8 @@ def test_a_fault_at_any_read_costs_nobody_a_job() -> None:
         directory.read_fault = fault
         for command in (b"peek 2", b"reserve-batch 2", b"move-job 4 there", b"reserve"):
             worker.send(command + b"\r\n")
-            server.advance(1)
+            for seconds in RETRIES_S:
+                server.advance(seconds)
             assert worker.take() or command == b"reserve"
         worker.hang_up()
         directory.read_fault = lambda name: None
@@ -780,7 +822,7 @@ def test_a_fault_at_any_read_costs_nobody_a_job() -> None:
         got = client.ask(b"reserve-batch 10\r\n").split(b"\r\n")
         assert sorted(got[2::2]) == [b"four", b"one", b"three", b"two"]
         assert server.failures == []
-    assert (at > 12, failed > 6) == (True, True)
+    assert (at > 6, failed > 6) == (True, True)
 
 
 def test_the_damage_is_found_by_a_check_of_the_log(tmp_path: Path) -> None:
