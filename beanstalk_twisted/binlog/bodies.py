@@ -2,8 +2,9 @@
 Bodies that are in the log only: where each is, and reading them back one by one.
 
 A place is a segment and an LSN, which no change of the files makes wrong: a segment is cut only at
-its end, behind what is durable.  Where in the segment that is, a reader finds out by going once
-through the headers of its frames, of which it then remembers one for each 64 KiB.
+its end, behind what is durable.  Where in the segment that is, the seal of a finished one says to
+within 64 KiB; in others a reader finds out by going once through the headers of the frames, of
+which it then remembers as many.
 
 Bodies that are read together mostly lie side by side; so pieces of files are read, each once.
 
@@ -14,6 +15,8 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, NoReturn, Protocol
 
 from beanstalk_twisted.binlog.directory import Directory
@@ -40,6 +43,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Frame
+from beanstalk_twisted.binlog.segments.seals import IndexedFrame, read_seal
 
 READ_BYTES: Final = 64 << 10
 """
@@ -171,7 +175,7 @@ class _Index:
         """
         return self.offsets[max(0, bisect_right(self.lsns, lsn) - 1)]
 
-    def note(self, frame: Frame) -> None:
+    def note(self, frame: Frame | IndexedFrame) -> None:
         """
         A frame stands there; it is remembered if it is far enough behind the last one that is.
         """
@@ -255,8 +259,20 @@ class LogBodyReader(BodyReader):
                 self._lost(name, 0, header.why)
             if len(self._indexes) >= MAX_INDEXES:
                 del self._indexes[next(iter(self._indexes))]
-            index = _Index(header)
+            index = self._begun(header, name)
         self._indexes[seq] = index
+        return index
+
+    def _begun(self, header: SegmentHeader, name: str) -> _Index:
+        """
+        What the segment says of its frames, if it is finished.  Without that they are gone through.
+        """
+        index = _Index(header)
+        with suppress(OSError):
+            read = partial(self._directory.copy_part, name)
+            seal = read_seal(read, self._directory.size(name), header)
+            for frame in seal.content.indexed if seal is not None else ():
+                index.note(frame)
         return index
 
     def _find(self, index: _Index, name: str, lsn: int) -> Frame:

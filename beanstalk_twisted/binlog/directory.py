@@ -119,6 +119,11 @@ class Directory(Readable, Protocol):
         As `read_part`, copied: what the disk cannot read raises, where a mapping ends the process.
         """
 
+    def size(self, name: str) -> int:
+        """
+        How many bytes a file has.
+        """
+
     def expect_gaps(self, names: Collection[str]) -> None:
         """
         Of these files, and of no others, most is passed over from now on: to read ahead is of no
@@ -372,6 +377,9 @@ class RealDirectory(Directory):
             return os.pread(fd, max(0, end - start), start)
         finally:
             os.close(fd)
+
+    def size(self, name: str) -> int:
+        return os.stat(self._path(name), follow_symlinks=False).st_size
 
     def _mapped(self, name: str, start: int, end: int) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

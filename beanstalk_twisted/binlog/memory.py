@@ -231,6 +231,9 @@ class MemoryDirectory(Directory):
         self.read_fault(name)
         return bytes(self.read_part(name, start, end))
 
+    def size(self, name: str) -> int:
+        return len(self._inode(name).written)
+
     def expect_gaps(self, names: Collection[str]) -> None:
         self.with_gaps = frozenset(names)
 

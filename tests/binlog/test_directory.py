@@ -69,6 +69,7 @@ def test_what_is_written_can_be_read(directory: Directory) -> None:
     file.write_at(6, [b"three"])
     file.close()
     assert content(directory, "a") == b"onetwothree"
+    assert directory.size("a") == 11
 
 
 def test_a_gap_reads_as_zeros(directory: Directory) -> None:
@@ -155,11 +156,12 @@ def test_a_removed_file_is_gone(directory: Directory) -> None:
     "action",
     [
         lambda d: d.read("none"),
+        lambda d: d.size("none"),
         lambda d: d.remove("none"),
         lambda d: d.rename("none", "other"),
         lambda d: d.cut("none", 0),
     ],
-    ids=["read", "remove", "rename", "cut"],
+    ids=["read", "size", "remove", "rename", "cut"],
 )
 def test_a_file_that_is_not_there_is_an_error(
     directory: Directory, action: Callable[[Directory], object]
