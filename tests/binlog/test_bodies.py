@@ -132,24 +132,25 @@ def test_each_of_many_frames_and_of_many_records_of_one_is_found() -> None:
         assert reader.read(places[job_id], job_id) == b"%d" % job_id * 50
 
 
-def finished(jobs: int) -> tuple[Scribe, dict[int, BodyPlace]]:
+def finished(jobs: int) -> tuple[MemoryDirectory, dict[int, BodyPlace]]:
     """
     A finished segment, one frame of 3 KB for each job.
     """
-    scribe = Scribe(segment_bytes=1 << 20)
+    directory = MemoryDirectory()
+    scribe = Scribe(directory, segment_bytes=1 << 20)
     scribe.write(DEFAULT_TUBE)
     places = {
         job_id: BodyPlace(1, scribe.write(put(job_id, b"%d" % (job_id + 100) * 1000)))
         for job_id in range(1, jobs + 1)
     }
     scribe.end_segment()
-    return scribe, places
+    return directory, places
 
 
 def test_the_frames_of_a_finished_segment_are_not_gone_through() -> None:
-    (scribe, places), reads = finished(300), list[str]()
-    scribe.directory.read_fault = reads.append
-    reader = LogBodyReader(scribe.directory)
+    (directory, places), reads = finished(300), list[str]()
+    directory.read_fault = reads.append
+    reader = LogBodyReader(directory)
     assert reader.read(places[300], 300) == b"400" * 1000
     assert len(reads) <= 5, "its header, the trailer, the seal, and twice from where it is"
     for job_id, place in places.items():
@@ -158,17 +159,17 @@ def test_the_frames_of_a_finished_segment_are_not_gone_through() -> None:
 
 @pytest.mark.parametrize("damage", [-1, -100], ids=["trailer", "seal"])
 def test_if_its_seal_is_damaged_they_are(damage: int) -> None:
-    scribe, places = finished(300)
-    content = bytearray(scribe.directory.read(segment_name(1)))
+    directory, places = finished(300)
+    content = bytearray(directory.read(segment_name(1)))
     content[damage] ^= 0x40
-    scribe.directory.replace(segment_name(1), bytes(content))
-    reader = LogBodyReader(scribe.directory)
+    directory.replace(segment_name(1), bytes(content))
+    reader = LogBodyReader(directory)
     for job_id in (300, 1, 150):
         assert reader.read(places[job_id], job_id) == b"%d" % (job_id + 100) * 1000
 
 
 def test_if_its_seal_cannot_be_read_they_are() -> None:
-    scribe, places = finished(300)
+    directory, places = finished(300)
     reads: list[str] = []
 
     def fail(name: str) -> None:
@@ -176,8 +177,8 @@ def test_if_its_seal_cannot_be_read_they_are() -> None:
         if len(reads) == 2:
             raise OSError(5, "Input/output error", name)
 
-    scribe.directory.read_fault = fail
-    assert LogBodyReader(scribe.directory).read(places[300], 300) == b"400" * 1000
+    directory.read_fault = fail
+    assert LogBodyReader(directory).read(places[300], 300) == b"400" * 1000
     assert len(reads) > 10
 
 

@@ -5,6 +5,8 @@ come, and pass over those that cannot be read.  Reads end when the test says so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace, JobImage, Kind, Reason, State
