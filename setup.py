@@ -32,6 +32,7 @@ COMPILED = (
     "beanstalk_twisted.binlog.space_budget",
     "beanstalk_twisted.jobs.bodies",
     "beanstalk_twisted.jobs.due",
+    "beanstalk_twisted.jobs.failed_reads",
     "beanstalk_twisted.jobs.figures.histogram",
     "beanstalk_twisted.jobs.figures.job_times",
     "beanstalk_twisted.jobs.figures.live_bytes",

@@ -6,22 +6,17 @@ for.
 Once half of what may be is taken, each body that comes into memory is noted, and those that were
 put last go first: workers take the oldest jobs of a tube, so that these are the last to be wanted.
 What was read back is behind all others.
-
-What was read and is wrong is lost.  A read that fails says nothing of the body: its job is left
-alone for a pause that grows, and its body is lost only after all `PAUSES_S`, and if others could be
-read meanwhile.  Who reads may know more of it, and say so (`Unread`).
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
+from beanstalk_twisted.jobs.failed_reads import NS, Failed, FailedReads, Unread
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube
-
-NS: Final = 1_000_000_000
 
 DROP_JOBS: Final = 1000
 """Bodies that one slice looks at: a millisecond."""
@@ -48,17 +43,6 @@ For so long a body stays that was read for whoever comes again: those who look f
 second at least.
 """
 
-PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
-"""
-Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
-the last pause its body is lost.  Before the first one it was tried three times within 3 s
-(`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
-and no longer than others can wait to hear of a bad sector.
-"""
-
-MAX_FAILED: Final = 10_000
-"""Jobs of which this is known: 3 MB.  Of more, the first ones are read as if nothing was known."""
-
 ALL_LSNS: Final = 1 << 63
 """What is loaded is durable before anybody is served."""
 
@@ -75,109 +59,11 @@ again of a body that nobody has waited for, when somebody does.
 Call = Callable[[int], None]
 """Called with the time when a body was read, or cannot be, or its job is gone."""
 
-
-class Unread(NamedTuple):
-    """
-    What a read has brought in place of a body.
-
-    :ivar why: in words.
-    :ivar is_lost: whether the body is: something was read, and is not it; or it was tried for long
-        enough.  Otherwise the read has failed.
-    :ivar until_ns: the job is to be left alone until then; 0 to go by `PAUSES_S`.
-    """
-
-    why: str
-    is_lost: bool
-    until_ns: int = 0
-
-
 See = Callable[[bytes | Unread | None], None]
 """
 Called with a body that was read for one who only looks at it, or with what came in its place; None
 if its job is gone, or is in memory.
 """
-
-
-class Failed(NamedTuple):
-    """
-    A body that could not be read.
-
-    :ivar place: where.
-    :ivar pauses: how many are over; ``until_ns`` when this one is.
-    :ivar read: how many bodies of others had been read when the first read failed.
-    :ivar is_lost: whether it is given up.
-    """
-
-    place: BodyPlace
-    pauses: int
-    until_ns: int
-    read: int
-    is_lost: bool
-
-    def is_left_alone(self, now_ns: int) -> bool:
-        """
-        Whether nobody but who asks for this very job is to have it read.
-        """
-        return self.is_lost or now_ns < self.until_ns
-
-
-class FailedReads:
-    """
-    Remembers them by their jobs, until they are read or stand elsewhere.
-    """
-
-    def __init__(self) -> None:
-        self._jobs: dict[int, Failed] = {}
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def of(self, job_id: int, place: BodyPlace | None) -> Failed | None:
-        """
-        :param place: where the job's body is now; None if it is in memory.
-        """
-        failed = self._jobs.get(job_id)
-        return failed if failed is not None and failed.place == place else None
-
-    def forget(self, job_id: int) -> None:
-        """
-        The body was read.
-        """
-        self._jobs.pop(job_id, None)
-
-    def note(
-        self, job_id: int, place: BodyPlace, unread: Unread, read: int, now_ns: int
-    ) -> tuple[Failed, bool]:
-        """
-        A read has failed, or has brought something else.
-
-        :param read: how many bodies of others have been read.
-        :return: what is known now, and whether the body is lost only now.
-        """
-        old = self.of(job_id, place)
-        new = _after(old, place, unread, read, now_ns)
-        self._jobs.pop(job_id, None)
-        if len(self._jobs) >= MAX_FAILED:
-            del self._jobs[next(iter(self._jobs))]
-        self._jobs[job_id] = new
-        return new, new.is_lost and (old is None or not old.is_lost)
-
-
-def _after(old: Failed | None, place: BodyPlace, unread: Unread, read: int, now_ns: int) -> Failed:
-    if unread.is_lost or (old is not None and old.is_lost):
-        return Failed(place, 0, 0, read, is_lost=True)
-    if unread.until_ns:
-        return Failed(place, 0, unread.until_ns, read, is_lost=False)
-    if old is None:
-        return Failed(place, 0, now_ns + PAUSES_S[0] * NS, read, is_lost=False)
-    if now_ns < old.until_ns:
-        # Somebody has asked for this very job.
-        return old
-    pauses = min(old.pauses + 1, len(PAUSES_S))
-    if pauses == len(PAUSES_S) and read > old.read:
-        return old._replace(is_lost=True)
-    pause_s = PAUSES_S[min(pauses, len(PAUSES_S) - 1)]
-    return old._replace(pauses=pauses, until_ns=now_ns + pause_s * NS)
 
 
 def _nothing(job_id: int, now_ns: int) -> None:

@@ -19,10 +19,9 @@ from beanstalk_twisted.jobs.bodies import (
     DROP_JOBS,
     KEEP_NS,
     MOST_STALE,
-    PAUSES_S,
     SPARE_NOTES,
-    Unread,
 )
+from beanstalk_twisted.jobs.failed_reads import PAUSES_S, Unread
 from beanstalk_twisted.jobs.state import QueueState
 
 NS = 1_000_000_000

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.bodies import NS, PAUSES_S, Unread
+from beanstalk_twisted.jobs.failed_reads import NS, PAUSES_S, Unread
 from beanstalk_twisted.rules.bulk.dead_kicks import DEAD_SLICE_JOBS
 from beanstalk_twisted.rules.policies import ASIDE_NS, END_BYTES, END_JOBS, RETRY_NS
 from beanstalk_twisted.rules.reservations import OVERDUE_NS

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.bodies import BodyReader
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.bodies import NS, Unread
+from beanstalk_twisted.jobs.failed_reads import NS, Unread
 from beanstalk_twisted.jobs.figures.histogram import Histogram
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -38,8 +38,8 @@ a disk that is away for a second or two costs nobody more than that.
 SEGMENT_S: Final = 60
 """
 Seconds from the first failed read of a segment until its bodies are lost, if others could be read:
-no less than a body has that fails alone (`jobs.bodies.PAUSES_S`).  Its jobs are left alone as long,
-each once: however many there are, workers pass over them twice.
+no less than a body has that fails alone (`failed_reads.PAUSES_S`).  Its jobs are left alone as
+long, each once: however many there are, workers pass over them twice.
 """
 
 PROBE_S: Final = 1.0

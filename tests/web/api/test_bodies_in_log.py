@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.bodies import PAUSES_S
+from beanstalk_twisted.jobs.failed_reads import PAUSES_S
 from beanstalk_twisted.storage.bodies.reads import RETRIES_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
