@@ -40,12 +40,12 @@ def saying(said: bytes, is_asked: bool = True, again: bytes = b"") -> Iterator[i
     """
 
     def serve(listener: socket.socket) -> None:
-        line, _ = listener.accept()
-        with line:
-            if is_asked:
-                line.recv(4096)
-            line.sendall(said)
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            line, _ = listener.accept()
+            with line:
+                if is_asked:
+                    line.recv(4096)
+                line.sendall(said)
                 while again:
                     line.sendall(again)
                     time.sleep(0.02)
@@ -54,6 +54,10 @@ def saying(said: bytes, is_asked: bool = True, again: bytes = b"") -> Iterator[i
         server = threading.Thread(target=serve, args=(listener,), daemon=True)
         server.start()
         yield listener.getsockname()[1]
+        # If nobody came, it would wait for whoever has this descriptor next.
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        server.join()
 
 
 def warnings(
