@@ -374,7 +374,7 @@ class RealDirectory(Directory):
     def copy_part(self, name: str, start: int, end: int) -> bytes:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            return os.pread(fd, max(0, end - start), start)
+            return read_range(fd, start, end)
         finally:
             os.close(fd)
 
@@ -541,6 +541,20 @@ def _mapped(fd: int, start: int, end: int, has_gaps: bool) -> Buffer:
                 whole.madvise(mmap.MADV_RANDOM)
             return memoryview(whole)[before:]
     return b""
+
+
+def read_range(fd: int, start: int, end: int) -> bytes:
+    """
+    The bytes of an open file from ``start`` to ``end``, or to where it ends.  A call of the kernel
+    returns what stands before a page that the disk cannot read, as if the file ended there; the
+    next one, from that page on, says so.
+
+    :raise OSError: the disk cannot read it.
+    """
+    content = b""
+    while part := os.pread(fd, max(0, end - start - len(content)), start + len(content)):
+        content = content + part if content else part
+    return content
 
 
 def sync_directory(path: str) -> None:

@@ -18,6 +18,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.directory import read_range
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -334,7 +335,7 @@ def _copy(fd: int, size: int) -> bytearray:
     """
     buffer = bytearray(size)
     for at in range((size - 1) // COPY_BYTES * COPY_BYTES, -1, -COPY_BYTES):
-        chunk = os.pread(fd, min(COPY_BYTES, size - at), at)
+        chunk = read_range(fd, at, min(at + COPY_BYTES, size))
         if chunk != _ZEROS[: len(chunk)]:
             buffer[at : at + len(chunk)] = chunk
     return buffer

@@ -9,16 +9,16 @@
  * first is 1, counted since the file got its rules), for COUNT calls,
  *
  *   fail N   return the error with this errno, and do nothing
- *   short N  write no more than N bytes
+ *   short N  write, or read, no more than N bytes
  *   delay N  wait N milliseconds first
  *   hang 0   wait until the file has other rules, or is gone
  *   kill N   end the process by SIGKILL: before the call if N is 0, else behind it, and a write
  *            writes no more than N bytes
  *
- * CALL is open (for writing), write, sync, syncdir, allocate, truncate, rename or unlink.  "write"
- * is each of the calls that write, "sync" is fsync and fdatasync of a file, "syncdir" of a
- * directory.  The file with the rules has to be replaced by a rename, so that it is never half
- * read.
+ * CALL is open (for writing), read, write, sync, syncdir, allocate, truncate, rename or unlink.
+ * "read" is pread, "write" each of the calls that write, "sync" is fsync and fdatasync of a file,
+ * "syncdir" of a directory.  The file with the rules has to be replaced by a rename, so that it is
+ * never half read.
  *
  * A line of the trace is "CALL SERIAL NAME RESULT ERRNO".  SERIAL numbers the files as they are
  * opened for writing: one that fails and its successor never share it, as they may a descriptor
@@ -232,6 +232,20 @@ ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset)
 ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t offset)
 {
     return do_pwrite(fd, bytes, size, offset);
+}
+
+static ssize_t do_pread(int fd, void *bytes, size_t size, off_t offset)
+{
+    ON_FILE("read", fd, -1L, syscall(SYS_pread64, fd, bytes, shortened(&rule, size), offset));
+    return result;
+}
+ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
+{
+    return do_pread(fd, bytes, size, offset);
+}
+ssize_t pread64(int fd, void *bytes, size_t size, off64_t offset)
+{
+    return do_pread(fd, bytes, size, offset);
 }
 
 static ssize_t do_pwritev(int fd, const struct iovec *parts, int n, off_t offset)

@@ -1,5 +1,5 @@
 """
-One write, sync, rename or sync of the directory fails under a real server, once or twice.
+One read, write, sync, rename or sync of the directory fails under a real server, once or twice.
 """
 
 from __future__ import annotations
@@ -207,6 +207,28 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(tmp_path: Path
         assert "Going on" not in server.ended()[1]
     assert sum(call.result == 100 for call in disk.calls()) > 100
     check_on_a_sound_disk(disk, crowd)
+
+
+def test_a_read_that_ends_before_a_bad_page_is_tried_again_and_no_body_is_lost(
+    tmp_path: Path,
+) -> None:
+    """
+    The kernel gives what stands before the page, and says that it is bad when it is asked again.
+    """
+    disk = FaultyDisk(tmp_path)
+    bodies = [bytes([65 + at]) * 20_000 for at in range(5)]
+    with disk.serve("--body-cache", 0) as server:
+        client = server.connect()
+        for body in bodies:
+            assert put(client, body).startswith(b"INSERTED ")
+        for at, (bad, body) in enumerate(zip((0, 2, 3, 5, 8), bodies, strict=True), start=1):
+            short = Rule("read", "short", 3000, times=FOR_EVER)
+            disk.obey(Rule("read", "fail", errno.EIO, first=bad, times=1 if bad else 0), short)
+            assert client.ask(b"peek %d\r\n" % at) == b"FOUND %d 20000\r\n%b\r\n" % (at, body)
+        server.terminate()
+        assert "body-lost" not in server.ended()[1]
+    reads = [call.result for call in disk.calls() if call.call == "read"]
+    assert (reads.count(-1), reads.count(3000) > 20) == (4, True)
 
 
 @pytest.mark.exhaustive

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, Protocol
 
-from beanstalk_twisted.binlog.directory import Directory, sync_directory
+from beanstalk_twisted.binlog.directory import Directory, read_range, sync_directory
 from beanstalk_twisted.binlog.errors import CannotUse
 
 CHUNK_BYTES: Final = 1 << 20
@@ -226,12 +226,9 @@ def _chunks(path: str, size: int) -> Iterator[bytes]:
 
 
 def _read_all(fd: int, path: str, offset: int, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        part = os.pread(fd, size - len(content), offset + len(content))
-        if not part:
-            raise OSError(errno.EIO, f"it ends at offset {offset + len(content)}", path)
-        content += part
+    content = read_range(fd, offset, offset + size)
+    if len(content) < size:
+        raise OSError(errno.EIO, f"it ends at offset {offset + len(content)}", path)
     return content
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Protocol
 
+from beanstalk_twisted.binlog.directory import read_range
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.object_storage.store import OpenObject, Store, is_url
 from binlog_tools.logs.sources import Source
@@ -104,7 +105,7 @@ class LocalFile(_Closing):
         return self
 
     def read(self, start: int, end: int) -> bytes:
-        return os.pread(self._fd, max(0, end - start), start)
+        return read_range(self._fd, start, end)
 
     def view(self, size: int, start: int, end: int) -> memoryview:
         return memoryview(mmap.mmap(self._fd, min(size, self.size), prot=mmap.PROT_READ))
