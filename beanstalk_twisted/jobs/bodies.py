@@ -37,6 +37,16 @@ AHEAD_BYTES: Final = 4 << 20
 AHEAD_SHARE: Final = 4
 """Of what may be in memory, one part in so many for the jobs read ahead of one tube at the most."""
 
+AHEAD_TUBES: Final = 2
+"""
+Tubes that may have as much as that at the same time, in jobs and in bytes; more of them share it.
+So what is read ahead is half of what may be in memory: with more, tubes would drive out each
+other's bodies before those are taken.
+"""
+
+IN_USE_TAKES: Final = 4096
+"""Jobs taken of others until a tube no longer has a share: 16 looks ahead of one of them."""
+
 KEEP_NS: Final = 2 * NS
 """
 For so long a body stays that was read for whoever comes again: those who look for it do so each
@@ -121,6 +131,9 @@ class Bodies:
         self._calls: dict[int, list[Call]] = {}
         self._kept: dict[int, int] = {}
         self._failed = FailedReads()
+        # The tubes that are read ahead of: how many jobs had been taken at the last look at each.
+        self._looks: dict[int, int] = {}
+        self._takes = 0
         self._arrived: deque[tuple[int, bytes | Unread, int]] = deque()
         self._is_telling = False
 
@@ -279,6 +292,7 @@ class Bodies:
 
         :param taken: the job.
         """
+        self._takes += 1
         is_late = taken.body is None and taken.job_id not in self._reading
         if tube.until_look > 1 and not is_late:
             tube.until_look -= 1
@@ -289,10 +303,12 @@ class Bodies:
         """
         Read the jobs of a tube that come next.
         """
-        tube.until_look = AHEAD_JOBS // 2
-        left = min(self.most_bytes // AHEAD_SHARE, AHEAD_BYTES)
+        tubes = max(1, self._note_look(tube) / AHEAD_TUBES)
+        jobs = max(2, int(AHEAD_JOBS / tubes))
+        tube.until_look = jobs // 2
+        left = min(int(self.most_bytes / AHEAD_SHARE / tubes), AHEAD_BYTES)
         asked: list[tuple[BodyPlace, int]] = []
-        for at, job_id in enumerate(tube.ready.first_ids(AHEAD_JOBS), start=1):
+        for at, job_id in enumerate(tube.ready.first_ids(jobs), start=1):
             place = self._jobs.place(job_id)
             if place is None or self._failed.of(job_id, place) is not None:
                 continue
@@ -309,6 +325,17 @@ class Bodies:
         if asked:
             assert self._ask is not None
             self._ask(asked, False)
+
+    def _note_look(self, tube: Tube) -> int:
+        """
+        :return: of how many tubes jobs are read ahead, this one among them.
+        """
+        looks = self._looks
+        looks.pop(tube.tube_id, None)
+        looks[tube.tube_id] = self._takes
+        while looks[oldest := next(iter(looks))] < self._takes - IN_USE_TAKES:
+            del looks[oldest]
+        return len(looks)
 
     def is_reading(self, segment: int) -> bool:
         """

@@ -16,13 +16,16 @@ from beanstalk_twisted.jobs.bodies import (
     AHEAD_BYTES,
     AHEAD_JOBS,
     AHEAD_SHARE,
+    AHEAD_TUBES,
     DROP_JOBS,
+    IN_USE_TAKES,
     KEEP_NS,
     MOST_STALE,
     SPARE_NOTES,
 )
 from beanstalk_twisted.jobs.failed_reads import PAUSES_S, Unread
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
 
 NS = 1_000_000_000
 LOST = Unread("the checksum is wrong.", is_lost=True)
@@ -509,6 +512,46 @@ def test_a_job_that_was_not_read_in_time_has_the_next_ones_read_at_once() -> Non
     assert [job_id for _, job_id in world.asked] == list(range(2, AHEAD_JOBS + 2))
     take(world, 2)
     assert len(world.asked) == AHEAD_JOBS, "it is being read"
+
+
+def draining(tubes: int) -> tuple[World, list[Tube]]:
+    """
+    So many tubes that were looked ahead of, of which each has jobs of its own.
+    """
+    world = World(0, jobs=tubes * AHEAD_JOBS)
+    world.drop()
+    world.bodies.most_bytes = 1 << 30
+    made = [Tube(number, b"%d" % number) for number in range(10, 10 + tubes)]
+    for at, tube in enumerate(made):
+        for job_id in range(1 + at * AHEAD_JOBS, 1 + (at + 1) * AHEAD_JOBS):
+            tube.ready.add(0, job_id)
+        world.asked.clear()
+        world.bodies.look_ahead(tube)
+    return world, made
+
+
+@pytest.mark.parametrize(
+    ("tubes", "jobs"),
+    [(AHEAD_TUBES, AHEAD_JOBS), (2 * AHEAD_TUBES, AHEAD_JOBS // 2), (200 * AHEAD_TUBES, 2)],
+)
+def test_tubes_share_what_is_read_ahead(tubes: int, jobs: int) -> None:
+    world, _ = draining(tubes)
+    assert len(world.asked) == jobs
+
+
+@pytest.mark.parametrize(("takes", "jobs"), [(0, AHEAD_JOBS // 2), (1, AHEAD_JOBS)])
+def test_a_tube_of_which_nobody_has_taken_for_long_has_no_share(takes: int, jobs: int) -> None:
+    world, (first, *_) = draining(2 * AHEAD_TUBES)
+    taken = world.state.jobs.get(1)
+    assert taken is not None
+    taken.body = b""
+    first.until_look = 2 * IN_USE_TAKES
+    for _ in range(IN_USE_TAKES + takes):
+        world.bodies.read_ahead(first, taken)
+    first.ready.discard(0, 1)
+    world.asked.clear()
+    world.bodies.look_ahead(first)
+    assert first.until_look == jobs // 2
 
 
 def test_what_was_read_ahead_and_is_wanted_by_now_is_hurried() -> None:

@@ -841,3 +841,20 @@ def test_the_damage_is_found_by_a_check_of_the_log(tmp_path: Path) -> None:
     )  # fmt: skip
     assert checked.returncode != 0
     assert "checksum" in checked.stdout + checked.stderr
+
+
+def test_a_worker_of_several_tubes_reads_each_body_once() -> None:
+    """
+    What is read ahead of one does not drive out what was read ahead of the others.
+    """
+    server = MemoryServer(directory=MemoryDirectory(), segment_bytes=1 << 20, body_cache=16_000)
+    client, jobs = server.connect(), 240
+    for at in range(jobs):
+        client.ask(b"use t%d\r\nput 0 0 60 500\r\n%b\r\n" % (at % 6, b"%03d" % at + bytes(497)))
+    for at in range(6):
+        client.ask(b"watch t%d\r\n" % at)
+    for at in range(jobs):
+        got = client.ask(b"reserve-with-timeout 0\r\n")
+        assert got == b"RESERVED %d 500\r\n%b\r\n" % (at + 1, b"%03d" % at + bytes(497))
+        assert client.ask(b"delete %d\r\n" % (at + 1)) == b"DELETED\r\n"
+    assert server.service.queue.state.bodies.read <= jobs
