@@ -5,8 +5,8 @@ before all of it was looked at.
 
 A damaged body is its job's error alone: it is read back as for whoever asks for it, which tells of
 it.  One whose job is gone is nobody's, but a start that looks at all bodies refuses it as any: its
-segment is told of.  What no longer is a frame, or cannot be read, keeps its segment from
-compaction.
+segment is told of.  What no longer is a frame, or cannot be read even when it is tried again
+after `RETRIES_S`, keeps its segment from compaction.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.reading.body_check import Slice, check_bodies
 from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.bodies.reads import RETRY_S, is_short
+from beanstalk_twisted.storage.bodies.reads import RETRIES_S, RETRY_S, is_short
 from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
@@ -68,6 +68,7 @@ class BodyCheck:
         self._checked = checked
         self._todo = iter(list(unchecked))
         self._segment: Segment | None = None
+        self._tries = 0
         self._slices: Iterator[Slice] = iter(())
         self._next: IDelayedCall | None = None
         self._tenth = 1
@@ -110,7 +111,7 @@ class BodyCheck:
             self._io.stop()
 
     def _begin_next(self) -> None:
-        self._segment = next(self._todo, None)
+        self._segment, self._tries = next(self._todo, None), 0
         if self._segment is None:
             self._tell_of_end()
             return
@@ -175,16 +176,16 @@ class BodyCheck:
     @fail_stop
     def _cannot(self, failure: Failure) -> None:
         """
-        The segment stays as it is, and the next one is looked at.
+        Look at the segment anew, after a pause; or leave it as it is, and look at the next one.
         """
         if self._is_stopped:
             return
-        segment = self._segment
+        segment, pause_s = self._segment, self._pause_s(failure.value)
         assert segment is not None
-        if is_short(failure.value):
+        if pause_s is not None:
             self._nobodys_here = 0
             self._slices = check_bodies(self._directory, segment)
-            self._next = self._reactor.callLater(RETRY_S, self._step)
+            self._next = self._reactor.callLater(pause_s, self._step)
             return
         if not failure.check(BinlogError, OSError):
             failure.raiseException()
@@ -195,6 +196,17 @@ class BodyCheck:
         )  # fmt: skip
         self._tell_of_nobodys(segment)
         self._begin_next()
+
+    def _pause_s(self, error: BaseException | None) -> float | None:
+        """
+        :return: after how many seconds to try again what has failed; None for not at all.
+        """
+        if is_short(error):
+            return RETRY_S
+        if not isinstance(error, OSError) or self._tries == len(RETRIES_S):
+            return None
+        self._tries += 1
+        return RETRIES_S[self._tries - 1]
 
     def _tell_of_tenth(self) -> None:
         done = self._all_bytes - self.left_bytes

@@ -14,6 +14,7 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer
+from beanstalk_twisted.storage.bodies.reads import RETRIES_S
 from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -315,14 +316,19 @@ def test_a_damaged_body_of_the_newest_segment_refuses_the_start(left: Left) -> N
 
 
 def test_what_cannot_be_read_keeps_its_segment_and_the_others_are_checked(left: Left) -> None:
+    tries: list[str] = []
+
     def fail(name: str) -> None:
         if name == segment_name(2):
+            tries.append(name)
             raise OSError(errno.EIO, "Input/output error", name)
 
     left.damage(330)
     left.start()
     left.directory.read_fault = fail
     left.check()
+    left.check()
+    assert len(tries) == 1 + len(RETRIES_S)
     (line,) = left.said("bodies-check-failed")
     assert segment_name(2) in line and "Input/output error" in line
     assert 0 < left.left_bytes <= SEGMENT_BYTES
@@ -348,6 +354,23 @@ def test_what_lacks_descriptors_is_tried_again(left: Left) -> None:
     left.check()
     assert left.said("bodies-check-failed") == []
     assert left.left_bytes == 0
+
+
+@pytest.mark.parametrize("tries", [1, len(RETRIES_S)])
+def test_a_disk_that_is_away_for_a_moment_keeps_no_segment_from_compaction(
+    left: Left, tries: int
+) -> None:
+    def fail(name: str) -> None:
+        nonlocal tries
+        if name == segment_name(2) and tries:
+            tries -= 1
+            raise OSError(errno.EIO, "Input/output error", name)
+
+    left.start()
+    left.directory.read_fault = fail
+    left.check()
+    left.check()
+    assert (left.said("bodies-check-failed"), left.left_bytes, tries) == ([], 0, 0)
 
 
 def test_with_all_bodies_in_memory_all_is_read_at_the_start(left: Left) -> None:
