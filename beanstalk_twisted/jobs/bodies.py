@@ -303,6 +303,9 @@ class Bodies:
         """
         Read the jobs of a tube that come next.
         """
+        if not tube.ready.count:
+            # Somebody waits for its first job, as clients do with tubes for replies to themselves.
+            return
         tubes = max(1, self._note_look(tube) / AHEAD_TUBES)
         jobs = max(2, int(AHEAD_JOBS / tubes))
         tube.until_look = jobs // 2

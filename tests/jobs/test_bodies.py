@@ -539,6 +539,16 @@ def test_tubes_share_what_is_read_ahead(tubes: int, jobs: int) -> None:
     assert len(world.asked) == jobs
 
 
+def test_tubes_without_ready_jobs_have_no_share() -> None:
+    world = World(0, jobs=2 * AHEAD_JOBS)
+    world.drop()
+    world.bodies.most_bytes = 1 << 30
+    for number in range(10, 10 + 10 * AHEAD_TUBES):
+        world.bodies.look_ahead(Tube(number, b"%d" % number))
+    world.bodies.look_ahead(world.tube)
+    assert len(world.asked) == AHEAD_JOBS
+
+
 @pytest.mark.parametrize(("takes", "jobs"), [(0, AHEAD_JOBS // 2), (1, AHEAD_JOBS)])
 def test_a_tube_of_which_nobody_has_taken_for_long_has_no_share(takes: int, jobs: int) -> None:
     world, (first, *_) = draining(2 * AHEAD_TUBES)
