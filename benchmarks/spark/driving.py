@@ -26,6 +26,9 @@ LOAD_S: Final = 3600
 RESTARTS: Final = LOAD_S // 15
 """How often the server is restarted in that time, where it is."""
 
+CHANGED: Final = b"[BINLOG_CHANGED]"
+"""With this a driver says that a server has cut what it was reading."""
+
 WARM_S: Final = 20.0
 """What is left aside of a driver whose latency is measured, from its first batch on, seconds."""
 
@@ -69,25 +72,37 @@ def drive(
 ) -> None:  # fmt: skip
     """
     Run a driver until it has done one thing more, and for so long; then end it and what it started.
+    One that ends since a restarted server has cut what it was reading is started again, as
+    docs/spark-streaming.md has users do.
 
     :param said: the file that its output is appended to.
     :param done: counts what drivers have done.
     :raise SystemExit: it does nothing.
     """
-    before = done()
-    with said.open("ab") as log:
-        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    before, give_up = done(), time.monotonic() + LIMIT_S
+    driver = _started(command, said)
     try:
-        give_up = time.monotonic() + LIMIT_S
         while done() <= before:
-            if driver.poll() is not None or time.monotonic() > give_up:
+            has_ended = driver.poll() is not None
+            if time.monotonic() > give_up or (has_ended and not _was_cut(said)):
                 raise SystemExit(f"the driver finishes nothing; see {said}")
+            if has_ended:
+                driver = _started(command, said)
             time.sleep(0.1)
         time.sleep(seconds)
     finally:
         if driver.poll() is None:
             os.killpg(driver.pid, how)
         driver.wait()
+
+
+def _started(command: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
+    with said.open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def _was_cut(said: Path) -> bool:
+    return any(CHANGED in line for line in said.read_bytes().splitlines()[-1:])
 
 
 def finish(command: Sequence[str], said: Path) -> None:
