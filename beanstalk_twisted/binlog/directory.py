@@ -551,9 +551,9 @@ def read_range(fd: int, start: int, end: int) -> bytes:
 
     :raise OSError: the disk cannot read it.
     """
-    content = b""
-    while part := os.pread(fd, max(0, end - start - len(content)), start + len(content)):
-        content = content + part if content else part
+    content = os.pread(fd, max(0, end - start), start)
+    while (at := start + len(content)) < end and (part := os.pread(fd, end - at, at)):
+        content += part
     return content
 
 

@@ -306,10 +306,10 @@ class Bodies:
         if not tube.ready.count:
             # Somebody waits for its first job, as clients do with tubes for replies to themselves.
             return
-        tubes = max(1, self._note_look(tube) / AHEAD_TUBES)
-        jobs = max(2, int(AHEAD_JOBS / tubes))
+        tubes = max(AHEAD_TUBES, self._note_look(tube))
+        jobs = max(2, AHEAD_JOBS * AHEAD_TUBES // tubes)
         tube.until_look = jobs // 2
-        left = min(int(self.most_bytes / AHEAD_SHARE / tubes), AHEAD_BYTES)
+        left = min(self.most_bytes * AHEAD_TUBES // (AHEAD_SHARE * tubes), AHEAD_BYTES)
         asked: list[tuple[BodyPlace, int]] = []
         for at, job_id in enumerate(tube.ready.first_ids(jobs), start=1):
             place = self._jobs.place(job_id)
@@ -320,10 +320,7 @@ class Bodies:
                 # So large that they are taken before it is time to look.
                 tube.until_look = max(1, min(tube.until_look, at // 2))
                 break
-            self._only_seen.discard(job_id)
-            if job_id not in self._reading:
-                self._reading[job_id] = place
-                self._ahead.add(job_id)
+            if self._is_new(job_id, place, is_wanted=False, is_kept=True):
                 asked.append((place, job_id))
         if asked:
             assert self._ask is not None
@@ -432,16 +429,26 @@ class Bodies:
         :param is_kept: whether it is to be in memory then.
         """
         assert self._ask is not None
-        if is_kept:
-            self._only_seen.discard(job_id)
-        if job_id not in self._reading:
-            self._reading[job_id] = place
-            if not is_kept:
-                self._only_seen.add(job_id)
-            if not is_wanted:
-                self._ahead.add(job_id)
+        if self._is_new(job_id, place, is_wanted=is_wanted, is_kept=is_kept):
             self._ask([(place, job_id)], is_wanted)
         elif is_wanted and job_id in self._ahead:
             # Where it was when that began: if it is elsewhere by now, it is read anew behind that.
             self._ahead.discard(job_id)
             self._ask([(self._reading[job_id], job_id)], True)
+
+    def _is_new(self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool) -> bool:
+        """
+        Note that a body is to be read, and what for.
+
+        :return: whether that is not under way.
+        """
+        if is_kept:
+            self._only_seen.discard(job_id)
+        if job_id in self._reading:
+            return False
+        self._reading[job_id] = place
+        if not is_kept:
+            self._only_seen.add(job_id)
+        if not is_wanted:
+            self._ahead.add(job_id)
+        return True

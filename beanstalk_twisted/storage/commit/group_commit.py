@@ -320,7 +320,7 @@ class GroupCommit:
         Where replies do not wait for syncs, and nothing here syncs, this need not be long.
         """
         self._in_flight_bytes = batch.end - batch.offset
-        work = partial(self._write, self._writer, batch, sync)
+        work = partial(self._timed, partial(self._writer.write, batch, sync))
         if self._is_short(batch):
             running = self._call(work, batch)
         else:
@@ -360,15 +360,15 @@ class GroupCommit:
             return fail()
         return None
 
-    def _write(self, writer: Writer, batch: Batch, sync: bool) -> bool:
+    def _timed(self, work: Callable[[], T]) -> T:
         """
         In whichever thread.
         """
         began_ns = self._now_ns()
-        is_durable = writer.write(batch, sync)
+        done = work()
         self._ended_ns = self._now_ns()
         self._took_ns = self._ended_ns - began_ns
-        return is_durable
+        return done
 
     def _run(
         self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T],
@@ -410,14 +410,7 @@ class GroupCommit:
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
 
-    def _sync_all(self) -> bool:
-        began_ns = self._now_ns()
-        self._writer.sync()
-        self._ended_ns = self._now_ns()
-        self._took_ns = self._ended_ns - began_ns
-        return True
-
-    def _synced(self, is_durable: bool, lsn: int) -> None:
+    def _synced(self, ignored: None, lsn: int) -> None:
         self._log.durable(lsn)
         self._let_go()
         self.figures.synced(lsn, self._took_ns)
@@ -574,7 +567,8 @@ class GroupCommit:
     def _run_sync(self) -> None:
         self._wants_sync = False
         self._taken_ns = self._waits_from_ns = self._now_ns()
-        running = self._run(self._io.run, self._sync_all, self._synced, self._written_lsn)
+        sync = partial(self._timed, self._writer.sync)
+        running = self._run(self._io.run, sync, self._synced, self._written_lsn)
         running.addErrback(self._fail)
 
     # The idle flush.
