@@ -114,9 +114,7 @@ class FreshBuild(build_py):
 
 
 def options() -> dict[str, Any]:
-    """
-    Say what is built beside the Python files.
-    """
+    """Say what is built beside the Python files."""
     if os.environ.get(SWITCH, "0") in ("", "0"):
         return {}
     if "bdist_wheel" not in sys.argv:

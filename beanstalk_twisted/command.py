@@ -30,29 +30,21 @@ SubCommand = tuple[str, None, Callable[[], usage.Options], str]
 
 
 class CommandOptions(Options):
-    """
-    The server's options, as the command shows them: ``twistd`` is not mentioned.
-    """
+    """The server's options, as the command shows them: ``twistd`` is not mentioned."""
 
     command = launch = "beanstalk-twisted"
 
     def getSynopsis(self) -> str:
-        """
-        Head the help with the command that was typed.
-        """
+        """Head the help with the command that was typed."""
         return f"Usage: {self.command} {self.synopsis}"
 
 
 class LaunchOptions(ServerOptions):
-    """
-    Those of ``twistd``, which knows of no service but ours.
-    """
+    """Those of ``twistd``, which knows of no service but ours."""
 
     @property
     def subCommands(self) -> Iterator[SubCommand]:
-        """
-        Name our service; ``runApp`` then finds how to make it in ``loadedPlugins``.
-        """
+        """Name our service; ``runApp`` then finds how to make it in ``loadedPlugins``."""
         self.loadedPlugins = {MAKER.tapname: MAKER}
         yield (MAKER.tapname, None, CommandOptions, MAKER.description)
 

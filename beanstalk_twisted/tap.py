@@ -66,9 +66,7 @@ HAD_TERMINAL: Final = "had-terminal"
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:
-    """
-    Build and wire the server; nothing is opened before it starts.
-    """
+    """Build and wire the server; nothing is opened before it starts."""
     if reactor is None:
         from twisted.internet import reactor
     told: dict[str, Any] = {} if options.parent is None else options.parent
@@ -100,9 +98,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         return _build(options, settings, reactor, hashing)
 
     def prepare(signalled: Signalled, reload: Callable[[], None]) -> None:
-        """
-        What is done once in a process.
-        """
+        """What is done once in a process."""
         _count_monotonically(reactor)
         drain_on_signal(signalled, reactor)
         reactor.callWhenRunning(StopTwice(signalled, reactor).take_over)
@@ -162,9 +158,7 @@ class Parts(NamedTuple):
             _lock(self.directory, self.service)
 
     def reload(self) -> None:
-        """
-        Read the files again.
-        """
+        """Read the files again."""
         for file in self.files:
             file.reload()
 
@@ -248,18 +242,14 @@ def _replicated(
 
 
 def _name(endpoints: Sequence[Any]) -> str:
-    """
-    What a server is called: its host and port, or, if no port is known, its process.
-    """
+    """What a server is called: its host and port, or, if no port is known, its process."""
     numbers = [getattr(each, "_port", 0) for each in endpoints]
     number = next((each for each in numbers if isinstance(each, int) and each), os.getpid())
     return f"{socket.gethostname()}:{number}"
 
 
 def _addresses(endpoints: Sequence[Any]) -> tuple[str, ...]:
-    """
-    Where a server is found, besides by its name; of what listens everywhere nothing is known.
-    """
+    """Where a server is found, besides by its name; of what listens everywhere nothing is known."""
     found = [(getattr(each, "_interface", ""), getattr(each, "_port", 0)) for each in endpoints]
     return tuple(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -269,9 +259,7 @@ def _addresses(endpoints: Sequence[Any]) -> tuple[str, ...]:
 
 
 def lease_clock() -> Callable[[], int]:
-    """
-    :return: a monotonic clock, ns, that counts while the machine sleeps, where there is one.
-    """
+    """:return: a monotonic clock, ns, that counts while the machine sleeps, where there is one."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic_ns if boot is None else partial(time.clock_gettime_ns, boot)
 
@@ -281,9 +269,7 @@ def _port_option(options: Options) -> str:
 
 
 def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
-    """
-    :return: what serves HTTP; without ``--http`` nothing of twisted.web is imported.
-    """
+    """:return: what serves HTTP; without ``--http`` nothing of twisted.web is imported."""
     from beanstalk_twisted.web.serving import make_site
     from beanstalk_twisted.web.site import HttpSettings
 
@@ -295,9 +281,7 @@ def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
 
 
 def _http_ports(options: Options, site: Any) -> Ports | None:
-    """
-    :return: those of ``--http``.
-    """
+    """:return: those of ``--http``."""
     if not options["http"]:
         return None
     may_write = "changes allowed" if options["http_write"] else "read-only"
@@ -318,9 +302,7 @@ def _body_cache(options: Options, memory_bytes: int) -> int | None:
 
 
 def _max_connections(options: Options) -> int:
-    """
-    As many as there are file descriptors, but for those that the server itself needs.
-    """
+    """As many as there are file descriptors, but for those that the server itself needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     reserved = RESERVED_DESCRIPTORS
     if options["http"]:
@@ -331,9 +313,7 @@ def _max_connections(options: Options) -> int:
 
 
 def _warn_of_descriptors(options: Options) -> None:
-    """
-    Warn of more connections, asked for by name, than there are file descriptors.
-    """
+    """Warn of more connections, asked for by name, than there are file descriptors."""
     name, most = "max-connections", _max_connections(options)
     if options[name] != options.defaults[name] and options["limits"].connections > most:
         options["warnings"].append(
@@ -343,17 +323,13 @@ def _warn_of_descriptors(options: Options) -> None:
 
 
 def _busy_poll_us(options: Options, processors: int) -> int:
-    """
-    Where there is one processor the client needs it to send its next command.
-    """
+    """Where there is one processor the client needs it to send its next command."""
     limit_us: int = options["busy_poll_us"]
     return limit_us if processors > 1 else 0
 
 
 def _processors() -> int:
-    """
-    :return: how many this process may use.
-    """
+    """:return: how many this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,6 +1,4 @@
-"""
-TOML that may be hostile, or huge by mistake: read in bounded time, wrong in one line.
-"""
+"""TOML that may be hostile, or huge by mistake: read in bounded time, wrong in one line."""
 
 import tomllib
 from typing import Any, Final
@@ -10,9 +8,7 @@ MAX_DOTS: Final = 500
 
 
 class BadToml(ValueError):
-    """
-    Text that is no TOML; says why, in one line.
-    """
+    """Text that is no TOML; says why, in one line."""
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -13,9 +13,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """
-    Call the command.  If Ctrl-C is ignored, as behind ``nohup``, it stays so meanwhile.
-    """
+    """Call the command.  If Ctrl-C is ignored, as behind ``nohup``, it stays so meanwhile."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     from beanstalk_twisted.worker.command import main as called

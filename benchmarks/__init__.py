@@ -1,3 +1,1 @@
-"""
-Measurements, each a command of its own: see ``benchmarks/README.md``.
-"""
+"""Measurements, each a command of its own: see ``benchmarks/README.md``."""

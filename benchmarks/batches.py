@@ -44,9 +44,7 @@ LIMIT_S: Final = 300.0
 
 
 class Queue:
-    """
-    A connection, and what is read from it.
-    """
+    """A connection, and what is read from it."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection((HOST, port), timeout=LIMIT_S)
@@ -54,15 +52,11 @@ class Queue:
         self._replies: BinaryIO = self._socket.makefile("rb")
 
     def send(self, request: bytes) -> None:
-        """
-        Send commands.
-        """
+        """Send commands."""
         self._socket.sendall(request)
 
     def line(self, word: bytes) -> list[bytes]:
-        """
-        Read a line, which begins with this word.
-        """
+        """Read a line, which begins with this word."""
         words = self._replies.readline().split()
         if words[:1] != [word]:
             raise SystemExit(f"expected {word!r}, not {words!r}")
@@ -79,31 +73,23 @@ class Queue:
         return job_id
 
     def close(self) -> None:
-        """
-        End the connection.
-        """
+        """End the connection."""
         self._replies.close()
         self._socket.close()
 
 
 def put_command() -> bytes:
-    """
-    :return: a `put`.
-    """
+    """:return: a `put`."""
     return b"put " + put_job()
 
 
 def put_job() -> bytes:
-    """
-    :return: a job as it stands in a `put` or a `put-batch`.
-    """
+    """:return: a job as it stands in a `put` or a `put-batch`."""
     return b"0 0 600 %d\r\n%s\r\n" % (len(BODY), BODY)
 
 
 def one_by_one(queue: Queue, jobs: int, at_once: int) -> Iterator[None]:
-    """
-    Single commands, so many on their way at once; a phase each time it is asked.
-    """
+    """Single commands, so many on their way at once; a phase each time it is asked."""
     for _ in range(0, jobs, at_once):
         queue.send(put_command() * at_once)
         for _ in range(at_once):
@@ -123,23 +109,17 @@ def one_by_one(queue: Queue, jobs: int, at_once: int) -> Iterator[None]:
 
 
 def single(queue: Queue, jobs: int) -> Iterator[None]:
-    """
-    One command at a time.
-    """
+    """One command at a time."""
     return one_by_one(queue, jobs, 1)
 
 
 def pipelined(queue: Queue, jobs: int) -> Iterator[None]:
-    """
-    A hundred commands on their way.
-    """
+    """A hundred commands on their way."""
     return one_by_one(queue, jobs, MANY)
 
 
 def batches(queue: Queue, jobs: int) -> Iterator[None]:
-    """
-    A hundred jobs a command.
-    """
+    """A hundred jobs a command."""
     for _ in range(0, jobs, MANY):
         queue.send(b"put-batch %d\r\n" % MANY + put_job() * MANY)
         queue.line(b"INSERTED_BATCH")
@@ -160,9 +140,7 @@ def batches(queue: Queue, jobs: int) -> Iterator[None]:
 
 
 class Way(NamedTuple):
-    """
-    How the jobs go through a server.
-    """
+    """How the jobs go through a server."""
 
     name: str
     side: Side
@@ -170,18 +148,14 @@ class Way(NamedTuple):
 
 
 class Took(NamedTuple):
-    """
-    What a phase has taken, seconds; the processor time is the server's.
-    """
+    """What a phase has taken, seconds; the processor time is the server's."""
 
     clock_s: float
     cpu_s: float
 
 
 def ways() -> list[Way]:
-    """
-    All that are compared; beanstalkd if it is installed.
-    """
+    """All that are compared; beanstalkd if it is installed."""
     side = ours(sys.executable)
     found = [
         Way("single", side, single), Way("pipelined", side, pipelined),
@@ -195,9 +169,7 @@ def ways() -> list[Way]:
 
 
 def run(way: Way, disk: Disk, jobs: int, parent: Path | None) -> list[Took]:
-    """
-    :return: what each phase has taken.
-    """
+    """:return: what each phase has taken."""
     with TemporaryDirectory(dir=parent) as folder, \
             running(way.side, disk, Path(folder), Path()) as server:  # fmt: skip
         queue = Queue(server.port)
@@ -224,16 +196,12 @@ class Figures(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """
-        Jobs that go through all three phases in a second.
-        """
+        """Jobs that go through all three phases in a second."""
         return 1e6 / sum(self.clock_us)
 
 
 def figures(rounds: Sequence[Sequence[Took]], jobs: int) -> Figures:
-    """
-    Put the rounds of one way together.
-    """
+    """Put the rounds of one way together."""
     by_phase = list(zip(*rounds, strict=True))
     return Figures(
         [median(took.clock_s for took in phase) * 1e6 / jobs for phase in by_phase],
@@ -242,18 +210,14 @@ def figures(rounds: Sequence[Sequence[Took]], jobs: int) -> Figures:
 
 
 def row(way: Way, found: Figures) -> str:
-    """
-    A line of the table.
-    """
+    """A line of the table."""
     cells = [f"{1e6 / us:,.0f} ({cpu:.1f})" for us, cpu in zip(*found, strict=True)]
     cells += [f"{found.rate:,.0f}", f"{sum(found.cpu_us):.1f}"]
     return f"| {way.side.name}, {way.name} | " + " | ".join(cells) + " |"
 
 
 def compare(disk: str, found: dict[tuple[str, str], Figures]) -> None:
-    """
-    Say what batches bring.
-    """
+    """Say what batches bring."""
     side = next(iter(found))[0]
     batch, one = found[side, "batches"], found[side, "single"]
     pipeline = found.get((THEIRS, "pipelined"))
@@ -268,16 +232,12 @@ def compare(disk: str, found: dict[tuple[str, str], Figures]) -> None:
 
 
 def aim(is_one: bool, least: float) -> str:
-    """
-    :return: what is aimed at, to stand behind a ratio.
-    """
+    """:return: what is aimed at, to stand behind a ratio."""
     return f" (aim {least})" if is_one else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2000, help="a multiple of 100")
     parser.add_argument("--rounds", type=int, default=5)

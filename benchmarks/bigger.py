@@ -145,9 +145,7 @@ def _enter(group: Path) -> None:
 
 
 def command_of(name: str, plan: Plan, log: Path) -> list[str]:
-    """
-    The words that begin a server.
-    """
+    """The words that begin a server."""
     if name == "beanstalkd":
         return ["beanstalkd", "-V", "-l", "127.0.0.1", "-p", "0", "-b", str(log), "-f", "50"]
     command = [sys.executable, "-m", "beanstalk_twisted", "-p", "0", "-b", str(log)]
@@ -178,24 +176,18 @@ class Server:
 
     @property
     def cpu(self) -> float:
-        """
-        Seconds of the processor that it has had.
-        """
+        """Seconds of the processor that it has had."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
-        """
-        End it, and wait until it has.
-        """
+        """End it, and wait until it has."""
         self._process.send_signal(signal.SIGTERM)
         self._process.communicate(timeout=LIMIT_S)
 
 
 def _wait_for_answer(port: int) -> None:
-    """
-    beanstalkd tells of its port before it listens there, and reads its log in between.
-    """
+    """beanstalkd tells of its port before it listens there, and reads its log in between."""
     give_up = time.monotonic() + LIMIT_S
     while time.monotonic() < give_up:
         with socket.socket() as client:
@@ -208,9 +200,7 @@ def _wait_for_answer(port: int) -> None:
 
 
 def measure(name: str, plan: Plan, folder: Path) -> Measured:
-    """
-    Fill, restart and drain one server.
-    """
+    """Fill, restart and drain one server."""
     log = folder / name
     log.mkdir()
     command = command_of(name, plan, log)
@@ -254,9 +244,7 @@ def measure(name: str, plan: Plan, folder: Path) -> Measured:
 
 
 def table(measured: Sequence[Measured]) -> str:
-    """
-    The figures side by side, in Markdown.
-    """
+    """The figures side by side, in Markdown."""
     head = ["", *(each.name for each in measured)]
     rows = [head, ["---", *["---:"] * len(measured)]]
     for name in Figures._fields:
@@ -295,9 +283,7 @@ def draw(path: Path, plan: Plan, measured: Sequence[Measured]) -> None:
 
 
 def report(folder: Path, plan: Plan, measured: Sequence[Measured]) -> None:
-    """
-    Write the files, as far as possible.
-    """
+    """Write the files, as far as possible."""
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {"plan": plan._asdict(), "load_average": os.getloadavg()[0]}
     for each in measured:
@@ -310,9 +296,7 @@ def report(folder: Path, plan: Plan, measured: Sequence[Measured]) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser()
     parser.set_defaults(**Plan()._asdict())
     for name in Plan._fields:

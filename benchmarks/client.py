@@ -59,24 +59,18 @@ class Seconds(NamedTuple):
 
 
 class Watch:
-    """
-    Takes the times.
-    """
+    """Takes the times."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
         self._began = self._put = time.perf_counter()
 
     def has_put(self) -> None:
-        """
-        All jobs are put.
-        """
+        """All jobs are put."""
         self._put = time.perf_counter()
 
     def seconds(self) -> Seconds:
-        """
-        All jobs are deleted.
-        """
+        """All jobs are deleted."""
         now, cpu = time.perf_counter(), time.process_time()
         return Seconds(self._put - self._began, now - self._put, cpu - self._cpu)
 
@@ -85,9 +79,7 @@ Measure = Callable[[int, int], Seconds]
 
 
 def greenstalk(port: int, jobs: int) -> Seconds:
-    """
-    One command at a time, blocking.
-    """
+    """One command at a time, blocking."""
     import greenstalk
 
     with greenstalk.Client(("127.0.0.1", port), encoding=None) as client:
@@ -101,9 +93,7 @@ def greenstalk(port: int, jobs: int) -> Seconds:
 
 
 def aiostalk(port: int, jobs: int) -> Seconds:
-    """
-    One command at a time, on asyncio.
-    """
+    """One command at a time, on asyncio."""
     import aiostalk
 
     async def run() -> Seconds:
@@ -120,9 +110,7 @@ def aiostalk(port: int, jobs: int) -> Seconds:
 
 
 def ours_one_by_one(port: int, jobs: int) -> Seconds:
-    """
-    Ours, waiting for each answer.
-    """
+    """Ours, waiting for each answer."""
 
     async def run(client: Client) -> Seconds:
         watch = Watch()
@@ -137,9 +125,7 @@ def ours_one_by_one(port: int, jobs: int) -> Seconds:
 
 
 def ours_pipelined(port: int, jobs: int) -> Seconds:
-    """
-    Ours, sending without waiting: puts as there is room, and `WINDOW` workers.
-    """
+    """Ours, sending without waiting: puts as there is room, and `WINDOW` workers."""
 
     async def work(client: Client, share: int) -> None:
         for _ in range(share):
@@ -162,9 +148,7 @@ def ours_pipelined(port: int, jobs: int) -> Seconds:
 
 
 def on_reactor(port: int, run: Callable[[Client], Awaitable[Seconds]]) -> Seconds:
-    """
-    Run a measurement on Twisted's reactor.
-    """
+    """Run a measurement on Twisted's reactor."""
     measured: list[Seconds] = []
 
     async def main(reactor: Any) -> None:
@@ -195,9 +179,7 @@ CLIENTS: dict[str, Measure] = {
 
 @contextmanager
 def running(server: str) -> Iterator[int]:
-    """
-    Run a server, and give its port.
-    """
+    """Run a server, and give its port."""
     with TemporaryDirectory() as log:
         command = [word.replace("LOG", log) for word in SERVERS[server]]
         process = subprocess.Popen(
@@ -213,9 +195,7 @@ def running(server: str) -> Iterator[int]:
 
 
 def measure(name: str, server: str, jobs: int) -> Seconds:
-    """
-    Let one client do the work once, on a new server, in a process of its own.
-    """
+    """Let one client do the work once, on a new server, in a process of its own."""
     with running(server) as port:
         command = [
             sys.executable,
@@ -232,9 +212,7 @@ def measure(name: str, server: str, jobs: int) -> Seconds:
 
 
 def compare(server: str, jobs: int, rounds: int) -> None:
-    """
-    Measure all clients in turn, and print a table.
-    """
+    """Measure all clients in turn, and print a table."""
     taken: dict[str, list[Seconds]] = {name: [] for name in CLIENTS}
     for _ in range(rounds):
         for name, results in taken.items():
@@ -245,16 +223,12 @@ def compare(server: str, jobs: int, rounds: int) -> None:
 
 
 def chosen(choose: Callable[[Iterable[float]], float], results: Sequence[Seconds]) -> Seconds:
-    """
-    Choose each time by itself.
-    """
+    """Choose each time by itself."""
     return Seconds(*map(choose, zip(*results, strict=True)))
 
 
 def print_table(kind: str, jobs: int, results: dict[str, Seconds]) -> None:
-    """
-    Print the rates, and how they compare with greenstalk's.
-    """
+    """Print the rates, and how they compare with greenstalk's."""
     print(
         f"\n| {kind} | puts/s | of greenstalk | reserve+delete/s | of greenstalk | CPU, µs a job |"
     )
@@ -269,9 +243,7 @@ def print_table(kind: str, jobs: int, results: dict[str, Seconds]) -> None:
 
 
 def main() -> None:
-    """
-    Read the command line.
-    """
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0].strip())
     parser.add_argument("--server", choices=SERVERS, default="beanstalkd")
     parser.add_argument("--jobs", type=int, default=5_000)

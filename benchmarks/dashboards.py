@@ -58,18 +58,14 @@ Span = tuple[str, float, float]
 
 
 class TimedReactor(EPollReactor):
-    """
-    Notes when each turn began, and the processor time that it took.
-    """
+    """Notes when each turn began, and the processor time that it took."""
 
     def __init__(self) -> None:
         self.turns = array("d", (0.0, thread_time()))
         super().__init__()  # type: ignore[no-untyped-call]
 
     def runUntilCurrent(self) -> None:
-        """
-        A turn begins.
-        """
+        """A turn begins."""
         now_s = thread_time()
         self.turns[-1] = now_s - self.turns[-1]
         self.turns.extend((time.monotonic(), now_s))
@@ -77,9 +73,7 @@ class TimedReactor(EPollReactor):
 
 
 def serve(path: str, options: list[str]) -> None:
-    """
-    Run the server; write its turns when it ends.
-    """
+    """Run the server; write its turns when it ends."""
     reactor = TimedReactor()
     installReactor(reactor)
     from beanstalk_twisted.command import main as run
@@ -91,9 +85,7 @@ def serve(path: str, options: list[str]) -> None:
 
 
 def main() -> int:
-    """
-    Measure without and with dashboards, and print both.
-    """
+    """Measure without and with dashboards, and print both."""
     if sys.argv[1:2] == [SERVE]:
         serve(sys.argv[2], sys.argv[3:])
         return 0
@@ -134,9 +126,7 @@ def main() -> int:
 
 
 def tell_turns(written: bytes, spans: list[Span]) -> None:
-    """
-    Print how much processor time turns took, of each measurement.
-    """
+    """Print how much processor time turns took, of each measurement."""
     numbers = array("d", written)
     for label, began, ended in spans:
         took = sorted(
@@ -152,9 +142,7 @@ def tell_turns(written: bytes, spans: list[Span]) -> None:
 
 
 def put_jobs(client: Connection, tubes: int) -> None:
-    """
-    Put one job into each tube.
-    """
+    """Put one job into each tube."""
     for number in range(tubes):
         client.send(b"use tube-%05d\r\nput 0 0 60 1\r\na\r\n" % number)
         client.reply()
@@ -174,9 +162,7 @@ def tell_scrapes(pid: int, address: str, tubes: int) -> None:
 
 
 def measure(server: ServerProcess, client: Connection, seconds: float, label: str) -> Span:
-    """
-    Print the server's processor time, and how long a command took.
-    """
+    """Print the server's processor time, and how long a command took."""
     began, used = time.monotonic(), processor_s(server.process.pid)
     waits = sorted(timed(client, began + seconds))
     share = (processor_s(server.process.pid) - used) / (time.monotonic() - began)
@@ -190,9 +176,7 @@ def measure(server: ServerProcess, client: Connection, seconds: float, label: st
 
 
 def timed(client: Connection, end: float) -> Iterator[float]:
-    """
-    Ask for a tube until then; each time in seconds.
-    """
+    """Ask for a tube until then; each time in seconds."""
     while (began := time.monotonic()) < end:
         client.ask(b"list-tube-used\r\n")
         yield time.monotonic() - began
@@ -200,18 +184,14 @@ def timed(client: Connection, end: float) -> Iterator[float]:
 
 
 def processor_s(pid: int) -> float:
-    """
-    The processor time that a process has used.
-    """
+    """The processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def looking(address: str, dashboards: int) -> Iterator[None]:
-    """
-    Have so many dashboards look, and somebody scrape.
-    """
+    """Have so many dashboards look, and somebody scrape."""
     done = Event()
     port = int(address.rpartition(":")[2])
     with ExitStack() as open_ones:
@@ -231,9 +211,7 @@ def looking(address: str, dashboards: int) -> Iterator[None]:
 
 @contextmanager
 def flooding(port: int, connections: int, path: str) -> Iterator[None]:
-    """
-    Have so many connections flood.
-    """
+    """Have so many connections flood."""
     done = Event()
     threads = [Thread(target=flood, args=(port, path, done)) for _ in range(connections)]
     for thread in threads:
@@ -247,9 +225,7 @@ def flooding(port: int, connections: int, path: str) -> Iterator[None]:
 
 
 def flood(port: int, path: str, done: Event) -> None:
-    """
-    Flood until then.
-    """
+    """Flood until then."""
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     requests = request * (FLOOD_BYTES // len(request))
     while not done.is_set():
@@ -262,9 +238,7 @@ def flood(port: int, path: str, done: Event) -> None:
 
 
 def drained(stream: socket.socket) -> None:
-    """
-    Read a stream to its end.
-    """
+    """Read a stream to its end."""
     try:
         while stream.recv(1 << 16):
             pass
@@ -273,9 +247,7 @@ def drained(stream: socket.socket) -> None:
 
 
 def asked(address: str, pause_s: float, done: Event) -> None:
-    """
-    Ask for it, again and again.
-    """
+    """Ask for it, again and again."""
     while not done.wait(pause_s):
         with urlopen(address) as reply:
             reply.read()

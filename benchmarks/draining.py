@@ -54,9 +54,7 @@ class Seen(NamedTuple):
 
 
 def memory_of(pid: int) -> tuple[int, int]:
-    """
-    :return: the resident bytes of a process, and those of them that are no file's.
-    """
+    """:return: the resident bytes of a process, and those of them that are no file's."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     kib = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.endswith(" kB")}
     return kib["VmRSS"] << 10, kib["RssAnon"] << 10
@@ -81,9 +79,7 @@ def fill(port: int, jobs: int, body_bytes: int) -> None:
 
 
 class _Worker:
-    """
-    Reserves a job, deletes it and reserves the next one in one packet.
-    """
+    """Reserves a job, deletes it and reserves the next one in one packet."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -92,9 +88,7 @@ class _Worker:
         self._asked = 0.0
 
     def ask(self, request: bytes) -> None:
-        """
-        Send what ends with a reserve.
-        """
+        """Send what ends with a reserve."""
         self._asked = time.perf_counter()
         self.socket.sendall(request)
 

@@ -66,9 +66,7 @@ class Finding(NamedTuple):
 
 
 def longest(meter: Meter, what: str) -> Finding:
-    """
-    How long others wait while this is done.
-    """
+    """How long others wait while this is done."""
     longest_ms = meter.longest_s * 1000
     turns = f"{meter.turns:,} turns, the longest {longest_ms:.1f} ms (aim {AIM_MS:.0f})"
     return Finding(f"{what}: {turns}", longest_ms > AIM_MS)
@@ -92,9 +90,7 @@ def fill(meter: Meter, client: Client, count: int, tags: Callable[[int], bytes])
 
 
 def resident_bytes() -> int:
-    """
-    Bytes of this process that are in memory.
-    """
+    """Bytes of this process that are in memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
@@ -121,9 +117,7 @@ def of_puts(pauses: Pauses, count: int, tags: Callable[[int], bytes]) -> tuple[f
 
 
 def unique(pauses: Pauses, scale: int) -> list[Finding]:
-    """
-    a million unique keys: what a put takes with one and without
-    """
+    """a million unique keys: what a put takes with one and without"""
     count = MILLION // scale
     with_us, with_bytes = of_puts(pauses, count, lambda number: b"idp:key-%d" % number)
     without_us, without_bytes = of_puts(pauses, count, lambda number: b"")
@@ -136,9 +130,7 @@ def unique(pauses: Pauses, scale: int) -> list[Finding]:
 
 
 def parked(pauses: Pauses, scale: int) -> list[Finding]:
-    """
-    a million jobs behind one concurrency key, and a flush of them
-    """
+    """a million jobs behind one concurrency key, and a flush of them"""
     count = MILLION // scale
     meter = Meter(pauses)
     client = meter.connect()
@@ -157,9 +149,7 @@ def parked(pauses: Pauses, scale: int) -> list[Finding]:
 
 
 def flush(pauses: Pauses, scale: int) -> list[Finding]:
-    """
-    a flush of a million jobs
-    """
+    """a flush of a million jobs"""
     count = MILLION // scale
     meter = Meter(pauses)
     client = meter.connect()
@@ -170,9 +160,7 @@ def flush(pauses: Pauses, scale: int) -> list[Finding]:
 
 
 def listing(pauses: Pauses, scale: int) -> list[Finding]:
-    """
-    `list-jobs` over 100,000 jobs, page by page
-    """
+    """`list-jobs` over 100,000 jobs, page by page"""
     count = LISTED_JOBS // scale
     meter = Meter(pauses)
     client = meter.connect()
@@ -191,9 +179,7 @@ def listing(pauses: Pauses, scale: int) -> list[Finding]:
 
 
 def shares(pauses: Pauses, scale: int) -> list[Finding]:
-    """
-    `reserve-mode weighted`: the share of each tube, of 100,000 reserves
-    """
+    """`reserve-mode weighted`: the share of each tube, of 100,000 reserves"""
     count = RESERVES // scale
     meter = Meter(pauses, has_log=False)
     client = meter.connect()
@@ -215,9 +201,7 @@ def shares(pauses: Pauses, scale: int) -> list[Finding]:
 
 
 def rate(pauses: Pauses, scale: int) -> list[Finding]:
-    """
-    a rate of 100 jobs/s over 10 s, with 50 waiting workers
-    """
+    """a rate of 100 jobs/s over 10 s, with 50 waiting workers"""
     seconds = RATE_S / scale
     side = ours(sys.executable)
     with TemporaryDirectory() as folder, \
@@ -255,9 +239,7 @@ class Reserves(NamedTuple):
 
 
 def count_reserves(port: int, pid: int, seconds: float) -> Reserves:
-    """
-    Have workers reserve and delete, and count, beginning a second after the first reserve.
-    """
+    """Have workers reserve and delete, and count, beginning a second after the first reserve."""
     selector = selectors.DefaultSelector()
     by_number: dict[int, socket.socket] = {}
     workers = [socket.create_connection((HOST, port)) for _ in range(WORKERS)]
@@ -292,9 +274,7 @@ ROWS: Final = (unique, parked, flush, listing, shares, rate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Print what was found; 1 if something is not what is aimed at.
-    """
+    """Print what was found; 1 if something is not what is aimed at."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="names of functions here, with commas between")
     parser.add_argument("--scale", type=int, default=1, help="a part of all numbers: 1 of so many")

@@ -45,18 +45,14 @@ class Timed(NamedTuple):
 
 
 async def timed(jobs: int, work: Callable[[], Awaitable[object]]) -> Timed:
-    """
-    Do it, and take the time.
-    """
+    """Do it, and take the time."""
     began_s, cpu_s = time.perf_counter(), time.process_time()
     await work()
     return Timed(jobs / (time.perf_counter() - began_s), (time.process_time() - cpu_s) / jobs * 1e6)
 
 
 async def with_client(endpoints: Sequence[str], jobs: int, callers: int) -> list[Timed]:
-    """
-    Measure plain clients of one server.
-    """
+    """Measure plain clients of one server."""
     clients = [Client(endpoints[0]) for _ in range(callers)]
     for client in clients:
         client.startService()
@@ -80,9 +76,7 @@ async def with_client(endpoints: Sequence[str], jobs: int, callers: int) -> list
 
 
 async def with_pool(endpoints: Sequence[str], jobs: int, callers: int) -> list[Timed]:
-    """
-    Measure a pool.
-    """
+    """Measure a pool."""
     pool = Pool([Server(each, str(number)) for number, each in enumerate(endpoints)], TUBES)
     pool.startService()
     await pool.stats()
@@ -105,9 +99,7 @@ async def with_pool(endpoints: Sequence[str], jobs: int, callers: int) -> list[T
 async def put_all(
     jobs: int, put: Callable[[str], Deferred[Any]], room: Callable[[], Deferred[None]]
 ) -> None:
-    """
-    Put many at once, into all tubes in turn.
-    """
+    """Put many at once, into all tubes in turn."""
     puts = []
     for number in range(jobs):
         await room()
@@ -123,9 +115,7 @@ WAYS: dict[str, tuple[Callable[..., Awaitable[list[Timed]]], int]] = {
 
 
 async def main(reactor: Any, arguments: Sequence[str]) -> None:
-    """
-    Measure, print, and write the JSON.
-    """
+    """Measure, print, and write the JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pool")
     parser.add_argument("--jobs", type=int, default=3000, help="in each round (3000)")
     parser.add_argument("--callers", type=int, default=20, help="who reserve at once (20)")
@@ -153,9 +143,7 @@ async def main(reactor: Any, arguments: Sequence[str]) -> None:
 
 
 def started(stack: ExitStack) -> str:
-    """
-    Start a server that keeps its jobs in memory, and give its endpoint.
-    """
+    """Start a server that keeps its jobs in memory, and give its endpoint."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pool-")))
     server = stack.enter_context(running(ours(sys.executable), MEMORY, folder, Path()))
     return f"127.0.0.1:{server.port}"

@@ -30,9 +30,7 @@ LIMIT_S = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--body-bytes", type=int, default=100, help="of each job")
@@ -83,9 +81,7 @@ def started(folder: Path) -> Iterator[tuple[float, float, float]]:
 
 
 def figures_of(pid: int) -> tuple[float, float]:
-    """
-    :return: seconds of the processor that a process has had, and its resident megabytes.
-    """
+    """:return: seconds of the processor that a process has had, and its resident megabytes."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
     pages = int(fields[21])
@@ -93,9 +89,7 @@ def figures_of(pid: int) -> tuple[float, float]:
 
 
 def fill(path: Path, jobs: int, body: bytes) -> None:
-    """
-    Put jobs through a UNIX socket.
-    """
+    """Put jobs through a UNIX socket."""
     put = b"put 1000 0 60 %d\r\n%b\r\n" % (len(body), body)
     with socket.socket(socket.AF_UNIX) as client, client.makefile("rb") as replies:
         client.connect(str(path))

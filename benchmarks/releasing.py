@@ -1,6 +1,4 @@
-"""
-A server of our own under a load of reserves and releases, and the size of its log meanwhile.
-"""
+"""A server of our own under a load of reserves and releases, and the size of its log meanwhile."""
 
 from __future__ import annotations
 
@@ -53,15 +51,11 @@ class Plan(NamedTuple):
 
     @property
     def live_bytes(self) -> int:
-        """
-        What the log would take if it held nothing but the jobs.
-        """
+        """What the log would take if it held nothing but the jobs."""
         return self.jobs * (RECORD_BYTES + self.body_bytes)
 
     def bound_bytes(self, factor: int) -> int:
-        """
-        How large the log may be.
-        """
+        """How large the log may be."""
         return factor * self.live_bytes + SPARE_SEGMENTS * self.segment_bytes
 
 
@@ -102,9 +96,7 @@ class Measured(NamedTuple):
 
 
 class Connection:
-    """
-    A client that waits for each reply.
-    """
+    """A client that waits for each reply."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
@@ -122,9 +114,7 @@ class Connection:
         return line, self._replies.read(int(line.split()[-1]) + 2) if has_body else b""
 
     def statistics(self) -> dict[str, str]:
-        """
-        The answer to `stats`.
-        """
+        """The answer to `stats`."""
         _, body = self.ask(b"stats\r\n")
         lines = body.decode().splitlines()
         return dict(line.split(": ", 1) for line in lines if ": " in line)
@@ -145,9 +135,7 @@ class Worker(Thread):
         self._has_to_end = stop
 
     def run(self) -> None:
-        """
-        Work until told to stop, or something is wrong.
-        """
+        """Work until told to stop, or something is wrong."""
         try:
             while not self._has_to_end.is_set():
                 self._cycle()
@@ -184,9 +172,7 @@ def sizes(log: Path) -> tuple[int, int, int]:
 
 
 def allocated_ahead(segment: Path) -> int:
-    """
-    How many zeros a segment ends with.
-    """
+    """How many zeros a segment ends with."""
     zeros = 0
     with segment.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
@@ -202,9 +188,7 @@ def allocated_ahead(segment: Path) -> int:
 
 
 def sample(seconds: float, log: Path, stats: dict[str, str], releases: int) -> Sample:
-    """
-    Look at the log.
-    """
+    """Look at the log."""
     return Sample(
         round(seconds, 2), *sizes(log),
         oldest=int(stats["binlog-oldest-index"]), newest=int(stats["binlog-current-index"]),
@@ -214,9 +198,7 @@ def sample(seconds: float, log: Path, stats: dict[str, str], releases: int) -> S
 
 
 def load(port: int, log: Path, plan: Plan, seen: Callable[[Sample], None]) -> Measured:
-    """
-    Put the jobs, work, and look once a second; then once more.
-    """
+    """Put the jobs, work, and look once a second; then once more."""
     observer = Connection(port)
     body = b"x" * plan.body_bytes
     for _ in range(plan.jobs):
@@ -236,9 +218,7 @@ def load(port: int, log: Path, plan: Plan, seen: Callable[[Sample], None]) -> Me
 
 
 def size_at_rest(log: Path, plan: Plan) -> int:
-    """
-    Wait until the log is within its bound, or should have been.
-    """
+    """Wait until the log is within its bound, or should have been."""
     give_up = time.monotonic() + REST_S
     while (size := sizes(log)[0]) > plan.bound_bytes(FACTOR) and time.monotonic() < give_up:
         time.sleep(0.1)
@@ -249,9 +229,7 @@ def watch(
     observer: Connection, log: Path, plan: Plan, workers: Sequence[Worker],
     seen: Callable[[Sample], None],
 ) -> list[Sample]:  # fmt: skip
-    """
-    Look once a second.
-    """
+    """Look once a second."""
     began = time.monotonic()
     samples: list[Sample] = []
     while (passed := time.monotonic() - began) < plan.seconds:
@@ -287,9 +265,7 @@ def soak(plan: Plan, seen: Callable[[Sample], None]) -> Measured:
 
 
 def wait_for_port(port: int, server: subprocess.Popen[bytes], said: Path) -> None:
-    """
-    Wait until the server listens.
-    """
+    """Wait until the server listens."""
     give_up = time.monotonic() + LIMIT_S
     while time.monotonic() < give_up and server.poll() is None:
         with suppress(ConnectionRefusedError):

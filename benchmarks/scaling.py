@@ -117,9 +117,7 @@ class Sum(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     options = read_options(arguments)
     return ending.ended(PROG, lambda: run(options))
 
@@ -155,9 +153,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def one_told(side: Side, tools: Tools) -> int:
-    """
-    Measure what one process carries, print it, and write the JSON.
-    """
+    """Measure what one process carries, print it, and write the JSON."""
     try:
         found = one(side, tools)
     except FAILURES as problem:
@@ -180,9 +176,7 @@ def written(name: str, found: Any) -> Path:
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """
-    Read the command line.
-    """
+    """Read the command line."""
     parser = ending.Parser(prog=PROG, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--one", action="store_true", help="what one process carries")
@@ -211,9 +205,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def compared(load: Load, side: Side, tools: Tools, options: argparse.Namespace) -> dict[str, Any]:
-    """
-    Run all rounds of a load.
-    """
+    """Run all rounds of a load."""
     counts = (1, options.processes)
     sums: dict[int, list[Sum]] = {count: [] for count in counts}
     for round_ in range(options.rounds):
@@ -227,9 +219,7 @@ def compared(load: Load, side: Side, tools: Tools, options: argparse.Namespace) 
 
 
 def measured(load: Load, processes: int, side: Side, tools: Tools, seconds: float) -> Sum:
-    """
-    Put a load on so many servers at the same time.
-    """
+    """Put a load on so many servers at the same time."""
     connections = max(1, load.connections // processes)
     words = f"{load.words} --connections {connections} --ms {seconds * 1000:.0f}"
     words += f" --warmup-ms {WARMUP_MS}"
@@ -240,9 +230,7 @@ def measured(load: Load, processes: int, side: Side, tools: Tools, seconds: floa
 
 @contextmanager
 def servers(count: int, disk: Disk, side: Side, tools: Tools) -> Iterator[list[Running]]:
-    """
-    Run servers, each with a log of its own.
-    """
+    """Run servers, each with a log of its own."""
     with ExitStack() as stack:
         folder = stack.enter_context(ending.temporary_folder("scaling-"))
         started = []
@@ -255,9 +243,7 @@ def servers(count: int, disk: Disk, side: Side, tools: Tools) -> Iterator[list[R
 
 @contextmanager
 def begun(tools: Tools, server: Running, words: str) -> Iterator[subprocess.Popen[str]]:
-    """
-    Begin to put a load on a server; it ends with the block at the latest.
-    """
+    """Begin to put a load on a server; it ends with the block at the latest."""
     command = [str(tools.loadgen), "--port", str(server.port), "--pid", str(server.pid)]
     with ExitStack() as stack:
         with ending.signals_held():
@@ -267,9 +253,7 @@ def begun(tools: Tools, server: Running, words: str) -> Iterator[subprocess.Pope
 
 
 def loaded(tools: Tools, server: Running, words: str) -> dict[str, Any]:
-    """
-    Put a load on a server, and wait for what the load generator says.
-    """
+    """Put a load on a server, and wait for what the load generator says."""
     with begun(tools, server, words) as load:
         return ended(load)
 
@@ -288,9 +272,7 @@ def ended(load: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def added(loads: Sequence[dict[str, Any]]) -> Sum:
-    """
-    Add up what the load generators say.
-    """
+    """Add up what the load generators say."""
     commands = sum(load["commands"] for load in loads)
     return Sum(
         sum(load["commands_per_s"] for load in loads),
@@ -301,9 +283,7 @@ def added(loads: Sequence[dict[str, Any]]) -> Sum:
 
 
 def table(found: Sequence[dict[str, Any]], processes: int) -> str:
-    """
-    Write the medians of all rounds, and the median of the ratios of the rounds.
-    """
+    """Write the medians of all rounds, and the median of the ratios of the rounds."""
     lines = [
         f"| load | CPU a command, 1, µs | {processes} | ratio | spread | full cores carry, 1 "
         f"| {processes} | measured, 1 | {processes} | processors busy, 1 | {processes} "
@@ -330,9 +310,7 @@ def table(found: Sequence[dict[str, Any]], processes: int) -> str:
 
 
 def one(side: Side, tools: Tools) -> dict[str, float]:
-    """
-    Measure memory of connections and bytes of log.
-    """
+    """Measure memory of connections and bytes of log."""
     with servers(1, MEMORY, side, tools) as (server,):
         found = idle(server)
     found["replay, jobs a CPU second"] = replayed(side, tools)
@@ -346,9 +324,7 @@ def one(side: Side, tools: Tools) -> dict[str, float]:
 
 
 def idle(server: Running) -> dict[str, float]:
-    """
-    Weigh connections that do nothing.
-    """
+    """Weigh connections that do nothing."""
     before, began_s = resident(server.pid), cpu_seconds(server.pid)
     with ExitStack() as stack:
         for _ in range(IDLE):
@@ -375,9 +351,7 @@ def logged(connections: int, side: Side, tools: Tools) -> float:
 
 
 def replayed(side: Side, tools: Tools) -> float:
-    """
-    Time a start on a full log, less a start on an empty one, by the processor.
-    """
+    """Time a start on a full log, less a start on an empty one, by the processor."""
     words = f"--ops put --connections 4 --depth 16 --body {BODY_BYTES} --count {REPLAYED}"
     with ending.temporary_folder("scaling-") as folder:
         with running(side, LOG, folder, tools.slowsync) as server:
@@ -414,9 +388,7 @@ def paced(rate: int, side: Side, tools: Tools) -> float:
 
 
 def resident(pid: int) -> int:
-    """
-    Say how much memory a process has, bytes.
-    """
+    """Say how much memory a process has, bytes."""
     fields = Path(f"/proc/{pid}/statm").read_text().split()
     return int(fields[1]) * 4096
 

@@ -23,9 +23,7 @@ REPORT_S: Final = 10
 """Seconds from one line of the table to the next."""
 
 DEFAULT: Final = Plan(180, 8, 1000, 1000, 1 << 18, "always")
-"""
-A log that is compacted many times in three minutes: some MB, in small segments.
-"""
+"""A log that is compacted many times in three minutes: some MB, in small segments."""
 
 # Judging.
 
@@ -58,9 +56,7 @@ def problems_of(measured: Measured) -> list[str]:
 
 
 def steady_bytes(samples: Sequence[Sample]) -> float:
-    """
-    How large the log was in the second half, half of the time.
-    """
+    """How large the log was in the second half, half of the time."""
     return statistics.median(each.log_bytes for each in samples[len(samples) // 2 :])
 
 
@@ -70,9 +66,7 @@ HEAD: Final = "seconds    log, bytes  files, bytes   of bound  segments  restate
 
 
 def row(each: Sample, plan: Plan) -> str:
-    """
-    One line of the table.
-    """
+    """One line of the table."""
     share = each.log_bytes / plan.bound_bytes(FACTOR)
     segments = f"{each.oldest}-{each.newest}"
     return (
@@ -82,9 +76,7 @@ def row(each: Sample, plan: Plan) -> str:
 
 
 def summary(measured: Measured) -> dict[str, float]:
-    """
-    The figures to compare.
-    """
+    """The figures to compare."""
     plan, samples = measured.plan, measured.samples
     largest = max(each.log_bytes for each in samples)
     last, bound = samples[-1], plan.bound_bytes(FACTOR)
@@ -104,9 +96,7 @@ def summary(measured: Measured) -> dict[str, float]:
 
 
 def write_json(path: Path, measured: Measured, problems: Sequence[str]) -> None:
-    """
-    All that was seen, for whoever wants to compare.
-    """
+    """All that was seen, for whoever wants to compare."""
     content = {
         "machine": {
             "processors": os.cpu_count(), "architecture": platform.machine(),
@@ -155,9 +145,7 @@ def draw(path: Path, measured: Measured) -> None:
 
 
 def title(plan: Plan) -> str:
-    """
-    What was done, in one line.
-    """
+    """What was done, in one line."""
     return (
         f"{plan.jobs:,} jobs of {plan.body_bytes:,} bytes, reserved and released by "
         f"{plan.connections} connections; segments of {plan.segment_bytes >> 10} KiB"
@@ -165,9 +153,7 @@ def title(plan: Plan) -> str:
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:
-    """
-    Read the command line.
-    """
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description="Reserve and release jobs for minutes, and watch how large the log gets.  Ends "
         "with 1 if it was ever above 4 times what lives and 2 segments, or was not within 2 times "
@@ -187,9 +173,7 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     given = options(words)
     plan = Plan(*(getattr(given, name) for name in Plan._fields))
     print(f"{title(plan)}, for {plan.seconds:g} s\n\n{HEAD}", flush=True)
@@ -210,9 +194,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def report(folder: Path, measured: Measured, problems: Sequence[str]) -> None:
-    """
-    Write the files, as far as possible.
-    """
+    """Write the files, as far as possible."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "soak.json", measured, problems)
     print(f"\nwritten: {folder / 'soak.json'}")

@@ -35,9 +35,7 @@ QUIET_S = 1.0
 
 
 class Times(Hooks):
-    """
-    Notes when each job was begun and when it was deleted.
-    """
+    """Notes when each job was begun and when it was deleted."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, Deferred[None]] = {}
@@ -45,26 +43,20 @@ class Times(Hooks):
         self.deleted: Deferred[None] = Deferred()
 
     def do(self, attempt: Attempt[Any]) -> Deferred[None]:
-        """
-        Begin a job; whoever measures ends it.
-        """
+        """Begin a job; whoever measures ends it."""
         self.waiting[attempt.id] = Deferred()
         begun, self.begun = self.begun, Deferred()
         begun.callback(attempt.id)
         return self.waiting[attempt.id]
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """
-        See `Hooks`.
-        """
+        """See `Hooks`."""
         deleted, self.deleted = self.deleted, Deferred()
         deleted.callback(None)
 
 
 async def naive(reactor: Any, endpoint: str, rounds: int) -> None:
-    """
-    Keep a reserve waiting on the connection that has the job.
-    """
+    """Keep a reserve waiting on the connection that has the job."""
     client = Client(endpoint, reactor=reactor)
     client.startService()
     waits = []
@@ -80,9 +72,7 @@ async def naive(reactor: Any, endpoint: str, rounds: int) -> None:
 
 
 async def worked(reactor: Any, endpoint: str, rounds: int, connections: int) -> None:
-    """
-    Measure the worker, with one long job in hand all the time.
-    """
+    """Measure the worker, with one long job in hand all the time."""
     client, times = Client(endpoint, reactor=reactor), Times()
     client.startService()
     worker: Worker[bytes] = Worker(
@@ -121,26 +111,20 @@ async def worked(reactor: Any, endpoint: str, rounds: int, connections: int) -> 
 
 
 def tell(name: str, deletes: Sequence[float], starts: Sequence[float], asked: float) -> None:
-    """
-    Print a row: milliseconds, and reserves in a second.
-    """
+    """Print a row: milliseconds, and reserves in a second."""
     cells = [name.ljust(24), *map(shown, (deletes, starts)), f"{asked:6.1f}"]
     print("  ".join(cells), flush=True)
 
 
 def shown(seconds: Sequence[float]) -> str:
-    """
-    Give median and worst.
-    """
+    """Give median and worst."""
     if not seconds:
         return "-".rjust(20)
     return f"{1000 * statistics.median(seconds):9.1f} {1000 * max(seconds):10.1f}"
 
 
 async def measure(reactor: Any, name: str, rounds: int) -> None:
-    """
-    Measure all on one kind of server.
-    """
+    """Measure all on one kind of server."""
     print(f"{name}:".ljust(24), " delete ms, median and worst;  begin ms;  reserves/s")
     with running(name) as port:
         await naive(reactor, f"tcp:127.0.0.1:{port}", rounds)
@@ -150,9 +134,7 @@ async def measure(reactor: Any, name: str, rounds: int) -> None:
 
 
 async def main(reactor: Any, *argv: str) -> None:
-    """
-    Read the options and measure.
-    """
+    """Read the options and measure."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", choices=SERVERS, action="append")
     parser.add_argument("--rounds", type=int, default=10)

@@ -56,9 +56,7 @@ WAYS: Final = (
 
 
 class Server:
-    """
-    A server of ours.
-    """
+    """A server of ours."""
 
     def __init__(self, way: Way, certificates: Certificates, folder: Path) -> None:
         listen = way.listen.format(certificates.folder)
@@ -78,17 +76,13 @@ class Server:
         return self._context.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def cpu_s(self) -> float:
-        """
-        Processor time so far.
-        """
+        """Processor time so far."""
         fields = Path(f"/proc/{self.process.process.pid}/stat").read_text().rpartition(")")[2]
         return sum(map(int, fields.split()[11:13])) * TICK_S
 
 
 def read_all(client: socket.socket, count: int) -> None:
-    """
-    Read so many bytes.
-    """
+    """Read so many bytes."""
     while count:
         came = len(client.recv(min(count, 1 << 16)))
         if not came:
@@ -160,9 +154,7 @@ def beginnings(server: Server, seconds: float) -> float:
 
 
 def measure(way: Way, certificates: Certificates, seconds: float) -> tuple[float, float, float]:
-    """
-    :return: of a command of 50 connections, of a command of 100 at once, of a connection.
-    """
+    """:return: of a command of 50 connections, of a command of 100 at once, of a connection."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(way, certificates, Path(folder))
         with server.process:

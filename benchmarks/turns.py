@@ -65,9 +65,7 @@ class Pauses:
         self.used_s = self.longest_s = self._began_s = 0.0
 
     def told(self, phase: str, about: dict[str, int]) -> None:
-        """
-        Called by the collector.
-        """
+        """Called by the collector."""
         if phase == "start":
             self._began_s = thread_time()
         else:
@@ -85,9 +83,7 @@ class Meter:
     """
 
     def __init__(self, pauses: Pauses, *, has_log: bool = True) -> None:
-        """
-        :param has_log: whether jobs are kept on the simulated disk too.
-        """
+        """:param has_log: whether jobs are kept on the simulated disk too."""
         self.longest_s = 0.0
         self.turns = 0
         self._pauses = pauses
@@ -99,24 +95,18 @@ class Meter:
 
     @property
     def paused_s(self) -> float:
-        """
-        Processor time of all garbage collections so far, seconds.
-        """
+        """Processor time of all garbage collections so far, seconds."""
         return self._pauses.used_s
 
     def begin(self) -> None:
-        """
-        Forget what it took to come so far.
-        """
+        """Forget what it took to come so far."""
         self.settle()
         gc.collect()
         self.longest_s = self._pauses.longest_s = 0.0
         self.turns = 0
 
     def connect(self) -> Client:
-        """
-        One more client.
-        """
+        """One more client."""
         return self.server.connect()
 
     def ask(self, client: Client, request: bytes) -> bytes:
@@ -132,30 +122,22 @@ class Meter:
         return client.take()
 
     def leave(self, client: Client) -> None:
-        """
-        End a connection.
-        """
+        """End a connection."""
         self.turn(client.hang_up)
         self.settle()
 
     def settle(self) -> None:
-        """
-        Go on while there is something to do at once.
-        """
+        """Go on while there is something to do at once."""
         while self._due:
             self.turn()
 
     def wait(self, seconds: float) -> None:
-        """
-        Let time pass.
-        """
+        """Let time pass."""
         self.server.clock.rightNow += seconds
         self.settle()
 
     def turn(self, bring: Callable[[], object] = lambda: None) -> None:
-        """
-        One turn: what has come, and what is due.
-        """
+        """One turn: what has come, and what is due."""
         others_s = self._io.used_s + self._pauses.used_s
         began_s = thread_time()
         bring()
@@ -176,9 +158,7 @@ class Meter:
 
 @contextmanager
 def watched_collections() -> Iterator[Pauses]:
-    """
-    Collect garbage as a server does, and measure it.
-    """
+    """Collect garbage as a server does, and measure it."""
     collecting, pauses = Collecting(lambda: 0), Pauses()
     collecting.start()
     gc.callbacks.append(pauses.told)

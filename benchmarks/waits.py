@@ -26,57 +26,43 @@ LARGE_BYTES: Final = 1 << 20
 
 
 def put(body: bytes = b"x", tags: bytes = b"", delay: int = 0, ttr: int = 600) -> bytes:
-    """
-    A `put`.
-    """
+    """A `put`."""
     return b"put " + job(body, tags, delay, ttr)
 
 
 def job(body: bytes = b"x", tags: bytes = b"", delay: int = 0, ttr: int = 600) -> bytes:
-    """
-    A job as it stands in a `put-batch`.
-    """
+    """A job as it stands in a `put-batch`."""
     return b"0 %d %d %d%s\r\n%s\r\n" % (delay, ttr, len(body), tags and b" " + tags, body)
 
 
 def batch(jobs: Iterable[bytes]) -> bytes:
-    """
-    A `put-batch`.
-    """
+    """A `put-batch`."""
     all_jobs = list(jobs)
     return b"put-batch %d\r\n" % len(all_jobs) + b"".join(all_jobs)
 
 
 def fill(meter: Meter, client: Client, count: int, make: Callable[[int], bytes]) -> None:
-    """
-    Put so many jobs, by batches.
-    """
+    """Put so many jobs, by batches."""
     for start in range(0, count, 1000):
         jobs = [make(number) for number in range(start, min(count, start + 1000))]
         expect(meter.ask(client, batch(jobs)), b"INSERTED_BATCH")
 
 
 def expect(reply: bytes, word: bytes) -> None:
-    """
-    Check a reply.
-    """
+    """Check a reply."""
     if not reply.startswith(word):
         raise SystemExit(f"expected {word!r}, not {reply[:100]!r}")
 
 
 def watch_all(meter: Meter, client: Client, count: int) -> None:
-    """
-    Watch tubes t0, t1 and so on.
-    """
+    """Watch tubes t0, t1 and so on."""
     names = [b"watch t%d\r\n" % number for number in range(count)]
     for start in range(0, count, 1000):
         meter.ask(client, b"".join(names[start : start + 1000]))
 
 
 def fill_tubes(meter: Meter, client: Client, count: int, tags: bytes = b"") -> None:
-    """
-    Put one job into each of tubes t0, t1 and so on.
-    """
+    """Put one job into each of tubes t0, t1 and so on."""
     for number in range(count):
         meter.ask(client, b"use t%d\r\n" % number + put(tags=tags))
 
@@ -92,27 +78,21 @@ def tagged_job(number: int) -> bytes:
 
 
 def put_batch(meter: Meter) -> None:
-    """
-    `put-batch` of 1,000 jobs
-    """
+    """`put-batch` of 1,000 jobs"""
     client = meter.connect()
     meter.begin()
     fill(meter, client, 10_000, lambda number: job(b"x" * 20))
 
 
 def put_batch_tagged(meter: Meter) -> None:
-    """
-    `put-batch` of 1,000 jobs with three tags
-    """
+    """`put-batch` of 1,000 jobs with three tags"""
     client = meter.connect()
     meter.begin()
     fill(meter, client, 10_000, tagged_job)
 
 
 def put_batch_same(meter: Meter) -> None:
-    """
-    `put-batch` of 1,000 jobs whose keys are all taken
-    """
+    """`put-batch` of 1,000 jobs whose keys are all taken"""
     client = meter.connect()
     fill(meter, client, 1000, tagged_job)
     meter.begin()
@@ -120,9 +100,7 @@ def put_batch_same(meter: Meter) -> None:
 
 
 def put_batch_large(meter: Meter) -> None:
-    """
-    `put-batch` of 15 jobs of 1 MiB
-    """
+    """`put-batch` of 15 jobs of 1 MiB"""
     client = meter.connect()
     meter.begin()
     body = b"x" * (LARGE_BYTES - 100)
@@ -137,9 +115,7 @@ def delete_by_batches(meter: Meter, client: Client, count: int) -> None:
 
 
 def delete_batch(meter: Meter) -> None:
-    """
-    `delete-batch` of 1,000 jobs
-    """
+    """`delete-batch` of 1,000 jobs"""
     client = meter.connect()
     fill(meter, client, 10_000, lambda number: job(b"x" * 20))
     meter.begin()
@@ -147,9 +123,7 @@ def delete_batch(meter: Meter) -> None:
 
 
 def delete_batch_tagged(meter: Meter) -> None:
-    """
-    `delete-batch` of 1,000 jobs with three tags
-    """
+    """`delete-batch` of 1,000 jobs with three tags"""
     client = meter.connect()
     fill(meter, client, 10_000, tagged_job)
     meter.begin()
@@ -157,9 +131,7 @@ def delete_batch_tagged(meter: Meter) -> None:
 
 
 def reserve_batch_tagged(meter: Meter) -> None:
-    """
-    `reserve-batch` of 1,000 jobs with three tags
-    """
+    """`reserve-batch` of 1,000 jobs with three tags"""
     client = meter.connect()
     fill(meter, client, 1000, lambda n: job(tags=b"idp:k%d con:c%d grp:g" % (n, n)))
     meter.begin()
@@ -177,9 +149,7 @@ KEY_TUBES: Final = 10_000
 
 
 def key_in_tubes(meter: Meter) -> None:
-    """
-    a concurrency key of jobs in 10,000 tubes closes and opens; nobody waits
-    """
+    """a concurrency key of jobs in 10,000 tubes closes and opens; nobody waits"""
     client = meter.connect()
     fill_tubes(meter, client, KEY_TUBES, b"con:k")
     meter.ask(client, b"watch t0\r\nwatch t1\r\nwatch t2\r\n")
@@ -188,9 +158,7 @@ def key_in_tubes(meter: Meter) -> None:
 
 
 def key_in_watched_tubes(meter: Meter) -> None:
-    """
-    the same, one session watches all of them
-    """
+    """the same, one session watches all of them"""
     client = meter.connect()
     fill_tubes(meter, client, KEY_TUBES, b"con:k")
     watch_all(meter, client, KEY_TUBES)
@@ -200,9 +168,7 @@ def key_in_watched_tubes(meter: Meter) -> None:
 
 
 def key_in_waited_tubes(meter: Meter) -> None:
-    """
-    the same, ten others wait for a job of all of them
-    """
+    """the same, ten others wait for a job of all of them"""
     client = meter.connect()
     fill_tubes(meter, client, KEY_TUBES, b"con:k")
     meter.ask(client, b"watch t0\r\nwatch t1\r\nwatch t2\r\n")
@@ -216,9 +182,7 @@ def key_in_waited_tubes(meter: Meter) -> None:
 
 
 def parked_jobs(meter: Meter) -> None:
-    """
-    reserve and delete with 200,000 jobs behind one concurrency key
-    """
+    """reserve and delete with 200,000 jobs behind one concurrency key"""
     client = meter.connect()
     fill(meter, client, 200_000, lambda number: job(tags=b"con:k"))
     meter.begin()
@@ -226,9 +190,7 @@ def parked_jobs(meter: Meter) -> None:
 
 
 def group_ends(meter: Meter) -> None:
-    """
-    a group ends for which 20,000 jobs wait
-    """
+    """a group ends for which 20,000 jobs wait"""
     client = meter.connect()
     meter.ask(client, put(tags=b"grp:g"))
     fill(meter, client, 20_000, lambda number: job(tags=b"aft:g"))
@@ -237,9 +199,7 @@ def group_ends(meter: Meter) -> None:
 
 
 def weights(meter: Meter, mode: bytes, tubes: int = KEY_TUBES) -> None:
-    """
-    Begin with a mode, reserve, and end.
-    """
+    """Begin with a mode, reserve, and end."""
     putter, client = meter.connect(), meter.connect()
     fill_tubes(meter, putter, tubes)
     watch_all(meter, client, tubes)
@@ -258,23 +218,17 @@ def weights(meter: Meter, mode: bytes, tubes: int = KEY_TUBES) -> None:
 
 
 def weighted(meter: Meter) -> None:
-    """
-    `reserve-mode weighted` with 10,000 watched tubes
-    """
+    """`reserve-mode weighted` with 10,000 watched tubes"""
     weights(meter, b"weighted")
 
 
 def weighted_fair(meter: Meter) -> None:
-    """
-    `reserve-mode weighted-fair` with 10,000 watched tubes
-    """
+    """`reserve-mode weighted-fair` with 10,000 watched tubes"""
     weights(meter, b"weighted-fair")
 
 
 def waiter_of_tubes(meter: Meter) -> None:
-    """
-    a `reserve` waits for a job of 10,000 watched tubes, and ends
-    """
+    """a `reserve` waits for a job of 10,000 watched tubes, and ends"""
     client, other = meter.connect(), meter.connect()
     watch_all(meter, client, KEY_TUBES)
     meter.begin()
@@ -285,9 +239,7 @@ def waiter_of_tubes(meter: Meter) -> None:
 
 
 def flush(meter: Meter) -> None:
-    """
-    `flush-tube` of 100,000 jobs
-    """
+    """`flush-tube` of 100,000 jobs"""
     client = meter.connect()
     fill(meter, client, 100_000, lambda number: job())
     meter.begin()
@@ -295,9 +247,7 @@ def flush(meter: Meter) -> None:
 
 
 def flush_tagged(meter: Meter) -> None:
-    """
-    `flush-tube` of 20,000 jobs with three tags
-    """
+    """`flush-tube` of 20,000 jobs with three tags"""
     client = meter.connect()
     fill(meter, client, 20_000, tagged_job)
     meter.begin()
@@ -305,9 +255,7 @@ def flush_tagged(meter: Meter) -> None:
 
 
 def list_tagged(meter: Meter) -> None:
-    """
-    `list-jobs` of 1,000 of 20,000 jobs with three tags
-    """
+    """`list-jobs` of 1,000 of 20,000 jobs with three tags"""
     client = meter.connect()
     fill(meter, client, 20_000, tagged_job)
     meter.begin()
@@ -316,9 +264,7 @@ def list_tagged(meter: Meter) -> None:
 
 
 def kick_tagged(meter: Meter) -> None:
-    """
-    `kick` of 20,000 delayed jobs with three tags
-    """
+    """`kick` of 20,000 delayed jobs with three tags"""
     client = meter.connect()
     tags = BATCH_TAGS
     fill(meter, client, 20_000, lambda n: job(b"x", tags % (n, n % 100, n % 10), delay=99))
@@ -327,9 +273,7 @@ def kick_tagged(meter: Meter) -> None:
 
 
 def keys_end(meter: Meter) -> None:
-    """
-    20,000 remembered keys come to their end together
-    """
+    """20,000 remembered keys come to their end together"""
     client = meter.connect()
     fill(meter, client, 20_000, lambda n: job(b"x", b"idp:k%d:60" % n))
     meter.ask(client, b"flush-tube default\r\n")
@@ -338,9 +282,7 @@ def keys_end(meter: Meter) -> None:
 
 
 def delays_end(meter: Meter) -> None:
-    """
-    20,000 delays end together
-    """
+    """20,000 delays end together"""
     client = meter.connect()
     fill(meter, client, 20_000, lambda n: job(delay=60))
     meter.begin()
@@ -357,9 +299,7 @@ LARGE_JOBS: Final = 60
 
 
 def dead_by_age(meter: Meter) -> None:
-    """
-    60 jobs of 1 MiB become dead letters by `max-age`, and are kicked
-    """
+    """60 jobs of 1 MiB become dead letters by `max-age`, and are kicked"""
     client = meter.connect()
     meter.ask(client, b"tube-policy default max-age=60 dead-letter=dead\r\n")
     put_large(meter, client, LARGE_JOBS)
@@ -371,9 +311,7 @@ def dead_by_age(meter: Meter) -> None:
 
 
 def dead_by_reserves(meter: Meter) -> None:
-    """
-    60 jobs of 1 MiB become dead letters when their worker leaves
-    """
+    """60 jobs of 1 MiB become dead letters when their worker leaves"""
     client, worker = meter.connect(), meter.connect()
     meter.ask(client, b"tube-policy default max-reserves=1 dead-letter=dead\r\n")
     put_large(meter, client, LARGE_JOBS)
@@ -385,9 +323,7 @@ def dead_by_reserves(meter: Meter) -> None:
 
 
 def flush_large(meter: Meter) -> None:
-    """
-    `flush-tube` of 60 jobs of 1 MiB
-    """
+    """`flush-tube` of 60 jobs of 1 MiB"""
     client = meter.connect()
     put_large(meter, client, LARGE_JOBS)
     meter.begin()
@@ -395,9 +331,7 @@ def flush_large(meter: Meter) -> None:
 
 
 def delete_batch_large(meter: Meter) -> None:
-    """
-    `delete-batch` of 60 jobs of 1 MiB
-    """
+    """`delete-batch` of 60 jobs of 1 MiB"""
     client = meter.connect()
     put_large(meter, client, LARGE_JOBS)
     meter.begin()
@@ -405,9 +339,7 @@ def delete_batch_large(meter: Meter) -> None:
 
 
 def worker_leaves(meter: Meter) -> None:
-    """
-    a worker leaves that holds 10,000 jobs with three tags
-    """
+    """a worker leaves that holds 10,000 jobs with three tags"""
     client, worker = meter.connect(), meter.connect()
     fill(meter, client, 10_000, lambda n: job(tags=b"idp:k%d con:c%d grp:g%d" % (n, n, n % 10)))
     for _ in range(10):
@@ -417,9 +349,7 @@ def worker_leaves(meter: Meter) -> None:
 
 
 def reserve_many(meter: Meter) -> None:
-    """
-    200,000 jobs are reserved, released and deleted (look at the collections)
-    """
+    """200,000 jobs are reserved, released and deleted (look at the collections)"""
     client, worker = meter.connect(), meter.connect()
     fill(meter, client, 200_000, lambda number: job())
     meter.begin()
@@ -452,9 +382,7 @@ class Row(NamedTuple):
 
 
 def measure(scenario: Callable[[Meter], None], rounds: int) -> Row:
-    """
-    Run a scenario so many times.
-    """
+    """Run a scenario so many times."""
     longest_ms, pause_ms, turns = [], 0.0, 0
     for _ in range(rounds):
         with watched_collections() as pauses:
@@ -470,9 +398,7 @@ def measure(scenario: Callable[[Meter], None], rounds: int) -> Row:
 
 
 def main() -> int:
-    """
-    Print a table; 1 if a turn was longer than it is meant to be.
-    """
+    """Print a table; 1 if a turn was longer than it is meant to be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="names of functions here, with commas between")
     parser.add_argument("--rounds", type=int, default=3)

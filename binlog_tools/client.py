@@ -1,6 +1,4 @@
-"""
-A plain client of the protocol: blocking, one connection, many requests on their way at once.
-"""
+"""A plain client of the protocol: blocking, one connection, many requests on their way at once."""
 
 import re
 import select
@@ -35,9 +33,7 @@ class Reply(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """
-        The first word.
-        """
+        """The first word."""
         return self.words[0] if self.words else b""
 
     @property
@@ -74,9 +70,7 @@ def tube_request(command: bytes, tube: bytes, *numbers: int) -> bytes:
 
 
 class Lost(OSError):
-    """
-    The connection is gone.
-    """
+    """The connection is gone."""
 
 
 NO_SERVER: Final = "this is no server of this protocol"
@@ -98,35 +92,25 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
 
 
 class Line(Protocol):
-    """
-    A connection to a server of the protocol.  All methods raise OSError.
-    """
+    """A connection to a server of the protocol.  All methods raise OSError."""
 
     def send(self, request: bytes) -> None:
-        """
-        Send commands; each gets a reply, in their order.
-        """
+        """Send commands; each gets a reply, in their order."""
 
     def reply(self) -> Reply:
-        """
-        Wait for the next reply.
-        """
+        """Wait for the next reply."""
 
 
 _WITH_DATA: Final = frozenset({b"OK", b"RESERVED", b"FOUND"})
 
 
 class Connection(Line):
-    """
-    A `Line` to a server over TCP.
-    """
+    """A `Line` to a server over TCP."""
 
     _unanswered = ", or is none of this protocol; if it speaks TLS, write tls://HOST:PORT"
 
     def __init__(self, host: str, port: int, limit_s: float = LIMIT_S) -> None:
-        """
-        :raise OSError: there is no server.
-        """
+        """:raise OSError: there is no server."""
         self.address = f"{host}:{port}"
         try:
             self._socket = socket.create_connection((host, port), limit_s)
@@ -157,15 +141,11 @@ class Connection(Line):
             raise self._lost(problem) from None
 
     def fileno(self) -> int:
-        """
-        Give the number of its socket, to wait for.
-        """
+        """Give the number of its socket, to wait for."""
         return self._socket.fileno()
 
     def is_answered(self) -> bool:
-        """
-        Say whether a reply, or the connection's end, has begun to come; this does not wait.
-        """
+        """Say whether a reply, or the connection's end, has begun to come; this does not wait."""
         limit_s = self._socket.gettimeout()
         self._socket.settimeout(0)
         try:
@@ -180,9 +160,7 @@ class Connection(Line):
         return bool(self._replies.peek(1)) or bool(select.select([self._socket], [], [], 0)[0])
 
     def limit(self, seconds: float) -> None:
-        """
-        From now on a reply may take so long.
-        """
+        """From now on a reply may take so long."""
         self._socket.settimeout(seconds)
 
     def _line(self) -> bytes:
@@ -219,9 +197,7 @@ class Connection(Line):
         return Lost(problem.errno or 0, why, self.address)
 
     def close(self) -> None:
-        """
-        Part.
-        """
+        """Part."""
         self._replies.close()
         self._socket.close()
 
@@ -250,8 +226,6 @@ def announced(line: Line) -> list[str]:
 
 
 def parse_stats(data: bytes) -> dict[bytes, bytes]:
-    """
-    The keys and values of a server's small YAML.
-    """
+    """The keys and values of a server's small YAML."""
     pairs = (line.partition(b":") for line in data.splitlines() if b":" in line)
     return {key.strip(): value.strip().strip(b'"') for key, _, value in pairs}

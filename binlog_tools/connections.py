@@ -1,6 +1,4 @@
-"""
-Connections to a server, wherever its address says that it is: over TCP, TLS or a UNIX socket.
-"""
+"""Connections to a server, wherever its address says that it is: over TCP, TLS or a UNIX socket."""
 
 import os
 import re
@@ -69,9 +67,7 @@ def _connect(address: Address, limit_s: float) -> Connection:
 
 
 def _first_to_answer(address: Address, limit_s: float) -> Connection:
-    """
-    :raise Lost: no host has answered.
-    """
+    """:raise Lost: no host has answered."""
     search = _Search(address, min(limit_s, rounds.LIMIT_S))
     line = search.result()
     line.limit(limit_s)
@@ -128,9 +124,7 @@ class _Search:
         line.close()
 
     def _end(self) -> None:
-        """
-        Drop the others.
-        """
+        """Drop the others."""
         with self._lock:
             self._is_over = True
         while not self._answers.empty():
@@ -164,14 +158,10 @@ def _show(line: Connection, token: str) -> None:
 
 
 class UnixConnection(Connection):
-    """
-    A `Line` to a server over a UNIX socket.
-    """
+    """A `Line` to a server over a UNIX socket."""
 
     def __init__(self, path: str, limit_s: float = LIMIT_S) -> None:
-        """
-        :raise OSError: there is no server.
-        """
+        """:raise OSError: there is no server."""
         self.address = path
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(limit_s)
@@ -191,9 +181,7 @@ class TlsConnection(Connection):
     _unanswered = ", or is none of this protocol"
 
     def __init__(self, address: Address, limit_s: float = LIMIT_S) -> None:
-        """
-        :raise OSError: there is no server, or it cannot be trusted.
-        """
+        """:raise OSError: there is no server, or it cannot be trusted."""
         self._tls = address.tls or Tls()
         try:
             context = context_of(self._tls)
@@ -222,9 +210,7 @@ class TlsConnection(Connection):
         return True
 
     def _lost(self, problem: OSError) -> Lost:
-        """
-        Say why; with TLS 1.3 a server says what it thinks of our certificate only here.
-        """
+        """Say why; with TLS 1.3 a server says what it thinks of our certificate only here."""
         import ssl
 
         if isinstance(problem, BrokenPipeError | ConnectionResetError | ssl.SSLEOFError):
@@ -236,9 +222,7 @@ class TlsConnection(Connection):
         return self._told(_of_error(problem, self._tls))
 
     def _last_word(self, problem: OSError) -> OSError:
-        """
-        Look whether the server has said why it has closed the connection.
-        """
+        """Look whether the server has said why it has closed the connection."""
         try:
             self._replies.peek(1)
         except OSError as said:
@@ -278,9 +262,7 @@ def context_of(tls: Tls) -> "ssl.SSLContext":
 
 
 def _read(path: str) -> bytes:
-    """
-    Read a file, or all ``*.pem`` of a folder in one.
-    """
+    """Read a file, or all ``*.pem`` of a folder in one."""
     if not os.path.isdir(path):
         return Path(path).read_bytes()
     found = sorted(each for each in Path(path).iterdir() if each.suffix.lower() == ".pem")
@@ -288,9 +270,7 @@ def _read(path: str) -> bytes:
 
 
 def fault_of(problem: Exception, address: Address, limit_s: float) -> TlsFault:
-    """
-    Say why TLS has not begun.
-    """
+    """Say why TLS has not begun."""
     import ssl
 
     tls = address.tls or Tls()

@@ -20,23 +20,17 @@ _NAME: Final = re.compile(rb"(?!-)[A-Za-z0-9\-+/;.$_()]+")
 
 
 def is_tube_name(name: bytes) -> bool:
-    """
-    Whether a client may use this name.
-    """
+    """Whether a client may use this name."""
     return len(name) <= MAX_TUBE_NAME_BYTES and _NAME.fullmatch(name) is not None
 
 
 def quoted(name: bytes) -> str:
-    """
-    Any name on one line, for people.
-    """
+    """Any name on one line, for people."""
     return repr(name.decode("utf-8", "backslashreplace"))
 
 
 class NoTube(ValueError):
-    """
-    A name that no client may use.
-    """
+    """A name that no client may use."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__(f"{quoted(name)} is not the name of a tube: {TUBE_NAMES}")

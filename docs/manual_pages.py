@@ -29,17 +29,13 @@ SEE_ALSO: Final = ("beanstalk", "beanstalk-twisted", "beanstalk-work", "binlog-i
 
 
 def escaped(text: str) -> str:
-    """
-    :return: text that groff(7) prints as it is.
-    """
+    """:return: text that groff(7) prints as it is."""
     printed = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{printed}" if printed.startswith((".", "'")) else printed
 
 
 def heading(name: str, what: str) -> Iterator[str]:
-    """
-    The beginning of a page.
-    """
+    """The beginning of a page."""
     yield f'.TH {name.upper()} {SECTION} "" "beanstalk\\-twisted {escaped(VERSION)}"'
     yield from (".SH NAME", f"{escaped(name)} \\- {escaped(what)}")
 
@@ -59,17 +55,13 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def terms(records: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """
-    A list of terms, each with what it means.
-    """
+    """A list of terms, each with what it means."""
     for term, meaning in records:
         yield from (".TP", f".B {escaped(term)}", escaped(meaning))
 
 
 def options_of(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    """
-    What ``--help`` says of its options.
-    """
+    """What ``--help`` says of its options."""
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None:
@@ -77,17 +69,13 @@ def options_of(command: click.Command, context: click.Context) -> Iterator[tuple
 
 
 def see_also(name: str) -> Iterator[str]:
-    """
-    The end of a page.
-    """
+    """The end of a page."""
     yield ".SH SEE ALSO"
     yield ",\n".join(f".BR {escaped(each)} ({SECTION})" for each in SEE_ALSO if each != name)
 
 
 def page_of_command(command: click.Command, name: str) -> Iterator[str]:
-    """
-    The page of a command, up to its subcommands.
-    """
+    """The page of a command, up to its subcommands."""
     context = click.Context(command, info_name=name)
     first, _, rest = inspect.cleandoc(command.help or "").partition("\n\n")
     yield from heading(name, " ".join(first.split()).rstrip("."))
@@ -100,9 +88,7 @@ def page_of_command(command: click.Command, name: str) -> Iterator[str]:
 
 
 def page_of_group(group: click.Group, name: str) -> Iterator[str]:
-    """
-    The page of a command with subcommands.
-    """
+    """The page of a command with subcommands."""
     context = click.Context(group, info_name=name)
     yield from page_of_command(group, name)
     yield ".SH COMMANDS"
@@ -117,18 +103,14 @@ def page_of_group(group: click.Group, name: str) -> Iterator[str]:
 
 
 def page_of_worker() -> Iterator[str]:
-    """
-    The page of the command without subcommands.
-    """
+    """The page of the command without subcommands."""
     name = "beanstalk-work"
     yield from page_of_command(beanstalk_work, name)
     yield from see_also(name)
 
 
 def page_of_server() -> Iterator[str]:
-    """
-    The page of the server, whose options are not click's.
-    """
+    """The page of the server, whose options are not click's."""
     name = "beanstalk-twisted"
     yield from heading(name, Options.longdesc.rstrip("."))
     yield from (".SH SYNOPSIS", f".B {escaped(name)}", "[OPTIONS]")
@@ -149,9 +131,7 @@ def _record(option: Option) -> tuple[str, str]:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """
-    :return: names of files, and what is in them.
-    """
+    """:return: names of files, and what is in them."""
     made = {
         "beanstalk": page_of_group(beanstalk, "beanstalk"),
         "beanstalk-twisted": page_of_server(),
@@ -163,9 +143,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """
-    Write all pages into the folder that is named.
-    """
+    """Write all pages into the folder that is named."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, page in pages():

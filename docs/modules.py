@@ -31,9 +31,7 @@ def first_sentence(module: Path) -> str:
 
 
 def show(package: Path, depth: int = 0) -> None:
-    """
-    Print a package: its own line, its modules, then the packages in it.
-    """
+    """Print a package: its own line, its modules, then the packages in it."""
     indent = INDENT * depth
     print(f"{indent + package.name + '/':{COLUMN}}  {first_sentence(package / '__init__.py')}")
     for module in sorted(package.glob("*.py")):

@@ -22,33 +22,25 @@ TUBE = "greetings"
 
 
 class Queue:
-    """
-    The client's methods, for asyncio: each gives a future.
-    """
+    """The client's methods, for asyncio: each gives a future."""
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
         self._loop = loop
 
     def __getattr__(self, name: str) -> Callable[..., asyncio.Future[Any]]:
-        """
-        Wrap the method of that name.
-        """
+        """Wrap the method of that name."""
         method = getattr(self._client, name)
         return lambda *args, **options: method(*args, **options).asFuture(self._loop)
 
 
 async def produce(queue: Queue) -> None:
-    """
-    Put three jobs, all at once.
-    """
+    """Put three jobs, all at once."""
     await asyncio.gather(*(queue.put(name.encode()) for name in ("Ada", "Grace", "Edsger")))
 
 
 async def consume(queue: Queue) -> None:
-    """
-    Take jobs until there are none for a second.
-    """
+    """Take jobs until there are none for a second."""
     while True:
         try:
             job = await queue.reserve_with_timeout(1)
@@ -60,9 +52,7 @@ async def consume(queue: Queue) -> None:
 
 
 async def application(endpoint: str) -> None:
-    """
-    Produce, consume, and part.
-    """
+    """Produce, consume, and part."""
     client = Client(endpoint)
     client.startService()
     queue = Queue(client, asyncio.get_running_loop())
@@ -75,9 +65,7 @@ async def application(endpoint: str) -> None:
 
 
 def main(endpoint: str = "tcp:127.0.0.1:11300") -> None:
-    """
-    Run it on a loop that Twisted shares.
-    """
+    """Run it on a loop that Twisted shares."""
     loop = asyncio.new_event_loop()
     asyncioreactor.install(loop)
     react(lambda reactor: Deferred.fromFuture(loop.create_task(application(endpoint))))

@@ -16,9 +16,7 @@ from beanstalk_twisted.client import Client
 
 
 async def main(reactor: Any, endpoint: str = "tcp:127.0.0.1:11300", tube: str = "default") -> None:
-    """
-    Put the lines, and say how many there were.
-    """
+    """Put the lines, and say how many there were."""
     client = Client(endpoint, reactor=reactor)
     client.startService()
     await client.use(tube)

@@ -15,9 +15,7 @@ from binlog_tools.spark.session import explained, session
 
 
 def tell(spark: SparkSession, logs: list[str]) -> None:
-    """
-    Print a table of segments, and one of events.
-    """
+    """Print a table of segments, and one of events."""
     reading = spark.read.format("beanstalk_binlog")
     segments = reading.option("view", "segments").load(logs)
     facts = segments.select("server", "segment", "first_lsn", "last_lsn", "records", "bytes")
@@ -27,9 +25,7 @@ def tell(spark: SparkSession, logs: list[str]) -> None:
 
 
 def main() -> None:
-    """
-    Tell it of the logs that the command line names.
-    """
+    """Tell it of the logs that the command line names."""
     parser = argparse.ArgumentParser(description="What has happened in a queue.")
     parser.add_argument("logs", nargs="+", metavar="LOG")
     logs = parser.parse_args().logs

@@ -71,9 +71,7 @@ def living(
 
 
 def main() -> None:
-    """
-    Put the jobs of the logs that the command line names.
-    """
+    """Put the jobs of the logs that the command line names."""
     parser = argparse.ArgumentParser(description="Put the living jobs of logs into a server.")
     parser.add_argument("logs", nargs="+", metavar="LOG")
     parser.add_argument("--to", required=True, metavar="HOST:PORT")

@@ -19,17 +19,13 @@ from beanstalk_twisted.testing import Beanstalk, BeanstalkServer
 
 
 async def order(client: Client, item: str) -> int:
-    """
-    Put an order.
-    """
+    """Put an order."""
     await client.use("orders")
     return await client.put(json.dumps({"item": item}).encode(), ttr=30)
 
 
 async def ship_one(client: Client, shipped: list[str]) -> None:
-    """
-    Ship the next order; one that cannot be read is put aside.
-    """
+    """Ship the next order; one that cannot be read is put aside."""
     await client.watch("orders")
     await client.ignore("default")  # Watched from the start: its jobs belong to somebody else.
     job = await client.reserve()
@@ -42,9 +38,7 @@ async def ship_one(client: Client, shipped: list[str]) -> None:
 
 
 def order_blocking(address: tuple[str, int], item: str) -> None:
-    """
-    Put an order, from a program without Twisted.
-    """
+    """Put an order, from a program without Twisted."""
     with greenstalk.Client(address, use="orders") as client:
         client.put(json.dumps({"item": item}), ttr=30)
 
@@ -53,18 +47,14 @@ def order_blocking(address: tuple[str, int], item: str) -> None:
 
 
 def connected(beanstalk: Beanstalk) -> Client:
-    """
-    Make a client of the double, on its clock.
-    """
+    """Make a client of the double, on its clock."""
     client = Client(beanstalk.endpoint, reactor=beanstalk.clock)
     client.startService()
     return client
 
 
 def test_an_order_is_put_and_shipped(beanstalk: Beanstalk) -> None:
-    """
-    An order comes and is shipped, and the jobs of others are left alone.
-    """
+    """An order comes and is shipped, and the jobs of others are left alone."""
     shipped: list[str] = []
     beanstalk.put("somebody else's", priority=0)
     beanstalk.run(order(connected(beanstalk), "tea"))
@@ -77,18 +67,14 @@ def test_an_order_is_put_and_shipped(beanstalk: Beanstalk) -> None:
 
 
 def test_an_order_that_cannot_be_read_is_put_aside(beanstalk: Beanstalk) -> None:
-    """
-    A poisonous job does not come back.
-    """
+    """A poisonous job does not come back."""
     beanstalk.put(b"not JSON", tube="orders")
     beanstalk.run(ship_one(connected(beanstalk), []))
     beanstalk.assert_jobs("orders", buried=1, ready=0)
 
 
 def test_an_order_comes_back_when_its_worker_hangs(beanstalk: Beanstalk) -> None:
-    """
-    Thirty seconds pass at once; a server that has no room is one line.
-    """
+    """Thirty seconds pass at once; a server that has no room is one line."""
     client = connected(beanstalk)
     beanstalk.run(order(client, "tea"))
     with beanstalk.connect() as hanging:
@@ -102,9 +88,7 @@ def test_an_order_comes_back_when_its_worker_hangs(beanstalk: Beanstalk) -> None
 
 
 def test_a_program_without_twisted_puts_an_order(beanstalk_server: BeanstalkServer) -> None:
-    """
-    The same server, on a port.
-    """
+    """The same server, on a port."""
     order_blocking(beanstalk_server.address, "tea")
     beanstalk_server.assert_job_put(tube="orders", body=lambda body: b"tea" in body)
     beanstalk_server.advance(3600)

@@ -11,9 +11,7 @@ import sys
 
 
 def main(host: str = "127.0.0.1", port: str = "11301") -> None:
-    """
-    Put the lines, and say how many there were.
-    """
+    """Put the lines, and say how many there were."""
     count = 0
     with socket.create_connection((host, int(port))) as server, server.makefile("rb") as replies:
         for line in sys.stdin.buffer:

@@ -12,9 +12,7 @@ import sys
 
 
 def main(host: str = "127.0.0.1", port: str = "11301") -> None:
-    """
-    Work until the server has gone.
-    """
+    """Work until the server has gone."""
     with socket.create_connection((host, int(port))) as server, server.makefile("rb") as replies:
         while True:
             server.sendall(b"reserve\r\n")

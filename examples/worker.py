@@ -19,9 +19,7 @@ reactor: Any = the_reactor
 
 
 async def count_words(attempt: Attempt[bytes]) -> Bury | None:
-    """
-    Do one job.  It is touched meanwhile, and deleted when this returns.
-    """
+    """Do one job.  It is touched meanwhile, and deleted when this returns."""
     if not attempt.body:
         return Bury()  # Nothing to count; somebody may want to know why.
     await deferLater(reactor, 0, lambda: None)  # Whatever takes its time.
@@ -30,9 +28,7 @@ async def count_words(attempt: Attempt[bytes]) -> Bury | None:
 
 
 def main(endpoint: str = "tcp:127.0.0.1:11300", tube: str = "default") -> None:
-    """
-    Work until told to stop.
-    """
+    """Work until told to stop."""
     worker = Worker(endpoint, tube, count_words, concurrency=20, policy=Retry(most_attempts=3))
     reactor.callWhenRunning(worker.startService)
     reactor.addSystemEventTrigger("before", "shutdown", worker.stopService)

@@ -31,9 +31,7 @@ WORKER: Final = (
 
 
 class Issued:
-    """
-    A certificate with its private key.
-    """
+    """A certificate with its private key."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self.certificate = certificate
@@ -52,15 +50,11 @@ class Issued:
 
     @property
     def pem(self) -> bytes:
-        """
-        Both, the key first.
-        """
+        """Both, the key first."""
         return self.key_pem + self.certificate_pem
 
     def write(self, path: Path) -> Path:
-        """
-        Write both into one file.
-        """
+        """Write both into one file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.pem)
         path.chmod(0o600)
@@ -68,16 +62,12 @@ class Issued:
 
 
 class Authority:
-    """
-    Issues certificates, and takes them back.
-    """
+    """Issues certificates, and takes them back."""
 
     def __init__(
         self, name: str, issuer: Authority | None = None, ends: timedelta = 365 * DAY
     ) -> None:
-        """
-        :param issuer: who has issued its certificate; itself if None.
-        """
+        """:param issuer: who has issued its certificate; itself if None."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = common_name(name)
         above = self if issuer is None else issuer
@@ -203,9 +193,7 @@ def dated(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, begins: timedelta,
     ends: timedelta,
 ) -> x509.CertificateBuilder:  # fmt: skip
-    """
-    Begin a certificate.
-    """
+    """Begin a certificate."""
     now = datetime.now(UTC)
     public = key.public_key()
     return (
@@ -221,9 +209,7 @@ def dated(
 
 
 def signing_only() -> x509.KeyUsage:
-    """
-    Say what an authority's key is for.
-    """
+    """Say what an authority's key is for."""
     return x509.KeyUsage(
         key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False,
         key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
@@ -232,16 +218,12 @@ def signing_only() -> x509.KeyUsage:
 
 
 def common_name(name: str) -> x509.Name:
-    """
-    Make a name that has a CN alone.
-    """
+    """Make a name that has a CN alone."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def with_extension_twice(certificate: x509.Certificate) -> x509.Certificate:
-    """
-    Have it say twice what its key is for, under a signature that was made before.
-    """
+    """Have it say twice what its key is for, under a signature that was made before."""
     ours, others = b"\x06\x03\x55\x1d\x25", b"\x06\x03\x55\x1d\x23"
     content = certificate.public_bytes(serialization.Encoding.DER)
     assert ours in content and others in content
@@ -249,9 +231,7 @@ def with_extension_twice(certificate: x509.Certificate) -> x509.Certificate:
 
 
 def host_name(host: str) -> x509.GeneralName:
-    """
-    Make the name of a host, or of an address.
-    """
+    """Make the name of a host, or of an address."""
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
@@ -259,9 +239,7 @@ def host_name(host: str) -> x509.GeneralName:
 
 
 def other_name(name: str) -> x509.GeneralName:
-    """
-    Make what the access file calls ``DNS:…``, ``URI:…`` or ``EMAIL:…``.
-    """
+    """Make what the access file calls ``DNS:…``, ``URI:…`` or ``EMAIL:…``."""
     kind, _, value = name.partition(":")
     if kind == "DNS":
         return x509.DNSName(value)

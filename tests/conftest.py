@@ -51,17 +51,13 @@ CoroutineTest = Callable[..., Coroutine[Deferred[Any], Any, None]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Let everything be run.
-    """
+    """Let everything be run."""
     parser.addoption("--all", action="store_true", help="run everything, of long walks too")
     parser.addoption("--installs", action="store_true", help="run what installs packages")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Make the marks known, choose how much is run, and say how processes are started.
-    """
+    """Make the marks known, choose how much is run, and say how processes are started."""
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(variable, SHORT_LIVED_JAVA)
     # All that the tests start would ignore these too.
@@ -141,9 +137,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @functools.cache
 def modules_with_spark() -> frozenset[str]:
-    """
-    Find the test modules with tests that ask for a Spark session.
-    """
+    """Find the test modules with tests that ask for a Spark session."""
     root = Path(__file__).resolve().parent.parent
     modules = (root / "tests" / "spark").rglob("test_*.py")
     return frozenset(
@@ -212,9 +206,7 @@ def limited(test: CoroutineTest, limit_seconds: float) -> Callable[..., Awaitabl
 
 
 def the_reactor() -> Any:
-    """
-    Give the one that pytest-twisted installed.
-    """
+    """Give the one that pytest-twisted installed."""
     from twisted.internet import reactor
 
     return reactor
@@ -250,9 +242,7 @@ def collect_garbage() -> None:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """
-    Make certificates, once; skip the test where the extra tls is not installed.
-    """
+    """Make certificates, once; skip the test where the extra tls is not installed."""
     pytest.importorskip("OpenSSL", reason="the extra tls is not installed")
     from tests.certificates import Certificates
 
@@ -260,18 +250,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def note_failure(failures: list[Failure], event: LogEvent) -> None:
-    """
-    Keep the failure of a log event that is an error.
-    """
+    """Keep the failure of a log event that is an error."""
     failure = event.get("log_failure") or event.get("failure")  # The second is what log.err sets.
     if failure is not None and event["log_level"] >= LogLevel.error:
         failures.append(failure)
 
 
 def take_new_timers(before: set[Any]) -> list[str]:
-    """
-    Cancel the timers that were not there before, so that they do not fire into the next test.
-    """
+    """Cancel the timers that were not there before, so that they do not fire into the next test."""
     timers = [timer for timer in the_reactor().getDelayedCalls() if timer not in before]
     described = [str(timer) for timer in timers]
     for timer in timers:
@@ -280,8 +266,6 @@ def take_new_timers(before: set[Any]) -> list[str]:
 
 
 def new_sockets(before: set[Any]) -> list[str]:
-    """
-    Name the ports and connections that were not there before.
-    """
+    """Name the ports and connections that were not there before."""
     readers = the_reactor().getReaders()
     return [str(each) for each in readers if each not in before and hasattr(each, "getHost")]

@@ -1,6 +1,4 @@
-"""
-Twisted's own connections, on sockets, with a reactor that does nothing by itself.
-"""
+"""Twisted's own connections, on sockets, with a reactor that does nothing by itself."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from zope.interface import implementer
 
 @implementer(IReactorFDSet)
 class HandReactor(Clock):
-    """
-    Notes what it is to look at, and calls what is due when it is told to.
-    """
+    """Notes what it is to look at, and calls what is due when it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,56 +32,40 @@ class HandReactor(Clock):
             call.func(*call.args, **call.kw)
 
     def addReader(self, reader: Any) -> None:
-        """
-        See `IReactorFDSet.addReader`.
-        """
+        """See `IReactorFDSet.addReader`."""
         if reader not in self.readers:
             self.readers.append(reader)
 
     def removeReader(self, reader: Any) -> None:
-        """
-        See `IReactorFDSet.removeReader`.
-        """
+        """See `IReactorFDSet.removeReader`."""
         if reader in self.readers:
             self.readers.remove(reader)
 
     def addWriter(self, writer: Any) -> None:
-        """
-        See `IReactorFDSet.addWriter`.
-        """
+        """See `IReactorFDSet.addWriter`."""
         if writer not in self.writers:
             self.writers.append(writer)
 
     def removeWriter(self, writer: Any) -> None:
-        """
-        See `IReactorFDSet.removeWriter`.
-        """
+        """See `IReactorFDSet.removeWriter`."""
         if writer in self.writers:
             self.writers.remove(writer)
 
     def removeAll(self) -> list[Any]:
-        """
-        See `IReactorFDSet.removeAll`.
-        """
+        """See `IReactorFDSet.removeAll`."""
         return []
 
     def getReaders(self) -> list[Any]:
-        """
-        See `IReactorFDSet.getReaders`.
-        """
+        """See `IReactorFDSet.getReaders`."""
         return list(self.readers)
 
     def getWriters(self) -> list[Any]:
-        """
-        See `IReactorFDSet.getWriters`.
-        """
+        """See `IReactorFDSet.getWriters`."""
         return list(self.writers)
 
 
 class Wire:
-    """
-    A connection of Twisted's on a socket, and the socket at its other end.
-    """
+    """A connection of Twisted's on a socket, and the socket at its other end."""
 
     def __init__(self, reactor: HandReactor) -> None:
         self.near, self.far = socket.socketpair()
@@ -96,9 +76,7 @@ class Wire:
         self.transport.startReading()
 
     def read(self) -> bytes:
-        """
-        Read all that is there.
-        """
+        """Read all that is there."""
         found = bytearray()
         try:
             while data := self.far.recv(1 << 20):
@@ -108,9 +86,7 @@ class Wire:
         return bytes(found)
 
     def read_on(self) -> bytes:
-        """
-        Read while the transport writes, until it has no more.
-        """
+        """Read while the transport writes, until it has no more."""
         found = self.read()
         while self.reactor.writers:
             is_over = self.transport.doWrite() is not None
@@ -120,8 +96,6 @@ class Wire:
         return found
 
     def close(self) -> None:
-        """
-        Close both ends.
-        """
+        """Close both ends."""
         self.far.close()
         self.near.close()

@@ -1,6 +1,4 @@
-"""
-Work for a disk that waits until the test lets it happen.
-"""
+"""Work for a disk that waits until the test lets it happen."""
 
 from __future__ import annotations
 
@@ -32,55 +30,39 @@ class HeldIo:
         return len(self._waiting)
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
+        """:return: fires in the reactor's thread with what ``work`` returned or raised."""
         assert not self.is_stopped
         result: Deferred[T] = Deferred()
         self._waiting.append((work, result))
         return result
 
     def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        As `run`; as a rule this work does not block, so it may be done before this returns.
-        """
+        """As `run`; as a rule this work does not block, so it may be done before this returns."""
         self.briefs += 1
         return self.run(work)
 
     @property
     def is_free(self) -> bool:
-        """
-        Nothing is done before the test lets it.
-        """
+        """Nothing is done before the test lets it."""
         return False
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        Do work in this thread, however long it takes. Only while this is free.
-        """
+        """Do work in this thread, however long it takes. Only while this is free."""
         raise AssertionError("there was to be none, since this is not free")
 
     def stop(self) -> None:
-        """
-        End when all that was given is done.
-        """
+        """End when all that was given is done."""
         self.is_stopped = True
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        No work is ever done in the thread that gave it.
-        """
+        """No work is ever done in the thread that gave it."""
 
     def step(self) -> None:
-        """
-        Do the oldest work and tell its outcome.
-        """
+        """Do the oldest work and tell its outcome."""
         work, result = self._waiting.popleft()
         execute_now(work).addBoth(result.callback)
 
     def forget(self) -> None:
-        """
-        The process that asked is gone.
-        """
+        """The process that asked is gone."""
         self._waiting.clear()
         self.is_stopped = False

@@ -16,9 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent / "beanstalk_twisted"
 
 
 def files_of(*modules: str) -> frozenset[str]:
-    """
-    The files of modules of ours, or of all in a package of ours.
-    """
+    """The files of modules of ours, or of all in a package of ours."""
     found: list[Path] = []
     for module in modules:
         place = ROOT / module.replace(".", "/")
@@ -93,9 +91,7 @@ class Interruption:
 
 
 def moments_of(files: Iterable[str], act: Callable[[], object]) -> int:
-    """
-    Count the moments of something that is done in these files.
-    """
+    """Count the moments of something that is done in these files."""
     with Interruption(files) as counted:
         act()
     return counted.moments

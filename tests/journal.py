@@ -39,15 +39,11 @@ class Facts(NamedTuple):
     kicks: int = 0
 
     def after_restart(self) -> Facts:
-        """
-        Nobody has it any more.
-        """
+        """Nobody has it any more."""
         return self._replace(state="ready") if self.state == "reserved" else self
 
     def settled(self) -> Facts:
-        """
-        A change of it is on disk, and with it all that was before.
-        """
+        """A change of it is on disk, and with it all that was before."""
         return self._replace(sure_reserves=self.reserves)
 
 
@@ -97,9 +93,7 @@ class Journal:
     # What to do next.
 
     def next_step(self) -> Step:
-        """
-        Choose a command that must succeed.
-        """
+        """Choose a command that must succeed."""
         wanted = self._chance.choice(
             [self._put] * (3 if len(self.jobs) < self._most_jobs else 0)
             + [self._reserve, self._release, self._bury, self._touch, self._kick_job, self._kick]
@@ -171,9 +165,7 @@ class Journal:
         return Step(b"kick-job %d\r\n" % job_id, b"KICKED\r\n", Doubt(job_id, self._kicked(job_id)))
 
     def _kick(self) -> Step | None:
-        """
-        It takes the one that was buried first.
-        """
+        """It takes the one that was buried first."""
         if not self._buried:
             return None
         job_id = self._buried[0]
@@ -192,9 +184,7 @@ class Journal:
     # What has come of it.
 
     def note(self, job_id: int, outcome: Facts | None) -> None:
-        """
-        That is what the job is now.
-        """
+        """That is what the job is now."""
         self.doubt = None
         was_buried = job_id in self._buried
         is_buried = outcome is not None and outcome.state == "buried"
@@ -209,9 +199,7 @@ class Journal:
             self.jobs[job_id] = outcome
 
     def note_restart(self) -> None:
-        """
-        The server is another one.
-        """
+        """The server is another one."""
         for job_id, facts in self.jobs.items():
             self.jobs[job_id] = facts.after_restart()
         if self.doubt is not None and self.doubt.outcome is not None:
@@ -226,9 +214,7 @@ class Client(Thread):
     """
 
     def __init__(self, journal: Journal, connection: Connection, acknowledged: Semaphore) -> None:
-        """
-        :param acknowledged: released for each reply.
-        """
+        """:param acknowledged: released for each reply."""
         super().__init__(daemon=True)
         self.problem: str | None = None
         self.stop = Event()
@@ -237,9 +223,7 @@ class Client(Thread):
         self._acknowledged = acknowledged
 
     def run(self) -> None:
-        """
-        Work.
-        """
+        """Work."""
         tube = self._journal.tube.encode()
         hello = b"use %s\r\nwatch %s\r\nignore default\r\n" % (tube, tube)
         try:
@@ -255,9 +239,7 @@ class Client(Thread):
             self._connection.close()
 
     def _work(self) -> bool:
-        """
-        :return: whether the server still answers.
-        """
+        """:return: whether the server still answers."""
         step = self._journal.next_step()
         self._journal.doubt = step.doubt
         reply = self._connection.ask(step.request)
@@ -275,18 +257,14 @@ class Client(Thread):
 
 
 def is_whole(reply: bytes) -> bool:
-    """
-    Whether nothing is missing at its end.
-    """
+    """Whether nothing is missing at its end."""
     line, found, body = reply.partition(b"\r\n")
     size = int(line.split()[-1]) + 2 if line.startswith(b"RESERVED ") else 0
     return bool(found) and len(body) == size
 
 
 class Crowd:
-    """
-    Some clients at work, and all that they know together.
-    """
+    """Some clients at work, and all that they know together."""
 
     def __init__(self, clients: int = 4, most_jobs: int = 25, seed: int = 1) -> None:
         self.journals = [
@@ -299,9 +277,7 @@ class Crowd:
         self._clients: list[Client] = []
 
     def work(self, server: ServerProcess) -> None:
-        """
-        Begin, each on a connection of its own.
-        """
+        """Begin, each on a connection of its own."""
         assert not self._clients
         for journal in self.journals:
             self._clients.append(Client(journal, server.connect(), self._replies))
@@ -309,26 +285,20 @@ class Crowd:
             client.start()
 
     def wait_for(self, replies: int) -> None:
-        """
-        Wait until so many more were acknowledged, from now on.
-        """
+        """Wait until so many more were acknowledged, from now on."""
         self._count_replies()
         for _ in range(replies):
             assert self._replies.acquire(timeout=LIMIT_S), [each.problem for each in self._clients]
         self.acknowledged += replies
 
     def stop(self) -> None:
-        """
-        Let each end what it has begun.
-        """
+        """Let each end what it has begun."""
         for client in self._clients:
             client.stop.set()
         self.join()
 
     def join(self) -> None:
-        """
-        Wait until all have parted: they were told to, or the server has.
-        """
+        """Wait until all have parted: they were told to, or the server has."""
         for client in self._clients:
             client.join(LIMIT_S)
             assert not client.is_alive()
@@ -344,9 +314,7 @@ class Crowd:
     # Comparing.
 
     def check_after_restart(self, server: ServerProcess) -> None:
-        """
-        Hold all that is known against a server that has just been started, or left by all.
-        """
+        """Hold all that is known against a server that has just been started, or left by all."""
         for journal in self.journals:
             journal.note_restart()
         connection = server.connect()
@@ -358,9 +326,7 @@ class Crowd:
         connection.close()
 
     def _find_unanswered_puts(self, connection: Connection) -> None:
-        """
-        Their ids lie among those of their neighbours, or right behind the highest one.
-        """
+        """Their ids lie among those of their neighbours, or right behind the highest one."""
         end = self._highest_id() + len(self.journals) + 1
         known = self._known_ids()
         strangers = [job_id for job_id in range(self._first_unsearched, end) if job_id not in known]
@@ -388,9 +354,7 @@ class Crowd:
         raise AssertionError(f"nobody has put {reply!r}")
 
     def check(self, connection: Connection) -> None:
-        """
-        Hold all that is known, which must be all there is, against a server.
-        """
+        """Hold all that is known, which must be all there is, against a server."""
         for journal in self.journals:
             check_jobs(connection, journal)
             gone = sorted(journal.gone)
@@ -404,32 +368,24 @@ class Crowd:
 
 
 def wait_until_nobody_has_a_job(connection: Connection) -> None:
-    """
-    A server may hear a moment later that its clients have parted.
-    """
+    """A server may hear a moment later that its clients have parted."""
     give_up = time.monotonic() + LIMIT_S
     while b"current-jobs-reserved: 0\n" not in connection.ask(b"stats\r\n"):
         assert time.monotonic() < give_up
 
 
 def is_found(reply: bytes) -> bool:
-    """
-    Whether there is such a job.
-    """
+    """Whether there is such a job."""
     return reply != b"NOT_FOUND\r\n"
 
 
 def found(job_id: int, body: bytes) -> bytes:
-    """
-    The answer to `peek`.
-    """
+    """The answer to `peek`."""
     return b"FOUND %d %d\r\n%s\r\n" % (job_id, len(body), body)
 
 
 def ask_all(connection: Connection, requests: Sequence[bytes]) -> list[bytes]:
-    """
-    Send many at once, then read all replies.
-    """
+    """Send many at once, then read all replies."""
     replies: list[bytes] = []
     for start in range(0, len(requests), 200):
         some = requests[start : start + 200]
@@ -439,17 +395,13 @@ def ask_all(connection: Connection, requests: Sequence[bytes]) -> list[bytes]:
 
 
 def values(reply: bytes) -> dict[str, str]:
-    """
-    Read the answer to one of the `stats`.
-    """
+    """Read the answer to one of the `stats`."""
     lines = reply.decode().splitlines()[2:]
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
 
 def compare(facts: Facts, stats: dict[str, str], peeked: bytes) -> Iterable[str]:
-    """
-    Tell what differs between what is known of a job and what the server says.
-    """
+    """Tell what differs between what is known of a job and what the server says."""
     expected = {
         "tube": facts.tube, "state": facts.state, "pri": facts.priority, "delay": facts.delay_s,
         "ttr": facts.ttr_s, "releases": facts.releases, "buries": facts.buries,
@@ -465,18 +417,14 @@ def compare(facts: Facts, stats: dict[str, str], peeked: bytes) -> Iterable[str]
 
 
 def look(connection: Connection, ids: Sequence[int]) -> list[tuple[dict[str, str], bytes]]:
-    """
-    The answers to `stats-job` and `peek` for some jobs.
-    """
+    """The answers to `stats-job` and `peek` for some jobs."""
     stats = ask_all(connection, [b"stats-job %d\r\n" % job_id for job_id in ids])
     peeked = ask_all(connection, [b"peek %d\r\n" % job_id for job_id in ids])
     return list(zip(map(values, stats), peeked, strict=True))
 
 
 def check_jobs(connection: Connection, journal: Journal) -> None:
-    """
-    Hold every job of a journal against the server.
-    """
+    """Hold every job of a journal against the server."""
     ids = sorted(journal.jobs)
     for job_id, (stats, peeked) in zip(ids, look(connection, ids), strict=True):
         differences = list(compare(journal.jobs[job_id], stats, peeked))
@@ -487,9 +435,7 @@ def check_jobs(connection: Connection, journal: Journal) -> None:
 
 
 def settle_doubt(connection: Connection, journal: Journal) -> None:
-    """
-    See what has become of the command that was not answered: all of it, or nothing.
-    """
+    """See what has become of the command that was not answered: all of it, or nothing."""
     doubt, journal.doubt = journal.doubt, None
     if doubt is None or doubt.job_id is None:
         return

@@ -42,9 +42,7 @@ TAG = re.compile(rb" +(?:(idp|con):%s(?::([0-9]+))?|(grp|aft):%s)(?= |$)" % (KEY
 
 @dataclass
 class Jobs:
-    """
-    A command that jobs follow, and what has come of them.
-    """
+    """A command that jobs follow, and what has come of them."""
 
     command: Command
     refusal: Reply | None
@@ -56,29 +54,21 @@ class Jobs:
 
     @property
     def is_batch(self) -> bool:
-        """
-        Whether lines with bodies follow.
-        """
+        """Whether lines with bodies follow."""
         return self.command.name == "put-batch"
 
     @property
     def is_update(self) -> bool:
-        """
-        Whether it is of a job that there is.
-        """
+        """Whether it is of a job that there is."""
         return self.command.name == "update-job"
 
     def refuse(self, reply: Reply) -> None:
-        """
-        The first reply counts.
-        """
+        """The first reply counts."""
         self.refusal = self.refusal or reply
 
 
 def read_tags(text: bytes) -> PutTags | None:
-    """
-    Read what follows a size; None if something of it is wrong.
-    """
+    """Read what follows a size; None if something of it is wrong."""
     found: dict[bytes, tuple[bytes, bytes | None]] = {}
     while text:
         match = TAG.match(text)
@@ -97,16 +87,12 @@ def read_tags(text: bytes) -> PutTags | None:
 
 
 def u32(word: bytes) -> int | None:
-    """
-    Read a number below 2**32.
-    """
+    """Read a number below 2**32."""
     return int(word) if word.isdigit() and int(word) < 2**32 else None
 
 
 class OracleProtocol(BeanstalkProtocol):
-    """
-    A connection whose commands are carried out in the plainest way.
-    """
+    """A connection whose commands are carried out in the plainest way."""
 
     def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
         super().__init__(host, dialect)
@@ -119,9 +105,7 @@ class OracleProtocol(BeanstalkProtocol):
         self._jobs: Jobs | None = None
 
     def received(self, data: bytes, now_ns: int) -> None:
-        """
-        See `BeanstalkProtocol.received`.
-        """
+        """See `BeanstalkProtocol.received`."""
         self._input += data
         if self._is_executing:
             return
@@ -134,9 +118,7 @@ class OracleProtocol(BeanstalkProtocol):
         self._end_chunk()
 
     def answer(self, answer: Answer) -> None:
-        """
-        See `BeanstalkProtocol.answer`.
-        """
+        """See `BeanstalkProtocol.answer`."""
         write = None if self._command is None else self._command.write
         reply, lsn = answer
         encoded = reply.encode() if write is None else write(reply)
@@ -148,9 +130,7 @@ class OracleProtocol(BeanstalkProtocol):
             self._turns.send_soon(self.replies)
 
     def _may_go_on(self) -> bool:
-        """
-        Whether nothing is in the way, once the peer has cancelled what it waits for.
-        """
+        """Whether nothing is in the way, once the peer has cancelled what it waits for."""
         line, found, _ = self._input.partition(CRLF)
         if self.paused and found and line == b"cancel-reserve" and self.dialect is MODERN:
             answer = self._context.queue.cancel_wait(self.session)
@@ -183,9 +163,7 @@ class OracleProtocol(BeanstalkProtocol):
         return bool(found) or self._step == self._skip_line
 
     def _tagged(self, line: bytes) -> Command | None:
-        """
-        Give the command of a job's line that has tags.
-        """
+        """Give the command of a job's line that has tags."""
         for row in (TAGGED_PUT, *self.dialect.rows):
             if row.name in ("put", "put-at") and line.startswith(row.prefix):
                 has_tags = TAGGED.match(line[len(row.prefix) :]) and self.dialect is MODERN
@@ -399,12 +377,8 @@ class OracleProtocol(BeanstalkProtocol):
 
 
 class OracleFactory(BeanstalkFactory):
-    """
-    Makes an `OracleProtocol` for each connection.
-    """
+    """Makes an `OracleProtocol` for each connection."""
 
     def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
-        """
-        See `BeanstalkFactory.buildProtocol`.
-        """
+        """See `BeanstalkFactory.buildProtocol`."""
         return OracleProtocol(self._host, self.dialect)

@@ -1,6 +1,4 @@
-"""
-The examples of a page of the manual: run one after the other against a new server.
-"""
+"""The examples of a page of the manual: run one after the other against a new server."""
 
 from __future__ import annotations
 
@@ -21,16 +19,12 @@ SECOND = "tcp:127.0.0.1:11302"
 
 
 def examples_of(page: Path) -> list[tuple[str, str]]:
-    """
-    Read the programs of a page, and what it says that each prints.
-    """
+    """Read the programs of a page, and what it says that each prints."""
     return list(zip(blocks(page, "python"), blocks(page, "text"), strict=True))
 
 
 def see_that_examples_print(examples: list[tuple[str, str]], folder: Path) -> None:
-    """
-    Run them in the order of the page, on one server, or two where they name two.
-    """
+    """Run them in the order of the page, on one server, or two where they name two."""
     with (
         ServerProcess(ours("-p", 0), folder) as server,
         ServerProcess(ours("-p", 0), folder) as second,

@@ -1,6 +1,4 @@
-"""
-Ports for servers under test that are told where to listen.
-"""
+"""Ports for servers under test that are told where to listen."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ PORTS: Final = range(12_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """
-    Ports at which nobody listens; of those that no outgoing connection takes meanwhile.
-    """
+    """Ports at which nobody listens; of those that no outgoing connection takes meanwhile."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(found) < count:

@@ -28,22 +28,16 @@ _is_whole = False
 
 
 def walk_everything() -> None:
-    """
-    Take no samples from now on; `conftest` calls it before it imports any test.
-    """
+    """Take no samples from now on; `conftest` calls it before it imports any test."""
     global _is_whole
     _is_whole = True
 
 
 def one_in(stride: int, walk: Iterable[T]) -> list[T]:
-    """
-    Give the first of a walk's places and every ``stride``-th after it, or all with ``--all``.
-    """
+    """Give the first of a walk's places and every ``stride``-th after it, or all with ``--all``."""
     return list(walk)[:: 1 if _is_whole else stride]
 
 
 def share(count: int, of: int = SHARE) -> int:
-    """
-    Give how many examples to try, of so many with ``--all``; at least 1.
-    """
+    """Give how many examples to try, of so many with ``--all``; at least 1."""
     return count if _is_whole else max(count // of, 1)

@@ -24,9 +24,7 @@ MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 
 class Comparison(ctypes.Structure):
-    """
-    A ``struct scmp_arg_cmp``.
-    """
+    """A ``struct scmp_arg_cmp``."""
 
     _fields_ = [
         ("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)
@@ -34,9 +32,7 @@ class Comparison(ctypes.Structure):
 
 
 def library() -> ctypes.CDLL | None:
-    """
-    Find libseccomp; None if it is not here, or this is no machine that the profile names.
-    """
+    """Find libseccomp; None if it is not here, or this is no machine that the profile names."""
     name = ctypes.util.find_library("seccomp")
     if name is None or platform.machine() not in MACHINES or sys.platform != "linux":
         return None
@@ -51,25 +47,19 @@ def library() -> ctypes.CDLL | None:
 
 
 def action_of(rule: dict[str, Any]) -> int:
-    """
-    Give what libseccomp calls the action of a rule.
-    """
+    """Give what libseccomp calls the action of a rule."""
     allows = {"SCMP_ACT_ALLOW": True, "SCMP_ACT_ERRNO": False}[rule["action"]]
     return ALLOW if allows else ERRNO | int(rule["errnoRet"])
 
 
 def compared(argument: dict[str, Any]) -> Comparison:
-    """
-    Give a condition of a rule; of a mask the value that must be left stands second.
-    """
+    """Give a condition of a rule; of a mask the value that must be left stands second."""
     operator = COMPARISONS[argument["op"]]
     return Comparison(argument["index"], operator, argument["value"], argument.get("valueTwo", 0))
 
 
 def confine(profile: dict[str, Any]) -> None:
-    """
-    Let this process, and what it starts, do no more than a profile allows.
-    """
+    """Let this process, and what it starts, do no more than a profile allows."""
     seccomp = library()
     assert seccomp is not None
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
@@ -89,9 +79,7 @@ def confine(profile: dict[str, Any]) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """
-    Become the command.
-    """
+    """Become the command."""
     confine(json.loads(Path(words[0]).read_text()))
     os.execvp(words[1], list(words[1:]))
 

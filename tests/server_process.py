@@ -1,6 +1,4 @@
-"""
-Servers as processes, ours and the real one, and plain blocking clients for them.
-"""
+"""Servers as processes, ours and the real one, and plain blocking clients for them."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def wait_until_it_listens(port: int) -> None:
 
 
 def real_beanstalkd() -> str:
-    """
-    Find it, or skip the test; in CI, where it must be there, fail.
-    """
+    """Find it, or skip the test; in CI, where it must be there, fail."""
     found = shutil.which("beanstalkd")
     if found is None:
         if os.environ.get("CI") == "true":
@@ -60,9 +56,7 @@ def real_beanstalkd() -> str:
 
 
 def ours(*options: object) -> list[str]:
-    """
-    Give the command that runs our server in the foreground.
-    """
+    """Give the command that runs our server in the foreground."""
     return [str(TWISTD), "-n", "--pidfile=", "beanstalk", *map(str, options)]
 
 
@@ -74,9 +68,7 @@ def ours_at_once(*options: object) -> list[str]:
 
 
 def theirs(*options: object) -> list[str]:
-    """
-    Give the command that runs the real one.  With -V it tells its port.
-    """
+    """Give the command that runs the real one.  With -V it tells its port."""
     return [real_beanstalkd(), "-V", "-l", "127.0.0.1", *map(str, options)]
 
 
@@ -84,9 +76,7 @@ _LISTENING_V1 = re.compile(r"listening on 127\.0\.0\.1:(\d+), protocol v1")
 
 
 class Connection:
-    """
-    A client that waits for each reply.
-    """
+    """A client that waits for each reply."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._begin(socket.AF_INET, (host, port))
@@ -101,9 +91,7 @@ class Connection:
         self._replies = self._socket.makefile("rb")
 
     def send(self, request: bytes) -> None:
-        """
-        Send bytes.
-        """
+        """Send bytes."""
         self._socket.sendall(request)
 
     def reply(self) -> bytes:
@@ -120,63 +108,47 @@ class Connection:
             return b""
 
     def ask(self, request: bytes) -> bytes:
-        """
-        Send bytes and wait for one reply.
-        """
+        """Send bytes and wait for one reply."""
         self.send(request)
         return self.reply()
 
     @property
     def is_answered(self) -> bool:
-        """
-        Whether a reply, or the end, has come and was not read yet.
-        """
+        """Whether a reply, or the end, has come and was not read yet."""
         return bool(select.select([self._socket], [], [], 0)[0])
 
     def half_close(self) -> None:
-        """
-        Say that nothing more will be sent.
-        """
+        """Say that nothing more will be sent."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """
-        Part.
-        """
+        """Part."""
         self._replies.close()
         self._socket.close()
 
 
 class UnixConnection(Connection):
-    """
-    The same, through a UNIX socket.
-    """
+    """The same, through a UNIX socket."""
 
     def __init__(self, path: Path) -> None:
         self._begin(socket.AF_UNIX, str(path))
 
 
 def body_bytes(line: bytes) -> int | None:
-    """
-    Tell how many bytes belong to a reply's first line; None if it is all there is.
-    """
+    """Tell how many bytes belong to a reply's first line; None if it is all there is."""
     if line.startswith((b"OK ", b"RESERVED ", b"FOUND ")):
         return int(line.split()[-1]) + 2
     return None
 
 
 class ServerProcess:
-    """
-    A server; the block it is used in ends with its end.
-    """
+    """A server; the block it is used in ends with its end."""
 
     def __init__(
         self, command: Sequence[str], cwd: Path, environment: dict[str, str] | None = None,
         inherits: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """
-        :param inherits: file descriptors that it has, too.
-        """
+        """:param inherits: file descriptors that it has, too."""
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._seen: list[str] = []
         self.process = subprocess.Popen(
@@ -204,9 +176,7 @@ class ServerProcess:
         self.kill()
 
     def port(self) -> int:
-        """
-        Wait until it tells where it listens.
-        """
+        """Wait until it tells where it listens."""
         found = self._search(_LISTENING)
         port = int(found[1] or found[2])
         if found[2] and self.process.poll() is None:
@@ -214,36 +184,26 @@ class ServerProcess:
         return port
 
     def port_v1(self) -> int:
-        """
-        Wait until it tells where it listens for the older dialect.
-        """
+        """Wait until it tells where it listens for the older dialect."""
         return int(self._search(_LISTENING_V1)[1])
 
     def port_of(self, words: str) -> int:
-        """
-        Wait until it tells where it listens for what these words say, as its log does.
-        """
+        """Wait until it tells where it listens for what these words say, as its log does."""
         told = rf"listening on 127\.0\.0\.1:(\d+), {re.escape(words)}$"
         return int(self._search(re.compile(told, re.MULTILINE))[1])
 
     def wait_for(self, text: str) -> None:
-        """
-        Wait until it says that.
-        """
+        """Wait until it says that."""
         self._search(re.compile(re.escape(text)))
 
     def said(self) -> list[str]:
-        """
-        Give what it has said so far.
-        """
+        """Give what it has said so far."""
         while not self._lines.empty():
             self._seen.append(self._lines.get())
         return self._seen
 
     def says(self, text: str) -> bool:
-        """
-        Wait until it says that, or has ended.
-        """
+        """Wait until it says that, or has ended."""
         try:
             self.wait_for(text)
         except AssertionError:
@@ -264,9 +224,7 @@ class ServerProcess:
                 raise AssertionError("".join(self._seen)) from None
 
     def connect(self) -> Connection:
-        """
-        Connect, and see that it answers: before that, a signal would end Python at once.
-        """
+        """Connect, and see that it answers: before that, a signal would end Python at once."""
         connection = Connection(self.port())
         assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
         return connection
@@ -293,9 +251,7 @@ class ServerProcess:
         return self.ended()[0]
 
     def kill(self) -> None:
-        """
-        End it at once, if it still runs.
-        """
+        """End it at once, if it still runs."""
         self.process.kill()
         self.ended()
         if self.process.stdout is not None:

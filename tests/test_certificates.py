@@ -1,6 +1,4 @@
-"""
-The certificates of the tests are what they are called, as OpenSSL sees it.
-"""
+"""The certificates of the tests are what they are called, as OpenSSL sees it."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tests.certificates import Certificates
 
 
 def verified(roots: Path, certificate: Path, crl: Path) -> str:
-    """
-    :return: why a peer's certificate is not trusted; empty if it is.
-    """
+    """:return: why a peer's certificate is not trusted; empty if it is."""
     from OpenSSL import crypto
 
     store = crypto.X509Store()

@@ -1,6 +1,4 @@
-"""
-The fixtures of every test, tested themselves: in a run of their own, on tests that misbehave.
-"""
+"""The fixtures of every test, tested themselves: in a run of their own, on tests that misbehave."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ EXPOSURE = 1.5
 
 
 def systemd_analyze() -> str:
-    """
-    Find it, or skip the test.
-    """
+    """Find it, or skip the test."""
     found = shutil.which("systemd-analyze")
     if found is None:
         pytest.skip("systemd-analyze (Debian's package systemd) is not installed")
@@ -56,9 +54,7 @@ def systemd_analyze() -> str:
 
 
 def unit(path: Path) -> configparser.RawConfigParser:
-    """
-    Read a unit; of names that come twice the last one counts.
-    """
+    """Read a unit; of names that come twice the last one counts."""
     parser = configparser.RawConfigParser(strict=False, comment_prefixes="#")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(path)
@@ -66,9 +62,7 @@ def unit(path: Path) -> configparser.RawConfigParser:
 
 
 def analyzed(*words: object) -> str:
-    """
-    Let systemd look at something; it must not complain.
-    """
+    """Let systemd look at something; it must not complain."""
     command = [systemd_analyze(), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (0, "")
@@ -77,9 +71,7 @@ def analyzed(*words: object) -> str:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """
-    Copy the units into a folder; the program is one that is there.
-    """
+    """Copy the units into a folder; the program is one that is there."""
     for path in (UNIT, SOCKET):
         text = path.read_text().replace(program(), shutil.which("true") or "/bin/true")
         (tmp_path / path.name).write_text(text)
@@ -88,9 +80,7 @@ def installed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guarded(installed: Path) -> Path:
-    """
-    Add what has the server speak TLS and ask for rights.
-    """
+    """Add what has the server speak TLS and ask for rights."""
     folder = installed / f"{UNIT.name}.d"
     folder.mkdir()
     text = GUARDED.read_text().replace(program(), shutil.which("true") or "/bin/true")
@@ -99,9 +89,7 @@ def guarded(installed: Path) -> Path:
 
 
 def program() -> str:
-    """
-    The program that the unit runs.
-    """
+    """The program that the unit runs."""
     return shlex.split(unit(UNIT)["Service"]["ExecStart"])[0]
 
 
@@ -156,9 +144,7 @@ def test_the_socket_is_the_one_that_the_server_serves() -> None:
 
 
 def checked(words: list[str]) -> Options:
-    """
-    Parse options as the server does.
-    """
+    """Parse options as the server does."""
     options = Options()
     options.parseOptions(list(words))
     return options
@@ -206,9 +192,7 @@ def steps() -> list[list[tuple[str, str]]]:
 
 
 def final(instruction: str) -> str:
-    """
-    What the one instruction of this name of the last stage says.
-    """
+    """What the one instruction of this name of the last stage says."""
     [found] = [rest for name, rest in steps()[-1] if name == instruction]
     return found
 
@@ -258,9 +242,7 @@ def test_what_the_image_is_made_by_makes_a_server_that_is_well(
 
 
 def documents(path: Path) -> list[Any]:
-    """
-    Read a file of YAML.
-    """
+    """Read a file of YAML."""
     return list(yaml.safe_load_all(path.read_text()))
 
 
@@ -280,18 +262,14 @@ def test_the_compose_file_names_what_is_there() -> None:
 
 
 def mounted(service: dict[str, Any], inside: str) -> Path:
-    """
-    The file of ours that a container of the compose file has at a path.
-    """
+    """The file of ours that a container of the compose file has at a path."""
     volumes = [volume.split(":") for volume in service["volumes"]]
     [found] = [outside for outside, target, *_ in volumes if target == inside]
     return (DEPLOY / "container" / str(found)).resolve()
 
 
 def http_port(options: Options) -> str:
-    """
-    The port of the one ``--http``.
-    """
+    """The port of the one ``--http``."""
     [endpoint] = options["http"]
     return str(endpoint).rpartition(":")[2]
 

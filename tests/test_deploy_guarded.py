@@ -54,9 +54,7 @@ def write(folder: Path, certificates: Certificates, key: str, shown: str, ca: st
 
 
 def of_systemd(folder: Path, certificates: Certificates) -> Placed:
-    """
-    Place what is added to the unit.
-    """
+    """Place what is added to the unit."""
     loaded = dict(
         line.partition("=")[2].split(":")
         for line in GUARDED.read_text().splitlines()
@@ -73,9 +71,7 @@ def of_systemd(folder: Path, certificates: Certificates) -> Placed:
 
 
 def of_compose(folder: Path, certificates: Certificates) -> Placed:
-    """
-    Place what the compose file says.
-    """
+    """Place what the compose file says."""
     [compose] = documents(COMPOSE)
     service: dict[str, Any] = compose["services"]["beanstalk"]
     volumes = dict(each.split(":")[:2] for each in service["volumes"])
@@ -90,9 +86,7 @@ def of_compose(folder: Path, certificates: Certificates) -> Placed:
 
 @pytest.fixture(params=[of_systemd, of_compose])
 def placed(request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path) -> Placed:
-    """
-    Give each example in turn.
-    """
+    """Give each example in turn."""
     folder = tmp_path / "etc"
     found: Placed = request.param(folder, certificates)
     return found
@@ -129,9 +123,7 @@ def test_the_roles_of_the_example_are_told_apart() -> None:
 
 
 def renew(placed: Placed, authority: Authority) -> None:
-    """
-    Have a new certificate and its key where the old ones were.
-    """
+    """Have a new certificate and its key where the old ones were."""
     issued = authority.server()
     for path, content in zip(placed.server, (issued.certificate_pem, issued.key_pem), strict=True):
         path.write_bytes(content)

@@ -49,9 +49,7 @@ FENCED = "75"
 
 
 def found(name: str) -> str:
-    """
-    Find a program, also beside Python, or skip the test.
-    """
+    """Find a program, also beside Python, or skip the test."""
     beside = Path(sys.executable).with_name(name)
     path = str(beside) if beside.is_file() else shutil.which(name)
     if path is None:
@@ -60,9 +58,7 @@ def found(name: str) -> str:
 
 
 def stream(options: Options) -> tuple[list[str], str]:
-    """
-    Read what ``--replicate`` says: the hosts of NATS, and the name of the stream.
-    """
+    """Read what ``--replicate`` says: the hosts of NATS, and the name of the stream."""
     address = parse(options["replication"].url)
     return [server.host for server in address.servers], address.name
 
@@ -106,9 +102,7 @@ def test_the_unit_replicates_and_opens_its_ports_itself() -> None:
 
 
 def checked_nats(path: Path) -> subprocess.CompletedProcess[str]:
-    """
-    Let NATS look at a file.
-    """
+    """Let NATS look at a file."""
     return subprocess.run(
         [found("nats-server"), "-t", "-c", str(path)], env={**os.environ, "NATS_NAME": "nats1"},
         capture_output=True, text=True, timeout=LIMIT_S,
@@ -140,9 +134,7 @@ def test_nats_syncs_before_it_acknowledges_and_knows_its_peers() -> None:
 
 
 def servers() -> dict[str, dict[str, Any]]:
-    """
-    The servers of ours in the compose file, by their names.
-    """
+    """The servers of ours in the compose file, by their names."""
     [compose] = documents(COMPOSE)
     return {name: each for name, each in compose["services"].items() if "build" in each}
 

@@ -98,9 +98,7 @@ _MODULE = re.compile(r"`((?:beanstalk_twisted|binlog_tools|twisted)/[\w/]+\.py)`
 
 
 def section(page: Path, heading: str) -> str:
-    """
-    Give what stands under a heading, up to the next one of its rank or a higher one.
-    """
+    """Give what stands under a heading, up to the next one of its rank or a higher one."""
     text = page.read_text()
     (start,) = (found for found in _HEADING.finditer(text) if found[2] == heading)
     later = _HEADING.finditer(text, start.end())
@@ -109,9 +107,7 @@ def section(page: Path, heading: str) -> str:
 
 
 def tables(text: str) -> list[list[list[str]]]:
-    """
-    Give all tables, each as rows of cells without the head.
-    """
+    """Give all tables, each as rows of cells without the head."""
     found: list[list[list[str]]] = [[]]
     for line in text.splitlines():
         if line.startswith("|"):
@@ -122,38 +118,28 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def table(page: Path, heading: str) -> list[list[str]]:
-    """
-    Give the rows of the first table under a heading.
-    """
+    """Give the rows of the first table under a heading."""
     return tables(section(page, heading))[0]
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """
-    Give the fenced blocks in a language.
-    """
+    """Give the fenced blocks in a language."""
     return [body for name, body in _FENCE.findall(page.read_text()) if name == language]
 
 
 def names_in(rows: list[list[str]]) -> list[str]:
-    """
-    Give what is marked as code in the first cells, in order.
-    """
+    """Give what is marked as code in the first cells, in order."""
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
 
 
 def quoted(cell: str) -> str:
-    """
-    Give the first words of a cell that are marked as code.
-    """
+    """Give the first words of a cell that are marked as code."""
     found = re.search(r"`([^`]+)`", cell)
     return found[1] if found else cell
 
 
 def slug(heading: str) -> str:
-    """
-    Name a heading as links do.
-    """
+    """Name a heading as links do."""
     kept = "".join(char for char in heading.lower() if char.isalnum() or char in " -_")
     return kept.replace(" ", "-")
 
@@ -162,9 +148,7 @@ def slug(heading: str) -> str:
 
 
 def line_of(command: Command) -> str:
-    """
-    Make the column on a command that follows from the code.
-    """
+    """Make the column on a command that follows from the code."""
     fields = [field for field in command.fields if field.is_written]
     named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
     behind = " CR LF body" if command.has_body else ""
@@ -447,9 +431,7 @@ def test_the_keys_of_statistics_are_those_the_server_sends_in_order(name: str) -
 
 
 def modules_that_differ() -> set[str]:
-    """
-    Name the modules that say so.
-    """
+    """Name the modules that say so."""
     modules = (ROOT / "beanstalk_twisted").rglob("*.py")
     marked = (path for path in modules if "Differs from beanstalkd:" in path.read_text())
     return {str(path.relative_to(ROOT)) for path in marked}
@@ -469,9 +451,7 @@ def test_what_is_listed_as_a_difference_is_marked_in_the_code() -> None:
 
 
 def default_of(option: str) -> str:
-    """
-    Say the default of a long option, as the README does.
-    """
+    """Say the default of a long option, as the README does."""
     options = Options()
     assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
     assert options["may_rehome"] and options["has_hub"] and not options["listen_v1"]
@@ -512,9 +492,7 @@ def test_the_readme_has_every_option_with_its_default() -> None:
 
 
 def readme_options() -> list[list[str]]:
-    """
-    Give the rows of all groups of options in the README.
-    """
+    """Give the rows of all groups of options in the README."""
     rows = [row for rows in tables(section(README, "Options")) for row in rows]
     return [[cell.strip("`") for cell in row] for row in rows]
 
@@ -543,9 +521,7 @@ def test_the_help_has_the_defaults_of_the_readme() -> None:
 
 
 def commands_that_start_a_server() -> Iterator[str]:
-    """
-    Give the options of every server that a page starts.
-    """
+    """Give the options of every server that a page starts."""
     start = re.compile(r"(?:beanstalk-twisted|twistd\b[^\n]*? beanstalk)((?: -[^\n…]*)?)$", re.M)
     for page in PAGES:
         for _, block in _FENCE.findall(page.read_text()):
@@ -570,9 +546,7 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
 
 
 def messages() -> str:
-    """
-    Gather what the code and the system may say, one text in a line; values are left out.
-    """
+    """Gather what the code and the system may say, one text in a line; values are left out."""
     texts = [os.strerror(number) for number in errno.errorcode]
     for path in (ROOT / "beanstalk_twisted").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -611,9 +585,7 @@ LOGGING_PARTS = ("daemon", "replication", "server", "storage", "web")
 
 
 def logged_events() -> Iterator[tuple[str, str]]:
-    """
-    Give the level and the event of each line that the server may log.
-    """
+    """Give the level and the event of each line that the server may log."""
     ours = ROOT / "beanstalk_twisted"
     modules = [path for part in LOGGING_PARTS for path in (ours / part).rglob("*.py")]
     for path in (ours / "tap.py", *modules):
@@ -684,16 +656,12 @@ def test_the_folders_of_the_tests_that_are_named_exist() -> None:
 
 @functools.cache
 def anchors(page: Path) -> set[str]:
-    """
-    Name the places of a page that a link may lead to.
-    """
+    """Name the places of a page that a link may lead to."""
     return {slug(found[2]) for found in _HEADING.finditer(_FENCE.sub("", page.read_text()))}
 
 
 def leads_nowhere(page: Path, link: str) -> bool:
-    """
-    Whether a page has no such file or heading to lead to; other machines are not asked.
-    """
+    """Whether a page has no such file or heading to lead to; other machines are not asked."""
     if link.startswith("https://"):
         return False
     name, _, anchor = link.partition("#")
@@ -718,9 +686,7 @@ PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/", "/opt/beanstalk-twisted", "/run/
 
 
 def found_in_pages(pattern: str) -> set[tuple[str, str]]:
-    """
-    Find all that matches in any page, each with its page.
-    """
+    """Find all that matches in any page, each with its page."""
     return {
         (str(page.relative_to(ROOT)), found)
         for page in PAGES
@@ -744,9 +710,7 @@ def test_no_page_has_anything_left_to_do() -> None:
 
 
 def has_netcat() -> bool:
-    """
-    Whether there is one that knows -N, which others do not.
-    """
+    """Whether there is one that knows -N, which others do not."""
     if not shutil.which("nc"):
         return False
     done = subprocess.run(["nc", "-h"], capture_output=True, text=True, timeout=LIMIT_S)
@@ -754,9 +718,7 @@ def has_netcat() -> bool:
 
 
 def printed_by(*command: str) -> str:
-    """
-    Run a command that must succeed.
-    """
+    """Run a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout

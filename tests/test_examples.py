@@ -1,6 +1,4 @@
-"""
-The examples, run as their readers run them, on our server and on the real one.
-"""
+"""The examples, run as their readers run them, on our server and on the real one."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def printed(script: Path, *args: object, typed: str = "") -> str:
-    """
-    Run a script that must succeed.
-    """
+    """Run a script that must succeed."""
     done = subprocess.run(
         [sys.executable, script, *map(str, args)], cwd=ROOT, input=typed, capture_output=True,
         text=True, timeout=LIMIT_S,

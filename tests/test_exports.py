@@ -1,6 +1,4 @@
-"""
-The names that a package offers, as those find them who look for them.
-"""
+"""The names that a package offers, as those find them who look for them."""
 
 from __future__ import annotations
 

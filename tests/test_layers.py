@@ -115,9 +115,7 @@ NAMES_OF_ERRORS = f"{OURS}.binlog.memory"
 
 
 def modules(package: str) -> dict[str, Path]:
-    """
-    Find all modules of a package of ours, by their names.
-    """
+    """Find all modules of a package of ours, by their names."""
     paths = sorted((ROOT / package).rglob("*.py"))
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
 
@@ -135,9 +133,7 @@ PURE = sorted(
 
 
 def floor_of(name: str) -> tuple[int, str]:
-    """
-    Say on which floor a module is, and in which of its parts.
-    """
+    """Say on which floor a module is, and in which of its parts."""
     top, _, inside = name.partition(".")
     parts = [
         (len(part), level, part)
@@ -172,9 +168,7 @@ def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
 
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
-    """
-    Name all modules that a module imports, anywhere in it.
-    """
+    """Name all modules that a module imports, anywhere in it."""
     found: set[str] = set()
     for node in only_when_run(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -189,23 +183,17 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def imported_tops(path: Path) -> set[str]:
-    """
-    Name the packages, ours and others, that a module imports from.
-    """
+    """Name the packages, ours and others, that a module imports from."""
     return {name.partition(".")[0] for name in imports(path)}
 
 
 def ours(path: Path) -> set[str]:
-    """
-    Name the modules of the server that a module imports, the version's package left out.
-    """
+    """Name the modules of the server that a module imports, the version's package left out."""
     return {name for name in imports(path) if name.startswith(f"{OURS}.")}
 
 
 def may_import(name: str, other: str) -> bool:
-    """
-    Whether a module may import another one of its package: of its part, or on a floor below.
-    """
+    """Whether a module may import another one of its package: of its part, or on a floor below."""
     level, part = floor_of(name)
     other_level, other_part = floor_of(other)
     return other_part == part or other_level < level
@@ -312,9 +300,7 @@ def test_the_directory_in_memory_asks_the_system_only_what_errors_are_called() -
 
 
 def outside(vocabulary: str, names: set[str]) -> set[str]:
-    """
-    Give those of the modules that a package may not import.
-    """
+    """Give those of the modules that a package may not import."""
     allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES[vocabulary])
     return {name for name in names if not name.startswith(allowed)}
 
@@ -328,9 +314,7 @@ def test_what_is_below_the_line_uses_the_standard_library_and_its_vocabularies()
 
 
 def reached(name: str) -> set[str]:
-    """
-    Name the modules of ours that are imported when this one is, however far away.
-    """
+    """Name the modules of ours that are imported when this one is, however far away."""
     found: set[str] = set()
     ahead = {name}
     while ahead:

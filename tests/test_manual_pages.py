@@ -1,6 +1,4 @@
-"""
-The pages for man(1): every command and option is in them, and groff has no complaint.
-"""
+"""The pages for man(1): every command and option is in them, and groff has no complaint."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ NAMES = ("beanstalk", "beanstalk-twisted", "beanstalk-work", "binlog-inspect")
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    Write them as ``make man`` does.
-    """
+    """Write them as ``make man`` does."""
     folder = tmp_path_factory.mktemp("man") / "man1"
     subprocess.run(
         [sys.executable, "docs/manual_pages.py", str(folder)], cwd=ROOT, check=True,

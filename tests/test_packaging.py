@@ -44,9 +44,7 @@ WHERE = "import twisted.plugins.beanstalk_twisted_plugin as found; print(found._
 
 
 def output_of(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """
-    Run a command that must succeed, where nothing leads it to the checkout.
-    """
+    """Run a command that must succeed, where nothing leads it to the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment.update(variables)
     done = subprocess.run(
@@ -63,9 +61,7 @@ def output_of(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    Copy what a build reads, so that none of what it writes lands in the checkout.
-    """
+    """Copy what a build reads, so that none of what it writes lands in the checkout."""
     copy = tmp_path_factory.mktemp("source")
     for name in (*OUR_FOLDERS, "twisted"):
         unwanted = shutil.ignore_patterns("__pycache__", "dropin.cache")
@@ -109,33 +105,25 @@ def python(tmp_path: Path) -> Path:
 
 
 def site_packages(python: Path) -> Path:
-    """
-    Give the folder that an installer writes to.
-    """
+    """Give the folder that an installer writes to."""
     (folder,) = python.parent.parent.glob("lib/python*/site-packages")
     return folder
 
 
 def install_wheel(python: Path, source: Path, wheel: Path) -> Path:
-    """
-    Install it; the plugin is then in the environment.
-    """
+    """Install it; the plugin is then in the environment."""
     output_of(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=source)
     return site_packages(python)
 
 
 def install_editable_by_pip(python: Path, source: Path, wheel: Path) -> Path:
-    """
-    ``pip install -e``; the plugin stays where it is.
-    """
+    """``pip install -e``; the plugin stays where it is."""
     output_of(*PIP, "--python", python, "install", *OFFLINE, "-e", source, cwd=source)
     return source
 
 
 def install_editable_by_uv(python: Path, source: Path, wheel: Path) -> Path:
-    """
-    ``uv pip install -e``; the plugin stays where it is.
-    """
+    """``uv pip install -e``; the plugin stays where it is."""
     uv = (sys.executable, "-m", "uv", "--offline", "--no-cache", "--quiet")
     output_of(*uv, "pip", "install", "--python", python, *OFFLINE, "-e", source, cwd=source)
     return source
@@ -191,9 +179,7 @@ def test_twistd_lists_the_service_outside_the_checkout(
 
 
 def constant(name: str) -> Any:
-    """
-    Read one of setup.py, without running it.
-    """
+    """Read one of setup.py, without running it."""
     for node in ast.parse((ROOT / "setup.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return ast.literal_eval(node.value)
@@ -204,9 +190,7 @@ COMPILED: tuple[str, ...] = constant("COMPILED")
 
 
 def foreign_bases(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """
-    Give each class that is derived from an imported one, and where that comes from.
-    """
+    """Give each class that is derived from an imported one, and where that comes from."""
     statements = list(only_when_run(tree))
     origins = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
@@ -252,9 +236,7 @@ def test_all_tests_that_are_run_on_what_is_compiled_are_there() -> None:
 
 
 def made(words: str, **variables: str) -> str:
-    """
-    Let make say what some words of the Makefile come to.
-    """
+    """Let make say what some words of the Makefile come to."""
     make = shutil.which("make")
     if make is None:
         pytest.skip("make is not installed, so nothing can be asked of the Makefile")

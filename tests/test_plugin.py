@@ -36,9 +36,7 @@ print([row[0] for row in LaunchOptions().subCommands], "twisted.plugins" in sys.
 
 
 def started(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """
-    Start Python in a folder, with the checkout on its path.
-    """
+    """Start Python in a folder, with the checkout on its path."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,

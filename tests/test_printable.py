@@ -1,6 +1,4 @@
-"""
-Text of others on a terminal: nothing of it is obeyed, and nothing of it is lost.
-"""
+"""Text of others on a terminal: nothing of it is obeyed, and nothing of it is lost."""
 
 import ast
 import json
@@ -39,9 +37,7 @@ def test_a_text_is_printable_but_for_what_is_kept(text: str) -> None:
 
 
 def read_back(shown: str) -> bytes:
-    """
-    The bytes that are shown.
-    """
+    """The bytes that are shown."""
     return b"".join(map(_bytes_of, re.findall(r"\\(?:x..|u.{4}|U.{8}|.)|[^\\]+", shown)))
 
 

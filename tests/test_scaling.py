@@ -1,6 +1,4 @@
-"""
-The page on several processes: its units are ones that systemd takes, and its options ours.
-"""
+"""The page on several processes: its units are ones that systemd takes, and its options ours."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ PROGRAM = "/opt/beanstalk-twisted/bin/beanstalk-twisted"
 
 
 def units() -> dict[str, str]:
-    """
-    Give the units of the page by their names.
-    """
+    """Give the units of the page by their names."""
     found = {}
     for block in blocks(PAGE, "ini"):
         head, _, unit = block.partition("\n")

@@ -1,6 +1,4 @@
-"""
-The options: beanstalkd's and the long ones, what they mean together, and what wrong ones do.
-"""
+"""The options: beanstalkd's and the long ones, what they mean together, and what wrong ones do."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ A_PORT = "--port (-p) needs a number from 0 to 65535 or the name of a service"
 
 
 def parsed(*arguments: str) -> Options:
-    """
-    Parse a command line.
-    """
+    """Parse a command line."""
     options = Options()
     options.parseOptions(list(arguments))
     return options
@@ -544,9 +540,7 @@ def test_an_explanation_is_not_torn_apart() -> None:
 
 
 def endpoint_of(*arguments: str) -> Any:
-    """
-    Parse a command line that means one endpoint.
-    """
+    """Parse a command line that means one endpoint."""
     (endpoint,) = parsed(*arguments)["endpoints"]
     return endpoint
 

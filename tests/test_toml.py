@@ -1,6 +1,4 @@
-"""
-TOML that may be hostile.
-"""
+"""TOML that may be hostile."""
 
 from __future__ import annotations
 

@@ -23,9 +23,7 @@ SUFFIX = ".zh.md"
 
 
 def translation_of(page: Path) -> Path:
-    """
-    Say where a page is in Chinese.
-    """
+    """Say where a page is in Chinese."""
     return page.with_suffix(SUFFIX)
 
 
@@ -57,24 +55,18 @@ class Part(NamedTuple):
 
 
 def parts(page: Path) -> list[Part]:
-    """
-    Cut a page at its headings.
-    """
+    """Cut a page at its headings."""
     _, *rest = _HEADING.split(_FENCE.sub(_PLACE_OF_A_FENCE, page.read_text()))
     return [Part(len(rest[at]), rest[at + 1], rest[at + 2]) for at in range(0, len(rest), 3)]
 
 
 def pairs(page: Path) -> list[tuple[Part, Part]]:
-    """
-    Put each part beside its translation.
-    """
+    """Put each part beside its translation."""
     return list(zip(parts(page), parts(translation_of(page)), strict=True))
 
 
 def kind_of(paragraph: str) -> tuple[str, int]:
-    """
-    Say what a paragraph is, and how many items or rows it has.
-    """
+    """Say what a paragraph is, and how many items or rows it has."""
     lines = paragraph.splitlines()
     if paragraph == _PLACE_OF_A_FENCE:
         return "code", 1
@@ -86,23 +78,17 @@ def kind_of(paragraph: str) -> tuple[str, int]:
 
 
 def shape(part: Part) -> list[tuple[str, int]]:
-    """
-    Tell the paragraphs, lists, tables and blocks of code in order.
-    """
+    """Tell the paragraphs, lists, tables and blocks of code in order."""
     return [kind_of(each.strip()) for each in part.text.split("\n\n") if each.strip()]
 
 
 def code(text: str) -> set[str]:
-    """
-    Gather what is marked as code.
-    """
+    """Gather what is marked as code."""
     return set(_CODE.findall(text))
 
 
 def numbers(text: str) -> list[str]:
-    """
-    Gather the numbers that are written in digits, in code, targets of links or elsewhere.
-    """
+    """Gather the numbers that are written in digits, in code, targets of links or elsewhere."""
     return sorted(_NUMBER.findall(text))
 
 
@@ -202,9 +188,7 @@ DIALECTS = (COMMANDS, v1.dialect().rows)
 
 
 def line_of(command: Command) -> list[str]:
-    """
-    Make what the column on a command must have as code.
-    """
+    """Make what the column on a command must have as code."""
     fields = [field.name for field in command.fields if field.is_written]
     return [" ".join([command.name, *(f"<{name}>" for name in fields)])]
 
@@ -217,9 +201,7 @@ def test_the_tables_of_commands_are_those_of_the_code_in_both_languages(page: Pa
 
 
 def every_reply() -> set[str]:
-    """
-    Gather the first words of all replies that the code can encode.
-    """
+    """Gather the first words of all replies that the code can encode."""
     values = [*vars(replies).values(), *vars(v1).values()]
     words = {each.text.decode() for each in values if isinstance(each, Word)}
     source = Path(replies.__file__).read_text()

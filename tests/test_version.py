@@ -1,6 +1,4 @@
-"""
-Which build of us it is, and that every command says so.
-"""
+"""Which build of us it is, and that every command says so."""
 
 from __future__ import annotations
 

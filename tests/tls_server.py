@@ -1,6 +1,4 @@
-"""
-Servers that speak TLS in ways that ours does not: they ask for certificates, hang, break off.
-"""
+"""Servers that speak TLS in ways that ours does not: they ask for certificates, hang, break off."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ class Listener:
 
 
 def relay(context: ssl.SSLContext, port: int) -> Speak:
-    """
-    Speak TLS, and give what comes to a server at that port; and back.
-    """
+    """Speak TLS, and give what comes to a server at that port; and back."""
 
     def speak(line: socket.socket) -> None:
         with (
@@ -120,9 +116,7 @@ def copy(source: socket.socket, target: socket.socket, turns: Lock) -> None:
 
 
 def received(source: socket.socket, turns: Lock) -> bytes:
-    """
-    What has come; nothing is held while it is waited for.
-    """
+    """What has come; nothing is held while it is waited for."""
     if not isinstance(source, ssl.SSLSocket):
         return source.recv(1 << 16)
     with turns:
@@ -134,9 +128,7 @@ def received(source: socket.socket, turns: Lock) -> bytes:
 
 
 def say(data: bytes) -> Speak:
-    """
-    Say this to whoever comes, and hear what it says until it goes.
-    """
+    """Say this to whoever comes, and hear what it says until it goes."""
 
     def speak(line: socket.socket) -> None:
         line.sendall(data)
@@ -147,15 +139,11 @@ def say(data: bytes) -> Speak:
 
 
 def hang(line: socket.socket) -> None:
-    """
-    Say nothing.
-    """
+    """Say nothing."""
     while line.recv(1 << 16):
         pass
 
 
 def die(line: socket.socket) -> None:
-    """
-    Go away in the middle of the handshake.
-    """
+    """Go away in the middle of the handshake."""
     line.recv(16)

@@ -13,9 +13,7 @@ from beanstalk_twisted.daemon.gc_control import Phase
 
 
 class Uncollected:
-    """
-    A `Collector` that collects nothing.
-    """
+    """A `Collector` that collects nothing."""
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[Phase, dict[str, int]], object]] = []

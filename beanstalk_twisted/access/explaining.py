@@ -1,6 +1,4 @@
-"""
-Why a command is carried out for an identity, or refused.
-"""
+"""Why a command is carried out for an identity, or refused."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -108,9 +106,7 @@ def _verdict(identity: Identity, what: str, right: int, has: int, tube: str) -> 
 
 
 def _sources(grant: Grant, right: int, tube: str) -> list[str]:
-    """
-    :return: the lines of the file that give a right of a tube; of any if the name is empty.
-    """
+    """:return: the lines of the file that give a right of a tube; of any if the name is empty."""
     return [
         f'{each.name} = "{each.pattern}"'
         for each in grant.granted
@@ -119,9 +115,7 @@ def _sources(grant: Grant, right: int, tube: str) -> list[str]:
 
 
 def _notes(of: str) -> str:
-    """
-    :return: what else counts.
-    """
+    """:return: what else counts."""
     if of in (HELD, HELD_JOBS):
         return ". That is for jobs that it has reserved; for others it needs manage"
     if of == MOVED:

@@ -1,6 +1,4 @@
-"""
-What one identity may do: rights by patterns of tube names.
-"""
+"""What one identity may do: rights by patterns of tube names."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -65,9 +63,7 @@ class Grant:
     """
 
     def __init__(self, granted: Iterable[Granted] = ()) -> None:
-        """
-        :raise BadPattern: a pattern is none, or there are too many.
-        """
+        """:raise BadPattern: a pattern is none, or there are too many."""
         self.granted = tuple(granted)
         if len(self.granted) > MAX_PATTERNS:
             raise BadPattern(f"there are more than {MAX_PATTERNS} patterns")
@@ -107,9 +103,7 @@ class Grant:
         return rights
 
     def compared(self, tube: bytes) -> int:
-        """
-        The same, and nothing is remembered: for who walks over many tubes.
-        """
+        """The same, and nothing is remembered: for who walks over many tubes."""
         rights, size = self.everywhere | self._names.get(tube, 0), len(tube)
         for (first, last), table in self._tables.items():
             for parts, given in table.get(tube[:first] + STAR + tube[size - last :], ()):

@@ -22,9 +22,7 @@ MAX_ADDRESSES: Final = 10_000
 
 
 class Guesses:
-    """
-    Counts wrong tokens by address.
-    """
+    """Counts wrong tokens by address."""
 
     def __init__(self) -> None:
         # By address: how many there were, and when the last one was.
@@ -34,9 +32,7 @@ class Guesses:
         return len(self._wrong)
 
     def wait_s(self, address: str, now_s: float) -> float:
-        """
-        :return: how long the next token from there has to wait from now on.
-        """
+        """:return: how long the next token from there has to wait from now on."""
         found = self._wrong.get(address)
         if found is None:
             return 0.0
@@ -49,9 +45,7 @@ class Guesses:
         return max(0.0, last_s + delay_s - now_s)
 
     def wrong(self, address: str, now_s: float) -> None:
-        """
-        Count one more.
-        """
+        """Count one more."""
         count, last_s = self._wrong.pop(address, (0, now_s))
         if now_s - last_s >= FORGET_S:
             count = 0

@@ -1,6 +1,4 @@
-"""
-What one identity may take of a server, as a file says it.
-"""
+"""What one identity may take of a server, as a file says it."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -59,7 +57,5 @@ LIMITS: Final[Mapping[str, Callable[[Any], int]]] = {
 
 
 def in_words(limits: Mapping[str, int]) -> str:
-    """
-    Say them in one line.
-    """
+    """Say them in one line."""
     return ", ".join([f"{key} {value}" for key, value in limits.items()]) or "none"

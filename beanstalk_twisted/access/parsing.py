@@ -1,6 +1,4 @@
-"""
-Reading the file of ``--access``: TOML, to rules.
-"""
+"""Reading the file of ``--access``: TOML, to rules."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -41,9 +39,7 @@ _LISTENER: Final = re.compile(r"unix:[^\x00]{1,108}|[^\x00\s]{1,256}:[0-9]{1,5}"
 
 
 class BadAccessFile(ValueError):
-    """
-    A file that cannot be used; says why, and where.
-    """
+    """A file that cannot be used; says why, and where."""
 
 
 def parse_access(text: str) -> AccessRules:
@@ -133,9 +129,7 @@ def _grant(where: str, table: Mapping[str, Any]) -> Grant:
 
 
 def _values(where: str, key: str, value: Any, read: Callable[[Any], T]) -> list[T]:
-    """
-    :param value: of a key: one, or a list of them.
-    """
+    """:param value: of a key: one, or a list of them."""
     try:
         return [read(each) for each in (value if isinstance(value, list) else [value])]
     except ValueError as problem:

@@ -56,9 +56,7 @@ class Identity(NamedTuple):
 
     @property
     def ways(self) -> Mapping[str, Sequence[object]]:
-        """
-        How it is told, by the keys of a file, the first one that tells a peer counting.
-        """
+        """How it is told, by the keys of a file, the first one that tells a peer counting."""
         return {
             "token": [each.token_id for each in self.tokens],
             "certificate": self.certificates,
@@ -69,9 +67,7 @@ class Identity(NamedTuple):
 
 
 class Clash(ValueError):
-    """
-    Two identities are told by the same thing.
-    """
+    """Two identities are told by the same thing."""
 
 
 class AccessRules:
@@ -88,9 +84,7 @@ class AccessRules:
         self, identities: Iterable[Identity] = (), anonymous: Grant = NO_RIGHTS,
         *, anonymous_limits: Mapping[str, int] = NO_LIMITS, has_open_metrics: bool = False,
     ) -> None:  # fmt: skip
-        """
-        :raise Clash: of two identities nobody could say which a peer is.
-        """
+        """:raise Clash: of two identities nobody could say which a peer is."""
         self.identities = {each.name: each for each in identities}
         self.anonymous = Identity(ANONYMOUS, anonymous, limits=anonymous_limits)
         self.has_open_metrics = has_open_metrics
@@ -106,37 +100,27 @@ class AccessRules:
         self.stand_in = stand_in(self._hashes.values())
 
     def hash_for(self, token: bytes) -> TokenHash:
-        """
-        :return: what a token is to be compared with, whether anybody has it or not.
-        """
+        """:return: what a token is to be compared with, whether anybody has it or not."""
         return self._hashes.get(id_of(token) or "", self.stand_in)
 
     @property
     def limited(self) -> Sequence[Identity]:
-        """
-        Those who have limits.
-        """
+        """Those who have limits."""
         everybody = (*self.identities.values(), self.anonymous)
         return [each for each in everybody if each.limits]
 
     @property
     def gives_nothing(self) -> bool:
-        """
-        Whether nobody has any right.
-        """
+        """Whether nobody has any right."""
         everybody = (self.anonymous, *self.identities.values())
         return not any(each.grant.anywhere for each in everybody)
 
     def has(self, shown: TokenHash) -> bool:
-        """
-        Whether it is a token's of these rules.
-        """
+        """Whether it is a token's of these rules."""
         return self._hashes.get(shown.token_id) == shown
 
     def identify(self, peer: Peer, shown: TokenHash | None = None) -> Identity:
-        """
-        :param shown: the hash of the token that the peer has shown, if it has shown one.
-        """
+        """:param shown: the hash of the token that the peer has shown, if it has shown one."""
         if shown is not None and self.has(shown):
             return self._by["token", shown.token_id]
         facts: list[tuple[str, object]] = [("certificate", each) for each in peer.certificate]

@@ -48,9 +48,7 @@ _HASH: Final = re.compile(
 
 
 class BadHash(ValueError):
-    """
-    What is no hash of a token.
-    """
+    """What is no hash of a token."""
 
 
 class TokenHash(NamedTuple):
@@ -71,9 +69,7 @@ class TokenHash(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "TokenHash":
-        """
-        :raise BadHash: it is none, or costs too much.
-        """
+        """:raise BadHash: it is none, or costs too much."""
         found = _HASH.fullmatch(text)
         if found is None:
             raise BadHash("it is no hash of a token: make one with beanstalk token")
@@ -84,24 +80,18 @@ class TokenHash(NamedTuple):
         return cls(found[1], log2_n, r, p, salt, digest)
 
     def __str__(self) -> str:
-        """
-        As a file has it.
-        """
+        """As a file has it."""
         salt, digest = (base64.b64encode(each).decode() for each in (self.salt, self.digest))
         cost = f"{self.log2_n}:{self.r}:{self.p}"
         return f"{PREFIX}{self.token_id}:scrypt:{cost}:{salt}:{digest}"
 
     @property
     def cost(self) -> int:
-        """
-        How long a hash takes, in units of its own.
-        """
+        """How long a hash takes, in units of its own."""
         return (self.r * self.p) << self.log2_n
 
     def matches(self, token: bytes) -> bool:
-        """
-        Whether it is this token's; takes the same time for any.
-        """
+        """Whether it is this token's; takes the same time for any."""
         return hmac.compare_digest(self._of(token), self.digest)
 
     def _of(self, token: bytes) -> bytes:
@@ -126,9 +116,7 @@ def hash_of(token: bytes, chance: Chance, log2_n: int = LOG2_N) -> TokenHash:
 
 
 def new_token(chance: Chance) -> str:
-    """
-    Make a token.
-    """
+    """Make a token."""
     return f"{PREFIX}{_letters(chance(ID_BYTES))}_{_letters(chance(SECRET_BYTES))}"
 
 
@@ -137,9 +125,7 @@ def _letters(chance: bytes) -> str:
 
 
 def id_of(token: bytes) -> str | None:
-    """
-    :return: the id of a token; None of what is none.
-    """
+    """:return: the id of a token; None of what is none."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else found[1].decode()
 

@@ -35,23 +35,17 @@ class Batch(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """
-        Whether the segment begins with them.
-        """
+        """Whether the segment begins with them."""
         return self.file is not None
 
     @property
     def syncs(self) -> bool:
-        """
-        Whether to write them means to wait for the disk.
-        """
+        """Whether to write them means to wait for the disk."""
         return self.file is not None or self.seals
 
     @property
     def end(self) -> int:
-        """
-        Length of the segment when this is written.
-        """
+        """Length of the segment when this is written."""
         return self.offset + sum(map(len, self.chunks))
 
 
@@ -69,9 +63,7 @@ class Opening(NamedTuple):
 
 
 class RehomedFrame(NamedTuple):
-    """
-    A frame to be framed anew in another segment: the same records with the same LSNs.
-    """
+    """A frame to be framed anew in another segment: the same records with the same LSNs."""
 
     array: bytes
     heap: bytes
@@ -82,18 +74,14 @@ class RehomedFrame(NamedTuple):
     time_ns: int
 
     def raw_records(self) -> Iterator[Raw]:
-        """
-        The fields of its records.
-        """
+        """The fields of its records."""
         return (
             RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
         )
 
     @classmethod
     def parse(cls, frame: bytes) -> "RehomedFrame":
-        """
-        :param frame: as we encoded it.
-        """
+        """:param frame: as we encoded it."""
         (_, _, _, _, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _, rec_size, _, _) = (
             FRAME_HEADER.unpack_from(frame)
         )
@@ -104,9 +92,7 @@ class RehomedFrame(NamedTuple):
         )  # fmt: skip
 
     def encode(self, salt: int) -> bytes:
-        """
-        :return: the frame, bound to the segment with this salt.
-        """
+        """:return: the frame, bound to the segment with this salt."""
         return frames.assemble(
             self.array, (self.heap,), n_rec=self.n_rec, rec_size=self.rec_size,
             base_lsn=self.base_lsn, durable_lsn=self.durable_lsn, time_ns=self.time_ns, salt=salt,
@@ -137,17 +123,13 @@ class Position(NamedTuple):
 
     @property
     def rehomed_tubes(self) -> set[int]:
-        """
-        The tubes that the re-homed records use; the new segment has to name them.
-        """
+        """The tubes that the re-homed records use; the new segment has to name them."""
         raws = (raw for frame in self.rehomed for raw in frame.raw_records())
         return {raw[TUBE_ID] for raw in raws if raw[TUBE_ID]}
 
     @property
     def next_lsn(self) -> int:
-        """
-        The LSN of the first new record.
-        """
+        """The LSN of the first new record."""
         return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
 
 

@@ -64,15 +64,11 @@ MAX_PIECES: Final = 3
 """Pieces of files that are remembered: the header of a large frame, its records and its heap."""
 
 MAX_INDEXES: Final = 256
-"""
-Segments whose frames are remembered, the ones read last: 16 GiB of log in 4 MB of memory.
-"""
+"""Segments whose frames are remembered, the ones read last: 16 GiB of log in 4 MB of memory."""
 
 
 class BodyReader(Protocol):
-    """
-    Reads bodies back from a log; a fake is `memory.MemoryBodyReader`.
-    """
+    """Reads bodies back from a log; a fake is `memory.MemoryBodyReader`."""
 
     def read(self, place: BodyPlace, job_id: int) -> bytes:
         """
@@ -94,9 +90,7 @@ class BodyReader(Protocol):
 def read_each(
     read: Callable[[BodyPlace, int], bytes], asked: Sequence[tuple[BodyPlace, int]]
 ) -> list[bytes | Exception]:
-    """
-    :return: of each what ``read`` returns, or raises, up to the first OSError.
-    """
+    """:return: of each what ``read`` returns, or raises, up to the first OSError."""
     bodies: list[bytes | Exception] = []
     for place, job_id in asked:
         try:
@@ -109,9 +103,7 @@ def read_each(
 
 
 class _Piece(NamedTuple):
-    """
-    A part of a file.
-    """
+    """A part of a file."""
 
     name: str
     start: int
@@ -120,9 +112,7 @@ class _Piece(NamedTuple):
 
 
 class _Pieces:
-    """
-    Reads files in pieces, and remembers the last ones.
-    """
+    """Reads files in pieces, and remembers the last ones."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -160,9 +150,7 @@ class _Pieces:
 
 
 class _Index:
-    """
-    Some frames of a segment by their first LSNs, and how far it was gone through.
-    """
+    """Some frames of a segment by their first LSNs, and how far it was gone through."""
 
     def __init__(self, header: SegmentHeader) -> None:
         self.salt = header.salt
@@ -170,9 +158,7 @@ class _Index:
         self.offsets = array("Q", [SEGMENT_HEADER_BYTES])
 
     def before(self, lsn: int) -> int:
-        """
-        :return: where to begin to look for the frame of this LSN.
-        """
+        """:return: where to begin to look for the frame of this LSN."""
         return self.offsets[max(0, bisect_right(self.lsns, lsn) - 1)]
 
     def note(self, frame: Frame | IndexedFrame) -> None:
@@ -185,9 +171,7 @@ class _Index:
 
 
 class LogBodyReader(BodyReader):
-    """
-    Reads bodies from the segments of a directory.  Used by one thread at a time.
-    """
+    """Reads bodies from the segments of a directory.  Used by one thread at a time."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -197,9 +181,7 @@ class LogBodyReader(BodyReader):
 
     @property
     def indexed(self) -> list[int]:
-        """
-        The segments whose frames are remembered, the one that was read last at the end.
-        """
+        """The segments whose frames are remembered, the one that was read last at the end."""
         return list(self._indexes)
 
     def read(self, place: BodyPlace, job_id: int) -> bytes:
@@ -227,9 +209,7 @@ class LogBodyReader(BodyReader):
             self._lost(name, at, str(problem))
 
     def _record(self, place: BodyPlace, job_id: int) -> tuple[Raw, bytes, str, int]:
-        """
-        The fields of a full record and its data, and where it is.
-        """
+        """The fields of a full record and its data, and where it is."""
         name = segment_name(place.segment)
         index = self._index(place.segment, name)
         frame = self._find(index, name, place.lsn)
@@ -249,9 +229,7 @@ class LogBodyReader(BodyReader):
         return raw, data, name, at
 
     def _index(self, seq: int, name: str) -> _Index:
-        """
-        What is remembered of a segment, which is then the newest that was read.
-        """
+        """What is remembered of a segment, which is then the newest that was read."""
         index = self._indexes.pop(seq, None)
         if index is None:
             header = decode_segment_header(self._directory.copy_part(name, 0, SEGMENT_HEADER_BYTES))
@@ -276,9 +254,7 @@ class LogBodyReader(BodyReader):
         return index
 
     def _find(self, index: _Index, name: str, lsn: int) -> Frame:
-        """
-        The frame that has the record with this LSN.
-        """
+        """The frame that has the record with this LSN."""
         last = self._frame
         if last is not None and last[0] == name and last[1].base_lsn <= lsn < last[1].next_lsn:
             return last[1]
@@ -306,9 +282,7 @@ class LogBodyReader(BodyReader):
 
 
 def _moved(frame: Frame, by: int) -> Frame:
-    """
-    :return: a frame of a part of a segment as it stands in the segment.
-    """
+    """:return: a frame of a part of a segment as it stands in the segment."""
     return frame._replace(
         offset=frame.offset + by, end=frame.end + by, records_at=frame.records_at + by,
         heap_at=frame.heap_at + by,

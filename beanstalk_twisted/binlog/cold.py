@@ -183,9 +183,7 @@ class Records:
     def _bodies(
         self, offsets: list[int], sizes: list[int], leaves_bodies: bool
     ) -> list[bytes | None] | None:  # fmt: skip
-        """
-        All bodies; None if one is not inside its frame's heap.
-        """
+        """All bodies; None if one is not inside its frame's heap."""
         if self._are_in_a_row(offsets, sizes):
             return _left(sizes) if leaves_bodies else self._read(sizes)
         starts, ends = self._places(offsets, sizes)
@@ -194,9 +192,7 @@ class Records:
         return _left(sizes) if leaves_bodies else self._cut(starts, ends)
 
     def _places(self, offsets: list[int], sizes: list[int]) -> tuple[list[int], list[int]]:
-        """
-        :return: where bodies begin and end in all heaps, one behind the other.
-        """
+        """:return: where bodies begin and end in all heaps, one behind the other."""
         bases = chain.from_iterable(map(repeat, self._bases, self._counts))
         starts = list(map(add, offsets, bases))
         return starts, list(map(add, starts, sizes))
@@ -213,18 +209,14 @@ class Records:
         return True
 
     def _by_frame(self, column: list[int]) -> Iterator[list[int]]:
-        """
-        A column, cut into those of the frames.
-        """
+        """A column, cut into those of the frames."""
         at = 0
         for count in self._counts:
             yield column[at : at + count]
             at += count
 
     def _read(self, sizes: list[int]) -> list[bytes | None]:
-        """
-        Bodies in a row, in a third of the time of `_cut`.
-        """
+        """Bodies in a row, in a third of the time of `_cut`."""
         if len(sizes) == 1:
             return self._cut([0], sizes)
         bodies: list[bytes | None] = []
@@ -256,30 +248,22 @@ class Records:
         ]  # fmt: skip
 
     def _limits(self) -> list[int]:
-        """
-        Where the heap of each frame ends.
-        """
+        """Where the heap of each frame ends."""
         return [*self._bases[1:], self._heap_bytes]
 
     def _are_inside(self, ends: list[int]) -> bool:
-        """
-        Whether no record's data end behind the heap of its frame.
-        """
+        """Whether no record's data end behind the heap of its frame."""
         frames = zip(self._by_frame(ends), self._limits(), strict=True)
         return all(max(own_ends) <= limit for own_ends, limit in frames)
 
 
 def _left(sizes: list[int]) -> list[bytes | None]:
-    """
-    No bodies; an empty one is nowhere else.
-    """
+    """No bodies; an empty one is nowhere else."""
     return [None] * len(sizes) if all(sizes) else [None if size else b"" for size in sizes]
 
 
 def _are_plain(records: bytes, tubes: Container[int]) -> bool:
-    """
-    Whether all are of cold jobs, in the usual form: one kind, one tube or few.
-    """
+    """Whether all are of cold jobs, in the usual form: one kind, one tube or few."""
     words, longs = memoryview(records).cast("I"), memoryview(records).cast("Q")
     count = len(words) // _WORDS
     return (
@@ -293,9 +277,7 @@ def _are_plain(records: bytes, tubes: Container[int]) -> bool:
 
 
 def values(column: Column) -> Sequence[int]:
-    """
-    The different numbers in a column.
-    """
+    """The different numbers in a column."""
     if bytes(column) == bytes(column[:1]) * len(column):
         return column[:1].tolist()
     return list(set(column.tolist()))
@@ -315,18 +297,14 @@ def _cold_jobs(
 
 
 def _kept(records: bytes, keep: list[bool]) -> bytes:
-    """
-    Those of the records that are to be kept.
-    """
+    """Those of the records that are to be kept."""
     if all(keep):
         return records
     return b"".join(compress(chain.from_iterable(_RECORDS.iter_unpack(records)), keep))
 
 
 def _standing(newest: bytes, now_ns: int) -> Standing:
-    """
-    :param newest: the newest record of each job.
-    """
+    """:param newest: the newest record of each job."""
     words = memoryview(newest).cast("I")
     states = newest[1::RECORD_BYTES]
     deadlines = memoryview(newest).cast("q")[_DEADLINE_LONG::_LONGS].tolist()
@@ -342,9 +320,7 @@ def _standing(newest: bytes, now_ns: int) -> Standing:
 
 
 def _deadline_ns(state: int, deadline_ns: int, delay_s: int, now_ns: int) -> int:
-    """
-    As `as_loaded` makes it.
-    """
+    """As `as_loaded` makes it."""
     if state == _RESERVED:
         return 0
     if state != _DELAYED or deadline_ns == NEVER_NS:

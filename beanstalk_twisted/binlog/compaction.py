@@ -79,24 +79,18 @@ class Policy(NamedTuple):
     spare_files: int = 100
 
     def should_compact(self, pressure: Pressure) -> bool:
-        """
-        Whether the oldest segment is to be freed.
-        """
+        """Whether the oldest segment is to be freed."""
         if pressure.is_short:
             return pressure.total > SHORT_FACTOR * pressure.live + pressure.segment
         most_files = self.spare_files + self.factor * pressure.live / pressure.segment
         return pressure.segments > most_files or self._over(pressure, self.factor)
 
     def is_urgent(self, pressure: Pressure) -> bool:
-        """
-        Whether compaction falls behind: it then no longer paces itself.
-        """
+        """Whether compaction falls behind: it then no longer paces itself."""
         return self._over(pressure, self.factor * 1.5)
 
     def may_be_bytes(self, pressure: Pressure) -> int:
-        """
-        How large the log may be before it is compacted, its number of files left aside.
-        """
+        """How large the log may be before it is compacted, its number of files left aside."""
         return int(self._limit(pressure, self.factor))
 
     def _over(self, pressure: Pressure, factor: float) -> bool:

@@ -42,63 +42,41 @@ frames, which are mostly as large, and no copy."""
 
 
 class File(Protocol):
-    """
-    A segment that is being written.  All methods raise OSError.
-    """
+    """A segment that is being written.  All methods raise OSError."""
 
     def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """
-        Write all of ``chunks`` one behind the other from ``offset`` on, or raise.
-        """
+        """Write all of ``chunks`` one behind the other from ``offset`` on, or raise."""
 
     def allocate(self, size: int) -> None:
-        """
-        Reserve space up to ``size`` bytes; what was not written reads as zeros.
-        """
+        """Reserve space up to ``size`` bytes; what was not written reads as zeros."""
 
     def truncate(self, size: int) -> None:
-        """
-        Cut or extend to ``size`` bytes.
-        """
+        """Cut or extend to ``size`` bytes."""
 
     def sync(self) -> None:
-        """
-        Return when all that was written, and the size, survive a power loss.
-        """
+        """Return when all that was written, and the size, survive a power loss."""
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
+        """Let go of the file."""
 
 
 class Readable(Protocol):
-    """
-    A directory of segments that is only looked at.  All methods raise OSError.
-    """
+    """A directory of segments that is only looked at.  All methods raise OSError."""
 
     path: str
 
     def names(self) -> list[str]:
-        """
-        The names of the files, sorted.
-        """
+        """The names of the files, sorted."""
 
     def read(self, name: str) -> Buffer:
-        """
-        The whole file.
-        """
+        """The whole file."""
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
-        """
-        The bytes of a file from ``start`` to ``end``, or to where it ends.
-        """
+        """The bytes of a file from ``start`` to ``end``, or to where it ends."""
 
 
 class Directory(Readable, Protocol):
-    """
-    One directory of segments.  All methods raise OSError unless said otherwise.
-    """
+    """One directory of segments.  All methods raise OSError unless said otherwise."""
 
     def lock(self, text: str) -> None:
         """
@@ -120,9 +98,7 @@ class Directory(Readable, Protocol):
         """
 
     def size(self, name: str) -> int:
-        """
-        How many bytes a file has.
-        """
+        """How many bytes a file has."""
 
     def expect_gaps(self, names: Collection[str]) -> None:
         """
@@ -131,24 +107,16 @@ class Directory(Readable, Protocol):
         """
 
     def create(self, name: str) -> File:
-        """
-        A new file, which must not exist yet.
-        """
+        """A new file, which must not exist yet."""
 
     def open(self, name: str) -> File:
-        """
-        A file to write that is there already.
-        """
+        """A file to write that is there already."""
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Give a file another name, atomically.
-        """
+        """Give a file another name, atomically."""
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
+        """Delete a file."""
 
     def displaced(self, name: str, file: File) -> str:
         """
@@ -168,9 +136,7 @@ class Directory(Readable, Protocol):
         """
 
     def free_bytes(self) -> int:
-        """
-        How many bytes its file system has left for us.
-        """
+        """How many bytes its file system has left for us."""
 
     def cut(self, name: str, size: int) -> None:
         """
@@ -178,9 +144,7 @@ class Directory(Readable, Protocol):
         """
 
     def sync(self) -> None:
-        """
-        Return when all names in the directory survive a power loss.
-        """
+        """Return when all names in the directory survive a power loss."""
 
     def quarantine(self, name: str, content: Buffer) -> str:
         """
@@ -190,23 +154,17 @@ class Directory(Readable, Protocol):
         """
 
     def close(self) -> None:
-        """
-        Give up the lock.
-        """
+        """Give up the lock."""
 
 
 class RealFile(File):
-    """
-    A `File` of the operating system.
-    """
+    """A `File` of the operating system."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """
-        Short writes go on with the remainder.
-        """
+        """Short writes go on with the remainder."""
         if len(chunks) > 1 and sum(map(len, chunks)) <= JOINED_BYTES:
             chunks = [b"".join(chunks)]
         for chunk in chunks:
@@ -217,9 +175,7 @@ class RealFile(File):
                 offset += count
 
     def allocate(self, size: int) -> None:
-        """
-        File systems that cannot reserve space go without: it only makes later syncs cheaper.
-        """
+        """File systems that cannot reserve space go without: it only makes later syncs cheaper."""
         try:
             os.posix_fallocate(self._fd, 0, size)
         except OSError as problem:
@@ -236,9 +192,7 @@ class RealFile(File):
         os.close(self._fd)
 
     def is_at(self, path: str) -> bool:
-        """
-        Whether a path leads to this file, by device and inode; True if nobody can tell.
-        """
+        """Whether a path leads to this file, by device and inode; True if nobody can tell."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.lstat(path))
         except OSError as problem:
@@ -256,9 +210,7 @@ class RealFile(File):
 
 
 class RealDirectory(Directory):
-    """
-    A `Directory` of the operating system.
-    """
+    """A `Directory` of the operating system."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -294,9 +246,7 @@ class RealDirectory(Directory):
             ) from problem
 
     def is_open_to_others(self) -> bool:
-        """
-        Whether users beside its owner may make and remove files in the directory.
-        """
+        """Whether users beside its owner may make and remove files in the directory."""
         return bool(os.stat(self.path).st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
     def _path(self, name: str) -> str:
@@ -360,15 +310,11 @@ class RealDirectory(Directory):
             return sorted(entry.name for entry in entries if entry.is_file())
 
     def read(self, name: str) -> Buffer:
-        """
-        A read-only mapping, so that a log larger than memory can be read.
-        """
+        """A read-only mapping, so that a log larger than memory can be read."""
         return self._mapped(name, 0, sys.maxsize)
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
-        """
-        A mapping too, of the part only: a limit on memory counts what is mapped.
-        """
+        """A mapping too, of the part only: a limit on memory counts what is mapped."""
         return self._mapped(name, start, end)
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
@@ -392,9 +338,7 @@ class RealDirectory(Directory):
         self._with_gaps = frozenset(names)
 
     def forget_cached(self, name: str) -> None:
-        """
-        Advice to the kernel; it may not follow.
-        """
+        """Advice to the kernel; it may not follow."""
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -461,9 +405,7 @@ class RealDirectory(Directory):
 
 
 def advice_on(path: str, problem: OSError) -> str:
-    """
-    What makes a directory usable, as the first half of a sentence.
-    """
+    """What makes a directory usable, as the first half of a sentence."""
     if problem.errno == errno.ENOTDIR:
         return "Name a directory with --binlog, not a file"
     if problem.errno == errno.EROFS:
@@ -558,9 +500,7 @@ def read_range(fd: int, start: int, end: int) -> bytes:
 
 
 def sync_directory(path: str) -> None:
-    """
-    Return when all names in a directory survive a power loss.
-    """
+    """Return when all names in a directory survive a power loss."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -7,33 +7,25 @@ exit code of a server that ends because of it.
 
 
 class BinlogError(Exception):
-    """
-    The log cannot be used, or can no longer be used.
-    """
+    """The log cannot be used, or can no longer be used."""
 
     exit_code = 74
 
 
 class LockHeld(BinlogError):
-    """
-    Another server, ours or a C beanstalkd, has this directory.
-    """
+    """Another server, ours or a C beanstalkd, has this directory."""
 
     exit_code = 10
 
 
 class Damaged(BinlogError):
-    """
-    Records that were durable cannot be read.  Nothing was changed.
-    """
+    """Records that were durable cannot be read.  Nothing was changed."""
 
     exit_code = 65
 
 
 class CannotUse(BinlogError):
-    """
-    The directory cannot be created, read or written.
-    """
+    """The directory cannot be created, read or written."""
 
     exit_code = 73
 
@@ -95,8 +87,6 @@ class BodyLost(BinlogError):
 
 
 class Incompatible(BinlogError):
-    """
-    A format this server does not know, or files of another kind or another store.
-    """
+    """A format this server does not know, or files of another kind or another store."""
 
     exit_code = 78

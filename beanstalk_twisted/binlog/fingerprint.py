@@ -47,9 +47,7 @@ def fingerprint(body: bytes) -> str:
 
 
 def _shape(body: bytes) -> str | None:
-    """
-    :return: the keys of an object, one a line; None if the body is none.
-    """
+    """:return: the keys of an object, one a line; None if the body is none."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -125,9 +125,7 @@ class Log:
 
     @property
     def has_open(self) -> bool:
-        """
-        Whether a batch could be taken.
-        """
+        """Whether a batch could be taken."""
         return bool(self._pending or self._file or self._open or self._is_ending)
 
     @property
@@ -139,16 +137,12 @@ class Log:
 
     @property
     def is_behind(self) -> bool:
-        """
-        Whether so much waits for the disk that what nobody waits for is left out.
-        """
+        """Whether so much waits for the disk that what nobody waits for is left out."""
         return self.last_lsn - self._taken_lsn > self._most_waiting
 
     @property
     def open_bytes(self) -> int:
-        """
-        About how many bytes the next batches will have.
-        """
+        """About how many bytes the next batches will have."""
         return self._open_bytes + self._pending_bytes
 
     @property
@@ -161,57 +155,41 @@ class Log:
 
     @property
     def total_bytes(self) -> int:
-        """
-        Bytes of all segments.
-        """
+        """Bytes of all segments."""
         return self._sealed_bytes + self._framing.end
 
     @property
     def newest_bytes(self) -> int:
-        """
-        Bytes of the newest segment that are framed.
-        """
+        """Bytes of the newest segment that are framed."""
         return self._framing.end
 
     @property
     def allocated_bytes(self) -> int:
-        """
-        Bytes of all its files, those made ready ahead too.
-        """
+        """Bytes of all its files, those made ready ahead too."""
         sealed = self._sealed_bytes + TRAILER_BYTES * len(self.ends)
         return sealed + self._limit + self.budget.preallocated_bytes
 
     def may_allocate(self, size: int) -> bool:
-        """
-        Whether its files may have so many bytes more.
-        """
+        """Whether its files may have so many bytes more."""
         return not self.most_bytes or self.allocated_bytes + size <= self.most_bytes
 
     @property
     def oldest(self) -> int:
-        """
-        Sequence number of the oldest segment.
-        """
+        """Sequence number of the oldest segment."""
         return next(iter(self.ends), self.segment)
 
     @property
     def written_seq(self) -> int:
-        """
-        Segments below this one will not be written any more by batches that are to come.
-        """
+        """Segments below this one will not be written any more by batches that are to come."""
         return self._pending[0].seq if self._pending else self.segment
 
     @property
     def has_changes(self) -> bool:
-        """
-        Whether the segment that is being written holds a change of a job, copies left aside.
-        """
+        """Whether the segment that is being written holds a change of a job, copies left aside."""
         return self._framing.index.has_changes
 
     def hold_up(self, is_held_up: bool) -> None:
-        """
-        What nobody waits for is left out from now on, or no longer.
-        """
+        """What nobody waits for is left out from now on, or no longer."""
         self._most_waiting = -1 if is_held_up else MAX_WAITING_RECORDS
 
     def rotate(self) -> None:
@@ -221,9 +199,7 @@ class Log:
         self._is_ending = True
 
     def trimmed(self, seq: int) -> None:
-        """
-        The oldest segment is dead, and that is durable.
-        """
+        """The oldest segment is dead, and that is durable."""
         self._sealed_bytes -= self.ends.pop(seq)
         self._trim_seq = seq + 1
 
@@ -244,9 +220,7 @@ class Log:
 
     @property
     def has_extensions(self) -> bool:
-        """
-        Whether the newest segment may hold records with extensions.
-        """
+        """Whether the newest segment may hold records with extensions."""
         return bool(self._header.incompat & EXTENSIONS)
 
     def allow_extensions(self, time_ns: int) -> None:
@@ -260,9 +234,7 @@ class Log:
             self._header = self._header._replace(incompat=EXTENSIONS)
 
     def append(self, record: Record) -> int:
-        """
-        :return: the record's LSN.
-        """
+        """:return: the record's LSN."""
         size = RECORD_BYTES + record.data_bytes
         own = self._cost(record, size)
         if own > self.budget.rest:
@@ -314,25 +286,19 @@ class Log:
         return first_lsn
 
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
-        """
-        The new segment's re-homed records use these tubes too.  Only before its first batch.
-        """
+        """The new segment's re-homed records use these tubes too.  Only before its first batch."""
         assert self._is_fresh
         for tube_id in sorted(names):
             self._append(TubeDef(tube_id, names[tube_id]))
         self._settle_in()
 
     def _append(self, record: Record) -> int:
-        """
-        What a segment begins or ends with: it has room by design.
-        """
+        """What a segment begins or ends with: it has room by design."""
         size = RECORD_BYTES + record.data_bytes
         return self._enter(record, size, self._cost(record, size))
 
     def _enter(self, record: Record, size: int, own: int) -> int:
-        """
-        Exchanging references needs no memory, so behind the list all happens or nothing.
-        """
+        """Exchanging references needs no memory, so behind the list all happens or nothing."""
         lsn, records_written = self.last_lsn + 1, self.records_written + 1
         rest, open_bytes = self.budget.rest - own, self._open_bytes + size
         run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
@@ -370,9 +336,7 @@ class Log:
         return batch
 
     def _begin_step(self) -> None:
-        """
-        Whoever ends a step says so by `_is_midway`.
-        """
+        """Whoever ends a step says so by `_is_midway`."""
         if self._is_midway:
             raise LeftHalfWay(
                 "the log was left half-way by an error before this one; nothing that was answered "
@@ -406,18 +370,14 @@ class Log:
         return batch
 
     def durable(self, lsn: int) -> None:
-        """
-        All records up to ``lsn`` are known durable.
-        """
+        """All records up to ``lsn`` are known durable."""
         self.durable_lsn = max(self.durable_lsn, lsn)
         while self._unsafe and self._unsafe[0].last_lsn <= lsn:
             batch = self._unsafe.popleft()
             self._safe = (batch.seq, batch.end)
 
     def _close(self, time_ns: int, seals: bool) -> Batch:
-        """
-        What is open, as bytes; then it no longer is.
-        """
+        """What is open, as bytes; then it no longer is."""
         time_ns = max(self._time_ns, time_ns)
         file, start = self._file, 0 if self._file else self._framing.index.end
         # Several steps are made on a copy, which takes the place of the other when all are done.
@@ -449,9 +409,7 @@ class Log:
     # Segments.
 
     def rehome(self, time_ns: int) -> Rehoming:
-        """
-        A write or a sync has failed: begin a segment with all that is not known durable.
-        """
+        """A write or a sync has failed: begin a segment with all that is not known durable."""
         self._begin_step()
         seq, prev_end = self._safe
         for gone in [each for each in self.ends if each > seq]:
@@ -491,15 +449,11 @@ class Log:
 
     @property
     def _is_fresh(self) -> bool:
-        """
-        Whether the segment has nothing yet but what it begins with.
-        """
+        """Whether the segment has nothing yet but what it begins with."""
         return self._file is not None and len(self._open) == self._heads
 
     def _change_segment(self, least: int, time_ns: int) -> None:
-        """
-        There is no room for so many bytes here.
-        """
+        """There is no room for so many bytes here."""
         self._begin_step()
         if not self._is_fresh:
             batch = self._close(time_ns, seals=True)
@@ -514,9 +468,7 @@ class Log:
         self._is_midway = False
 
     def _begin_segment(self, prev_end: int, flags: int = 0, incompat: int = 0) -> None:
-        """
-        The next batch begins a segment, which opens with the state as it is at this moment.
-        """
+        """The next batch begins a segment, which opens with the state as it is at this moment."""
         opening = self._opening(self.segment, self._time_ns)
         incompat |= EXTENSIONS if opening.has_extensions else 0
         first_lsn = self._framed_lsn + 1 - sum(frame.n_rec for frame in self._rehomed)
@@ -554,9 +506,7 @@ class Log:
         self.budget.begin(self._limit - self._content, opening + growth)
 
     def _begun_bytes(self) -> int:
-        """
-        What the segment has when it begins, its end counted in.
-        """
+        """What the segment has when it begins, its end counted in."""
         names = [record.name for record in self._open if isinstance(record, TubeDef)]
         tubes = sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
         frames_bytes = framed_bytes(self._open_bytes) + self._rehomed_bytes
@@ -571,15 +521,11 @@ class Log:
         return ENDING_BYTES + TRAILER_BYTES + self._framing.index.encoded_bytes
 
     def _count_rest(self) -> None:
-        """
-        All is framed: how much is left can be said exactly.
-        """
+        """All is framed: how much is left can be said exactly."""
         self.budget.rest = self._limit - self._framing.index.end - self._ending_bytes()
 
     def _cost(self, record: Record, size: int) -> int:
-        """
-        The most by which a record of so many bytes, data included, makes the segment larger.
-        """
+        """The most by which a record of so many bytes, data included, makes the segment larger."""
         own = size
         if not self._open or self._run_bytes > HALF_FRAME_BYTES:
             own += FRAME_BYTES

@@ -34,9 +34,7 @@ class _Change(NamedTuple):
 
 
 class _Inode:
-    """
-    The bytes of a simulated file: as written, and as they survive a power loss.
-    """
+    """The bytes of a simulated file: as written, and as they survive a power loss."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.written = bytearray(content)
@@ -52,9 +50,7 @@ class _Inode:
         _apply_write(self.written, size, None)
 
     def sync(self) -> None:
-        """
-        What a failed sync has put in doubt stays so.
-        """
+        """What a failed sync has put in doubt stays so."""
         if any(change.is_doubtful for change in self.pending):
             self.pending = [change._replace(is_synced=True) for change in self.pending]
         else:
@@ -62,15 +58,11 @@ class _Inode:
             self.pending.clear()
 
     def doubt(self) -> None:
-        """
-        A sync has failed.
-        """
+        """A sync has failed."""
         self.pending = [c if c.is_synced else c._replace(is_doubtful=True) for c in self.pending]
 
     def forget_cached(self) -> None:
-        """
-        What is in doubt did not reach the disk.
-        """
+        """What is in doubt did not reach the disk."""
         if any(change.is_doubtful for change in self.pending):
             self.pending = [change for change in self.pending if not change.is_doubtful]
             self.written = bytearray(self.synced)
@@ -89,9 +81,7 @@ class _Inode:
 def _apply_parts(
     content: bytearray, change: _Change, keep: "Callable[[int], Iterable[tuple[int, int]]]"
 ) -> None:
-    """
-    Apply as much of a change as is kept.
-    """
+    """Apply as much of a change as is kept."""
     written = change.written
     size = 0 if written is None else len(written)
     is_certain = change.is_synced and not change.is_doubtful
@@ -101,9 +91,7 @@ def _apply_parts(
 
 
 def _apply_write(content: bytearray, offset: int, written: bytes | None) -> None:
-    """
-    Write, or for None set the size to ``offset``.
-    """
+    """Write, or for None set the size to ``offset``."""
     if written is None:
         del content[offset:]
     content.extend(bytes(max(0, offset - len(content))))
@@ -112,9 +100,7 @@ def _apply_write(content: bytearray, offset: int, written: bytes | None) -> None
 
 
 class MemoryFile(File):
-    """
-    A `File` of a `MemoryDirectory`.
-    """
+    """A `File` of a `MemoryDirectory`."""
 
     def __init__(self, directory: "MemoryDirectory", name: str, inode: _Inode) -> None:
         self._directory = directory
@@ -151,14 +137,10 @@ class MemoryFile(File):
         self._inode.sync()
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
+        """Let go of the file."""
 
     def is_named(self, names: dict[str, _Inode], name: str) -> bool:
-        """
-        :return: whether a name leads to this file.
-        """
+        """:return: whether a name leads to this file."""
         return names.get(name) is self._inode
 
 
@@ -189,9 +171,7 @@ class MemoryDirectory(Directory):
         self.quarantined: dict[str, bytes] = {}
 
     def before(self, operation: str, name: str) -> None:
-        """
-        Count an operation and let `fault` speak.
-        """
+        """Count an operation and let `fault` speak."""
         self.operations += 1
         self.fault(operation, name)
 
@@ -208,9 +188,7 @@ class MemoryDirectory(Directory):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def lock(self, text: str) -> None:
-        """
-        Nobody else can reach it.
-        """
+        """Nobody else can reach it."""
 
     def names(self) -> list[str]:
         return sorted(self._names)
@@ -273,15 +251,11 @@ class MemoryDirectory(Directory):
         return f"is now {place}/{now[0]}" if now else DELETED
 
     def lost_lock(self) -> str:
-        """
-        Nobody else can come here.
-        """
+        """Nobody else can come here."""
         return ""
 
     def free_bytes(self) -> int:
-        """
-        Without a limit, more than any disk has.
-        """
+        """Without a limit, more than any disk has."""
         used = sum(len(inode.written) for inode in self._names.values())
         return 1 << 62 if self.space is None else max(0, self.space - used)
 
@@ -301,20 +275,14 @@ class MemoryDirectory(Directory):
         return f"{self.path}/{QUARANTINE}/{name}"
 
     def close(self) -> None:
-        """
-        Nothing is held.
-        """
+        """Nothing is held."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """
-        Give a file other content behind everybody's back, as a rotten disk does.
-        """
+        """Give a file other content behind everybody's back, as a rotten disk does."""
         self._names[name] = _Inode(content)
 
     def adopt(self, name: str, source: Directory, source_name: str) -> None:
-        """
-        Give a file of another simulated directory a second name here.
-        """
+        """Give a file of another simulated directory a second name here."""
         assert isinstance(source, MemoryDirectory)
         inode = self._names[name] = source._inode(source_name)
         self._pending_names.append((name, inode, None))
@@ -335,9 +303,7 @@ class MemoryDirectory(Directory):
         keep_name: Callable[[], bool] = lambda: False,
         keep_bytes: Callable[[int], Iterable[tuple[int, int]]] = lambda size: (),
     ) -> "MemoryDirectory":
-        """
-        What the next process finds after a power loss; see `surviving`.
-        """
+        """What the next process finds after a power loss; see `surviving`."""
         return MemoryDirectory(self.surviving(keep_name, keep_bytes))
 
     def surviving(
@@ -385,9 +351,7 @@ class MemoryArchive(Archive):
         self.files = MemoryDirectory()
 
     def refuse_unusable(self) -> None:
-        """
-        It is always there.
-        """
+        """It is always there."""
 
     def open(self, store_uuid: bytes) -> None:
         self.fault("open", store_uuid.hex())

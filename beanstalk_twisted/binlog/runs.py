@@ -24,9 +24,7 @@ kick_record: Final = PLAIN_RECORD.pack
 
 
 class LoggedJob(Protocol):
-    """
-    What the record of a change tells of a job that the change leaves as it is, and its kicks.
-    """
+    """What the record of a change tells of a job that the change leaves as it is, and its kicks."""
 
     job_id: int
     priority: int
@@ -55,36 +53,26 @@ class Run(NamedTuple):
 
     @property
     def n_rec(self) -> int:
-        """
-        How many records it is.
-        """
+        """How many records it is."""
         return len(self.array) // RECORD_BYTES
 
     @property
     def commits(self) -> bool:
-        """
-        Whether replies wait for these records.
-        """
+        """Whether replies wait for these records."""
         return self.kind in WAITED_FOR
 
     @property
     def data(self) -> bytes:
-        """
-        What goes into the heap: nothing.
-        """
+        """What goes into the heap: nothing."""
         return b""
 
     @property
     def data_bytes(self) -> int:
-        """
-        The bytes that it takes beside those of one record.
-        """
+        """The bytes that it takes beside those of one record."""
         return len(self.array) - RECORD_BYTES
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: all of its records.
-        """
+        """:return: all of its records."""
         return self.array
 
 
@@ -114,9 +102,7 @@ def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int)
 
 
 def _saturated_kick(job: LoggedJob, tube_id: int, connection: int, now_ns: int) -> bytes:
-    """
-    As there, with counters that a record can hold.
-    """
+    """As there, with counters that a record can hold."""
     counters = job.reserves, job.timeouts, job.releases, job.buries, job.kicks + 1
     return PLAIN_RECORD.pack(
         KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,

@@ -132,9 +132,7 @@ def framed_bytes(record_bytes: int) -> int:
 
 
 def new_job_bytes(body_bytes: int) -> int:
-    """
-    The most that a new job takes.
-    """
+    """The most that a new job takes."""
     size = framed_bytes(NEW_JOB_BYTES + body_bytes)
     # A large record may end one frame and begin another, beside its own.
     return size + FRAME_BYTES if body_bytes + RECORD_BYTES > HALF_FRAME_BYTES else size
@@ -169,9 +167,7 @@ class SpaceBudget:
 
     @property
     def free(self) -> int:
-        """
-        Bytes that records can surely still take, in preallocated segments too.
-        """
+        """Bytes that records can surely still take, in preallocated segments too."""
         return self._free_rest + self._usable_ahead
 
     @property
@@ -180,9 +176,7 @@ class SpaceBudget:
 
     @property
     def preallocated_bytes(self) -> int:
-        """
-        Bytes of the preallocated segments.
-        """
+        """Bytes of the preallocated segments."""
         return sum([segment.size for segment in self._preallocated])
 
     @property
@@ -194,16 +188,12 @@ class SpaceBudget:
         return min(max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES), MAX_RUN_RECORDS)
 
     def begin(self, rest: int, overhead: int) -> None:
-        """
-        A segment begins; see `rest` and `overhead`.
-        """
+        """A segment begins; see `rest` and `overhead`."""
         self.rest, self.overhead = rest, overhead
         self._count()
 
     def name_tube(self, name_bytes: int) -> None:
-        """
-        The next segments have another tube to open with.
-        """
+        """The next segments have another tube to open with."""
         self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
         self._count()
 
@@ -221,9 +211,7 @@ class SpaceBudget:
 
     @property
     def has_segment(self) -> bool:
-        """
-        Whether the next segment may begin before this one is full: there is a file for it.
-        """
+        """Whether the next segment may begin before this one is full: there is a file for it."""
         return bool(self._preallocated) and not self.is_short
 
     def takes_change(self, jobs: int) -> bool:
@@ -236,9 +224,7 @@ class SpaceBudget:
         return self.free >= self._segment_bytes + (jobs + 1) * DELETE_BYTES
 
     def takes_copies(self, record_bytes: int, jobs: int) -> bool:
-        """
-        Whether the living records of a segment can be written again, so that it can be freed.
-        """
+        """Whether the living records of a segment can be written again, so that it can be freed."""
         # Where nothing lives, only a TRIM is written; `takes_copy` leaves room for that.
         own = framed_bytes(record_bytes) + (NEW_JOB_BYTES if record_bytes else RECORD_BYTES)
         return not self.is_short or self.free >= own + jobs * DELETE_BYTES
@@ -251,9 +237,7 @@ class SpaceBudget:
         return self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
 
     def _takes(self, body_bytes: int, beside: int) -> bool:
-        """
-        Whether there is room for a job's full record, in one piece, and so many bytes beside.
-        """
+        """Whether there is room for a job's full record, in one piece, and so many bytes beside."""
         own, free = new_job_bytes(body_bytes), self.free
         if own > self.rest:
             if not any(own <= segment.size - self.overhead for segment in self._preallocated):
@@ -277,17 +261,13 @@ class SpaceBudget:
         return self._another(max(least, usual), is_ready=False)
 
     def give_back(self, segment: PreallocatedSegment) -> None:
-        """
-        A file that `choose` gave was not used.
-        """
+        """A file that `choose` gave was not used."""
         if segment.is_ready:
             self._preallocated.appendleft(segment)
             self._count()
 
     def wanted(self, demand: Demand) -> PreallocatedSegment | None:
-        """
-        A file that should be made ready ahead, if one is wanted.
-        """
+        """A file that should be made ready ahead, if one is wanted."""
         promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
         wasted = self._free_rest if demand.largest > self.rest else 0
         if self.free - wasted < promised + self._segment_bytes // CHANGES_SHARE:
@@ -302,9 +282,7 @@ class SpaceBudget:
         return None
 
     def add(self, segment: PreallocatedSegment) -> None:
-        """
-        It was made ready.
-        """
+        """It was made ready."""
         self._preallocated.append(segment)
         self._count()
 

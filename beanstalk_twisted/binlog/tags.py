@@ -23,9 +23,7 @@ _UNIQUE, _CONCURRENCY, _GROUP, _AFTER, _DEAD_LETTER, _ORIGIN = range(1, 7)
 
 
 class BadTags(ValueError):
-    """
-    Extensions that are damaged, or of a newer version.
-    """
+    """Extensions that are damaged, or of a newer version."""
 
 
 class Tags(NamedTuple):
@@ -54,9 +52,7 @@ class Tags(NamedTuple):
     origin: bytes = b""
 
     def encode(self) -> bytes:
-        """
-        :return: the bytes before a body, their length included.
-        """
+        """:return: the bytes before a body, their length included."""
         (unique_key, unique_s, concurrency_key, concurrency_limit, group, after, dead_from,
          dead_reason, dead_at_ns, origin) = self  # fmt: skip
         # In the order of their numbers.
@@ -77,23 +73,17 @@ class Tags(NamedTuple):
 
     @property
     def holds_key(self) -> bool:
-        """
-        Whether the job keeps its unique key from others: a dead letter does not.
-        """
+        """Whether the job keeps its unique key from others: a dead letter does not."""
         return bool(self.unique_key) and not self.dead_from
 
     @property
     def leaves_key(self) -> bool:
-        """
-        Whether its unique key is remembered when it is deleted.
-        """
+        """Whether its unique key is remembered when it is deleted."""
         return bool(self.unique_s) and self.holds_key
 
     @property
     def encoded_bytes(self) -> int:
-        """
-        How many bytes `encode` gives; it is asked for at each change of a job.
-        """
+        """How many bytes `encode` gives; it is asked for at each change of a job."""
         unique_key, _, concurrency_key, _, group, after, dead_from, _, _, origin = self
         size = 2
         if unique_key:
@@ -135,9 +125,7 @@ def split_tags(data: bytes) -> tuple[Tags | None, bytes]:
 
 
 def _next(data: bytes, at: int, end: int) -> tuple[int, bytes, int]:
-    """
-    :return: the next extension's tag and bytes, and where it ends.
-    """
+    """:return: the next extension's tag and bytes, and where it ends."""
     if at + _HEAD.size > end:
         raise BadTags("the extensions end within one")
     number, _, length = _HEAD.unpack_from(data, at)

@@ -27,9 +27,7 @@ CHANGES_WAIT: Final = "no space for the newest changes, which wait: "
 
 
 def spare_name(number: int) -> str:
-    """
-    The name of a segment while it is being made.
-    """
+    """The name of a segment while it is being made."""
     return f"spare.{number:020d}.tmp"
 
 
@@ -111,9 +109,7 @@ class Writer:
             raise self._refusal(problem, segment_name(self._seq)) from problem
 
     def close(self) -> None:
-        """
-        Let go of the segment, without a sync.
-        """
+        """Let go of the segment, without a sync."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -162,9 +158,7 @@ class Writer:
         return self._file
 
     def _publish(self, batch: Batch, segment: PreallocatedSegment) -> None:
-        """
-        Content first, then the name: a crash in between leaves the log as it was.
-        """
+        """Content first, then the name: a crash in between leaves the log as it was."""
         made = spare_name(segment.number)
         self._file = self._directory.open(made) if segment.is_ready else self._make(segment)
         try:
@@ -179,9 +173,7 @@ class Writer:
         self._is_naming = False
 
     def _make(self, segment: PreallocatedSegment) -> File:
-        """
-        A file that has its space, or none at all.
-        """
+        """A file that has its space, or none at all."""
         name = spare_name(segment.number)
         file = self._directory.create(name)
         try:

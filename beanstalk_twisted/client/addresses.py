@@ -91,9 +91,7 @@ class Address(NamedTuple):
     others: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        """
-        Name the server, without the token and the files.
-        """
+        """Name the server, without the token and the files."""
         if not self.port:
             return f"unix:{self.host}"
         plain = PLAIN_URL if self.others else ""
@@ -105,16 +103,12 @@ class Address(NamedTuple):
 
     @property
     def name(self) -> str:
-        """
-        The name that the server's certificate must have.
-        """
+        """The name that the server's certificate must have."""
         return (self.tls and self.tls.name) or self.host
 
     @property
     def hosts(self) -> "tuple[Address, ...]":
-        """
-        The address of each host alone.
-        """
+        """The address of each host alone."""
         places = ((self.host, self.port), *self.others)
         return tuple(self._replace(host=host, port=port, others=()) for host, port in places)
 

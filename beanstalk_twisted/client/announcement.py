@@ -1,6 +1,4 @@
-"""
-What the server of one connection knows beside beanstalkd's own commands.
-"""
+"""What the server of one connection knows beside beanstalkd's own commands."""
 
 from typing import Final
 
@@ -23,17 +21,13 @@ class Announcement:
     """
 
     def __init__(self, server: str) -> None:
-        """
-        :param server: what to call it in errors.
-        """
+        """:param server: what to call it in errors."""
         self.words: frozenset[str] | None = None
         self._server = server or "the server"
         self._why_unknown = NOT_ASKED
 
     def note(self, request: Request, reply: Reply) -> None:
-        """
-        The server has answered; one that does not know the question knows nothing else.
-        """
+        """The server has answered; one that does not know the question knows nothing else."""
         try:
             self.words = request.spec.result(request.args, reply)
         except (errors.UnknownCommand, errors.BadFormat):
@@ -42,27 +36,19 @@ class Announcement:
             self._why_unknown = f"has not said whether it knows this ({error})"
 
     def is_missing_for(self, request: Request) -> bool:
-        """
-        Whether the server has to be asked before this command is sent.
-        """
+        """Whether the server has to be asked before this command is sent."""
         return self.words is None and bool(_needs(request))
 
     def has(self, spec: CommandSpec) -> bool:
-        """
-        Whether the server has said that it knows it.
-        """
+        """Whether the server has said that it knows it."""
         return self.words is not None and spec.name in self.words
 
     def refuses(self, request: Request) -> bool:
-        """
-        Whether the server has said what it knows, and this, or a tag of it, is not among it.
-        """
+        """Whether the server has said what it knows, and this, or a tag of it, is not among it."""
         return self.words is not None and not _needs(request) <= self.words
 
     def refusal(self, request: Request) -> errors.NotAnnounced:
-        """
-        Say why a command is not sent.
-        """
+        """Say why a command is not sent."""
         name = request.spec.name
         lacking = sorted(_needs(request) - (self.words or frozenset()))
         if self.words is None:

@@ -126,9 +126,7 @@ class Connection(Protocol, ExtensionCommands):
         return deferred
 
     def room(self) -> Deferred[None]:
-        """
-        Wait until more can be sent without piling it up.
-        """
+        """Wait until more can be sent without piling it up."""
         if not self.is_open:
             return fail(errors.Closed("the connection is closed"))
         return succeed(None) if self.has_room() else self.flow.wait()
@@ -151,9 +149,7 @@ class Connection(Protocol, ExtensionCommands):
             (lose_half if sends_no_more and lose_half else self.transport.loseConnection)()
 
     def abort(self, reason: Exception) -> None:
-        """
-        Cut the connection.
-        """
+        """Cut the connection."""
         self.is_open = False
         self._is_cut = True
         self._reason = self._reason or reason
@@ -162,9 +158,7 @@ class Connection(Protocol, ExtensionCommands):
     # What the service calls.
 
     def submit(self, request: Pending) -> None:
-        """
-        Send a request, or fail it.
-        """
+        """Send a request, or fail it."""
         spec = request.spec
         if not self.is_open or self._outbox or spec.is_extended:
             error = self._objection(request)
@@ -205,17 +199,13 @@ class Connection(Protocol, ExtensionCommands):
         return self._giving_back.awaited > 0 and request.spec in WAITING
 
     def _send_implicit(self, spec: CommandSpec) -> None:
-        """
-        Send what the application has not asked for; it is not told of the answer.
-        """
+        """Send what the application has not asked for; it is not told of the answer."""
         request = Implicit(self._forget, spec, ())
         request.deferred.addErrback(lambda failure: None)
         self.submit(request)
 
     def _go_to(self, request: Pending) -> None:
-        """
-        Send a `use` right before what is meant for another tube than the one before it.
-        """
+        """Send a `use` right before what is meant for another tube than the one before it."""
         tube = request.tube
         if request.spec is specs.USE:
             self._last_used = request.args[0]
@@ -225,17 +215,13 @@ class Connection(Protocol, ExtensionCommands):
             self.submit(use)
 
     def _not_used(self, failure: Failure) -> None:
-        """
-        What is behind it may be in the wrong tube: it must not be called done.
-        """
+        """What is behind it may be in the wrong tube: it must not be called done."""
         if failure.check(errors.ErrorReply):
             assert isinstance(failure.value, Exception)
             self.abort(failure.value)
 
     def has_room(self) -> bool:
-        """
-        Whether more can be sent without piling it up.
-        """
+        """Whether more can be sent without piling it up."""
         is_flowing = self.is_open and not (self._is_full or self._outbox or self._postponed)
         return is_flowing and len(self._exchange.unanswered) < MAX_UNANSWERED
 
@@ -256,9 +242,7 @@ class Connection(Protocol, ExtensionCommands):
         self._made(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Replies have come, or parts of them.
-        """
+        """Replies have come, or parts of them."""
         if self._is_cut:
             return  # Whatever still comes cannot be trusted.
         for request, reply in self._exchange.receive(data):
@@ -274,9 +258,7 @@ class Connection(Protocol, ExtensionCommands):
             self.flow.let_in(self.has_room)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Fail what has no answer yet, and those who wait to send.
-        """
+        """Fail what has no answer yet, and those who wait to send."""
         self.is_open = False
         self._deadline.stop()
         cancel(self._part_timer)
@@ -290,31 +272,23 @@ class Connection(Protocol, ExtensionCommands):
         self._ended(Ended(why, left, tuple(exchange.reserved), exchange.tubes))
 
     def pauseProducing(self) -> None:
-        """
-        The server does not read.
-        """
+        """The server does not read."""
         self._is_full = True
 
     def resumeProducing(self) -> None:
-        """
-        The server has read.
-        """
+        """The server has read."""
         self._is_full = False
         self._deadline.heard()
         self._pump()
         self.flow.let_in(self.has_room)
 
     def stopProducing(self) -> None:
-        """
-        The connection ends; `connectionLost` says so too.
-        """
+        """The connection ends; `connectionLost` says so too."""
 
     # Sending.
 
     def _objection(self, request: Pending) -> errors.ClientError | None:
-        """
-        Say why a request cannot be sent.
-        """
+        """Say why a request cannot be sent."""
         spec = request.spec
         if not self.is_open:
             closed = self._reason or errors.Closed("the connection is closed")
@@ -359,9 +333,7 @@ class Connection(Protocol, ExtensionCommands):
         self._end_wait()
 
     def _end_wait(self) -> None:
-        """
-        End what waits in the server and nobody wants any more, if the server knows how.
-        """
+        """End what waits in the server and nobody wants any more, if the server knows how."""
         can_end = self.is_open and self._announcement.has(extended.CANCEL_RESERVE)
         if can_end and self._exchange.has_unwanted:
             self._send_implicit(extended.CANCEL_RESERVE)
@@ -416,9 +388,7 @@ class Connection(Protocol, ExtensionCommands):
         self._last_used = self._exchange.tubes.used
 
     def _send_first(self, send: Callable[[], Deferred[T]]) -> Deferred[T]:
-        """
-        Send ahead of what is postponed.
-        """
+        """Send ahead of what is postponed."""
         postponed, self._postponed = self._postponed, []
         sent = send()
         self._postponed = postponed
@@ -430,9 +400,7 @@ class Connection(Protocol, ExtensionCommands):
             self.submit(request)
 
     def _note_announced(self, request: Pending, reply: Reply) -> None:
-        """
-        The server has said what it knows: send what has waited for that.
-        """
+        """The server has said what it knows: send what has waited for that."""
         self._announcement.note(request, reply)
         postponed, self._postponed = self._postponed, []
         for each in postponed:

@@ -1,6 +1,4 @@
-"""
-Noticing that a server is dead: one timer for a connection, seldom touched.
-"""
+"""Noticing that a server is dead: one timer for a connection, seldom touched."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +7,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 
 def cancel(timer: IDelayedCall | None) -> None:
-    """
-    Cancel a timer, if there is one and it has not run.
-    """
+    """Cancel a timer, if there is one and it has not run."""
     if timer is not None and timer.active():
         timer.cancel()
 
@@ -42,16 +38,12 @@ class Deadline:
         self._timer: IDelayedCall | None = None
 
     def heard(self) -> None:
-        """
-        The server has given a sign of life, or begins to owe us one.
-        """
+        """The server has given a sign of life, or begins to owe us one."""
         self._heard_s = self._clock.seconds()
         self.look()
 
     def look(self) -> None:
-        """
-        What is asked has changed: see that the timer is due in time.
-        """
+        """What is asked has changed: see that the timer is due in time."""
         if self._timer is not None and self._due_s <= self._heard_s + self._grace_s:
             return
         patience_s = self._patience_s(self._grace_s)

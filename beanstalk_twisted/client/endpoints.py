@@ -161,9 +161,7 @@ def shown(place: str | IStreamClientEndpoint) -> str:
 
 
 def the_reactor() -> Any:
-    """
-    Give the one that is installed, or install the default.
-    """
+    """Give the one that is installed, or install the default."""
     from twisted.internet import reactor
 
     return reactor

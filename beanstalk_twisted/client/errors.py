@@ -92,9 +92,7 @@ class Duplicate(ErrorReply):
 
 
 class CannotHandOver(ErrorReply):
-    """
-    CANNOT_HAND_OVER, in answer to a `promote`; its meaning is what the server says.
-    """
+    """CANNOT_HAND_OVER, in answer to a `promote`; its meaning is what the server says."""
 
     word = b"CANNOT_HAND_OVER"
     meaning = "its log says why"
@@ -141,27 +139,21 @@ class OutOfMemory(ErrorReply):
 
 
 class Buried(ErrorReply):
-    """
-    BURIED, where it is not what was asked for.
-    """
+    """BURIED, where it is not what was asked for."""
 
     word = b"BURIED"
     meaning = "the server took the job but could not queue it, and has buried it; kick it later"
 
 
 class NotInserted(ErrorReply):
-    """
-    NOT_INSERTED, in protocol v1.
-    """
+    """NOT_INSERTED, in protocol v1."""
 
     word = b"NOT_INSERTED"
     meaning = "the server takes no new jobs, has no room, or the body is too large; nothing was put"
 
 
 class NotReleased(ErrorReply):
-    """
-    NOT_RELEASED, in protocol v1.
-    """
+    """NOT_RELEASED, in protocol v1."""
 
     word = b"NOT_RELEASED"
     meaning = "the server could not queue the job, and has buried it instead; kick it later"
@@ -228,27 +220,19 @@ EXTENSIONS_OUT_OF_STEP: Final = OUT_OF_STEP - {BadFormat.word}
 
 
 class BadReply(ClientError):
-    """
-    What the server said cannot be an answer to what it was asked.
-    """
+    """What the server said cannot be an answer to what it was asked."""
 
 
 class ServerSilent(ClientError):
-    """
-    The server, or the way to it, is dead: no answer within the deadline.
-    """
+    """The server, or the way to it, is dead: no answer within the deadline."""
 
 
 class Closed(ClientError):
-    """
-    The client was stopped, or the connection closed by us.
-    """
+    """The client was stopped, or the connection closed by us."""
 
 
 class Overfull(ClientError):
-    """
-    Too much waits to be sent; await ``room()`` before more.
-    """
+    """Too much waits to be sent; await ``room()`` before more."""
 
 
 class NotAnnounced(ClientError):
@@ -312,9 +296,7 @@ class TlsFailed(ClientError):
         self.fault = fault
 
     def of(self, command: str, job_id: int | None) -> "TlsFailed":
-        """
-        Give the same for a command that has waited for the connection.
-        """
+        """Give the same for a command that has waited for the connection."""
         return TlsFailed(self.server, self.fault, command, job_id)
 
 
@@ -332,16 +314,12 @@ class NoHost(ClientError):
 
 
 def without_server(reason: BaseException) -> object:
-    """
-    Give what to say of a reason where the server is named already.
-    """
+    """Give what to say of a reason where the server is named already."""
     return reason.fault if isinstance(reason, TlsFailed) else reason
 
 
 class NotInDialect(ClientError):
-    """
-    The dialect that was chosen has no such command.  Nothing was sent.
-    """
+    """The dialect that was chosen has no such command.  Nothing was sent."""
 
 
 class _Lost(ClientError):

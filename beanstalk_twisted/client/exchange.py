@@ -48,9 +48,7 @@ class Request:
     __slots__ = ("args", "body", "is_begun", "is_forgotten", "is_sent", "line", "size", "spec")
 
     def __init__(self, spec: CommandSpec, args: tuple[Any, ...], body: bytes | None = None) -> None:
-        """
-        :raise TypeError, ValueError: an argument is not what it should be.
-        """
+        """:raise TypeError, ValueError: an argument is not what it should be."""
         self.spec = spec
         self.args = args
         self.line = spec.line(args)
@@ -64,16 +62,12 @@ class Request:
         return f"<Request {self.line!r}>"
 
     def encode(self) -> bytes:
-        """
-        Give the bytes on the wire.
-        """
+        """Give the bytes on the wire."""
         return self.line if self.body is None else b"%b%b\r\n" % (self.line, self.body)
 
     @property
     def job_id(self) -> int | None:
-        """
-        The job it is about, if it is about one.
-        """
+        """The job it is about, if it is about one."""
         return self.spec.job_id(self.args)
 
 
@@ -129,9 +123,7 @@ class Exchange(Generic[R]):
             self._forget_reserve(request)
 
     def _is_last_word_on_watching(self, request: R) -> bool:
-        """
-        Whether another `reserve` sent now would ask for the same as this one.
-        """
+        """Whether another `reserve` sent now would ask for the same as this one."""
         for other in reversed(self.unanswered):
             if other is request:
                 return True
@@ -187,9 +179,7 @@ class Exchange(Generic[R]):
         return request
 
     def _forget_reserve(self, request: R) -> None:
-        """
-        Let the next `reserve` take the place of this one, if it asks for the same.
-        """
+        """Let the next `reserve` take the place of this one, if it asks for the same."""
         if self._orphan is request:
             self._orphan = None
         if request.spec in _RESERVES and self._is_last_word_on_watching(request):
@@ -232,9 +222,7 @@ class Exchange(Generic[R]):
 
     @property
     def is_waiting(self) -> bool:
-        """
-        Whether the answer to something that was asked may be long in coming.
-        """
+        """Whether the answer to something that was asked may be long in coming."""
         return any(map(_may_wait, self.unanswered))
 
     @property
@@ -247,9 +235,7 @@ class Exchange(Generic[R]):
         return last is not None and last.is_forgotten and last.is_sent and _may_wait(last)
 
     def patience_s(self, grace_s: float) -> float | None:
-        """
-        Say how long the server may be silent from now on; None if for ever.
-        """
+        """Say how long the server may be silent from now on; None if for ever."""
         if not self.unanswered:
             return None
         oldest = self.unanswered[0]

@@ -1,6 +1,4 @@
-"""
-Jobs that have come for a `reserve` that was cancelled: they are released.
-"""
+"""Jobs that have come for a `reserve` that was cancelled: they are released."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -43,9 +41,7 @@ class GivingBack:
         self._send_postponed = send_postponed
 
     def give(self, job_id: int) -> None:
-        """
-        Release a job.
-        """
+        """Release a job."""
 
         def release(stats: JobStats) -> Deferred[None]:
             self.awaited -= 1
@@ -70,15 +66,11 @@ class GivingBack:
         asked.addErrback(give_up).addCallback(release).addErrback(note)
 
     def expect(self) -> None:
-        """
-        Jobs of a `reserve-batch` are to be released when they have come.
-        """
+        """Jobs of a `reserve-batch` are to be released when they have come."""
         self.awaited += 1
 
     def give_all(self, job_ids: Iterable[int]) -> None:
-        """
-        Release those that were expected, if any have come.
-        """
+        """Release those that were expected, if any have come."""
         for job_id in job_ids:
             self.give(job_id)
         self.awaited -= 1

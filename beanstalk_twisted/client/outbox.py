@@ -23,9 +23,7 @@ MAX_WAITING_BYTES: Final = 64 << 20
 
 
 def overfull(spec: CommandSpec) -> errors.Overfull:
-    """
-    Say that no more is taken.
-    """
+    """Say that no more is taken."""
     return errors.Overfull(
         f"{spec.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
         "await room() before sending more"
@@ -33,9 +31,7 @@ def overfull(spec: CommandSpec) -> errors.Overfull:
 
 
 def cost(request: R) -> int:
-    """
-    Say how many bytes of memory a waiting command takes, about.
-    """
+    """Say how many bytes of memory a waiting command takes, about."""
     return request.size + REQUEST_BYTES
 
 
@@ -56,24 +52,18 @@ class Outbox(Generic[R]):
         return bool(self._requests)
 
     def add(self, request: R) -> None:
-        """
-        Send this behind all others.
-        """
+        """Send this behind all others."""
         self._requests[request] = None
         self.bytes += cost(request)
 
     def drop(self, request: R) -> None:
-        """
-        Do not send this; it was not begun.
-        """
+        """Do not send this; it was not begun."""
         if request in self._requests:
             del self._requests[request]
             self.bytes -= cost(request)
 
     def piece(self) -> bytes:
-        """
-        Give the next bytes to hand to the transport.
-        """
+        """Give the next bytes to hand to the transport."""
         pieces: list[bytes | memoryview] = []
         room = PIECE_BYTES
         while room > 0 and self._requests:

@@ -1,6 +1,4 @@
-"""
-Requests whose answers somebody waits for, and what becomes of them when a connection ends.
-"""
+"""Requests whose answers somebody waits for, and what becomes of them when a connection ends."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -115,9 +113,7 @@ class Ended(NamedTuple):
 
 
 def lose_all(ended: Ended) -> None:
-    """
-    Tell all who wait for an answer that none will come.
-    """
+    """Tell all who wait for an answer that none will come."""
     for request in ended.left:
         error = request.lose(ended.reason)
         if error is not None:
@@ -125,8 +121,6 @@ def lose_all(ended: Ended) -> None:
 
 
 def reservation_lost(spec: CommandSpec, args: Args) -> errors.ReservationLost:
-    """
-    What a command about a job fails with when the job is of another connection.
-    """
+    """What a command about a job fails with when the job is of another connection."""
     over = errors.Closed("the connection that had reserved it has ended")
     return errors.ReservationLost(spec.name, spec.job_id(args), over)

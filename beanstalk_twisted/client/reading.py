@@ -17,9 +17,7 @@ MAX_LINE_BYTES: Final = 224
 
 
 class Impossible(NamedTuple):
-    """
-    What the peer has sent is no reply that may come here.
-    """
+    """What the peer has sent is no reply that may come here."""
 
     why: str
 
@@ -38,9 +36,7 @@ class _Batch(NamedTuple):
 
 
 class ReplyReader:
-    """
-    Cuts what one connection receives into replies.
-    """
+    """Cuts what one connection receives into replies."""
 
     def __init__(self) -> None:
         self._unread = b""
@@ -52,15 +48,11 @@ class ReplyReader:
 
     @property
     def is_empty(self) -> bool:
-        """
-        Whether all that has come was read.
-        """
+        """Whether all that has come was read."""
         return not self._pieces and self._at == len(self._unread)
 
     def feed(self, data: bytes) -> None:
-        """
-        Take what has come, in pieces of any size.
-        """
+        """Take what has come, in pieces of any size."""
         if self._missing > 0:
             self._pieces.append(data)
             self._missing -= len(data)

@@ -38,9 +38,7 @@ class Backoff:
     def __init__(
         self, random: Callable[[], float], first_s: float = FIRST_S, most_s: float = MOST_S
     ) -> None:
-        """
-        :param random: gives a number from 0 up to 1 for each call.
-        """
+        """:param random: gives a number from 0 up to 1 for each call."""
         self._random = random
         self._first_s = first_s
         self._most_s = most_s
@@ -57,9 +55,7 @@ class Backoff:
         return due_s * (1 + self._random()) / 2
 
     def succeeded(self) -> None:
-        """
-        The server is there: begin anew.
-        """
+        """The server is there: begin anew."""
         self._next_s, self._before_s = self._first_s, self._next_s
 
     def turned_away(self) -> None:
@@ -70,9 +66,7 @@ class Backoff:
         self._next_s = self._most_s
 
     def disappointed(self) -> None:
-        """
-        What was there was no server of our protocol: go on where `succeeded` came too early.
-        """
+        """What was there was no server of our protocol: go on where `succeeded` came too early."""
         self._next_s = max(self._next_s, self._before_s)
 
 
@@ -129,9 +123,7 @@ class LoggedEndpoint:
         return failure
 
     def unavailable(self, why: BaseException) -> None:
-        """
-        It cannot be used, or not yet.
-        """
+        """It cannot be used, or not yet."""
         was_unavailable, self._is_unavailable = self._is_unavailable, True
         self.trouble = why
         if self._logs and not was_unavailable:
@@ -140,18 +132,14 @@ class LoggedEndpoint:
         self._tell_failed(why)
 
     def _in_words(self, why: BaseException) -> object:
-        """
-        Why it cannot be used; a server that expects TLS closes what is plain without a word.
-        """
+        """Why it cannot be used; a server that expects TLS closes what is plain without a word."""
         is_plain = not self.name.startswith(("tls:", "ssl:"))
         if is_plain and isinstance(why, ConnectionDone | ConnectionLost):
             return UNANSWERED
         return without_server(why)
 
     def available(self) -> None:
-        """
-        It has answered.
-        """
+        """It has answered."""
         was_unavailable, self._is_unavailable = self._is_unavailable, False
         self.trouble = None
         host = self._endpoint.host if isinstance(self._endpoint, HostsEndpoint) else None
@@ -161,7 +149,5 @@ class LoggedEndpoint:
             _log.info("connected to {server}{at}", server=self.name, at=at)
 
     def reset(self) -> None:
-        """
-        Begin anew.
-        """
+        """Begin anew."""
         self._is_unavailable = False

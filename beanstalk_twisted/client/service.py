@@ -166,24 +166,18 @@ class Client(ClientService, ExtensionCommands):
 
     @property
     def trouble(self) -> BaseException | None:
-        """
-        Why the newest try to connect has failed; None if it has not.
-        """
+        """Why the newest try to connect has failed; None if it has not."""
         return self._logged_endpoint.trouble
 
     def room(self) -> Deferred[None]:
-        """
-        Wait until there is a connection and it takes more without piling it up.
-        """
+        """Wait until there is a connection and it takes more without piling it up."""
         if self._has_stopped:
             return fail(errors.Closed("the client was stopped"))
         has_room = self._ready is not None and self._ready.has_room()
         return succeed(None) if has_room else self._flow.wait()
 
     def quit(self) -> Deferred[None]:
-        """
-        Part when all that was sent is answered, and stop the service.
-        """
+        """Part when all that was sent is answered, and stop the service."""
         if self._ready is None or not self._ready.is_open:
             return self.stopService()
         self._has_stopped = True
@@ -215,9 +209,7 @@ class Client(ClientService, ExtensionCommands):
         super().startService()
 
     def stopService(self) -> Deferred[None]:
-        """
-        Close the connection.  What waits for one, or for an answer, fails.
-        """
+        """Close the connection.  What waits for one, or for an answer, fails."""
         self._has_stopped = True
         closed = errors.Closed("the client was stopped")
         waiting, self._waiting = self._waiting, OrderedDict()
@@ -296,9 +288,7 @@ class Client(ClientService, ExtensionCommands):
             shown.addErrback(self._refused, connection)
 
     def _admitted(self, connection: Connection) -> None:
-        """
-        The server has taken the token.
-        """
+        """The server has taken the token."""
         self._authorized = connection
         self._restore(connection)
         self._tell_authorized(connection)
@@ -313,9 +303,7 @@ class Client(ClientService, ExtensionCommands):
         greeted.addCallback(lambda _: self._begin(connection)).addErrback(self._refused, connection)
 
     def _refused(self, failure: Failure, connection: Connection) -> None:
-        """
-        This server cannot be used; another try will follow.
-        """
+        """This server cannot be used; another try will follow."""
         error = first_error(failure)
         if isinstance(error, errors.Unauthorized):
             connection.abort(error)  # With which its end is told.
@@ -457,9 +445,7 @@ class Client(ClientService, ExtensionCommands):
 
 
 def tell(log: Logger, whom: Callable[..., object], *what: object) -> None:
-    """
-    Call the application: whatever is wrong with its callback is not wrong with us.
-    """
+    """Call the application: whatever is wrong with its callback is not wrong with us."""
     try:
         whom(*what)
     except Exception:

@@ -23,9 +23,7 @@ def _truth(text: str) -> bool:
 
 
 def _times_left(text: str) -> TimesLeft:
-    """
-    Read ``{7: 55, 9: 60}``.
-    """
+    """Read ``{7: 55, 9: 60}``."""
     if text[:1] != "{" or text[-1:] != "}":
         raise ValueError
     pairs = [pair.split(": ") for pair in text[1:-1].split(", ") if pair]
@@ -38,17 +36,13 @@ _CONVERSIONS: Final[dict[object, Callable[[str], Value]]] = {
 
 
 class Stats(Mapping[str, Value]):
-    """
-    What all of them have in common.
-    """
+    """What all of them have in common."""
 
     _known: ClassVar[dict[str, Callable[[str], Value]]] = {}
     _values: dict[str, Value]
 
     def __init_subclass__(cls) -> None:
-        """
-        Derive the conversions from the annotations.
-        """
+        """Derive the conversions from the annotations."""
         kinds = {name: kind for name, kind in get_type_hints(cls).items() if name[0] != "_"}
         cls._known = {name.replace("_", "-"): _CONVERSIONS[kind] for name, kind in kinds.items()}
 
@@ -93,9 +87,7 @@ class Stats(Mapping[str, Value]):
     if not TYPE_CHECKING:  # To mypy there are only the annotated attributes, so it finds typos.
 
         def __getattr__(self, name: str) -> Any:
-            """
-            Give the value of a key as an attribute.
-            """
+            """Give the value of a key as an attribute."""
             key = name.replace("_", "-")
             if name[0] != "_" and key in self._values:
                 return self._values[key]
@@ -103,9 +95,7 @@ class Stats(Mapping[str, Value]):
 
 
 class ServerStats(Stats):
-    """
-    The answer to `stats`.
-    """
+    """The answer to `stats`."""
 
     current_jobs_urgent: int
     current_jobs_ready: int
@@ -161,9 +151,7 @@ class ServerStats(Stats):
 
 
 class TubeStats(Stats):
-    """
-    The answer to `stats-tube`.
-    """
+    """The answer to `stats-tube`."""
 
     name: str
     current_jobs_urgent: int
@@ -202,9 +190,7 @@ class CarriedStats(Stats):
 
 
 class JobStats(CarriedStats):
-    """
-    The answer to `stats-job`.
-    """
+    """The answer to `stats-job`."""
 
     id: int
     tube: str

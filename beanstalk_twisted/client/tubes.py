@@ -37,9 +37,7 @@ class TubeChoice:
         self.mode = _FIRST_MODE
 
     def confirm(self, spec: CommandSpec, args: tuple[Any, ...]) -> None:
-        """
-        Note that the server has done one of `CHOOSING`.
-        """
+        """Note that the server has done one of `CHOOSING`."""
         if spec is specs.USE:
             self.used = args[0]
         elif spec is specs.WATCH:
@@ -78,9 +76,7 @@ IN_TUBE: Final = frozenset((
 
 
 class UsedTube:
-    """
-    The tube that the application uses, as it has said last and the server has not refused.
-    """
+    """The tube that the application uses, as it has said last and the server has not refused."""
 
     def __init__(self) -> None:
         self._confirmed = DEFAULT
@@ -103,9 +99,7 @@ class UsedTube:
         return next(reversed(self._said.values()), self._confirmed) if tube is None else tube
 
     def confirm(self, use: object) -> None:
-        """
-        The server has done it.
-        """
+        """The server has done it."""
         if use not in self._said:
             return
         self._confirmed = self._said[use]
@@ -115,7 +109,5 @@ class UsedTube:
         del self._said[use]
 
     def take_back(self, use: object) -> None:
-        """
-        It has failed: what was in use before it still is.
-        """
+        """It has failed: what was in use before it still is."""
         self._said.pop(use, None)

@@ -1,3 +1,1 @@
-"""
-The server as a process: options, addresses, listening, its log.
-"""
+"""The server as a process: options, addresses, listening, its log."""

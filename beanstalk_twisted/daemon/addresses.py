@@ -1,6 +1,4 @@
-"""
-How the server's log names addresses, and what it advises when one cannot be listened on.
-"""
+"""How the server's log names addresses, and what it advises when one cannot be listened on."""
 
 import errno
 import os

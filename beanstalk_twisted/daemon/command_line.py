@@ -1,6 +1,4 @@
-"""
-The command line of the server: what is asked for, checked before anything is opened.
-"""
+"""The command line of the server: what is asked for, checked before anything is opened."""
 
 import os
 import re
@@ -206,9 +204,7 @@ class Options(usage.Options):
         self["fsync"] = NEVER
 
     def opt_c(self) -> NoReturn:
-        """
-        Refuse -c and -n, an older beanstalkd's switches of compaction.
-        """
+        """Refuse -c and -n, an older beanstalkd's switches of compaction."""
         raise usage.UsageError("leave out -c and -n of beanstalkd: the log is always compacted")
 
     opt_n = opt_c
@@ -259,9 +255,7 @@ class Options(usage.Options):
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """
-        Wrong options are one line and exit code 5.
-        """
+        """Wrong options are one line and exit code 5."""
         try:
             super().parseOptions(options)
         except usage.UsageError as error:
@@ -270,16 +264,12 @@ class Options(usage.Options):
             raise SystemExit(WRONG_USAGE) from None
 
     def parseArgs(self, *words: str) -> None:
-        """
-        There are only options.
-        """
+        """There are only options."""
         if words:
             raise usage.UsageError(f"unexpected word: {words[0]!r}")
 
     def postOptions(self) -> None:
-        """
-        Check values, and turn them into numbers.
-        """
+        """Check values, and turn them into numbers."""
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
         self["max_memory"] = memory_share("--max-memory", self["max-memory"])
@@ -339,9 +329,7 @@ class Options(usage.Options):
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _limits(self) -> Limits:
-        """
-        :return: all but that of memory.
-        """
+        """:return: all but that of memory."""
         return Limits(
             connections=self._limited("max-connections", 0, MAX_MAX_CONNECTIONS),
             connections_per_address=self._limited(
@@ -392,9 +380,7 @@ class Options(usage.Options):
         return Policy(limited, spare, self._limited("compaction-pace", 0, MAX_PACE_MS))
 
     def _warn_of_idle(self) -> None:
-        """
-        Warn of options about the log without a log.
-        """
+        """Warn of options about the log without a log."""
         names = (*LOG_NUMBERS, "body-cache", "verify-on-start")
         idle = [f"--{name}" for name in names if self[name] != self.defaults[name]]
         if words := ", ".join(dict.fromkeys([*self._given, *idle])):
@@ -403,9 +389,7 @@ class Options(usage.Options):
             )
 
     def _verify(self) -> Verify:
-        """
-        :raise UsageError: it is none of them.
-        """
+        """:raise UsageError: it is none of them."""
         text = self["verify-on-start"]
         try:
             verify = Verify(text)
@@ -422,9 +406,7 @@ class Options(usage.Options):
 
     @property
     def _keeps_bodies(self) -> str:
-        """
-        Why all bodies are in memory when a server starts; empty if they are not.
-        """
+        """Why all bodies are in memory when a server starts; empty if they are not."""
         if self["replicate"] is not None:
             return "with --replicate a standby holds all of them"
         if self["body_cache_bytes"] is None and self["max_memory"].value == 0:
@@ -432,9 +414,7 @@ class Options(usage.Options):
         return ""
 
     def _warn_of_no_syncs(self) -> None:
-        """
-        Warn of ``--fsync-inline`` where no reply waits for a sync.
-        """
+        """Warn of ``--fsync-inline`` where no reply waits for a sync."""
         name = "fsync-inline"
         if self[name] != self.defaults[name] and not self["fsync"].is_always:
             self["warnings"].append(
@@ -443,17 +423,13 @@ class Options(usage.Options):
             )
 
     def _warn_of_no_hub(self) -> None:
-        """
-        Warn of ``--busy-poll`` where Twisted reads the connections.
-        """
+        """Warn of ``--busy-poll`` where Twisted reads the connections."""
         name = "busy-poll"
         if self[name] != self.defaults[name] and not self["has_hub"]:
             self["warnings"].append(f"--hub off, so --{name} has no effect")
 
     def _check_replication(self) -> None:
-        """
-        Without ``--replicate`` nothing of it is imported.
-        """
+        """Without ``--replicate`` nothing of it is imported."""
         self["replication"] = None
         if self["replicate"] is None:
             given = [f"--{name}" for name in REPLICATION_NUMBERS if self[name] != GIVEN[name]]
@@ -500,9 +476,7 @@ class Options(usage.Options):
         return self._in_range(f"--{option}", self[option], low, high)
 
     def _in_range(self, option: str, text: str, low: int, high: int) -> int:
-        """
-        Read a number; one out of range is limited, with a warning, as beanstalkd's ``-z``.
-        """
+        """Read a number; one out of range is limited, with a warning, as beanstalkd's ``-z``."""
         value = whole_number(option, text)
         limited = min(max(value, low), high)
         if limited != value:
@@ -510,9 +484,7 @@ class Options(usage.Options):
         return limited
 
     def _address(self) -> str:
-        """
-        The endpoint that --address and --port mean.
-        """
+        """The endpoint that --address and --port mean."""
         address = ADDRESS if self["address"] is None else str(self["address"])
         if not address:
             raise usage.UsageError("--address needs an address")
@@ -525,9 +497,7 @@ class Options(usage.Options):
 
 
 def _one_of(option: str, given: str, values: Iterable[str]) -> str:
-    """
-    :raise usage.UsageError: it is none of them.
-    """
+    """:raise usage.UsageError: it is none of them."""
     *others, last = values
     if given not in (*others, last):
         raise usage.UsageError(f"{option} is {', '.join(others)} or {last}, not {given!r}")
@@ -558,17 +528,13 @@ def _endpoint(option: str, text: str) -> Any:
 
 
 def _with_backlog(text: str) -> str:
-    """
-    Give an endpoint the usual backlog, unless it has its own.
-    """
+    """Give an endpoint the usual backlog, unless it has its own."""
     has_one = text.startswith(KNOCKED_AT) and ":backlog=" not in text
     return f"{text}:backlog={BACKLOG}" if has_one else text
 
 
 def _archive_place(given: str) -> str:
-    """
-    The path of a directory, absolute, since twistd changes to another; or a URL.
-    """
+    """The path of a directory, absolute, since twistd changes to another; or a URL."""
     if not is_url(given):
         return os.path.abspath(local_path(given))
     try:

@@ -20,16 +20,12 @@ def hold_back() -> None:
 
 
 def let_through() -> None:
-    """
-    Deliver what was held back, and all that comes.
-    """
+    """Deliver what was held back, and all that comes."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
 
 
 def has_terminal() -> bool:
-    """
-    Whether this process has a controlling terminal.
-    """
+    """Whether this process has a controlling terminal."""
     try:
         os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
     except OSError:

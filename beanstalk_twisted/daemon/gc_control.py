@@ -32,16 +32,12 @@ Phase = Literal["start", "stop"]
 
 
 class Collector(Protocol):
-    """
-    What is needed of Python's collector; the module `gc` is one.
-    """
+    """What is needed of Python's collector; the module `gc` is one."""
 
     callbacks: list[Callable[[Phase, dict[str, int]], object]]
 
     def collect(self, generation: int) -> object:
-        """
-        Look at the objects of this generation and younger ones now.
-        """
+        """Look at the objects of this generation and younger ones now."""
 
     def get_threshold(self) -> tuple[int, int, int]:
         """
@@ -49,39 +45,27 @@ class Collector(Protocol):
         """
 
     def set_threshold(self, youngest: int, middle: int, oldest: int, /) -> None:
-        """
-        Set that.
-        """
+        """Set that."""
 
     def freeze(self) -> None:
-        """
-        Look at no object again that is there now.
-        """
+        """Look at no object again that is there now."""
 
     def unfreeze(self) -> None:
-        """
-        Look at all objects again.
-        """
+        """Look at all objects again."""
 
 
 class Collecting:
-    """
-    Freezes what full collections have left; for a process that is a server only.
-    """
+    """Freezes what full collections have left; for a process that is a server only."""
 
     def __init__(self, count_ended: Callable[[], int], collector: Collector = gc) -> None:
-        """
-        :param count_ended: how many wrapped connections have ended so far.
-        """
+        """:param count_ended: how many wrapped connections have ended so far."""
         self._count_ended = count_ended
         self._collector = collector
         self._ended = 0
         self._before = collector.get_threshold()
 
     def start(self) -> None:
-        """
-        Begin, with a full collection: later, that would be a pause.
-        """
+        """Begin, with a full collection: later, that would be a pause."""
         self._ended = self._count_ended()
         self._collector.callbacks.append(self._told)
         self._before = self._collector.get_threshold()
@@ -89,18 +73,14 @@ class Collecting:
         self._collector.collect(FULL)
 
     def stop(self) -> None:
-        """
-        End, if it was started.
-        """
+        """End, if it was started."""
         if self._told in self._collector.callbacks:
             self._collector.callbacks.remove(self._told)
             self._collector.set_threshold(*self._before)
             self._collector.unfreeze()
 
     def _told(self, phase: Phase, about: dict[str, int]) -> None:
-        """
-        Freeze or unfreeze; the collector calls it at each start and stop (`gc.callbacks`).
-        """
+        """Freeze or unfreeze; the collector calls it at each start and stop (`gc.callbacks`)."""
         if about["generation"] != FULL:
             return
         if phase == "stop":

@@ -32,9 +32,7 @@ NOT_PASSED: Final = (
 
 
 class Inherited(NamedTuple):
-    """
-    A socket that was passed.
-    """
+    """A socket that was passed."""
 
     name: str
     fd: int
@@ -67,30 +65,22 @@ def _descriptors(reactor: Any) -> Iterator[int]:
 def endpoints_named(
     reactor: Any, sockets: list[Inherited], name: str
 ) -> "list[IStreamServerEndpoint]":
-    """
-    :raise ValueError: one of them does not listen for connections.
-    """
+    """:raise ValueError: one of them does not listen for connections."""
     return [InheritedSocket(reactor, each.fd) for each in sockets if each.name == name]
 
 
 @implementer(IStreamServerEndpoint)
 class InheritedSocket:
-    """
-    An endpoint on a TCP or UNIX socket that listens already.
-    """
+    """An endpoint on a TCP or UNIX socket that listens already."""
 
     def __init__(self, reactor: Any, fd: int) -> None:
-        """
-        :raise ValueError: it does not listen for connections.
-        """
+        """:raise ValueError: it does not listen for connections."""
         self._reactor = reactor
         self._fd = fd
         self._family = _family(fd)
 
     def listen(self, protocolFactory: IProtocolFactory) -> "Deferred[IListeningPort]":
-        """
-        Serve it, once; clients that came before are the first.
-        """
+        """Serve it, once; clients that came before are the first."""
         return execute(self._adopt, protocolFactory)
 
     def _adopt(self, factory: IProtocolFactory) -> IListeningPort:
@@ -118,9 +108,7 @@ class KeptPort(unix.Port):
     _shouldShutdown = False
 
     def connectionLost(self, reason: Failure) -> None:
-        """
-        Twisted's own removes the file.
-        """
+        """Twisted's own removes the file."""
         tcp.Port.connectionLost(self, reason)
 
 

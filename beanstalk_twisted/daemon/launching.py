@@ -38,9 +38,7 @@ class Launcher:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """
-        :param options: those of `twistd`; empty without it.
-        """
+        """:param options: those of `twistd`; empty without it."""
         self.is_foreground = bool(options.get("nodaemon", True))
         self.pidfile = os.path.abspath(options["pidfile"]) if options.get("pidfile") else ""
         self._logs_elsewhere = bool(options.get("logfile")) and options["logfile"] != "-"
@@ -55,9 +53,7 @@ class Launcher:
             self._terminal = os.dup(STDERR)
 
     def let_go(self) -> None:
-        """
-        Close the kept stderr: the server has started.
-        """
+        """Close the kept stderr: the server has started."""
         terminal, self._terminal = self._terminal, None
         if terminal is not None:
             os.close(terminal)

@@ -93,9 +93,7 @@ class OpenPorts:
     def _open(
         self, endpoint: IStreamServerEndpoint, factory: Factory, option: str
     ) -> list[IListeningPort]:
-        """
-        :return: its port; none if the endpoint takes its time.
-        """
+        """:return: its port; none if the endpoint takes its time."""
         outcome: list[Any] = []
         opening = maybeDeferred(legacy_log.callWithContext, NOT_LOGGED, endpoint.listen, factory)
         opening.addBoth(outcome.append)
@@ -108,24 +106,18 @@ class OpenPorts:
         return list(outcome)
 
     def _limit_accepts(self, ports: Sequence[IListeningPort]) -> None:
-        """
-        Limit TCP ports, if the reactor has descriptors.
-        """
+        """Limit TCP ports, if the reactor has descriptors."""
         if IReactorFDSet.providedBy(self._clock):
             limited = [port for port in ports if isinstance(port, Port)]
             self._limiters += [AcceptLimiter(self._clock, port) for port in limited]
 
     def announce(self, announcements: Sequence[str]) -> None:
-        """
-        Log where they listen.
-        """
+        """Log where they listen."""
         for words in announcements:
             self.log.info("listening on {address}", event="listening", address=words)
 
     async def close(self) -> None:
-        """
-        Close all; one that does not close in order, such as a removed socket, is only logged.
-        """
+        """Close all; one that does not close in order, such as a removed socket, is only logged."""
         for limiter in self._limiters:
             limiter.stop()
         for port in self.ports:
@@ -153,9 +145,7 @@ def write_log_of(parent: Any, make_observer: Callable[[], ILogObserver | None]) 
 
 
 class ListeningService(Service):
-    """
-    Starts the queue, then ports; stops them the other way round.
-    """
+    """Starts the queue, then ports; stops them the other way round."""
 
     log = Logger()
 
@@ -200,9 +190,7 @@ class ListeningService(Service):
         self._collecting = Collecting(lambda: queue.connections.wrapped_ended, collector)
 
     def setServiceParent(self, parent: Any) -> None:
-        """
-        Join an application, whose log is then written by our observer.
-        """
+        """Join an application, whose log is then written by our observer."""
         super().setServiceParent(parent)
         write_log_of(parent, self._make_observer)
 
@@ -242,9 +230,7 @@ class ListeningService(Service):
         return how_it_is(len(queue.state.jobs), len(queue.state.sessions), queue.puts.is_draining)
 
     def _load(self) -> None:
-        """
-        Load the log, which may take minutes; until the reactor runs Ctrl-C is Python's.
-        """
+        """Load the log, which may take minutes; until the reactor runs Ctrl-C is Python's."""
         try:
             self.introduce()
             self._prepare()
@@ -254,9 +240,7 @@ class ListeningService(Service):
             raise Refused(why, INTERRUPTED) from None
 
     def introduce(self) -> None:
-        """
-        Log what runs, and how it was told to.
-        """
+        """Log what runs, and how it was told to."""
         queue = self.queue
         self.log.info("{build}", event="version", build=BUILD)
         self.log.info(
@@ -271,9 +255,7 @@ class ListeningService(Service):
         self._launcher.refuse(message, code)
 
     def stopService(self) -> "Deferred[None]":
-        """
-        Ports, then the queue; bounded by `STOP_LIMIT_S`.
-        """
+        """Ports, then the queue; bounded by `STOP_LIMIT_S`."""
         super().stopService()
         self._manager.stopping()
         stopping = ensureDeferred(self._stop())
@@ -286,7 +268,5 @@ class ListeningService(Service):
         await self.queue.stopService()
 
     def _left_undone(self, failure: Failure) -> None:
-        """
-        What was acknowledged is safe; the next start sees an unclean stop.
-        """
+        """What was acknowledged is safe; the next start sees an unclean stop."""
         self.log.failure("the stop did not end in order", failure, event="stop-failed")

@@ -124,9 +124,7 @@ FORMATS: Final[Mapping[str, Callable[[LogEvent], str | None]]] = {"text": line, 
 
 
 def level_of(event: LogEvent) -> str:
-    """
-    :return: one of `LEVELS`, or that of the audit.
-    """
+    """:return: one of `LEVELS`, or that of the audit."""
     if event.get("event") == AUDIT:
         return AUDIT
     return str(event.get("log_level", LogLevel.info).name)
@@ -145,9 +143,7 @@ def _fields(event: LogEvent) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """
-    As JSON has it: what is no number is text.
-    """
+    """As JSON has it: what is no number is text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     return escape_all(value) if isinstance(value, bytes) else str(value)
@@ -155,27 +151,19 @@ def _plain(value: object) -> object:
 
 @implementer(ILogFilterPredicate)
 class LeastLevel:
-    """
-    Leaves out lines below a level, but never those of the audit.
-    """
+    """Leaves out lines below a level, but never those of the audit."""
 
     def __init__(self, level: str) -> None:
-        """
-        :param level: one of `LEVELS`.
-        """
+        """:param level: one of `LEVELS`."""
         self._kept = frozenset((*LEVELS[LEVELS.index(level) :], AUDIT))
 
     def __call__(self, event: LogEvent) -> Any:
-        """
-        :return: ``no`` for what is left out, ``maybe`` for all others.
-        """
+        """:return: ``no`` for what is left out, ``maybe`` for all others."""
         return PredicateResult.maybe if level_of(event) in self._kept else PredicateResult.no
 
 
 class ServerLog:
-    """
-    Writes the server's log where `twistd` would write its own.
-    """
+    """Writes the server's log where `twistd` would write its own."""
 
     def __init__(
         self, launcher: Mapping[str, Any], log_format: str = "text", level: str = "info"
@@ -192,9 +180,7 @@ class ServerLog:
 
     @property
     def is_elsewhere(self) -> bool:
-        """
-        Whether `twistd` was told something else about its log, so that it writes it.
-        """
+        """Whether `twistd` was told something else about its log, so that it writes it."""
         # A daemon has no stdout: `twistd` says so and ends.
         is_impossible = self._name == "-" and not self._launcher.get("nodaemon")
         told = self._launcher.get("logger") or self._launcher.get("syslog")
@@ -220,8 +206,6 @@ class ServerLog:
         return FilteringLogObserver(FileLogObserver(file, self._format), [*predicates, self._level])
 
     def reopen(self) -> None:
-        """
-        Go on in the file that now has the name of the log, if it is a file.
-        """
+        """Go on in the file that now has the name of the log, if it is a file."""
         if self._file is not None:
             self._file.reopen()

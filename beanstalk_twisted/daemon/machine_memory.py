@@ -32,9 +32,7 @@ LIMITS_V1: Final = ("memory.limit_in_bytes",)
 
 
 class MemoryShare(NamedTuple):
-    """
-    What ``--max-memory`` was given: bytes, or a percentage.
-    """
+    """What ``--max-memory`` was given: bytes, or a percentage."""
 
     value: int
     is_percentage: bool = False
@@ -52,9 +50,7 @@ class MemoryShare(NamedTuple):
 
 
 def memory_share(option: str, text: str) -> MemoryShare:
-    """
-    Read a number of bytes, or a percentage from 0 to 100.
-    """
+    """Read a number of bytes, or a percentage from 0 to 100."""
     number, sign, rest = text.strip().partition("%")
     is_number = number.isascii() and number.isdigit() and not rest
     if not is_number or (sign and whole_number(option, number) > 100):
@@ -76,9 +72,7 @@ def machine_bytes(read: Read | None = None, ram_bytes: int | None = None) -> int
 
 
 def _group_limits(read: Read) -> Iterator[int]:
-    """
-    Those of all groups that the process is in, with those above.
-    """
+    """Those of all groups that the process is in, with those above."""
     for line in (read(MEMBERSHIP) or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -111,9 +105,7 @@ def _read_file(path: str) -> str | None:
 
 
 def _ram_bytes() -> int:
-    """
-    :return: what the machine has; 0 if it does not say.
-    """
+    """:return: what the machine has; 0 if it does not say."""
     with suppress(OSError, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 0

@@ -73,9 +73,7 @@ class Option(NamedTuple):
 
 
 class Group(NamedTuple):
-    """
-    Options that are about the same thing.
-    """
+    """Options that are about the same thing."""
 
     title: str
     options: tuple[Option, ...]
@@ -216,9 +214,7 @@ def _group(group: Group, columns: int) -> str:
 
 
 def _option(option: Option, columns: int) -> Iterator[str]:
-    """
-    An option that is too long for its column has its explanation below.
-    """
+    """An option that is too long for its column has its explanation below."""
     head = f"  {_written(option)}"
     text = f"{option.text} [default: {option.default}]" if option.default else option.text
     lines = textwrap.wrap(text, columns - TEXT_COLUMN, break_on_hyphens=False)
@@ -230,9 +226,7 @@ def _option(option: Option, columns: int) -> Iterator[str]:
 
 
 def _written(option: Option) -> str:
-    """
-    How it is given, the letter first; names without one stand below the others.
-    """
+    """How it is given, the letter first; names without one stand below the others."""
     letter = f"-{option.letter}" if option.letter else "  "
     name = f"--{option.name}" if option.name else ""
     comma = ", " if option.letter and option.name else "  " if option.name else ""
@@ -249,9 +243,7 @@ MAX_DIGITS: Final = 1000
 
 
 def whole_number(option: str, text: str) -> int:
-    """
-    Read a number of any size, 0 or more.
-    """
+    """Read a number of any size, 0 or more."""
     stripped = text.strip()
     if not _is_digits(stripped):
         raise usage.UsageError(f"{option} needs a whole number, 0 or more, not {text!r}")
@@ -272,9 +264,7 @@ def check_milliseconds(option: str, text: str, others: str = "") -> None:
 
 
 def decimal(option: str, text: str) -> float:
-    """
-    Read a number, 0 or more.
-    """
+    """Read a number, 0 or more."""
     try:
         value = float(text)
     except ValueError:
@@ -285,9 +275,7 @@ def decimal(option: str, text: str) -> float:
 
 
 def check_port(endpoint: object) -> None:
-    """
-    Refuse an endpoint's wrong port: Twisted finds it out when it listens, with a traceback.
-    """
+    """Refuse an endpoint's wrong port: Twisted finds it out when it listens, with a traceback."""
     port = getattr(endpoint, "_port", 0)
     if isinstance(port, int) and not 0 <= port <= MAX_PORT:
         raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
@@ -354,9 +342,7 @@ _MISSING: Final = re.compile(r"missing \d+ required positional arguments?: (.*)$
 
 
 def port_number(text: str) -> int:
-    """
-    Read what ``--port`` is given.  An empty name takes a free port, as for beanstalkd.
-    """
+    """Read what ``--port`` is given.  An empty name takes a free port, as for beanstalkd."""
     if not text:
         return 0
     if not _is_digits(text):

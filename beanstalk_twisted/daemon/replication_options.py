@@ -1,6 +1,4 @@
-"""
-What ``--replicate`` and its companions say, checked (docs/replication.md, "Start").
-"""
+"""What ``--replicate`` and its companions say, checked (docs/replication.md, "Start")."""
 
 import fcntl
 import os
@@ -70,9 +68,7 @@ class Replication(NamedTuple):
 
 
 def check_url(url: str) -> None:
-    """
-    :raise usage.UsageError: it names no stream, or what reads it is not installed.
-    """
+    """:raise usage.UsageError: it names no stream, or what reads it is not installed."""
     if not url:
         raise usage.UsageError("--replicate needs a URL, nats://HOST[:PORT],.../STREAM")
     from beanstalk_twisted.replication.stream.addresses import parse
@@ -88,9 +84,7 @@ def check_url(url: str) -> None:
 
 
 def temporary_log() -> str:
-    """
-    :return: the path of a directory that is not there yet, for this process alone.
-    """
+    """:return: the path of a directory that is not there yet, for this process alone."""
     mine = f"{_of_this_machine()}{os.getpid()}-{os.urandom(4).hex()}"
     return os.path.join(tempfile.gettempdir(), mine)
 
@@ -111,16 +105,12 @@ def remove_left(folder: str, is_wanted: Callable[[str], bool]) -> list[str]:
 
 
 def _of_this_machine() -> str:
-    """
-    What names of temporary logs begin with here: numbers of processes are a machine's.
-    """
+    """What names of temporary logs begin with here: numbers of processes are a machine's."""
     return f"beanstalk-{re.sub('[^A-Za-z0-9.]', '.', socket.gethostname())}-"
 
 
 def _is_left(path: str, pid: int) -> bool:
-    """
-    Whether a temporary log is our user's, and the process that has made it is not there.
-    """
+    """Whether a temporary log is our user's, and the process that has made it is not there."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -40,23 +40,17 @@ TRANSIENT: Final = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, e
 
 
 class Notifications(Protocol):
-    """
-    Where messages go.
-    """
+    """Where messages go."""
 
     is_heard: bool
     """Whether anybody asked for messages."""
 
     def send(self, message: str) -> bool:
-        """
-        :return: whether the message was taken.  Never waits, never raises.
-        """
+        """:return: whether the message was taken.  Never waits, never raises."""
 
 
 class Unheard:
-    """
-    Nobody asked.
-    """
+    """Nobody asked."""
 
     is_heard = False
 
@@ -85,17 +79,13 @@ class RecordedNotifications:
 
 
 class NotifySocket:
-    """
-    Sends to the manager's socket.
-    """
+    """Sends to the manager's socket."""
 
     log = Logger()
     is_heard = True
 
     def __init__(self, address: str) -> None:
-        """
-        :param address: a path, or ``@`` and a name of Linux's abstract ones.
-        """
+        """:param address: a path, or ``@`` and a name of Linux's abstract ones."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._has_failed = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -110,9 +100,7 @@ class NotifySocket:
         return True
 
     def _tell(self, problem: OSError) -> None:
-        """
-        Log the first failure that will not pass by itself.
-        """
+        """Log the first failure that will not pass by itself."""
         if problem.errno in TRANSIENT or self._has_failed:
             return
         self._has_failed = True
@@ -134,9 +122,7 @@ def asked_for(environment: MutableMapping[str, str]) -> "ServiceManager":
 
 
 def _watchdog_s(environment: MutableMapping[str, str]) -> float | None:
-    """
-    :return: seconds after which a silent process is ended; None if nobody watches this one.
-    """
+    """:return: seconds after which a silent process is ended; None if nobody watches this one."""
     limit = environment.pop("WATCHDOG_USEC", "")
     pid = environment.pop("WATCHDOG_PID", str(os.getpid()))
     is_ours = limit.isascii() and limit.isdigit() and pid == str(os.getpid())
@@ -144,16 +130,12 @@ def _watchdog_s(environment: MutableMapping[str, str]) -> float | None:
 
 
 class ServiceManager:
-    """
-    Whoever started the server and may watch it.
-    """
+    """Whoever started the server and may watch it."""
 
     def __init__(
         self, notifications: Notifications | None = None, watchdog_s: float | None = None
     ) -> None:
-        """
-        :param watchdog_s: seconds after which it ends a silent process; None if it does not.
-        """
+        """:param watchdog_s: seconds after which it ends a silent process; None if it does not."""
         self._notifications = Unheard() if notifications is None else notifications
         self._pings = watchdog_s is not None
         self._interval_s = STATUS_S if watchdog_s is None else min(STATUS_S, watchdog_s / 2)
@@ -188,18 +170,14 @@ class ServiceManager:
             self._is_ready = True
 
     def stopping(self) -> None:
-        """
-        The stop has begun.
-        """
+        """The stop has begun."""
         call, self._call = self._call, None
         if call is not None and call.active():
             call.cancel()
         self._notifications.send("STOPPING=1\nSTATUS=stopping")
 
     def refused(self, message: str) -> None:
-        """
-        The server does not start; why.
-        """
+        """The server does not start; why."""
         self._notifications.send(f"STATUS=not started: {' '.join(message.split())}")
 
 
@@ -232,9 +210,7 @@ class LoadingStatus:
 
 
 def how_it_is(jobs: int, connections: int, is_draining: bool) -> str:
-    """
-    :return: how a running server is, in a few words.
-    """
+    """:return: how a running server is, in a few words."""
     draining = ", draining" if is_draining else ""
     return f"{_counted(jobs, 'job')}, {_counted(connections, 'connection')}{draining}"
 

@@ -27,32 +27,22 @@ KILLED: Final = 128
 
 
 class Signalled(Protocol):
-    """
-    What signals act on: the service, or that of the present term.
-    """
+    """What signals act on: the service, or that of the present term."""
 
     @property
     def audit(self) -> Audit:
-        """
-        Tells what operators do.
-        """
+        """Tells what operators do."""
 
     @property
     def settings(self) -> Settings:
-        """
-        How the server was told to be.
-        """
+        """How the server was told to be."""
 
     def drain(self) -> None:
-        """
-        Take no new jobs from now on.
-        """
+        """Take no new jobs from now on."""
 
 
 def drain_on_signal(service: Signalled, reactor: Reactor) -> None:
-    """
-    SIGUSR1 drains.
-    """
+    """SIGUSR1 drains."""
 
     def drain() -> None:
         service.audit.tell("SIGUSR1", "drain")
@@ -62,9 +52,7 @@ def drain_on_signal(service: Signalled, reactor: Reactor) -> None:
 
 
 class Hangup:
-    """
-    Tells whether SIGHUP says that the terminal is gone in which the server was started.
-    """
+    """Tells whether SIGHUP says that the terminal is gone in which the server was started."""
 
     def __init__(
         self, is_there: Callable[[], bool] = has_terminal, was_there: bool | None = None
@@ -81,9 +69,7 @@ class Hangup:
 
     @property
     def has_come(self) -> bool:
-        """
-        Whether there was a terminal, and is none any more.
-        """
+        """Whether there was a terminal, and is none any more."""
         return self._was_there and not self._is_there()
 
 
@@ -121,18 +107,14 @@ class StopTwice:
         self, service: Signalled, reactor: Reactor,
         end: Callable[[int, Callable[[], None]], object] = end_process,
     ) -> None:  # fmt: skip
-        """
-        :param end: ends the process with an exit code, after the last words.
-        """
+        """:param end: ends the process with an exit code, after the last words."""
         self._service = service
         self._reactor = reactor
         self._end = end
         self._is_stopping = False
 
     def take_over(self) -> None:
-        """
-        Replace the handlers that are there; called when the reactor has set its own.
-        """
+        """Replace the handlers that are there; called when the reactor has set its own."""
         for number in STOPPING:
             first = signal.getsignal(number)
             if callable(first):
@@ -153,9 +135,7 @@ class StopTwice:
         return receive
 
     def _tell_end(self, number: int) -> None:
-        """
-        The last words; called in the middle of anything.
-        """
+        """The last words; called in the middle of anything."""
         pidfile = self._service.settings.pidfile
         if pidfile:
             with suppress(OSError):

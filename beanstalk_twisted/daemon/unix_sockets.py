@@ -137,9 +137,7 @@ def _ask(path: str) -> int:
 
 
 def _remove_pid(path: str) -> None:
-    """
-    Twisted's ports, and this server up to 0.1, leave a link to a pid beside the socket.
-    """
+    """Twisted's ports, and this server up to 0.1, leave a link to a pid beside the socket."""
     with contextlib.suppress(OSError):
         if os.readlink(path).isdigit():
             os.unlink(path)

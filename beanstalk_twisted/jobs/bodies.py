@@ -77,21 +77,15 @@ if its job is gone, or is in memory.
 
 
 def _nothing(job_id: int, now_ns: int) -> None:
-    """
-    Nobody wants to know.
-    """
+    """Nobody wants to know."""
 
 
 def _nothing_put_off(job_id: int, until_ns: int, now_ns: int) -> None:
-    """
-    The same of a read that has failed.
-    """
+    """The same of a read that has failed."""
 
 
 def _nothing_said(job_id: int, why: str) -> None:
-    """
-    The same of the reason.
-    """
+    """The same of the reason."""
 
 
 class Bodies:
@@ -203,16 +197,12 @@ class Bodies:
 
     @property
     def is_noting(self) -> bool:
-        """
-        Whether there are bodies that may have to leave.
-        """
+        """Whether there are bodies that may have to leave."""
         return bool(self._fresh or self._settled)
 
     @property
     def noted(self) -> int:
-        """
-        How many bodies are noted.
-        """
+        """How many bodies are noted."""
         return len(self._fresh) + len(self._settled)
 
     @property
@@ -220,9 +210,7 @@ class Bodies:
         return self._jobs.loaded_bytes > self.most_bytes
 
     def _settle(self, durable_lsn: int) -> int:
-        """
-        :return: how many were looked at whose records are durable by now.
-        """
+        """:return: how many were looked at whose records are durable by now."""
         fresh, count = self._fresh, 0
         while count < DROP_JOBS and fresh and fresh[0][0] <= durable_lsn:
             self._settled.append(fresh.popleft()[1])
@@ -300,9 +288,7 @@ class Bodies:
         self.look_ahead(tube)
 
     def look_ahead(self, tube: Tube) -> None:
-        """
-        Read the jobs of a tube that come next.
-        """
+        """Read the jobs of a tube that come next."""
         if not tube.ready.count:
             # Somebody waits for its first job, as clients do with tubes for replies to themselves.
             return
@@ -327,9 +313,7 @@ class Bodies:
             self._ask(asked, False)
 
     def _note_look(self, tube: Tube) -> int:
-        """
-        :return: of how many tubes jobs are read ahead, this one among them.
-        """
+        """:return: of how many tubes jobs are read ahead, this one among them."""
         looks = self._looks
         looks.pop(tube.tube_id, None)
         looks[tube.tube_id] = self._takes
@@ -338,9 +322,7 @@ class Bodies:
         return len(looks)
 
     def is_reading(self, segment: int) -> bool:
-        """
-        Whether a body is being read from a segment.
-        """
+        """Whether a body is being read from a segment."""
         return any(place.segment == segment for place in self._reading.values())
 
     def is_unreadable(self, job_id: int, now_ns: int) -> bool:
@@ -352,16 +334,12 @@ class Bodies:
         return failed is not None and failed.is_left_alone(now_ns)
 
     def is_lost(self, job_id: int) -> bool:
-        """
-        Whether the body of a job is lost.
-        """
+        """Whether the body of a job is lost."""
         failed = self._failed_read(job_id)
         return failed is not None and failed.is_lost
 
     def has_failed(self, job_id: int) -> bool:
-        """
-        Whether the last read of a job's body, which is in the log only, has failed.
-        """
+        """Whether the last read of a job's body, which is in the log only, has failed."""
         return self._failed_read(job_id) is not None
 
     def _failed_read(self, job_id: int) -> Failed | None:

@@ -30,9 +30,7 @@ class DueTimes(Generic[Owner]):
         self._serials = count()
 
     def arm(self, owner: Owner, when_ns: int | None) -> None:
-        """
-        Call ``owner`` at ``when_ns`` at the latest; None asks for nothing.
-        """
+        """Call ``owner`` at ``when_ns`` at the latest; None asks for nothing."""
         if when_ns is None:
             return
         armed = self._armed.get(owner)
@@ -42,9 +40,7 @@ class DueTimes(Generic[Owner]):
             self._forget_stale()
 
     def forget(self, owner: Owner) -> None:
-        """
-        Do not call ``owner`` any more.
-        """
+        """Do not call ``owner`` any more."""
         self._armed.pop(owner, None)
         self._forget_stale()
 
@@ -54,9 +50,7 @@ class DueTimes(Generic[Owner]):
             heapify(self.entries)
 
     def first_ns(self) -> int | None:
-        """
-        When the next owner is to be called.
-        """
+        """When the next owner is to be called."""
         heap = self.entries
         while heap:
             when_ns, serial, owner = heap[0]
@@ -68,9 +62,7 @@ class DueTimes(Generic[Owner]):
         return None
 
     def pop_due(self, now_ns: int) -> Owner | None:
-        """
-        An owner whose time has come, the earliest first; it is no longer armed.
-        """
+        """An owner whose time has come, the earliest first; it is no longer armed."""
         first_ns = self.first_ns()
         if first_ns is None or first_ns > now_ns:
             return None

@@ -56,16 +56,12 @@ class Failed(NamedTuple):
     is_lost: bool
 
     def is_left_alone(self, now_ns: int) -> bool:
-        """
-        Whether nobody but who asks for this very job is to have it read.
-        """
+        """Whether nobody but who asks for this very job is to have it read."""
         return self.is_lost or now_ns < self.until_ns
 
 
 class FailedReads:
-    """
-    Remembers them by their jobs, until they are read or stand elsewhere.
-    """
+    """Remembers them by their jobs, until they are read or stand elsewhere."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, Failed] = {}
@@ -74,16 +70,12 @@ class FailedReads:
         return len(self._jobs)
 
     def of(self, job_id: int, place: BodyPlace | None) -> Failed | None:
-        """
-        :param place: where the job's body is now; None if it is in memory.
-        """
+        """:param place: where the job's body is now; None if it is in memory."""
         failed = self._jobs.get(job_id)
         return failed if failed is not None and failed.place == place else None
 
     def forget(self, job_id: int) -> None:
-        """
-        The body was read.
-        """
+        """The body was read."""
         self._jobs.pop(job_id, None)
 
     def note(

@@ -1,6 +1,4 @@
-"""
-A job in memory.
-"""
+"""A job in memory."""
 
 from typing import Final, TypeAlias
 
@@ -81,9 +79,7 @@ class Job:
 
     @classmethod
     def new(cls, image: JobImage, lsn: int, segment: int) -> "Job":
-        """
-        A job that a full record makes; its state is GONE until `become`.
-        """
+        """A job that a full record makes; its state is GONE until `become`."""
         row = (
             image.ts_ns, 0, 0, 0, GONE, 0, 0, 0, image.tube_id, segment, len(image.body), lsn,
             0, 0, 0, 0,
@@ -92,32 +88,24 @@ class Job:
 
     @property
     def loaded_body(self) -> bytes:
-        """
-        Its body, which is in memory.
-        """
+        """Its body, which is in memory."""
         assert self.body is not None
         return self.body
 
     @property
     def data_bytes(self) -> int:
-        """
-        What its full record takes beside the record itself.
-        """
+        """What its full record takes beside the record itself."""
         return self.body_bytes + (0 if self.tags is None else self.tags.encoded_bytes)
 
     def become(self, image: JobImage) -> None:
-        """
-        Take over all that an image says, but for its tube, body and tags.
-        """
+        """Take over all that an image says, but for its tube, body and tags."""
         (_, self.state, _, self.priority, _, _, self.deadline_ns, self.delay_s, self.ttr_s, _,
          self.reserves, self.timeouts, self.releases, self.buries, self.kicks, connection,
          _, _) = image  # fmt: skip
         self.holder = connection if self.state is RESERVED else 0
 
     def copy(self) -> JobImage:
-        """
-        This job as it is, to be stated again.  Its body is in memory.
-        """
+        """This job as it is, to be stated again.  Its body is in memory."""
         return self.image(
             Kind.COPY, self.state, Reason.NONE, self.created_ns, deadline_ns=self.deadline_ns,
             connection=self.holder,
@@ -140,9 +128,7 @@ class Job:
         return tuple.__new__(JobImage, fields)
 
     def kicked(self, now_ns: int, connection: int) -> JobImage:
-        """
-        The image of this job when it is kicked: as `image`, in 0.2 us instead of 0.3.
-        """
+        """The image of this job when it is kicked: as `image`, in 0.2 us instead of 0.3."""
         fields = (
             KICK, READY, CLIENT, self.priority, self.job_id, now_ns, 0, self.delay_s, self.ttr_s,
             self.tube_id, self.reserves, self.timeouts, self.releases, self.buries, self.kicks + 1,

@@ -114,9 +114,7 @@ class OrderedJobs:
         return self._ids[0][0] == ids[0] and self._majors[0][0] == majors[0]
 
     def discard(self, major: int, job_id: int) -> None:
-        """
-        A job leaves, which is here.
-        """
+        """A job leaves, which is here."""
         self.count -= 1
         place = at = 0
         majors, ids = self._majors[0], self._ids[0]
@@ -131,9 +129,7 @@ class OrderedJobs:
             self._drop(place, place + 1)
 
     def discard_firsts(self, most: int) -> None:
-        """
-        Remove so many of the first jobs; there are as many.
-        """
+        """Remove so many of the first jobs; there are as many."""
         self.count -= most
         gone = 0
         for ids in self._ids:
@@ -146,33 +142,23 @@ class OrderedJobs:
         self._drop(0, gone)
 
     def add_key(self, key: int) -> bool:
-        """
-        As `add`, for the job of this key.
-        """
+        """As `add`, for the job of this key."""
         return self.add(key >> 64, key & ID_MASK)
 
     def discard_key(self, key: int) -> None:
-        """
-        As `discard`, for the job of this key.
-        """
+        """As `discard`, for the job of this key."""
         self.discard(key >> 64, key & ID_MASK)
 
     def first(self) -> int | None:
-        """
-        The key of the first job.
-        """
+        """The key of the first job."""
         return self._majors[0][0] << 64 | self._ids[0][0] if self.count else None
 
     def first_pair(self) -> tuple[int, int] | None:
-        """
-        The major and the id of the first job.
-        """
+        """The major and the id of the first job."""
         return (self._majors[0][0], self._ids[0][0]) if self.count else None
 
     def last(self) -> int | None:
-        """
-        The key of the last job.
-        """
+        """The key of the last job."""
         return self._majors[-1][-1] << 64 | self._ids[-1][-1] if self.count else None
 
     def behind(self, key: int, most: int) -> list[int]:
@@ -190,30 +176,22 @@ class OrderedJobs:
         return keys
 
     def first_ids(self, most: int) -> list[int]:
-        """
-        The ids of so many of the first jobs, in order; fewer if there are not as many.
-        """
+        """The ids of so many of the first jobs, in order; fewer if there are not as many."""
         return list(islice(chain.from_iterable(self._ids), most))
 
     def _behind_in(self, place: int, key: int) -> int:
-        """
-        :return: where the first job behind a key is in a block.
-        """
+        """:return: where the first job behind a key is in a block."""
         majors, ids = self._majors[place], self._ids[place]
         low = bisect_left(majors, key >> 64)
         return bisect_right(ids, key & ID_MASK, low, bisect_right(majors, key >> 64, low))
 
     def _keys(self, place: int, start: int, end: int) -> list[int]:
-        """
-        Keys of a block.
-        """
+        """Keys of a block."""
         majors, ids = self._majors[place][start:end], self._ids[place][start:end]
         return [major << 64 | job_id for major, job_id in zip(majors, ids, strict=True)]
 
     def _own(self) -> None:
-        """
-        Leave the shared empty lists, before the first jobs enter.
-        """
+        """Leave the shared empty lists, before the first jobs enter."""
         if self._ids is _NO_IDS:
             self._majors, self._ids, self._starts = [array("q")], [array("Q")], [LEAST]
 
@@ -225,9 +203,7 @@ class OrderedJobs:
         return place == at == 0
 
     def _insert_in(self, place: int, major: int, job_id: int) -> int:
-        """
-        :return: where in its block the job is.
-        """
+        """:return: where in its block the job is."""
         majors, ids = self._majors[place], self._ids[place]
         at = _find(majors, ids, major, job_id)
         majors.insert(at, major)
@@ -235,9 +211,7 @@ class OrderedJobs:
         return at
 
     def _merge(self, place: int, majors: Majors, ids: Ids) -> None:
-        """
-        These jobs, ascending, belong into this block.
-        """
+        """These jobs, ascending, belong into this block."""
         before = self._ids[place]
         if len(ids) < FEW:
             for major, job_id in zip(majors, ids, strict=True):
@@ -260,9 +234,7 @@ class OrderedJobs:
         return self._majors[place][-1] << 64 | self._ids[place][-1]
 
     def _sort(self, place: int, majors: Majors, ids: Ids) -> None:
-        """
-        Put jobs between those of a block.
-        """
+        """Put jobs between those of a block."""
         keys = self._keys(place, 0, len(self._ids[place]))
         keys += [major << 64 | job_id for major, job_id in zip(majors, ids, strict=True)]
         keys.sort()  # Of two runs in order this makes one, without sorting them.
@@ -270,9 +242,7 @@ class OrderedJobs:
         self._ids[place] = array("Q", [key & ID_MASK for key in keys])
 
     def _cut(self, place: int) -> None:
-        """
-        Make blocks of one size out of this one, which is too large.
-        """
+        """Make blocks of one size out of this one, which is too large."""
         majors, ids = self._majors[place], self._ids[place]
         count = len(ids)
         size = count // (count // BLOCK_KEYS + 1) + 1
@@ -282,9 +252,7 @@ class OrderedJobs:
         self._starts[place + 1 : place + 1] = [majors[at] << 64 | ids[at] for at in starts[1:]]
 
     def _drop(self, start: int, end: int) -> None:
-        """
-        Remove these blocks, which are empty or no longer needed.
-        """
+        """Remove these blocks, which are empty or no longer needed."""
         del self._majors[start:end]
         del self._ids[start:end]
         del self._starts[start:end]
@@ -296,8 +264,6 @@ class OrderedJobs:
 
 
 def _find(majors: Majors, ids: Ids, major: int, job_id: int) -> int:
-    """
-    :return: where a job is in a block, or is to be.
-    """
+    """:return: where a job is in a block, or is to be."""
     low = bisect_left(majors, major)
     return bisect_left(ids, job_id, low, bisect_right(majors, major, low))

@@ -79,44 +79,32 @@ class Page:
         self, number: int, entries: list[bytes | Job | None] | None = None,
         rows: bytearray | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param entries: of a page of rows, without a free slot; else it is empty.
-        """
+        """:param entries: of a page of rows, without a free slot; else it is empty."""
         self.number = number
         self.entries = entries or [None] * PAGE_SIZE
         self.rows = rows or bytearray(ROW_BYTES * PAGE_SIZE)
         self.count = len(entries or ())
 
     def has(self, slot: int) -> bool:
-        """
-        Whether there is such a job.
-        """
+        """Whether there is such a job."""
         return self.entries[slot] is not None or self.rows[slot * ROW_BYTES + STATE_AT] > 0
 
     def is_free(self, start: int, end: int) -> bool:
-        """
-        Whether there is no job from a slot to another.
-        """
+        """Whether there is no job from a slot to another."""
         return not any(map(self.has, range(start, end)))
 
     def home(self, slot: int) -> tuple[int, int]:
-        """
-        :return: the segment and the LSN of the full record of a row.
-        """
+        """:return: the segment and the LSN of the full record of a row."""
         at = slot * ROW_BYTES
         segment = U32.unpack_from(self.rows, at + SEGMENT_AT)[0]
         return segment, FULL_LSN.unpack_from(self.rows, at + FULL_LSN_AT)[0]
 
     def body_bytes(self, slot: int) -> int:
-        """
-        The bytes of the body of a row, wherever that is.
-        """
+        """The bytes of the body of a row, wherever that is."""
         return int(U32.unpack_from(self.rows, slot * ROW_BYTES + SIZE_AT)[0])
 
     def facts(self) -> list[JobFacts]:
-        """
-        What is known of its jobs: 1 us for each.
-        """
+        """What is known of its jobs: 1 us for each."""
         return [self._facts_of(slot) for slot in range(PAGE_SIZE) if self.has(slot)]
 
     def _facts_of(self, slot: int) -> JobFacts:
@@ -148,18 +136,14 @@ def pack(rows: bytearray, at: int, job: Job) -> bool:
 
 
 def unpack(job_id: int, rows: bytearray, at: int, body: bytes | None) -> Job | None:
-    """
-    Make a job of a row: None if there is none in it.
-    """
+    """Make a job of a row: None if there is none in it."""
     row = ROW.unpack_from(rows, at)
     # Not by `__new__` alone, which calls `__init__` where this is compiled.
     return Job(job_id, body, None, row) if row[_STATE] else None
 
 
 def pack_all(jobs: ColdJobs) -> memoryview:
-    """
-    What `ROW` packs, of one job after the other.
-    """
+    """What `ROW` packs, of one job after the other."""
     count = len(jobs.job_ids)
     same = ROW.pack(0, 0, 0, 0, READY, 0, 0, 0, 0, jobs.segment, 0, 0, 0, 0, 0, 0)
     packed = memoryview(bytearray(same * count))
@@ -181,9 +165,7 @@ def pack_all(jobs: ColdJobs) -> memoryview:
 
 
 def _stand(words: memoryview, standing: Standing) -> None:
-    """
-    Fill in where jobs stand.
-    """
+    """Fill in where jobs stand."""
     states, deadlines_ns, reserves, timeouts, releases, buries, kicks = standing
     halves = memoryview(array("q", deadlines_ns)).cast("B").cast("I")
     words[_DEADLINE_WORD::_ROW_WORDS] = halves[::2]

@@ -61,9 +61,7 @@ class Backoff(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """
-    Jobs that are handed out in a second, and how many at once after a pause.
-    """
+    """Jobs that are handed out in a second, and how many at once after a pause."""
 
     jobs: int
     burst: int
@@ -91,9 +89,7 @@ class Policy(NamedTuple):
 
     @property
     def needs_totals(self) -> bool:
-        """
-        Whether the tube has to keep a `TubeTotals`.
-        """
+        """Whether the tube has to keep a `TubeTotals`."""
         return bool(self.max_age_s)
 
 
@@ -109,35 +105,27 @@ class Limiter:
     __slots__ = ("_capacity", "_content", "_filled_ns", "max_reserved", "rate")
 
     def __init__(self, max_reserved: int, rate: Rate | None) -> None:
-        """
-        :param max_reserved: how many jobs may be reserved at once, 0 for any number.
-        """
+        """:param max_reserved: how many jobs may be reserved at once, 0 for any number."""
         self.max_reserved = max_reserved
         self.rate = rate
         self._capacity = self._content = 0 if rate is None else rate.burst * NS
         self._filled_ns = 0
 
     def take(self, now_ns: int) -> None:
-        """
-        A job is handed out; one that is asked for by its id is even if the bucket is empty.
-        """
+        """A job is handed out; one that is asked for by its id is even if the bucket is empty."""
         if self.rate is not None:
             self._fill(now_ns)
             self._content = max(0, self._content - NS)
 
     def is_shut(self, reserved: int, now_ns: int) -> bool:
-        """
-        :param reserved: how many of the tube's jobs are.
-        """
+        """:param reserved: how many of the tube's jobs are."""
         self._fill(now_ns)
         if self.max_reserved and reserved >= self.max_reserved:
             return True
         return self.rate is not None and self._content < NS
 
     def opens_ns(self) -> int | None:
-        """
-        When the bucket, as it was when last looked at, holds the next job; None if it did.
-        """
+        """When the bucket, as it was when last looked at, holds the next job; None if it did."""
         if self.rate is None or self._content >= NS:
             return None
         return self._filled_ns - (self._content - NS) // self.rate.jobs
@@ -162,22 +150,16 @@ class Uncounted:
         self._pages: set[int] | None = None
 
     def begin(self, pages: set[int]) -> None:
-        """
-        It is these; what is not among them is known from now on.
-        """
+        """It is these; what is not among them is known from now on."""
         self._pages = pages
 
     def remove(self, page: int) -> None:
-        """
-        The jobs of a page were entered.
-        """
+        """The jobs of a page were entered."""
         if self._pages is not None:
             self._pages.discard(page)
 
     def has(self, job_id: int) -> bool:
-        """
-        Whether a job is in one of them.
-        """
+        """Whether a job is in one of them."""
         return self._pages is None or job_id >> PAGE_BITS in self._pages
 
 
@@ -207,23 +189,17 @@ class TubeTotals:
         self.uncounted: Uncounted | None = None
 
     def enter(self, job: "Job") -> None:
-        """
-        A job that nobody holds is in the tube.
-        """
+        """A job that nobody holds is in the tube."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
 
     def enter_cold(self, job_id: int, created_ns: int) -> None:
-        """
-        The same for a ready job that was only put, and has no tags.
-        """
+        """The same for a ready job that was only put, and has no tags."""
         if self._knows(job_id):
             self.ages.add(created_ns, job_id)
 
     def enter_found(self, facts: "JobFacts") -> None:
-        """
-        A job is in the tube whose page was not entered yet.
-        """
+        """A job is in the tube whose page was not entered yet."""
         job = facts.job
         if job is None:
             self.ages.add(facts.created_ns, facts.job_id)
@@ -231,23 +207,17 @@ class TubeTotals:
             self.ages.add(since_ns(job), facts.job_id)
 
     def leave(self, job: "Job") -> None:
-        """
-        A job that nobody holds is in the tube no more.
-        """
+        """A job that nobody holds is in the tube no more."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self._discard(job)
 
     def hold(self, job: "Job") -> None:
-        """
-        A job of the tube is reserved.
-        """
+        """A job of the tube is reserved."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self._discard(job)
 
     def let_go(self, job: "Job") -> None:
-        """
-        A job of the tube is reserved no more.
-        """
+        """A job of the tube is reserved no more."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
 
@@ -261,15 +231,11 @@ class TubeTotals:
         self.aside[job.job_id] = until_ns
 
     def back_ns(self) -> int | None:
-        """
-        When the next of those set aside is to come back.
-        """
+        """When the next of those set aside is to come back."""
         return next(iter(self.aside.values())) if self.aside else None
 
     def come_back(self, job: "Job") -> None:
-        """
-        A job is set aside no longer.
-        """
+        """A job is set aside no longer."""
         del self.aside[job.job_id]
         self.ages.add(since_ns(job), job.job_id)
 
@@ -279,9 +245,7 @@ class TubeTotals:
         self.ages.discard(since_ns(job), job.job_id)
 
     def first_ns(self) -> int | None:
-        """
-        Since when the oldest job is there that nobody holds.
-        """
+        """Since when the oldest job is there that nobody holds."""
         key = self.ages.first()
         return None if key is None else key >> 64
 
@@ -293,14 +257,10 @@ class TubeTotals:
 
 
 def is_dead_letter(job: "Job") -> bool:
-    """
-    Whether a job is not to be tried again: by a policy, unless somebody kicks it.
-    """
+    """Whether a job is not to be tried again: by a policy, unless somebody kicks it."""
     return job.tags is not None and bool(job.tags.dead_from)
 
 
 def since_ns(job: "Job") -> int:
-    """
-    What a job's age counts from for `max-age`: its put, or its death.
-    """
+    """What a job's age counts from for `max-age`: its put, or its death."""
     return job.tags.dead_at_ns if job.tags is not None and job.tags.dead_from else job.created_ns

@@ -34,9 +34,7 @@ class Queues:
     def enqueue(
         self, tube: Tube, state: State, priority: int, deadline_ns: int, job_id: int
     ) -> None:  # fmt: skip
-        """
-        A job that nobody holds comes into its queue.
-        """
+        """A job that nobody holds comes into its queue."""
         self.counts[state] += 1
         if state is READY:
             if tube.ready.add(priority, job_id) and tube.listeners:
@@ -51,18 +49,14 @@ class Queues:
             tube.buried.add(deadline_ns, job_id)
 
     def count_ready(self, tube: Tube, priority: int, change: int) -> None:
-        """
-        A ready job more, or fewer.
-        """
+        """A ready job more, or fewer."""
         self.counts[READY] += change
         if priority < URGENT_BELOW:
             self.urgent += change
             tube.urgent += change
 
     def enqueue_all(self, jobs: ColdJobs) -> None:
-        """
-        Add jobs to the queues of their tubes.
-        """
+        """Add jobs to the queues of their tubes."""
         queues: dict[tuple[int, int], list[tuple[int, int]]] = {}
         standing = jobs.standing
         states = bytes([READY]) * len(jobs.job_ids) if standing is None else standing.states
@@ -148,9 +142,7 @@ class DeadLetters:
         self._by_tube: dict[bytes, OrderedJobs] = {}
 
     def enter(self, job: Job) -> None:
-        """
-        A job is there, which may be a dead letter.
-        """
+        """A job is there, which may be a dead letter."""
         tags = job.tags
         if tags is not None and tags.dead_from:
             jobs = self._by_tube.get(tags.dead_from)
@@ -159,9 +151,7 @@ class DeadLetters:
             jobs.add(tags.dead_at_ns, job.job_id)
 
     def leave(self, job: Job) -> None:
-        """
-        A job is gone, or is about to have other tags.
-        """
+        """A job is gone, or is about to have other tags."""
         tags = job.tags
         if tags is not None and tags.dead_from:
             jobs = self._by_tube[tags.dead_from]
@@ -170,7 +160,5 @@ class DeadLetters:
                 del self._by_tube[tags.dead_from]
 
     def of(self, name: bytes) -> OrderedJobs | None:
-        """
-        The dead letters of a tube, by when they died; None if there are none.
-        """
+        """The dead letters of a tube, by when they died; None if there are none."""
         return self._by_tube.get(name)

@@ -33,9 +33,7 @@ at: 10,000 that have closed together take 5 ms so, and 30 one by one.
 
 
 class ReadyIndex(TubeIndex):
-    """
-    Watched tubes by their first ready jobs.
-    """
+    """Watched tubes by their first ready jobs."""
 
     __slots__ = ("_changed", "_heap", "_keys")
 
@@ -45,29 +43,21 @@ class ReadyIndex(TubeIndex):
         self._heap: list[tuple[int, Tube]] = []
 
     def watch(self, tube: Tube) -> None:
-        """
-        A tube is watched from now on.
-        """
+        """A tube is watched from now on."""
         self._changed.add(tube)
 
     def ignore(self, tube: Tube) -> None:
-        """
-        A tube is no longer watched.
-        """
+        """A tube is no longer watched."""
         self._changed.discard(tube)
         self._keys.pop(tube, None)
         tube.unlisten(self)
 
     def note(self, tube: Tube) -> None:
-        """
-        A tube may have a better first job, or may hand it out again.
-        """
+        """A tube may have a better first job, or may hand it out again."""
         self._changed.add(tube)
 
     def first(self) -> int | None:
-        """
-        The key of the best job that may be handed out.
-        """
+        """The key of the best job that may be handed out."""
         if self._changed:
             self._take_up()
         tries = TRIES + len(self._keys) // TRIES
@@ -89,18 +79,14 @@ class ReadyIndex(TubeIndex):
         return None
 
     def _look_at_all(self) -> None:
-        """
-        So many first jobs have gone that to look at all tubes is quicker than one by one.
-        """
+        """So many first jobs have gone that to look at all tubes is quicker than one by one."""
         firsts = [(tube.first_open(), tube) for tube in self._keys]
         self._keys = {tube: key for key, tube in firsts if key is not None}
         self._heap = [(key, tube) for tube, key in self._keys.items()]
         heapify(self._heap)
 
     def _take_up(self) -> None:
-        """
-        Look at the tubes that have changed.
-        """
+        """Look at the tubes that have changed."""
         changed, self._changed = self._changed, set()
         for tube in changed:
             tube.listen(self)

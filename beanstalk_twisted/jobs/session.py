@@ -1,6 +1,4 @@
-"""
-What the queue knows of one connection.
-"""
+"""What the queue knows of one connection."""
 
 from typing import Final
 
@@ -78,15 +76,11 @@ class Session:
 
     @property
     def is_blocked(self) -> bool:
-        """
-        Whether its next command has to wait.
-        """
+        """Whether its next command has to wait."""
         return self.is_waiting or self.is_busy or self.has_answer
 
     def is_waiting_since(self, serial: int) -> bool:
-        """
-        Whether it waits, and it is this wait.
-        """
+        """Whether it waits, and it is this wait."""
         return self.is_waiting and self.wait_serial == serial
 
     def watch(self, tube: Tube) -> bool:
@@ -108,9 +102,7 @@ class Session:
         return True
 
     def ignore(self, tube: Tube) -> None:
-        """
-        Stop watching; the last tube of the list takes the place, as in beanstalkd (ms.c).
-        """
+        """Stop watching; the last tube of the list takes the place, as in beanstalkd (ms.c)."""
         if self._ready_index is not None:
             self._ready_index.ignore(tube)
         if self._weights is not None:
@@ -124,9 +116,7 @@ class Session:
             self.watching[last] = place
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """
-        Give a watched tube a weight, 1 or more.
-        """
+        """Give a watched tube a weight, 1 or more."""
         if self._weights is None:
             self._weights = {}
         if weight == self._weights.get(tube, 1):
@@ -136,9 +126,7 @@ class Session:
             self._weighted.weigh(tube, weight)
 
     def choose_by(self, mode: bytes) -> None:
-        """
-        Choose the tube for a `reserve` like this from now on; see ``mode``.
-        """
+        """Choose the tube for a `reserve` like this from now on; see ``mode``."""
         if mode == self.mode:
             return
         index = None
@@ -148,18 +136,14 @@ class Session:
         self.choose_with(mode, index)
 
     def new_index(self, mode: bytes) -> WeightedIndex:
-        """
-        An index for a mode of weights; the `weighted_tubes` are to enter it.
-        """
+        """An index for a mode of weights; the `weighted_tubes` are to enter it."""
         number = self._next_share if self._weighted is None else self._weighted.next_number
         return WeightedIndex(
             (), counts_time=mode == WEIGHTED_FAIR, seed=self.number, first_number=number
         )
 
     def weighted_tubes(self) -> list[tuple[Tube, int]]:
-        """
-        The watched tubes with their weights.
-        """
+        """The watched tubes with their weights."""
         weights = self._weights or {}
         return [(tube, weights.get(tube, 1)) for tube in self.watching_order]
 
@@ -196,31 +180,23 @@ class Session:
         return best
 
     def forgo(self) -> None:
-        """
-        The job of the last `best_key` is not reserved: it is still the same tube's turn.
-        """
+        """The job of the last `best_key` is not reserved: it is still the same tube's turn."""
         if self._weighted is not None:
             self._weighted.forgo()
 
     def has_open_job(self) -> bool:
-        """
-        Whether there is a job to reserve.
-        """
+        """Whether there is a job to reserve."""
         key = self.best_key()
         self.forgo()
         return key is not None
 
     @property
     def reserving(self) -> int:
-        """
-        The jobs that it holds, and the one that it waits for.
-        """
+        """The jobs that it holds, and the one that it waits for."""
         return len(self.reserved) + self.is_waiting
 
     def belong_to(self, quota: Quota | None) -> None:
-        """
-        What it takes counts for this identity from now on; None: for nobody.
-        """
+        """What it takes counts for this identity from now on; None: for nobody."""
         if self.quota is not None:
             self.quota.disconnect(len(self.watching), self.reserving)
         if quota is not None:
@@ -228,40 +204,30 @@ class Session:
         self.quota = quota
 
     def stop_watching(self, tube: Tube) -> None:
-        """
-        Count one less in a watched tube, and do not hear of its jobs: the session ends.
-        """
+        """Count one less in a watched tube, and do not hear of its jobs: the session ends."""
         tube.watching -= 1
         if self._ready_index is not None:
             self._ready_index.ignore(tube)
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
-        """
-        Hold a job until its deadline.
-        """
+        """Hold a job until its deadline."""
         self.reserved[job_id] = deadline_ns
         if self.quota is not None:
             self.quota.reserved += 1
         self._deadlines.add(deadline_ns, job_id)
 
     def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
-        """
-        Move the deadline of a held job from ``old_ns``; the job keeps its place.
-        """
+        """Move the deadline of a held job from ``old_ns``; the job keeps its place."""
         self._deadlines.discard(old_ns, job_id)
         self._deadlines.add(deadline_ns, job_id)
 
     def let_go(self, job_id: int, deadline_ns: int) -> None:
-        """
-        Hold a job no longer; its deadline was ``deadline_ns``.
-        """
+        """Hold a job no longer; its deadline was ``deadline_ns``."""
         del self.reserved[job_id]
         if self.quota is not None:
             self.quota.reserved -= 1
         self._deadlines.discard(deadline_ns, job_id)
 
     def first_deadline(self) -> tuple[int, int] | None:
-        """
-        The earliest deadline among its jobs, ns, and that job's id.
-        """
+        """The earliest deadline among its jobs, ns, and that job's id."""
         return self._deadlines.first_pair()

@@ -82,9 +82,7 @@ class QueueState(Queues):
 
     @property
     def is_extended(self) -> bool:
-        """
-        Whether it has anything that only logs with extensions can hold.
-        """
+        """Whether it has anything that only logs with extensions can hold."""
         return bool(self.tagged or self.unique.remembered or self.ruled)
 
     @property
@@ -117,9 +115,7 @@ class QueueState(Queues):
         return job
 
     def note_run(self, session: Session, job: Job, tube: Tube, now_ns: int) -> None:
-        """
-        A session deletes a job of a tube: note how long it held it, if it does.
-        """
+        """A session deletes a job of a tube: note how long it held it, if it does."""
         first_deadline_ns = session.reserved.get(job.job_id)
         if first_deadline_ns is not None:
             took_ns = now_ns - first_deadline_ns + job.ttr_s * NS
@@ -129,18 +125,14 @@ class QueueState(Queues):
                 self.times.note_run(tube, took_ns)
 
     def define(self, tube_id: int, name: bytes) -> None:
-        """
-        A log names a tube.  If it names one twice, the first was forgotten in between.
-        """
+        """A log names a tube.  If it names one twice, the first was forgotten in between."""
         known = self.tubes.find(name)
         if known is not None:
             self.tubes.drop(known)
         self.tubes.make(tube_id, name)
 
     def load_tubes(self, tubes: Mapping[int, bytes], next_tube_id: int, next_job_id: int) -> None:
-        """
-        Make the tubes that a log names, before any job; see `WorkQueue.finish_loading`.
-        """
+        """Make the tubes that a log names, before any job; see `WorkQueue.finish_loading`."""
         self.tubes.clear()
         for tube_id, name in sorted(tubes.items()):
             self.define(tube_id, name)
@@ -264,18 +256,14 @@ class QueueState(Queues):
         self.count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
 
     def apply_pause(self, record: Pause) -> None:
-        """
-        Set a tube's pause to what the record says.
-        """
+        """Set a tube's pause to what the record says."""
         tube = self.tubes.by_id(record.tube_id)
         tube.pause_s = record.seconds
         tube.pause_until_ns = record.until_ns if record.seconds else 0
         tube.set_closed(record.ts_ns)
 
     def apply_policy(self, record: TubePolicy) -> None:
-        """
-        Set what commands have made of a tube's policy; `rules.policies` makes it hold.
-        """
+        """Set what commands have made of a tube's policy; `rules.policies` makes it hold."""
         tube = self.tubes.by_id(record.tube_id)
         self.ruled += bool(record.rules) - bool(tube.rules)
         tube.rules = record.rules
@@ -313,15 +301,11 @@ class QueueState(Queues):
             self.live.enter(segment, job.data_bytes)
 
     def default(self) -> Tube:
-        """
-        The tube that always exists.
-        """
+        """The tube that always exists."""
         return self.tubes.get_or_make(DEFAULT)
 
     def _move(self, job: Job, image: JobImage) -> None:
-        """
-        A job that stays reserved keeps its place among those its session holds.
-        """
+        """A job that stays reserved keeps its place among those its session holds."""
         before, after = job.state, image.state
         if before is after is RESERVED and job.holder == image.connection:
             old_ns = job.deadline_ns
@@ -352,9 +336,7 @@ class QueueState(Queues):
                 self._enter_tagged(job, tube)
 
     def _remake(self, job: Job, image: JobImage, segment: int) -> None:
-        """
-        Give a job another tube, body and tags; its state is GONE until `_enter`.
-        """
+        """Give a job another tube, body and tags; its state is GONE until `_enter`."""
         assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, image.kind)
         tube = self.tubes.by_id(job.tube_id)
         self.live.leave(job.segment, job.data_bytes)
@@ -406,9 +388,7 @@ class QueueState(Queues):
             self.concurrency.end(key)
 
     def _enter_tagged(self, job: Job, tube: Tube) -> None:
-        """
-        As `_enter`, for a job with tags.
-        """
+        """As `_enter`, for a job with tags."""
         assert job.tags is not None
         key = job.tags.concurrency_key
         if key and job.state is READY:
@@ -421,16 +401,12 @@ class QueueState(Queues):
         self.groups.enter_state(job)
 
     def _is_as(self, image: JobImage) -> bool:
-        """
-        Whether a COPY says nothing new of its job, but where it is.
-        """
+        """Whether a COPY says nothing new of its job, but where it is."""
         job = self.jobs.look(image.job_id)
         return job is not None and job.copy() == image
 
     def _enter_new(self, image: JobImage, segment: int) -> None:
-        """
-        A job has come that rests.
-        """
+        """A job has come that rests."""
         tube = self.tubes.by_id(image.tube_id)
         if segment:
             self.live.enter(segment, len(image.body))
@@ -443,9 +419,7 @@ class QueueState(Queues):
             tube.totals.enter_cold(image.job_id, image.ts_ns)
 
     def _leave(self, job: Job, tube: Tube) -> None:
-        """
-        Take a job out of its queue, if it is in one; its state is GONE until `_enter`.
-        """
+        """Take a job out of its queue, if it is in one; its state is GONE until `_enter`."""
         state, job.state = job.state, GONE
         if state is READY:
             tube.ready.discard(job.priority, job.job_id)
@@ -481,9 +455,7 @@ class QueueState(Queues):
             self._tell_end(job.job_id)
 
     def _end(self, job: Job, tube: Tube) -> None:
-        """
-        A job is gone.
-        """
+        """A job is gone."""
         self.jobs.remove(job)
         if job.segment:
             self.live.leave(job.segment, job.data_bytes)
@@ -500,9 +472,7 @@ class QueueState(Queues):
                 told(job)
 
     def _tell_end(self, job_id: int) -> None:
-        """
-        A job is buried, which somebody may wait for.
-        """
+        """A job is buried, which somebody may wait for."""
         told = self.awaited.pop(job_id, None)
         if told is not None:
             job = self.jobs.get(job_id)

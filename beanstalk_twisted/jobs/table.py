@@ -88,22 +88,16 @@ class JobTable:
                     yield number << PAGE_BITS | slot
 
     def pages(self) -> list[int]:
-        """
-        The numbers of the pages that there are, in no order.
-        """
+        """The numbers of the pages that there are, in no order."""
         return list(self._pages)
 
     def facts(self, number: int) -> list[JobFacts]:
-        """
-        What is known of the jobs of a page, none if there is no such page: 1 us for each.
-        """
+        """What is known of the jobs of a page, none if there is no such page: 1 us for each."""
         page = self._pages.get(number)
         return [] if page is None else page.facts()
 
     def get(self, job_id: int) -> Job | None:
-        """
-        The job as it is now; if it rests, a copy, for reading or for a change of it.
-        """
+        """The job as it is now; if it rests, a copy, for reading or for a change of it."""
         page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
             return None
@@ -163,17 +157,13 @@ class JobTable:
         return job.priority
 
     def job(self, job_id: int) -> Job:
-        """
-        As `get`, of a job that is there.
-        """
+        """As `get`, of a job that is there."""
         job = self.get(job_id)
         assert job is not None
         return job
 
     def look(self, job_id: int) -> Job | None:
-        """
-        The same, for reading only.
-        """
+        """The same, for reading only."""
         return self.get(job_id)
 
     def weigh(self, job_id: int) -> tuple[int, bool]:
@@ -243,9 +233,7 @@ class JobTable:
             self._count_loaded(-jobs.body_bytes, -BODY_OBJECT_BYTES * jobs.bodies.count(None))
 
     def _fill(self, first: int, rows: memoryview, bodies: Sequence[bytes | None]) -> None:
-        """
-        Jobs with ids one after the other.
-        """
+        """Jobs with ids one after the other."""
         at, end = 0, len(bodies)
         while at < end:
             number, slot = first + at >> PAGE_BITS, first + at & PAGE_MASK
@@ -281,9 +269,7 @@ class JobTable:
         return page
 
     def add(self, job: Job) -> None:
-        """
-        A job that is not there yet.
-        """
+        """A job that is not there yet."""
         job_id = job.job_id
         page = self._page(job_id >> PAGE_BITS)
         slot = job_id & PAGE_MASK
@@ -318,9 +304,7 @@ class JobTable:
         return True
 
     def keep(self, job: Job) -> None:
-        """
-        A job that is there has changed: from now on it is so.
-        """
+        """A job that is there has changed: from now on it is so."""
         page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
         may_rest = job.state is not RESERVED and job.tags is None
         if not (may_rest and pack(page.rows, slot * ROW_BYTES, job)):
@@ -330,9 +314,7 @@ class JobTable:
             self.memory_bytes -= HELD_BYTES
 
     def hold(self, job: Job) -> None:
-        """
-        The same of one that cannot rest: from now on it is this object.
-        """
+        """The same of one that cannot rest: from now on it is this object."""
         page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
         page.rows[slot * ROW_BYTES + STATE_AT] = GONE
         if page.entries[slot] is not job:
@@ -340,9 +322,7 @@ class JobTable:
             self.memory_bytes += HELD_BYTES
 
     def remake(self, job: Job, body: bytes, tags: Tags | None) -> None:
-        """
-        Give a job that is there another body and other tags; `keep` comes next.
-        """
+        """Give a job that is there another body and other tags; `keep` comes next."""
         page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
         if page.entries[slot] is not job:
             page.entries[slot] = body
@@ -378,9 +358,7 @@ class JobTable:
     # Bodies that are in the log only.
 
     def place(self, job_id: int) -> BodyPlace | None:
-        """
-        Where the full record of a job is whose body is in the log only; None of any other.
-        """
+        """Where the full record of a job is whose body is in the log only; None of any other."""
         page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if isinstance(entry, Job):
@@ -390,9 +368,7 @@ class JobTable:
         return BodyPlace(*page.home(slot))
 
     def has_body(self, job_id: int) -> bool:
-        """
-        Whether a job is there, and its body is in memory.
-        """
+        """Whether a job is there, and its body is in memory."""
         return job_id in self and self.place(job_id) is None
 
     def may_leave(self, job_id: int) -> bool:
@@ -435,9 +411,7 @@ class JobTable:
         return True
 
     def load_body(self, job_id: int, body: bytes) -> None:
-        """
-        A job's body, which was in the log only, is in memory again.
-        """
+        """A job's body, which was in the log only, is in memory again."""
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
@@ -454,9 +428,7 @@ class JobTable:
         self.absent_bytes -= body_bytes
 
     def remove(self, job: Job) -> None:
-        """
-        A job is gone, which was got for that.
-        """
+        """A job is gone, which was got for that."""
         job_id, size = job.job_id, job.body_bytes
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         memory_bytes = HOT_JOB_BYTES

@@ -1,6 +1,4 @@
-"""
-A tube: its jobs by state, the sessions that wait for them, and how many refer to it.
-"""
+"""A tube: its jobs by state, the sessions that wait for them, and how many refer to it."""
 
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -33,34 +31,24 @@ SPARE_WAITERS: Final = 64
 
 
 class TubeIndex:
-    """
-    Finds the ready job that a session is to reserve, of the tubes that it watches.
-    """
+    """Finds the ready job that a session is to reserve, of the tubes that it watches."""
 
     __slots__ = ()
 
     def watch(self, tube: "Tube") -> None:
-        """
-        A tube is watched from now on.
-        """
+        """A tube is watched from now on."""
         raise NotImplementedError
 
     def ignore(self, tube: "Tube") -> None:
-        """
-        A tube is no longer watched.
-        """
+        """A tube is no longer watched."""
         raise NotImplementedError
 
     def note(self, tube: "Tube") -> None:
-        """
-        A tube may have a better first job, or may hand it out again.
-        """
+        """A tube may have a better first job, or may hand it out again."""
         raise NotImplementedError
 
     def first(self) -> int | None:
-        """
-        The key of the job to reserve.
-        """
+        """The key of the job to reserve."""
         raise NotImplementedError
 
 
@@ -149,76 +137,56 @@ class Tube:
 
     @property
     def job_count(self) -> int:
-        """
-        Its jobs in all states.
-        """
+        """Its jobs in all states."""
         return self.ready_count + self.reserved + self.delayed.count + self.buried.count
 
     @property
     def ready_count(self) -> int:
-        """
-        Its ready jobs, parked ones too.
-        """
+        """Its ready jobs, parked ones too."""
         return self.ready.count + self.parked.count
 
     def count(self, jobs: int, body_bytes: int) -> None:
-        """
-        So many jobs more, or fewer, are in it.
-        """
+        """So many jobs more, or fewer, are in it."""
         self.body_bytes += body_bytes
         if self.quotas is not None:
             self.count_for_quotas(jobs, body_bytes)
 
     def count_for_quotas(self, jobs: int, body_bytes: int) -> None:
-        """
-        The same for those whose tube it is.
-        """
+        """The same for those whose tube it is."""
         for quota in self.quotas or ():
             quota.count(jobs, body_bytes)
 
     def count_for(self, quotas: "Sequence[Quota] | None") -> None:
-        """
-        It is the tube of these from now on; None: of nobody.
-        """
+        """It is the tube of these from now on; None: of nobody."""
         for change, each in ((-1, self.quotas), (1, quotas)):
             for quota in each or ():
                 quota.count_tube(change, self.job_count, self.body_bytes)
         self.quotas = quotas or None
 
     def queue(self, state: State) -> "OrderedJobs | ReadyJobs":
-        """
-        Its ready, delayed or buried jobs.
-        """
+        """Its ready, delayed or buried jobs."""
         if state is State.READY:
             return ReadyJobs(self)
         return self.delayed if state is State.DELAYED else self.buried
 
     @property
     def is_referred_to(self) -> bool:
-        """
-        Whether it goes on existing.
-        """
+        """Whether it goes on existing."""
         return bool(
             self.using or self.watching or self.job_count or self.is_kept or self.name == DEFAULT
         )
 
     @property
     def is_kept(self) -> bool:
-        """
-        Whether it has what outlives its jobs: a policy, or remembered keys.
-        """
+        """Whether it has what outlives its jobs: a policy, or remembered keys."""
         return bool(self.rules or self.remembered)
 
     def first_open(self) -> int | None:
-        """
-        The key of its first ready job, if it hands out any.
-        """
+        """The key of its first ready job, if it hands out any."""
         return None if self.is_closed else self.ready.first()
 
     def set_closed(self, now_ns: int) -> None:
-        """
-        Find out whether it hands out jobs, and tell if it does again.
-        """
+        """Find out whether it hands out jobs, and tell if it does again."""
         was_closed = self.is_closed
         # Asked in a pause too: else it would want to be asked again, at once.
         is_shut = self.limiter is not None and self.limiter.is_shut(self.reserved, now_ns)
@@ -227,59 +195,43 @@ class Tube:
             self.tell()
 
     def first_ready(self) -> int | None:
-        """
-        The key of its first ready job that may be handed out; if there is none, of the first.
-        """
+        """The key of its first ready job that may be handed out; if there is none, of the first."""
         return self.ready.first() if self.ready.count else self.parked.first()
 
     def show(self, key: int) -> None:
-        """
-        A ready job may be handed out.
-        """
+        """A ready job may be handed out."""
         if self.ready.add(key >> 64, key & ID_MASK) and self.listeners:
             self.tell()
 
     def hide(self, key: int) -> None:
-        """
-        It may no longer be handed out.
-        """
+        """It may no longer be handed out."""
         self.ready.discard(key >> 64, key & ID_MASK)
 
     def park(self, key: int) -> None:
-        """
-        A ready job may not be handed out.
-        """
+        """A ready job may not be handed out."""
         if self.parked is NO_JOBS:
             self.parked = OrderedJobs()
         self.parked.add(key >> 64, key & ID_MASK)
 
     def listen(self, who: TubeIndex) -> None:
-        """
-        Tell an index once when there may be a better first job.
-        """
+        """Tell an index once when there may be a better first job."""
         if self.listeners is None:
             self.listeners = set()
         self.listeners.add(who)
 
     def unlisten(self, who: TubeIndex) -> None:
-        """
-        Do not tell an index.
-        """
+        """Do not tell an index."""
         if self.listeners is not None:
             self.listeners.discard(who)
 
     def tell(self) -> None:
-        """
-        Tell the listeners: there may be a better first job, or it may be handed out again.
-        """
+        """Tell the listeners: there may be a better first job, or it may be handed out again."""
         listeners, self.listeners = self.listeners, None
         for who in listeners or ():
             who.note(self)
 
     def counts(self) -> dict[str, int]:
-        """
-        Its counters, for the log.
-        """
+        """Its counters, for the log."""
         return {
             "total-jobs": self.total_jobs,
             "cmd-delete": self.deletes,
@@ -300,9 +252,7 @@ class Tube:
         return is_first
 
     def drop_waiter(self) -> None:
-        """
-        Count one session less; it no longer says that it waits.
-        """
+        """Count one session less; it no longer says that it waits."""
         self.waiting -= 1
         if self.waiters is not None and len(self.waiters) > 2 * self.waiting + SPARE_WAITERS:
             alive = [entry for entry in self.waiters if entry[0].is_waiting_since(entry[1])]
@@ -323,9 +273,7 @@ class Tube:
 
 
 class ReadyJobs:
-    """
-    All ready jobs of a tube in order, parked or not.
-    """
+    """All ready jobs of a tube in order, parked or not."""
 
     __slots__ = ("_tube",)
 
@@ -333,9 +281,7 @@ class ReadyJobs:
         self._tube = tube
 
     def last(self) -> int | None:
-        """
-        The key of the last job.
-        """
+        """The key of the last job."""
         last, parked = self._tube.ready.last(), self._tube.parked.last()
         return parked if last is None or (parked is not None and parked > last) else last
 
@@ -373,35 +319,25 @@ class TubeList:
         return len(self.in_order)
 
     def find(self, name: bytes) -> Tube | None:
-        """
-        The tube of that name, if there is one.
-        """
+        """The tube of that name, if there is one."""
         return self._by_name.get(name)
 
     def has_id(self, tube_id: int) -> bool:
-        """
-        Whether a tube with that id is there.
-        """
+        """Whether a tube with that id is there."""
         return tube_id in self._by_id
 
     @property
     def ids(self) -> Container[int]:
-        """
-        The ids of the tubes that are there.
-        """
+        """The ids of the tubes that are there."""
         return self._by_id
 
     def is_defined(self, tube_id: int, segment: int) -> bool:
-        """
-        Whether that log segment says the tube's name.
-        """
+        """Whether that log segment says the tube's name."""
         tube = self._by_id.get(tube_id)
         return tube is not None and tube.defined_in == segment
 
     def clear(self) -> None:
-        """
-        Forget all tubes, before others are loaded.
-        """
+        """Forget all tubes, before others are loaded."""
         for tube in self.in_order:
             tube.count_for(None)
         self.with_waiters = 0
@@ -411,24 +347,18 @@ class TubeList:
         self.next_tube_id = 1
 
     def restore_order(self, first: Tube) -> None:
-        """
-        List the tubes as they were made, but one before all others.
-        """
+        """List the tubes as they were made, but one before all others."""
         self.in_order.sort(key=lambda tube: (tube is not first, tube.tube_id))
         for place, tube in enumerate(self.in_order):
             tube.place = place
 
     def get_or_make(self, name: bytes) -> Tube:
-        """
-        The tube of that name, made if need be.
-        """
+        """The tube of that name, made if need be."""
         tube = self._by_name.get(name)
         return tube if tube is not None else self.make(self._take_id(), name)
 
     def make(self, tube_id: int, name: bytes) -> Tube:
-        """
-        A new tube with this id and name.
-        """
+        """A new tube with this id and name."""
         tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name)
         tube.place = len(self.in_order)
         self.in_order.append(tube)
@@ -440,9 +370,7 @@ class TubeList:
         return tube
 
     def drop(self, tube: Tube) -> None:
-        """
-        Forget a tube.  The last one of the list takes its place, as in beanstalkd (ms.c).
-        """
+        """Forget a tube.  The last one of the list takes its place, as in beanstalkd (ms.c)."""
         del self._by_name[tube.name]
         del self._by_id[tube.tube_id]
         self.with_waiters -= tube.waiters is not None
@@ -454,9 +382,7 @@ class TubeList:
             last.place = tube.place
 
     def _take_id(self) -> int:
-        """
-        The next id; after 2**32 tubes the ids of those that are gone are used again.
-        """
+        """The next id; after 2**32 tubes the ids of those that are gone are used again."""
         if self.next_tube_id >= 1 << 32:
             self.next_tube_id = 1
         while self.next_tube_id in self._by_id:

@@ -84,25 +84,19 @@ class WeightedIndex(TubeIndex):
             self._enter(tube, weight)
 
     def enter(self, tubes: Iterable[tuple[Tube, int]]) -> None:
-        """
-        These tubes are watched too, with these weights; have them tell when they have jobs.
-        """
+        """These tubes are watched too, with these weights; have them tell when they have jobs."""
         self._end_turn()
         for tube, weight in tubes:
             self._enter(tube, weight)
         self._take_up()
 
     def close(self) -> None:
-        """
-        Let no tube tell any more.
-        """
+        """Let no tube tell any more."""
         for tube in self._shares:
             tube.unlisten(self)
 
     def watch(self, tube: Tube) -> None:
-        """
-        A tube is watched from now on, with weight 1.
-        """
+        """A tube is watched from now on, with weight 1."""
         self._end_turn()
         self._enter(tube, 1)
 
@@ -121,9 +115,7 @@ class WeightedIndex(TubeIndex):
             self._tidy()
 
     def ignore(self, tube: Tube) -> None:
-        """
-        A tube is no longer watched.
-        """
+        """A tube is no longer watched."""
         self._end_turn()
         self._changed.discard(tube)
         share = self._shares.pop(tube)
@@ -132,9 +124,7 @@ class WeightedIndex(TubeIndex):
         tube.unlisten(self)
 
     def note(self, tube: Tube) -> None:
-        """
-        A tube may have jobs to hand out again.
-        """
+        """A tube may have jobs to hand out again."""
         self._changed.add(tube)
 
     def first(self) -> int | None:
@@ -159,9 +149,7 @@ class WeightedIndex(TubeIndex):
         return None
 
     def forgo(self) -> None:
-        """
-        The job that `first` has named is not reserved: it is still that tube's turn.
-        """
+        """The job that `first` has named is not reserved: it is still that tube's turn."""
         self._chosen = None
 
     def _enter(self, tube: Tube, weight: int) -> None:
@@ -180,9 +168,7 @@ class WeightedIndex(TubeIndex):
         return (USUAL_NS if times is None else times.expected_ns()) // share.weight
 
     def _end_turn(self) -> None:
-        """
-        The tube whose turn it was is due a stride later.
-        """
+        """The tube whose turn it was is due a stride later."""
         share, self._chosen = self._chosen, None
         if share is not None:
             if self._counts_time and share.tube.processing_time is None:
@@ -193,9 +179,7 @@ class WeightedIndex(TubeIndex):
             heapreplace(self._queue, (share.due, share.number, share))
 
     def _take_up(self) -> None:
-        """
-        Queue the changed tubes that have jobs, and have the others tell when they do.
-        """
+        """Queue the changed tubes that have jobs, and have the others tell when they do."""
         changed, self._changed = self._changed, set()
         for tube in changed:
             share = self._shares[tube]
@@ -209,9 +193,7 @@ class WeightedIndex(TubeIndex):
             heappush(self._queue, (share.due, share.number, share))
 
     def _tidy(self) -> None:
-        """
-        Drop the entries of shares that are no more, if they are many.
-        """
+        """Drop the entries of shares that are no more, if they are many."""
         if len(self._queue) > 2 * len(self._shares) + SPARE_OLD:
             self._queue = [entry for entry in self._queue if entry[2].is_queued]
             heapify(self._queue)

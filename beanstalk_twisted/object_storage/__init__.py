@@ -1,3 +1,1 @@
-"""
-Objects by name behind a URL: S3, Google and Azure storage, HDFS.  No Twisted.
-"""
+"""Objects by name behind a URL: S3, Google and Azure storage, HDFS.  No Twisted."""

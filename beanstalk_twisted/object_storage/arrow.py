@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 
 
 class ArrowStore(Store):
-    """
-    A `Store` of one of pyarrow's file systems.
-    """
+    """A `Store` of one of pyarrow's file systems."""
 
     def __init__(self, files: "FileSystem", root: str, url: str) -> None:
-        """
-        :param root: path of the URL in the file system, without a slash at its end.
-        """
+        """:param root: path of the URL in the file system, without a slash at its end."""
         self.url = url
         self._files = files
         self._root = root
@@ -81,9 +77,7 @@ class ArrowStore(Store):
                 file.close()
 
     def move(self, old: str, new: str) -> None:
-        """
-        HDFS has a rename, and no copy of its own; buckets have a copy, and no rename.
-        """
+        """HDFS has a rename, and no copy of its own; buckets have a copy, and no rename."""
         self.open(old).close()
         with self._told(old):
             if self._has_directories:
@@ -98,9 +92,7 @@ class ArrowStore(Store):
 
     @contextlib.contextmanager
     def _told(self, name: str) -> Iterator[None]:
-        """
-        Arrow's errors as OSError of one line each: most of its own have no ``strerror``.
-        """
+        """Arrow's errors as OSError of one line each: most of its own have no ``strerror``."""
         from pyarrow import ArrowException
 
         where = join(self.url, name) if name else self.url
@@ -114,14 +106,10 @@ class ArrowStore(Store):
 
 
 class ArrowObject(OpenObject):
-    """
-    An `OpenObject` of an `ArrowStore`.
-    """
+    """An `OpenObject` of an `ArrowStore`."""
 
     def __init__(self, file: "NativeFile", size: int, told: "Telling") -> None:
-        """
-        :param told: makes what gives errors the form that a `Store` has for them.
-        """
+        """:param told: makes what gives errors the form that a `Store` has for them."""
         self.size = size
         self._file = file
         self._told = told

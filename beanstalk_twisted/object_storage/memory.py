@@ -1,6 +1,4 @@
-"""
-A simulated store: objects in a dictionary, and a fault at any operation.
-"""
+"""A simulated store: objects in a dictionary, and a fault at any operation."""
 
 from collections.abc import Callable, Iterable
 
@@ -44,9 +42,7 @@ class MemoryStore(Store):
         return MemoryObject(self, name, len(self._content("open", name)))
 
     def part(self, name: str, start: int, end: int) -> bytes:
-        """
-        What a range of an open object is answered with.
-        """
+        """What a range of an open object is answered with."""
         return self._content("read", name)[start:end]
 
     def _content(self, operation: str, name: str) -> bytes:
@@ -57,9 +53,7 @@ class MemoryStore(Store):
             raise missing(name, self.url) from None
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """
-        An error leaves the chunks before it as an object, as a real store may.
-        """
+        """An error leaves the chunks before it as an object, as a real store may."""
         self.fault("write", name)
         content = b""
         for chunk in chunks:
@@ -83,9 +77,7 @@ class MemoryStore(Store):
 
 
 class MemoryObject(OpenObject):
-    """
-    An `OpenObject` of a `MemoryStore`.
-    """
+    """An `OpenObject` of a `MemoryStore`."""
 
     def __init__(self, store: MemoryStore, name: str, size: int) -> None:
         self.size = size

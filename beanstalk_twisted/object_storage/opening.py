@@ -59,9 +59,7 @@ _HINTS: Final = (
 
 
 def one_line(problem: BaseException) -> str:
-    """
-    What an error of Arrow says, and what to do, where that is known.
-    """
+    """What an error of Arrow says, and what to do, where that is known."""
     said = problem.args[0] if len(problem.args) == 1 else getattr(problem, "strerror", problem)
     line = " ".join(str(said).split()) or type(problem).__name__
     hint = next((hint for store, marks, hint in _HINTS
@@ -153,9 +151,7 @@ def azure_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hadoop(where: str) -> "tuple[FileSystem, str]":
-    """
-    :raise OSError: Java or Hadoop is not found; pyarrow says where it looked, on many lines.
-    """
+    """:raise OSError: Java or Hadoop is not found; pyarrow says where it looked, on many lines."""
     from pyarrow.fs import FileSystem
 
     try:

@@ -33,9 +33,7 @@ ANONYMOUS: Final = "anonymous"
 
 
 class Entry(NamedTuple):
-    """
-    An object in a listing.
-    """
+    """An object in a listing."""
 
     name: str
     size: int
@@ -62,14 +60,10 @@ class OpenObject(Protocol):
     size: int
 
     def read(self, start: int, end: int) -> bytes:
-        """
-        Bytes of the object; fewer if it ends before ``end``.  Threads may call it at once.
-        """
+        """Bytes of the object; fewer if it ends before ``end``.  Threads may call it at once."""
 
     def close(self) -> None:
-        """
-        Let go of it.
-        """
+        """Let go of it."""
 
 
 class Store(Protocol):
@@ -83,9 +77,7 @@ class Store(Protocol):
     url: str
 
     def check(self) -> None:
-        """
-        Return if objects could be here: the bucket, the container or the directory is there.
-        """
+        """Return if objects could be here: the bucket, the container or the directory is there."""
 
     def listing(self, folder: str = "") -> Listing:
         """
@@ -93,33 +85,23 @@ class Store(Protocol):
         """
 
     def open(self, name: str) -> OpenObject:
-        """
-        Get ready to read from an object; one request, which asks for its length.
-        """
+        """Get ready to read from an object; one request, which asks for its length."""
 
     def entries(self, folder: str = "") -> list[Entry]:
-        """
-        The objects directly in a folder, sorted.
-        """
+        """The objects directly in a folder, sorted."""
         return self.listing(folder).entries
 
     def folders(self) -> list[str]:
-        """
-        The names of the folders directly below the URL, sorted.
-        """
+        """The names of the folders directly below the URL, sorted."""
         return self.listing().folders
 
     def size(self, name: str) -> int:
-        """
-        The length of an object, in bytes.
-        """
+        """The length of an object, in bytes."""
         with contextlib.closing(self.open(name)) as found:
             return found.size
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """
-        Bytes of an object; fewer if it ends before ``end``.
-        """
+        """Bytes of an object; fewer if it ends before ``end``."""
         with contextlib.closing(self.open(name)) as found:
             return found.read(start, end)
 
@@ -136,15 +118,11 @@ class Store(Protocol):
         """
 
     def remove(self, name: str) -> None:
-        """
-        Delete an object.
-        """
+        """Delete an object."""
 
 
 class BadUrl(ValueError):
-    """
-    A URL that names no store; it says why.
-    """
+    """A URL that names no store; it says why."""
 
 
 def is_url(path: str) -> bool:
@@ -156,9 +134,7 @@ def is_url(path: str) -> bool:
 
 
 def local_path(address: str) -> str:
-    """
-    The path that a ``file:`` URL names; anything else is a path already.
-    """
+    """The path that a ``file:`` URL names; anything else is a path already."""
     for start in _LOCAL:
         if address.startswith(start):
             return "/" + address.removeprefix(start)
@@ -166,9 +142,7 @@ def local_path(address: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """
-    The name of an object in a folder; the empty folder is the URL itself.
-    """
+    """The name of an object in a folder; the empty folder is the URL itself."""
     return f"{folder}/{name}" if folder else name
 
 
@@ -201,9 +175,7 @@ def parse_url(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 
 def _refuse_user(scheme: str, split: SplitResult) -> None:
-    """
-    :raise BadUrl: what stands before the ``@`` does not belong there.
-    """
+    """:raise BadUrl: what stands before the ``@`` does not belong there."""
     user = split.username
     if split.password is not None or (user is not None and scheme == "s3"):
         raise BadUrl("it has a secret in it; credentials belong in the environment")
@@ -226,9 +198,7 @@ _CONTAINER: Final = {"s3": "bucket", "gs": "bucket", "hdfs": "host"}
 
 
 def missing(name: str, url: str) -> FileNotFoundError:
-    """
-    What is raised for an object that is not there.
-    """
+    """What is raised for an object that is not there."""
     return FileNotFoundError(errno.ENOENT, "there is no such object", f"{url}/{name}")
 
 

@@ -174,9 +174,7 @@ class Appender:
         return append.done
 
     def oldest_ns(self) -> int | None:
-        """
-        When the oldest message was given that is not answered; None if all are.
-        """
+        """When the oldest message was given that is not answered; None if all are."""
         for append in self._window or self._waiting:
             return append.given_ns
         return None
@@ -215,9 +213,7 @@ class Appender:
     def _answered(
         self, append: _Append, number: int, wanted: int, sent_ns: int, sending: "Future[int]"
     ) -> None:  # fmt: skip
-        """
-        :param number: which of its sends this answers, and ``wanted`` for which position.
-        """
+        """:param number: which of its sends this answers, and ``wanted`` for which position."""
         if self._ended is None:
             try:
                 self._heed(append, number, wanted, sent_ns, sending)
@@ -257,9 +253,7 @@ class Appender:
             append.proven_ns = sent_ns
 
     def _settle(self) -> None:
-        """
-        Answer those that are in the stream with all before them.
-        """
+        """Answer those that are in the stream with all before them."""
         window = self._window
         while window and (proven_ns := window[0].proven_ns) is not None:
             self._lease.accepted(proven_ns)
@@ -275,9 +269,7 @@ class Appender:
     # What became of those without an answer.
 
     def _doubt(self) -> None:
-        """
-        Send nothing new before it is known what is in the stream.
-        """
+        """Send nothing new before it is known what is in the stream."""
         if self._is_unsure:
             return
         self._is_unsure = True
@@ -341,9 +333,7 @@ class Appender:
         self._send_more()
 
     async def _look_at_settled(self, settled: _Append) -> None:
-        """
-        :raise StreamLost: another message is where this one was acknowledged.
-        """
+        """:raise StreamLost: another message is where this one was acknowledged."""
         at = settled.position
         found = await in_reactor(self._stream.read(at), self._reactor)
         is_there = found is not None and found.position == at
@@ -390,9 +380,7 @@ class Appender:
         return True
 
     def _move(self, missing: "deque[_Append]", last: int) -> None:
-        """
-        Have what is missing, and what waits, follow the last message.
-        """
+        """Have what is missing, and what waits, follow the last message."""
         self._newest = max(self.position, last)
         for append in [*missing, *self._waiting]:
             if append.done.called:

@@ -33,9 +33,7 @@ from beanstalk_twisted.replication.stream.messages import NO_TERM, Term, Write
 
 
 class Stray(NamedTuple):
-    """
-    A write that does not go on where the log ends.
-    """
+    """A write that does not go on where the log ends."""
 
     why: str
 
@@ -56,9 +54,7 @@ class Piece(NamedTuple):
     cut: tuple[int, int] | None
 
     def of_types(self, types: frozenset[int]) -> Iterator[tuple[Frame, int]]:
-        """
-        The records of some types: the frame of each, and its place in it.
-        """
+        """The records of some types: the frame of each, and its place in it."""
         for frame in self.frames:
             kinds = frames.kinds_and_ids(self.write.content, frame)
             for at, (kind, _) in enumerate(kinds):
@@ -86,9 +82,7 @@ class FollowedLog:
         self._is_sealed = False
 
     def go_on_from(self, found: Replay) -> None:
-        """
-        Go on behind a log that was loaded.
-        """
+        """Go on behind a log that was loaded."""
         segments, small = found.survey.segments, found.small
         if not segments:
             return
@@ -106,30 +100,22 @@ class FollowedLog:
 
     @property
     def store_uuid(self) -> bytes | None:
-        """
-        Names the store; None in an empty log.
-        """
+        """Names the store; None in an empty log."""
         return None if self._header is None else self._header.store_uuid
 
     @property
     def segments(self) -> list[int]:
-        """
-        The numbers of the segments that are not dead, ascending.
-        """
+        """The numbers of the segments that are not dead, ascending."""
         return list(self._ends)
 
     @property
     def is_whole(self) -> bool:
-        """
-        Whether all segments are here that are not dead, as the log says.
-        """
+        """Whether all segments are here that are not dead, as the log says."""
         return min(self._ends, default=0) <= max(self.trim_seq, 1)
 
     @property
     def open_segment(self) -> int:
-        """
-        The segment that the next write may go on in; 0 if it has to begin one.
-        """
+        """The segment that the next write may go on in; 0 if it has to begin one."""
         return 0 if self._is_sealed else self.segment
 
     # Taking in.
@@ -224,15 +210,11 @@ class FollowedLog:
     # What its records say of the log itself.
 
     def has_job(self) -> None:
-        """
-        A record of a job comes next: a clean stop is not the last one any more.
-        """
+        """A record of a job comes next: a clean stop is not the last one any more."""
         self._is_clean = False
 
     def has_other(self, record: Record) -> None:
-        """
-        A record of no job comes next.
-        """
+        """A record of no job comes next."""
         self._is_clean = isinstance(record, CleanStop) or (
             self._is_clean and isinstance(record, Seal)
         )
@@ -240,9 +222,7 @@ class FollowedLog:
             self.trim(record.seq)
 
     def trim(self, seq: int) -> None:
-        """
-        Segments below are dead.
-        """
+        """Segments below are dead."""
         self.trim_seq = max(self.trim_seq, seq)
         for dead in [each for each in self._ends if each < self.trim_seq]:
             del self._ends[dead]
@@ -251,15 +231,11 @@ class FollowedLog:
 
     @property
     def tubes(self) -> Mapping[int, bytes]:
-        """
-        The names of the tubes of re-homed records: there are none.
-        """
+        """The names of the tubes of re-homed records: there are none."""
         return {}
 
     def position(self, store_uuid: bytes) -> Position:
-        """
-        All that is in the stream is durable.
-        """
+        """All that is in the stream is durable."""
         header = self._header
         if header is None:
             return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
@@ -270,29 +246,21 @@ class FollowedLog:
         )  # fmt: skip
 
     def tidy(self, directory: Directory) -> str:
-        """
-        What was followed is durable already; so are its names after this.
-        """
+        """What was followed is durable already; so are its names after this."""
         directory.sync()
         return ""
 
     def notes(self, kept_at: str) -> list[str]:
-        """
-        Nothing was found that is not as it should be.
-        """
+        """Nothing was found that is not as it should be."""
         return []
 
     def give_space(self, directory: Directory) -> None:
-        """
-        Cut the newest segment where its content ends.
-        """
+        """Cut the newest segment where its content ends."""
         if self.segment:
             directory.cut(segment_name(self.segment), self.end)
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
-        """
-        Remove what was being made; or dead segments.
-        """
+        """Remove what was being made; or dead segments."""
         for name in directory.names():
             if self._is_dead(name) if segments else is_unfinished(name):
                 directory.remove(name)
@@ -302,15 +270,11 @@ class FollowedLog:
         return seq is not None and seq < self.trim_seq
 
     def release(self, directory: Directory) -> None:
-        """
-        Cut the segment that the new one follows, unless it was sealed.
-        """
+        """Cut the segment that the new one follows, unless it was sealed."""
         if self.segment and not self._is_sealed:
             directory.cut(segment_name(self.segment), self._ends[self.segment])
 
 
 def is_unfinished(name: str) -> bool:
-    """
-    Whether a file of this name was being made, and means nothing.
-    """
+    """Whether a file of this name was being made, and means nothing."""
     return name.startswith("spare.") and name.endswith(".tmp")

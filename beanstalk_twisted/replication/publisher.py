@@ -143,16 +143,12 @@ class Publisher:
         self._is_said = False
 
     def start(self) -> None:
-        """
-        Begin to send heartbeats, with one.
-        """
+        """Begin to send heartbeats, with one."""
         self._say_alive()
         self._beat()
 
     def stop(self) -> None:
-        """
-        Send nothing more.
-        """
+        """Send nothing more."""
         self._is_over = True
         for timer in self._timers.values():
             timer.cancel()
@@ -161,9 +157,7 @@ class Publisher:
 
     @property
     def waiting_bytes(self) -> int:
-        """
-        Bytes of the messages that are not acknowledged.
-        """
+        """Bytes of the messages that are not acknowledged."""
         return self.appender.waiting_bytes
 
     @property
@@ -175,9 +169,7 @@ class Publisher:
         return self._first_positions[min(self._first_positions)] if self._first_positions else 0
 
     def figures(self) -> PublisherFigures:
-        """
-        How it stands.
-        """
+        """How it stands."""
         now_ns = self._times.monotonic_ns()
         oldest_ns = self.appender.oldest_ns()
         return PublisherFigures(
@@ -190,9 +182,7 @@ class Publisher:
     # Appending.
 
     def publish(self, batch: Batch) -> None:
-        """
-        Append a batch; once fenced nothing.
-        """
+        """Append a batch; once fenced nothing."""
         if self._is_over:
             return
         self._published_lsn = batch.last_lsn
@@ -214,9 +204,7 @@ class Publisher:
         return position
 
     def _acknowledge(self, position: int, lsn: int) -> None:
-        """
-        All up to this message is in the stream.
-        """
+        """All up to this message is in the stream."""
         self.acknowledged_lsn = max(self.acknowledged_lsn, lsn)
         if self.refuses:
             self._look_for_old()
@@ -237,9 +225,7 @@ class Publisher:
             self._fail_stop.caught()
 
     def _fence(self, error: StreamError) -> None:
-        """
-        From this moment on nothing may be said to anybody.
-        """
+        """From this moment on nothing may be said to anybody."""
         self._lease.end()
         self.stop()
         # Who waits for the hand-over may begin the next term when it ends.
@@ -282,9 +268,7 @@ class Publisher:
     # What waits too long.
 
     def _look_for_old(self) -> None:
-        """
-        Changes are refused while the oldest message has waited for too long.
-        """
+        """Changes are refused while the oldest message has waited for too long."""
         oldest_ns = self.appender.oldest_ns()
         if oldest_ns is None:
             self._set_refuses(False)
@@ -311,9 +295,7 @@ class Publisher:
         self.purge(self._first_positions.get(seq + 1, 0))
 
     def purge(self, below: int) -> None:
-        """
-        Purge messages below a position, and try again until that has been done.
-        """
+        """Purge messages below a position, and try again until that has been done."""
         if below > self._purge_below and not self._is_over:
             self._purge_below = below
             self._purge()
@@ -371,9 +353,7 @@ class Publisher:
             handed_over.callback(None)
 
     def _set_timer(self, call: Callable[[], None], delay_s: float) -> None:
-        """
-        One of each kind: the first.
-        """
+        """One of each kind: the first."""
         if call not in self._timers:
             self._timers[call] = self._reactor.callLater(delay_s, self._rang, call)
 

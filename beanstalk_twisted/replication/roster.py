@@ -89,9 +89,7 @@ def note_text(who: Identity, to: str = "", lease_s: float = 0.0) -> bytes:
 
 
 def read_note(text: bytes) -> NoteText:
-    """
-    Never raises: what cannot be read says nothing.
-    """
+    """Never raises: what cannot be read says nothing."""
     said = _object(text)
     name, process, to = (_text(said.get(each)) for each in ("name", "id", "to"))
     return NoteText(name, process, to, _lease_s(said.get("lease_s")))
@@ -116,15 +114,11 @@ class Presence(NamedTuple):
     is_in_sync: bool = True
 
     def encode(self) -> bytes:
-        """
-        As it is told.
-        """
+        """As it is told."""
         return json.dumps(self._asdict()).encode()
 
     def answers_to(self, name: str) -> bool:
-        """
-        Whether this is one of its names, or the host or the port of one: ``b``, ``:11301``.
-        """
+        """Whether this is one of its names, or the host or the port of one: ``b``, ``:11301``."""
         names = (self.name, *self.addresses.split())
         ends = [each.rpartition(":") for each in names]
         return any(
@@ -133,9 +127,7 @@ class Presence(NamedTuple):
         )
 
     def shown(self) -> str:
-        """
-        Its name, where else it is found, and if something keeps it from becoming active.
-        """
+        """Its name, where else it is found, and if something keeps it from becoming active."""
         more = [self.addresses, "" if self.is_in_sync else "not in sync"]
         words = ", ".join(filter(None, more))
         return f"{self.name} ({words})" if words else self.name
@@ -146,9 +138,7 @@ NUMBERS: Final = ("position", "lsn")
 
 
 def decode_presence(told: bytes) -> Presence | None:
-    """
-    :return: None for what no server of ours has told.
-    """
+    """:return: None for what no server of ours has told."""
     said = _object(told) if len(told) <= MAX_TOLD_BYTES else {}
     texts = [said.get(name) for name in TEXTS]
     numbers = [said.get(name) for name in NUMBERS]
@@ -208,9 +198,7 @@ class Situation(NamedTuple):
         return self.role == ACTIVE and (bool(self.why) or not self.lease_s)
 
     def stats(self) -> list[tuple[str, Value]]:
-        """
-        What `stats-replication` says of it.
-        """
+        """What `stats-replication` says of it."""
         copies = self.copies or Copies(0)
         return [
             ("role", self.role),
@@ -234,9 +222,7 @@ class Situation(NamedTuple):
         ]
 
     def pairs(self) -> list[tuple[str, Value]]:
-        """
-        What `stats` says of it.
-        """
+        """What `stats` says of it."""
         copies = self.copies or Copies(0)
         return [
             ("replication-role", self.role),
@@ -251,9 +237,7 @@ class Situation(NamedTuple):
 
     @property
     def _not_in_sync(self) -> list[Presence]:
-        """
-        The standbys that may not become active as they are.
-        """
+        """The standbys that may not become active as they are."""
         return [each for each in self.standbys if not each.is_in_sync]
 
     def _names(self, standbys: Iterable[Presence]) -> Quoted:
@@ -269,15 +253,11 @@ class Situation(NamedTuple):
 
 
 class NoSuccessor(Exception):
-    """
-    Nobody can be handed over to; the text is the rest of a sentence.
-    """
+    """Nobody can be handed over to; the text is the rest of a sentence."""
 
 
 class Roster:
-    """
-    The other servers that are there, as this one has heard.
-    """
+    """The other servers that are there, as this one has heard."""
 
     def __init__(self, who: Identity) -> None:
         self.who = who
@@ -298,30 +278,22 @@ class Roster:
             self._heard[presence.id] = now_ns, presence, behind
 
     def others(self, now_ns: int) -> list[Presence]:
-        """
-        Those that are there, by name.
-        """
+        """Those that are there, by name."""
         self._forget_gone(now_ns)
         return sorted(presence for _, presence, _ in self._heard.values())
 
     def standbys(self, now_ns: int) -> list[Presence]:
-        """
-        Those of them that follow.
-        """
+        """Those of them that follow."""
         return [each for each in self.others(now_ns) if each.role == STANDBY]
 
     def behind(self, now_ns: int) -> int:
-        """
-        How many messages the last of the standbys lacked when it told of itself.
-        """
+        """How many messages the last of the standbys lacked when it told of itself."""
         self._forget_gone(now_ns)
         heard = self._heard.values()
         return max((behind for _, each, behind in heard if each.role == STANDBY), default=0)
 
     def active(self, now_ns: int) -> str:
-        """
-        The name of another one that is active; empty if none is known.
-        """
+        """The name of another one that is active; empty if none is known."""
         return next((each.name for each in self.others(now_ns) if each.role == ACTIVE), "")
 
     def _forget_gone(self, now_ns: int) -> None:
@@ -371,9 +343,7 @@ class Roster:
 
 
 def _shown(text: str) -> str:
-    """
-    Words of others, as they can stand within quotation marks.
-    """
+    """Words of others, as they can stand within quotation marks."""
     return escape(text).replace("\\", "/").replace('"', "'")
 
 
@@ -395,9 +365,7 @@ def _lease_s(said: object) -> float:
 
 
 def _is_plain(said: object) -> bool:
-    """
-    Whether it can be shown in a line, and within quotation marks.
-    """
+    """Whether it can be shown in a line, and within quotation marks."""
     is_printable = isinstance(said, str) and said.isascii() and said.isprintable()
     return is_printable and not {*'"\\'} & {*str(said)}
 

@@ -34,9 +34,7 @@ def in_reactor(asked: "Future[T]", reactor: Reactor) -> "Deferred[T]":
 
 
 class Waits:
-    """
-    All that one piece of work waits for, which ends together.
-    """
+    """All that one piece of work waits for, which ends together."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -45,9 +43,7 @@ class Waits:
 
     @property
     def count(self) -> int:
-        """
-        How much is waited for now.
-        """
+        """How much is waited for now."""
         return len(self._waited)
 
     async def wait(self, waited: "Deferred[T]") -> T:
@@ -69,9 +65,7 @@ class Waits:
                 raise CancelledError
 
     async def sleep(self, seconds: float) -> None:
-        """
-        Wait for so long.
-        """
+        """Wait for so long."""
         pause: Deferred[None] = Deferred()
         call = self._reactor.callLater(seconds, _fire, pause)
         try:
@@ -81,15 +75,11 @@ class Waits:
                 call.cancel()
 
     def leave(self) -> None:
-        """
-        Whoever waits ends when the answer comes.
-        """
+        """Whoever waits ends when the answer comes."""
         self._is_over = True
 
     def end(self) -> None:
-        """
-        Whoever waits ends now.
-        """
+        """Whoever waits ends now."""
         self._is_over = True
         for waited in list(self._waited):
             waited.cancel()
@@ -117,15 +107,11 @@ class Receiver(Following):
         self._is_over = False
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """
-        Messages have come, in any thread.
-        """
+        """Messages have come, in any thread."""
         self._reactor.callFromThread(self._hand_on, self._receive, messages)
 
     def ended(self, error: StreamError) -> None:
-        """
-        Nothing more comes, as is learned in any thread.
-        """
+        """Nothing more comes, as is learned in any thread."""
         self._reactor.callFromThread(self._hand_on, self._ended, error)
 
     def _hand_on(self, hear: Callable[[T], None], heard: T) -> None:
@@ -137,9 +123,7 @@ class Receiver(Following):
             self._failed(Failure())
 
     def stop(self) -> None:
-        """
-        Hear nothing more.
-        """
+        """Hear nothing more."""
         self._is_over = True
         if self.following is not None:
             self.following.stop()

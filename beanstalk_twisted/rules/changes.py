@@ -1,6 +1,4 @@
-"""
-Changes: each is logged and made in one step, and in no other way.
-"""
+"""Changes: each is logged and made in one step, and in no other way."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -44,32 +42,22 @@ ALL: Final = 1 << 62
 
 
 class SpaceBudget(Protocol):
-    """
-    What the queue asks of a log's space budget; `binlog.space_budget.SpaceBudget` is one.
-    """
+    """What the queue asks of a log's space budget; `binlog.space_budget.SpaceBudget` is one."""
 
     @property
     def is_short(self) -> bool:
-        """
-        Whether the disk gives no more space.
-        """
+        """Whether the disk gives no more space."""
 
     @property
     def has_segment(self) -> bool:
-        """
-        Whether the next segment may begin before this one is full.
-        """
+        """Whether the next segment may begin before this one is full."""
 
     @property
     def run_records(self) -> int:
-        """
-        How many records without data a run may have.
-        """
+        """How many records without data a run may have."""
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        Whether there is room for a new job, and for the deletion of it and of all others.
-        """
+        """Whether there is room for a new job, and for the deletion of it and of all others."""
 
     def takes_change(self, jobs: int) -> bool:
         """
@@ -78,39 +66,27 @@ class SpaceBudget(Protocol):
         """
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        Whether there is room to copy a job: a large one may not fit although the sum does.
-        """
+        """Whether there is room to copy a job: a large one may not fit although the sum does."""
 
 
 class JobLog(Protocol):
-    """
-    What the queue needs of a log.
-    """
+    """What the queue needs of a log."""
 
     @property
     def segment(self) -> int:
-        """
-        The segment that the next record will lie in.
-        """
+        """The segment that the next record will lie in."""
 
     @property
     def commits_reserves(self) -> bool:
-        """
-        Whether replies wait for reservations too.
-        """
+        """Whether replies wait for reservations too."""
 
     @property
     def budget(self) -> SpaceBudget:
-        """
-        The space that is left.
-        """
+        """The space that is left."""
 
     @property
     def is_behind(self) -> bool:
-        """
-        Whether so much waits for the disk that records which no reply waits for are left out.
-        """
+        """Whether so much waits for the disk that records which no reply waits for are left out."""
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
         """
@@ -118,15 +94,11 @@ class JobLog(Protocol):
         """
 
     def append(self, record: Record) -> int:
-        """
-        :return: the record's LSN.
-        """
+        """:return: the record's LSN."""
 
     @property
     def has_extensions(self) -> bool:
-        """
-        Whether the newest segment may hold records with extensions.
-        """
+        """Whether the newest segment may hold records with extensions."""
 
     def allow_extensions(self, time_ns: int) -> None:
         """
@@ -150,9 +122,7 @@ class JobLog(Protocol):
 
 
 class Unlimited:
-    """
-    The space budget of a queue without a log: there is always room.
-    """
+    """The space budget of a queue without a log: there is always room."""
 
     is_short = False
     has_segment = True
@@ -169,9 +139,7 @@ class Unlimited:
 
 
 class NoLog:
-    """
-    The log of a queue without a log: nothing is kept, so no reply waits.
-    """
+    """The log of a queue without a log: nothing is kept, so no reply waits."""
 
     segment = 0
     budget: Final = Unlimited()
@@ -180,14 +148,10 @@ class NoLog:
     has_extensions = True
 
     def allow_extensions(self, time_ns: int) -> None:
-        """
-        There is no segment to begin.
-        """
+        """There is no segment to begin."""
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """
-        There is no segment to end.
-        """
+        """There is no segment to end."""
 
     def append(self, record: Record) -> int:
         return 0
@@ -196,9 +160,7 @@ class NoLog:
         return 0
 
     def append_whole(self, records: Sequence[Record]) -> int:
-        """
-        Nothing is kept, so nothing has to be waited for.
-        """
+        """Nothing is kept, so nothing has to be waited for."""
         return 0
 
 
@@ -227,45 +189,33 @@ class Changes:
         return reply, self.committed_lsn
 
     def not_found(self) -> tuple[Reply, int]:
-        """
-        :return: the answer that there is no such job or tube.
-        """
+        """:return: the answer that there is no such job or tube."""
         return self.of_state(NOT_FOUND)
 
     @property
     def has_room(self) -> bool:
-        """
-        Whether the log has room for a change that is no deletion.
-        """
+        """Whether the log has room for a change that is no deletion."""
         budget = self.log.budget
         return not budget.is_short or budget.takes_change(self._state.ends)
 
     def has_room_for(self, body_bytes: int) -> bool:
-        """
-        Whether the log has room for a new job, and then for the end of all jobs.
-        """
+        """Whether the log has room for a new job, and then for the end of all jobs."""
         log = self.log
         return log is NOWHERE or log.budget.takes_put(body_bytes, self._state.ends)
 
     def has_room_for_all(self, size: int, count: int) -> bool:
-        """
-        As `has_room_for`, for so many new jobs that take these bytes as one.
-        """
+        """As `has_room_for`, for so many new jobs that take these bytes as one."""
         log = self.log
         others = self._state.ends + count - 1
         return log is NOWHERE or log.budget.takes_put(size, others)
 
     def has_room_to_copy(self, body_bytes: int) -> bool:
-        """
-        Whether the log has room to state a job again, and then for the end of all jobs.
-        """
+        """Whether the log has room to state a job again, and then for the end of all jobs."""
         return self.log.budget.takes_copy(body_bytes, self._state.ends)
 
     @property
     def may_allow_extensions(self) -> bool:
-        """
-        Whether `allows_extensions` would say so.
-        """
+        """Whether `allows_extensions` would say so."""
         log = self.log
         return log.has_extensions or log.budget.has_segment
 
@@ -365,9 +315,7 @@ class Changes:
         return self.committed_lsn
 
     def copy_key(self, found: Remembered) -> None:
-        """
-        State a remembered key again.
-        """
+        """State a remembered key again."""
         record = found.record
         tube, size = self._state.tubes.by_id(record.tube_id), whole_bytes(1, len(record.key))
         _, segment = self._append_whole([tube], [record], size, record.ts_ns)
@@ -457,9 +405,7 @@ class Changes:
         return lsn
 
     def _is_as_good(self, image: JobImage) -> bool:
-        """
-        Whether a restart makes the same of the job without this record, but for its counters.
-        """
+        """Whether a restart makes the same of the job without this record, but for its counters."""
         job = self._state.jobs.look(image.job_id)
         return job is not None and job.state in (State.READY, State.RESERVED)
 
@@ -479,17 +425,13 @@ class Changes:
         return log.segment
 
     def _define(self, tube: Tube, now_ns: int) -> None:
-        """
-        Log the tube's name: each segment defines the tubes in it.
-        """
+        """Log the tube's name: each segment defines the tubes in it."""
         tube.defined_in = self.log.segment
         self.log.append(TubeDef(tube.tube_id, tube.name, now_ns))
 
 
 def _key_left(job: Job, tags: Tags, now_ns: int) -> RememberedKey:
-    """
-    :return: the key that a job with these tags leaves when it is deleted.
-    """
+    """:return: the key that a job with these tags leaves when it is deleted."""
     until_ns = now_ns + tags.unique_s * NS
     return RememberedKey(job.tube_id, tags.unique_key, job.job_id, until_ns, now_ns)
 

@@ -23,20 +23,14 @@ RELEASED_JOBS: Final = 500
 
 
 class Settler(Protocol):
-    """
-    Gives a changed tube's ready jobs to waiting sessions, and plans when it needs attention.
-    """
+    """Gives a changed tube's ready jobs to waiting sessions, and plans when it needs attention."""
 
     def settle(self, tube: Tube, now_ns: int) -> None:
-        """
-        A tube has changed.
-        """
+        """A tube has changed."""
 
 
 class Consequences:
-    """
-    Serves sessions that wait for jobs with concurrency keys, and ends groups.
-    """
+    """Serves sessions that wait for jobs with concurrency keys, and ends groups."""
 
     def __init__(
         self, state: QueueState, changes: Changes, reservations: Reservations, settler: Settler
@@ -49,9 +43,7 @@ class Consequences:
 
     @property
     def are_due(self) -> bool:
-        """
-        Whether there is anything to do, and room to do it.
-        """
+        """Whether there is anything to do, and room to do it."""
         state = self._state
         concurrency = state.concurrency
         return (
@@ -61,9 +53,7 @@ class Consequences:
         )
 
     def go_on(self, now_ns: int) -> None:
-        """
-        Do a tick's slice.
-        """
+        """Do a tick's slice."""
         self._state.concurrency.open_next()
         self.serve(None, now_ns)
         self.end_groups(now_ns, is_slice=True)
@@ -120,9 +110,7 @@ class Consequences:
         return bool(groups.ended)
 
     def _let_go(self, job: Job, now_ns: int) -> None:
-        """
-        A job waits for its group no longer, but for the rest of its delay, from its put on.
-        """
+        """A job waits for its group no longer, but for the rest of its delay, from its put on."""
         ready_ns = job.created_ns + job.delay_s * NS
         is_delayed = ready_ns > now_ns
         self._changes.make(job.image(

@@ -37,9 +37,7 @@ DELAYED: Final = State.DELAYED
 
 
 class Edits:
-    """
-    Moves and updates jobs for clients.
-    """
+    """Moves and updates jobs for clients."""
 
     def __init__(
         self, state: QueueState, changes: Changes, reservations: Reservations,
@@ -54,9 +52,7 @@ class Edits:
         self._job_waits = job_waits
 
     def move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer | None:
-        """
-        Put a job into a tube, in its state; one that the session holds is ready there.
-        """
+        """Put a job into a tube, in its state; one that the session holds is ready there."""
         job = self._movable(session, now_ns, job_id, name)
         if not isinstance(job, Job):
             return job
@@ -71,15 +67,11 @@ class Edits:
     def _move_read(
         self, session: Session, job_id: int, name: bytes, now_ns: int
     ) -> Answer | None:  # fmt: skip
-        """
-        The body was read, or cannot be.
-        """
+        """The body was read, or cannot be."""
         return self._lost_body(job_id) or self.move(session, now_ns, job_id, name)
 
     def _lost_body(self, job_id: int) -> Answer | None:
-        """
-        :return: what to answer if a job is there, and its body was asked for and is not.
-        """
+        """:return: what to answer if a job is there, and its body was asked for and is not."""
         is_absent = self._state.jobs.place(job_id) is not None
         return (INTERNAL_ERROR, 0) if is_absent else None
 
@@ -109,9 +101,7 @@ class Edits:
         self, session: Session, begun_ns: int, job_id: int, priority: int, delay_s: int,
         ttr_s: int, now_ns: int,
     ) -> Answer | None:  # fmt: skip
-        """
-        As `_move_read`.
-        """
+        """As `_move_read`."""
         return self._lost_body(job_id) or self.update(
             session, now_ns, begun_ns, job_id, priority, delay_s, ttr_s, None
         )
@@ -127,9 +117,7 @@ class Edits:
     def _movable(
         self, session: Session, now_ns: int, job_id: int, name: bytes
     ) -> Job | Answer:  # fmt: skip
-        """
-        :return: the job, or what to answer if it is not to be moved.
-        """
+        """:return: the job, or what to answer if it is not to be moved."""
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -142,9 +130,7 @@ class Edits:
         return job if holder is None else self._changes.of_state(Duplicate(holder))
 
     def _move(self, session: Session, job_id: int, name: bytes, now_ns: int) -> Answer:
-        """
-        There was room; if that had to be waited for, the job may be another one by now.
-        """
+        """There was room; if that had to be waited for, the job may be another one by now."""
         job = self._movable(session, now_ns, job_id, name)
         if not isinstance(job, Job):
             return job
@@ -161,9 +147,7 @@ class Edits:
         self, session: Session, job_id: int, priority: int, delay_s: int, ttr_s: int,
         body: bytes | None, now_ns: int,
     ) -> Answer:  # fmt: skip
-        """
-        As `_move`.
-        """
+        """As `_move`."""
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()

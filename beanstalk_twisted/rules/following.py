@@ -23,9 +23,7 @@ SLICE_KEYS: Final = 500
 
 
 class Following:
-    """
-    Applies the records of a log, in order.
-    """
+    """Applies the records of a log, in order."""
 
     def __init__(self, state: QueueState, timekeeping: Timekeeping, policies: Policies) -> None:
         self._state = state
@@ -45,22 +43,16 @@ class Following:
             state.next_job_id = image.job_id + 1
 
     def puts(self, jobs: ColdJobs) -> None:
-        """
-        Jobs that were put; see `QueueState.apply_cold`.
-        """
+        """Jobs that were put; see `QueueState.apply_cold`."""
         self._state.apply_cold(jobs)
         self.not_below(max(jobs.job_ids) + 1)
 
     def not_below(self, next_job_id: int) -> None:
-        """
-        Ids below were given out.
-        """
+        """Ids below were given out."""
         self._state.next_job_id = max(self._state.next_job_id, next_job_id)
 
     def other(self, record: Record, segment: int) -> Slices:
-        """
-        A record that is of no job; what it says of the queue holds after the last slice.
-        """
+        """A record that is of no job; what it says of the queue holds after the last slice."""
         state = self._state
         match record:
             case TubeDef():
@@ -79,9 +71,7 @@ class Following:
                 state.tubes.next_tube_id = max(state.tubes.next_tube_id, record.next_tube_id)
 
     def name(self, tube_id: int, name: bytes) -> None:
-        """
-        The log names a tube, perhaps again.
-        """
+        """The log names a tube, perhaps again."""
         tubes = self._state.tubes
         known = tubes.find(name)
         if known is not None and known.tube_id == tube_id:

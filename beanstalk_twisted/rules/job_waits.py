@@ -73,9 +73,7 @@ class JobWaits:
         return replies.TIMED_OUT, job.lsn
 
     def moved(self, job_id: int) -> None:
-        """
-        A job is in another tube now: who may not look there waits no longer.
-        """
+        """A job is in another tube now: who may not look there waits no longer."""
         if self.is_to_end is None:
             return
         for session in list(self._sessions.get(job_id, ())):
@@ -84,16 +82,12 @@ class JobWaits:
                 leave(self._reservations.outbox, session, REFUSED)
 
     def forget(self, session: Session) -> None:
-        """
-        The session ends.
-        """
+        """The session ends."""
         if session.awaited_id:
             self.stop(session)
 
     def end_wait(self, session: Session, now_ns: int) -> None:
-        """
-        Answer a session whose time is up.
-        """
+        """Answer a session whose time is up."""
         if session.awaited_id and session.timeout_ns is not None and session.timeout_ns <= now_ns:
             leave(self._reservations.outbox, session, self.stop(session))
 

@@ -39,9 +39,7 @@ class Moves:
         self._timekeeping = timekeeping
 
     def has_room(self, job: Job, now_ns: int) -> bool:
-        """
-        Whether the log has room for a move of the job, and then for the end of all jobs.
-        """
+        """Whether the log has room for a move of the job, and then for the end of all jobs."""
         changes = self._changes
         return changes.has_room_for(moved_bytes(job)) and changes.allows_extensions(now_ns)
 
@@ -101,9 +99,7 @@ class Moves:
         return None if job.tags is None else self.holder(job.tags, tube, now_ns)
 
     def holder(self, tags: Tags, tube: Tube, now_ns: int) -> int | None:
-        """
-        As `holder_of_key`, of a job that has these tags then.
-        """
+        """As `holder_of_key`, of a job that has these tags then."""
         if not tags.holds_key:
             return None
         return self._state.unique.holder(tube.tube_id, tags.unique_key, now_ns)
@@ -154,16 +150,12 @@ class Moves:
 
 
 def moved_bytes(job: Job) -> int:
-    """
-    What a job takes, as the body of a new one, when it is moved; at most.
-    """
+    """What a job takes, as the body of a new one, when it is moved; at most."""
     return job.body_bytes + MAX_TAGS_BYTES
 
 
 def _moved(tags: Tags | None, source: Tube, tube: Tube) -> Tags | None:
-    """
-    :return: the tags of a job behind its move from ``source`` to ``tube``.
-    """
+    """:return: the tags of a job behind its move from ``source`` to ``tube``."""
     tags = tags or NO_TAGS
     home = tags.origin or source.name
     tags = tags._replace(origin=b"" if tube.name == home else home)

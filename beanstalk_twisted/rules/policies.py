@@ -128,9 +128,7 @@ class Policies(TubePolicies):
         return self._set(session, self._state.tubes.get_or_make(name), rules, now_ns)
 
     def _has_room(self, old: Mapping[str, str], now_ns: int) -> bool:
-        """
-        Whether a policy may be set where there is this one.
-        """
+        """Whether a policy may be set where there is this one."""
         if not old and self._state.ruled >= MAX_RULED_TUBES:
             return False
         return self._changes.has_room and self._changes.allows_extensions(now_ns)
@@ -174,9 +172,7 @@ class Policies(TubePolicies):
         self._timekeeping.work_in_slices(self._hold_in_slices(now_ns))
 
     def hold_all(self) -> None:
-        """
-        All jobs are loaded: find out the policies of all tubes.  Their timers are not set.
-        """
+        """All jobs are loaded: find out the policies of all tubes.  Their timers are not set."""
         self._watch_new_tubes()
         for recount in {self._hold(tube) for tube in self._state.tubes.in_order}:
             if recount is not None:
@@ -237,9 +233,7 @@ class Policies(TubePolicies):
         return None if _is_small(tube, new, self._state) else self._to_be_counted(tube, new)
 
     def _to_be_counted(self, tube: Tube, totals: TubeTotals) -> "Recount":
-        """
-        Have the tube's jobs counted with those of others, by a walk that has not begun yet.
-        """
+        """Have the tube's jobs counted with those of others, by a walk that has not begun yet."""
         if self._recount is None or self._recount.has_begun:
             self._recount = Recount(self._state.jobs)
         self._recount.add(tube.tube_id, totals)
@@ -255,9 +249,7 @@ class Policies(TubePolicies):
             tube.limiter.max_reserved = policy.max_reserved
 
     def _settle(self, tube: Tube, now_ns: int) -> None:
-        """
-        The tube's policy may have changed: it may be open now, or closed, or wanted no more.
-        """
+        """The tube's policy may have changed: it may be open now, or closed, or wanted no more."""
         tube.set_closed(now_ns)
         self._timekeeping.settle(tube, now_ns)
         self._timekeeping.drop_if_unused(tube, now_ns)
@@ -284,9 +276,7 @@ class Policies(TubePolicies):
         return self._changes.committed_lsn
 
     def _delete_expired(self, job: Job, tube: Tube, now_ns: int) -> None:
-        """
-        Delete a job that has come back, and is too old.
-        """
+        """Delete a job that has come back, and is too old."""
         self._changes.end(job, Reason.EXPIRED, now_ns)
         self._timekeeping.settle(tube, now_ns)
         self._timekeeping.drop_if_unused(tube, now_ns)
@@ -363,9 +353,7 @@ class Policies(TubePolicies):
         return self._moves.dead_letter(job, Reason.EXPIRED, now_ns)
 
     def _bring_back(self, totals: TubeTotals, now_ns: int) -> None:
-        """
-        Jobs that were set aside are looked at again, a slice of them at the most.
-        """
+        """Jobs that were set aside are looked at again, a slice of them at the most."""
         for job_id, until_ns in list(islice(totals.aside.items(), END_JOBS)):
             if until_ns > now_ns:
                 return
@@ -374,9 +362,7 @@ class Policies(TubePolicies):
             totals.come_back(job)
 
     def _drop_if_unused(self, tube: Tube, now_ns: int) -> None:
-        """
-        As `Timekeeping.drop_if_unused`, for a tube that may be gone already.
-        """
+        """As `Timekeeping.drop_if_unused`, for a tube that may be gone already."""
         if self._state.tubes.find(tube.name) is tube:
             self._timekeeping.drop_if_unused(tube, now_ns)
 
@@ -426,9 +412,7 @@ def _how(image: JobImage, reason: Reason) -> Reason | None:
 
 
 def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:
-    """
-    :return: the image of a job's return, delayed if nobody has delayed it yet.
-    """
+    """:return: the image of a job's return, delayed if nobody has delayed it yet."""
     if policy.backoff is None or image.state is not State.READY:
         return image
     delay_ns = policy.backoff.delay_ns(image.job_id, image.reserves)
@@ -455,16 +439,12 @@ class Recount:
         self._pages: list[int] = []
 
     def add(self, tube_id: int, totals: TubeTotals) -> None:
-        """
-        Enter the jobs of this tube, too; into these totals, and no earlier ones of it.
-        """
+        """Enter the jobs of this tube, too; into these totals, and no earlier ones of it."""
         totals.uncounted = self._uncounted
         self._by_tube[tube_id] = totals
 
     def rest(self) -> Slices:
-        """
-        What is left to be done; several may do it by turns.
-        """
+        """What is left to be done; several may do it by turns."""
         if not self.has_begun:
             self._begin()
         while self._by_tube:

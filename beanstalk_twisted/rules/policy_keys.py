@@ -126,9 +126,7 @@ KEYS: Final[Mapping[str, _Key]] = {
 
 
 def check_rule(key: str, value: str) -> None:
-    """
-    :raise BadRule: there is no such key, or it cannot have this value.
-    """
+    """:raise BadRule: there is no such key, or it cannot have this value."""
     if key not in KEYS:
         raise BadRule(key, f"there is no key {key!r}; keys are {', '.join(KEYS)}")
     if value != ABSENT:
@@ -150,9 +148,7 @@ def parse_policy(rules: Mapping[str, str]) -> Policy | None:
 
 
 def sound_rules(rules: Mapping[str, object]) -> dict[str, str]:
-    """
-    Those rules of a log that this version knows: another one may have written it.
-    """
+    """Those rules of a log that this version knows: another one may have written it."""
     sound = {}
     for key, value in rules.items():
         if isinstance(value, str) and value != ABSENT:
@@ -195,15 +191,11 @@ class DeclaredPolicies:
 
     @property
     def is_empty(self) -> bool:
-        """
-        Whether it says nothing of any tube.
-        """
+        """Whether it says nothing of any tube."""
         return not self._exact and not self._starred
 
     def rules_of(self, name: bytes) -> dict[str, str]:
-        """
-        :param name: of a tube.
-        """
+        """:param name: of a tube."""
         found = [
             (place, rules) for place, parts, rules in self._starred if parts_match(name, parts)
         ]

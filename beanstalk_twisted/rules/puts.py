@@ -33,9 +33,7 @@ CLIENT: Final = Reason.CLIENT
 
 
 class Memory(Protocol):
-    """
-    What the queue needs to know of the process's memory.
-    """
+    """What the queue needs to know of the process's memory."""
 
     def takes(self, size: int) -> bool:
         """
@@ -43,20 +41,14 @@ class Memory(Protocol):
         """
 
     def takes_all(self, size: int, growth: int) -> bool:
-        """
-        Whether there is memory for writing so many bytes, after which jobs take so many more.
-        """
+        """Whether there is memory for writing so many bytes, after which jobs take so many more."""
 
     def hold(self, change: int) -> None:
-        """
-        So many bytes more, or fewer, are kept of jobs that have not wholly come.
-        """
+        """So many bytes more, or fewer, are kept of jobs that have not wholly come."""
 
 
 class Plenty:
-    """
-    The memory of a queue that nobody limits.
-    """
+    """The memory of a queue that nobody limits."""
 
     def takes(self, size: int) -> bool:
         return True
@@ -65,9 +57,7 @@ class Plenty:
         return True
 
     def hold(self, change: int) -> None:
-        """
-        Nobody asks.
-        """
+        """Nobody asks."""
 
 
 PLENTY: Final = Plenty()
@@ -125,9 +115,7 @@ class Puts:
         self._waiting: deque[Waiting] = deque()
 
     def note_producer(self, session: Session) -> None:
-        """
-        The session has put for the first time.
-        """
+        """The session has put for the first time."""
         session.is_producer = True
         self._tally.producers += 1
 
@@ -145,9 +133,7 @@ class Puts:
         self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
         ttr_s: int, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """
-        Take a job that has wholly come, refuse it, or let it wait.
-        """
+        """Take a job that has wholly come, refuse it, or let it wait."""
         if self.is_draining:
             return replies.DRAINING, 0
         if session.using.policy is not None or session.quota is not None:
@@ -187,9 +173,7 @@ class Puts:
         return True
 
     def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
-        """
-        Take jobs, refuse them, or let them wait.
-        """
+        """Take jobs, refuse them, or let them wait."""
         if not self.memory.takes_all(waiting.size, waiting.growth):
             return NO_ROOM
         may_hold = not waiting.is_extended or self._changes.may_allow_extensions
@@ -218,38 +202,28 @@ class Puts:
             leave(self._outbox, session, answer)
 
     def set_draining(self, is_draining: bool) -> None:
-        """
-        Refuse new jobs from now on, or take them again.
-        """
+        """Refuse new jobs from now on, or take them again."""
         if is_draining is not self.is_draining:
             self.is_draining = is_draining
             self.draining_changed()
 
     def drain(self, session: Session, now_ns: int) -> Answer:
-        """
-        Refuse new jobs from now on.
-        """
+        """Refuse new jobs from now on."""
         self.set_draining(True)
         return DRAINS, 0
 
     def undrain(self, session: Session, now_ns: int) -> Answer:
-        """
-        Take new jobs again.
-        """
+        """Take new jobs again."""
         self.set_draining(False)
         return NOT_DRAINING, 0
 
     def forget(self, session: Session) -> None:
-        """
-        The session ends: its job is not taken, since nobody would hear of it.
-        """
+        """The session ends: its job is not taken, since nobody would hear of it."""
         if session.is_busy:
             self._waiting = deque(each for each in self._waiting if each.session is not session)
 
     def room_changed(self, now_ns: int) -> None:
-        """
-        There is more room, or none is to be had: answer those who wait for it, in order.
-        """
+        """There is more room, or none is to be had: answer those who wait for it, in order."""
         while self._waiting:
             waiting = self._waiting.popleft()
             session = waiting.session

@@ -119,9 +119,7 @@ class Reservations:
         return None
 
     def reserve_with_timeout(self, session: Session, now_ns: int, timeout_ns: int) -> Answer | None:
-        """
-        As `reserve`, but wait no longer than that.
-        """
+        """As `reserve`, but wait no longer than that."""
         return self.reserve(session, now_ns, timeout_ns)
 
     def lacks_room(self, session: Session) -> bool:
@@ -136,9 +134,7 @@ class Reservations:
         return True
 
     def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer | None:
-        """
-        Reserve this job, which no session holds.
-        """
+        """Reserve this job, which no session holds."""
         if not session.is_worker:
             self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
@@ -150,9 +146,7 @@ class Reservations:
         return None
 
     def hand_out(self, session: Session, job: Job, now_ns: int) -> None:
-        """
-        Reserve the job for the session until its TTR ends.
-        """
+        """Reserve the job for the session until its TTR ends."""
         deadline_ns = now_ns + job.ttr_s * NS
         image = job.image(
             RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
@@ -188,9 +182,7 @@ class Reservations:
     def busy_until(
         self, session: Session, answer: Callable[[int], Answer | None]
     ) -> Callable[[int], None]:
-        """
-        :return: what has to be called, with the time, for the session to be answered.
-        """
+        """:return: what has to be called, with the time, for the session to be answered."""
         session.is_busy = True
 
         def go_on(now_ns: int) -> None:
@@ -223,18 +215,14 @@ class Reservations:
     def _reserved_or_next(
         self, session: Session, job_id: int, ends_ns: int | None, now_ns: int
     ) -> Answer | None:
-        """
-        As `_reserved`, for a session that takes the next job as well.
-        """
+        """As `_reserved`, for a session that takes the next job as well."""
         job = self._state.jobs.get(job_id) if job_id in session.reserved else None
         if job is not None and job.body is not None:
             return replies.Reserved(job_id, job.body, job.priority), job.lsn
         return self.reserve_until(session, now_ns, ends_ns, self.reserve)
 
     def _take_back_lost(self, job_id: int, now_ns: int) -> None:
-        """
-        The body of a job is lost: the session that was given it is not to have it.
-        """
+        """The body of a job is lost: the session that was given it is not to have it."""
         job = self._reserved_with_room(job_id)
         if job is not None:
             buried_ns = max(now_ns, self._state.last_buried_ns + 1)
@@ -258,9 +246,7 @@ class Reservations:
             self.change(image._replace(reserves=job.reserves - 1), now_ns)
 
     def _reserved_with_room(self, job_id: int) -> Job | None:
-        """
-        The job, if a session has it, and there is room to take it away.
-        """
+        """The job, if a session has it, and there is room to take it away."""
         job = self._state.jobs.get(job_id)
         is_held = job is not None and job.state is RESERVED and self._changes.has_room
         return job if is_held else None
@@ -282,9 +268,7 @@ class Reservations:
         return reserve(session, now_ns, max(0, ends_ns - now_ns))
 
     def _limit(self, tube: Tube, now_ns: int) -> None:
-        """
-        Count a job that was handed out, and close its tube if it was the last for now.
-        """
+        """Count a job that was handed out, and close its tube if it was the last for now."""
         limiter = tube.limiter
         if limiter is not None:
             limiter.take(now_ns)
@@ -293,9 +277,7 @@ class Reservations:
                 self.arm_tube(tube)
 
     def match(self, tube: Tube, now_ns: int) -> None:
-        """
-        Give ready jobs to waiting sessions, the first job to who has waited longest.
-        """
+        """Give ready jobs to waiting sessions, the first job to who has waited longest."""
         while tube.waiting and not tube.is_closed:
             key = tube.ready.first()
             session = tube.first_waiter()
@@ -317,9 +299,7 @@ class Reservations:
                 self._read_back(session, job.job_id, session.timeout_ns)
 
     def stop_waiting(self, session: Session) -> None:
-        """
-        End the session's `reserve`: it is answered, or nobody hears the answer.
-        """
+        """End the session's `reserve`: it is answered, or nobody hears the answer."""
         session.is_waiting = False
         session.wanted = 0
         if session.quota is not None:
@@ -329,17 +309,13 @@ class Reservations:
             tube.drop_waiter()
 
     def forget(self, session: Session) -> None:
-        """
-        Drop the deadlines of a session that ends.
-        """
+        """Drop the deadlines of a session that ends."""
         if session.is_waiting:
             self.stop_waiting(session)
         self.deadlines.forget(session)
 
     def expired(self, session: Session, now_ns: int) -> JobImage | None:
-        """
-        The image of the session's first job whose TTR has run out, gone back.
-        """
+        """The image of the session's first job whose TTR has run out, gone back."""
         first = session.first_deadline()
         if first is None or first[0] > now_ns:
             return None
@@ -379,9 +355,7 @@ class Reservations:
         leave(self.outbox, session, (reply, 0))
 
     def note_worker(self, session: Session) -> None:
-        """
-        The session has asked for a job for the first time.
-        """
+        """The session has asked for a job for the first time."""
         session.is_worker = True
         self._tally.workers += 1
 

@@ -44,20 +44,14 @@ REWRITTEN_BYTES: Final = 2 << 10
 
 
 class TubePolicies:
-    """
-    What the policies of tubes have a say in; these have none.
-    """
+    """What the policies of tubes have a say in; these have none."""
 
     def due_ns(self, tube: Tube) -> int | None:
-        """
-        When the tube's policy has something to do.
-        """
+        """When the tube's policy has something to do."""
         return None
 
     def expire(self, tube: Tube, now_ns: int) -> None:
-        """
-        End jobs that are too old, until the slice is over.
-        """
+        """End jobs that are too old, until the slice is over."""
 
     def take_back(self, tube: Tube, image: JobImage, now_ns: int) -> int:
         """
@@ -101,15 +95,11 @@ class Timekeeping:
 
     @property
     def is_working(self) -> bool:
-        """
-        Whether work in slices goes on.
-        """
+        """Whether work in slices goes on."""
         return bool(self._slices)
 
     def tick(self, now_ns: int) -> None:
-        """
-        Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
-        """
+        """Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions."""
         if self._resting:
             self._slices += [work for due_ns, work in self._resting if due_ns <= now_ns]
             self._resting = [each for each in self._resting if each[0] > now_ns]
@@ -157,9 +147,7 @@ class Timekeeping:
         self._consequences.end_groups(now_ns, is_slice=False)
 
     def take_back(self, image: JobImage, now_ns: int) -> int:
-        """
-        As `change`, for a job that comes back from a worker.
-        """
+        """As `change`, for a job that comes back from a worker."""
         tube = self._state.tubes.by_id(image.tube_id)
         if tube.policy is not None:
             return self.policies.take_back(tube, image, now_ns)
@@ -192,9 +180,7 @@ class Timekeeping:
             self._pauses.arm(tube, self.policies.due_ns(tube))
 
     def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
-        """
-        Forget a tube that nothing refers to, and its pause with it.
-        """
+        """Forget a tube that nothing refers to, and its pause with it."""
         if tube.is_referred_to:
             return
         if tube.pause_until_ns:
@@ -202,9 +188,7 @@ class Timekeeping:
         self.forget(tube)
 
     def forget(self, tube: Tube) -> None:
-        """
-        Forget a tube.
-        """
+        """Forget a tube."""
         self._delays.forget(tube)
         self._pauses.forget(tube)
         tube.policy = None
@@ -213,21 +197,15 @@ class Timekeeping:
         self._state.tubes.drop(tube)
 
     def begin_slice(self) -> None:
-        """
-        What is done from now on counts for a slice of its own.
-        """
+        """What is done from now on counts for a slice of its own."""
         self.slice_left = SLICE_JOBS
 
     def rewrite(self, body_bytes: int) -> None:
-        """
-        A job was written again in this slice, with its body.
-        """
+        """A job was written again in this slice, with its body."""
         self.slice_left -= REWRITTEN_JOBS + body_bytes // REWRITTEN_BYTES
 
     def work_in_slices(self, work: Slices) -> None:
-        """
-        Do the first slice now and leave the rest, if any, to the next ticks.
-        """
+        """Do the first slice now and leave the rest, if any, to the next ticks."""
         try:
             self._put_off(work, next(work))
         except StopIteration:
@@ -270,9 +248,7 @@ class Timekeeping:
             self.arm(tube)
 
     def _delays_end_ns(self, now_ns: int) -> int:
-        """
-        Until when a tube may be served before another one's turn comes.
-        """
+        """Until when a tube may be served before another one's turn comes."""
         next_ns = self._delays.first_ns()
         return now_ns if next_ns is None else min(now_ns, next_ns)
 

@@ -25,9 +25,7 @@ SLICE_TUBES: Final = 1000
 
 
 class Watching:
-    """
-    Carries out the commands that use, watch and ignore tubes.
-    """
+    """Carries out the commands that use, watch and ignore tubes."""
 
     def __init__(self, state: QueueState, tally: Tally, timekeeping: Timekeeping) -> None:
         self._state = state
@@ -35,9 +33,7 @@ class Watching:
         self._timekeeping = timekeeping
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        Puts go into this tube from now on.
-        """
+        """Puts go into this tube from now on."""
         tube = self._state.tubes.get_or_make(name)
         tube.using += 1
         old, session.using = session.using, tube
@@ -59,9 +55,7 @@ class Watching:
         return replies.Watching(len(session.watching)), 0
 
     def watch_weighted(self, session: Session, now_ns: int, name: bytes, weight: int) -> Answer:
-        """
-        Reserves take from this tube too, with this weight.
-        """
+        """Reserves take from this tube too, with this weight."""
         if not self._may_watch(session, name):
             return replies.BAD_FORMAT, 0
         tube = self._state.tubes.get_or_make(name)
@@ -72,18 +66,14 @@ class Watching:
         return replies.Watching(len(session.watching)), 0
 
     def _count(self, tube: Tube) -> None:
-        """
-        One session more watches a tube; the jobs that it is likely to ask for are read ahead.
-        """
+        """One session more watches a tube; the jobs that it is likely to ask for are read ahead."""
         tube.watching += 1
         self._state.watches += 1
         if tube.watching == 1 and self._state.jobs.absent_bytes:
             self._state.bodies.look_ahead(tube)
 
     def reserve_mode(self, session: Session, now_ns: int, mode: bytes) -> Answer | None:
-        """
-        Reserves choose one of the watched tubes like this from now on.
-        """
+        """Reserves choose one of the watched tubes like this from now on."""
         if mode in (FIFO, session.mode) or len(session.watching) <= SLICE_TUBES:
             session.choose_by(mode)
             return replies.Using(mode), 0
@@ -91,9 +81,7 @@ class Watching:
         return None
 
     def ignore(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        Reserves no longer take from this tube; one tube must stay watched.
-        """
+        """Reserves no longer take from this tube; one tube must stay watched."""
         tube = self._state.tubes.find(name)
         if tube in session.watching and tube is not None:
             if len(session.watching) == 1:
@@ -118,9 +106,7 @@ class Watching:
                 now_ns = yield None
 
     def _may_watch(self, session: Session, name: bytes) -> bool:
-        """
-        Whether a session may watch this tube, or does.
-        """
+        """Whether a session may watch this tube, or does."""
         if len(session.watching) < MAX_WATCHED_TUBES:
             return True
         may = self._state.tubes.find(name) in session.watching
@@ -128,9 +114,7 @@ class Watching:
         return may
 
     def _choose(self, session: Session, mode: bytes) -> Work:
-        """
-        Slices of a `reserve-mode` with very many watched tubes.
-        """
+        """Slices of a `reserve-mode` with very many watched tubes."""
         index, tubes = session.new_index(mode), session.weighted_tubes()
         for start in range(0, len(tubes), SLICE_TUBES):
             index.enter(tubes[start : start + SLICE_TUBES])

@@ -142,15 +142,11 @@ class WorkQueue:
         self.put_batches.wall_offset_ns = offset_ns
 
     def measure_times(self) -> None:
-        """
-        Measure how long jobs wait and run, and count what happens to them, from now on.
-        """
+        """Measure how long jobs wait and run, and count what happens to them, from now on."""
         self.state.times = self.reservations.times = JobTimes()
 
     def keep_in(self, log: JobLog) -> None:
-        """
-        Log all changes from now on.
-        """
+        """Log all changes from now on."""
         self._changes.log = log
 
     # Sessions.
@@ -171,9 +167,7 @@ class WorkQueue:
         return session
 
     def disconnect(self, session: Session, now_ns: int) -> None:
-        """
-        A connection has ended: its jobs are ready again, in the order it reserved them.
-        """
+        """A connection has ended: its jobs are ready again, in the order it reserved them."""
         session.has_ended = True
         self.job_waits.forget(session)
         self.reservations.forget(session)
@@ -191,9 +185,7 @@ class WorkQueue:
         self._timekeeping.work_in_slices(self._release_all(session, now_ns))
 
     def half_close(self, session: Session) -> Answer | None:
-        """
-        End a waiting `reserve`: the peer will send no more (beanstalkd prot.c, STATE_WAIT).
-        """
+        """End a waiting `reserve`: the peer will send no more (beanstalkd prot.c, STATE_WAIT)."""
         session.is_half_closed = True
         return self.cancel_wait(session)
 
@@ -211,9 +203,7 @@ class WorkQueue:
         return replies.TIMED_OUT, 0
 
     def do_in_slices(self, work: Slices) -> None:
-        """
-        Do the first slice of some work now, and the others in the next ticks.
-        """
+        """Do the first slice of some work now, and the others in the next ticks."""
         self._timekeeping.work_in_slices(work)
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
@@ -235,22 +225,16 @@ class WorkQueue:
         self._timekeeping.work_in_slices(self._end_waits(ends))
 
     def count(self, counter: str | None) -> None:
-        """
-        Count a command that was understood.
-        """
+        """Count a command that was understood."""
         if counter is not None:
             self.tally.commands[counter] += 1
 
     def tick(self, now_ns: int) -> None:
-        """
-        Do all that is due.
-        """
+        """Do all that is due."""
         self._timekeeping.tick(now_ns)
 
     def next_due_ns(self) -> int | None:
-        """
-        When `tick` has something to do; 0 for at once, None for never.
-        """
+        """When `tick` has something to do; 0 for at once, None for never."""
         return self._timekeeping.next_due_ns()
 
     # Commands.
@@ -270,9 +254,7 @@ class WorkQueue:
         return self.reservations.reserve_job(session, job, now_ns)
 
     def delete(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """
-        Delete any job but one that another session holds.
-        """
+        """Delete any job but one that another session holds."""
         job = self.state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -291,9 +273,7 @@ class WorkQueue:
     def release(
         self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int
     ) -> Answer:
-        """
-        Give a job back, with a new priority and perhaps after a delay.
-        """
+        """Give a job back, with a new priority and perhaps after a delay."""
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -308,9 +288,7 @@ class WorkQueue:
         return replies.RELEASED, self._timekeeping.take_back(image, now_ns)
 
     def bury(self, session: Session, now_ns: int, job_id: int, priority: int) -> Answer:
-        """
-        Put a job aside until it is kicked.
-        """
+        """Put a job aside until it is kicked."""
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -326,9 +304,7 @@ class WorkQueue:
         return replies.BURIED, self._timekeeping.change(image, now_ns)
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """
-        Begin the job's TTR anew.
-        """
+        """Begin the job's TTR anew."""
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -346,9 +322,7 @@ class WorkQueue:
         return self._kicks.kick(session, now_ns, bound)
 
     def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """
-        This very job, if buried or delayed, is ready.
-        """
+        """This very job, if buried or delayed, is ready."""
         job = self.state.jobs.get(job_id)
         if job is None or job.state not in (State.BURIED, State.DELAYED):
             return self._changes.not_found()
@@ -360,15 +334,11 @@ class WorkQueue:
         return replies.KICKED_JOB, lsn
 
     def stats(self, session: Session, now_ns: int) -> Answer:
-        """
-        The server's statistics.
-        """
+        """The server's statistics."""
         return replies.statistics(self.server_pairs()), 0
 
     def server_pairs(self) -> statistics.Pairs:
-        """
-        What `stats` says.
-        """
+        """What `stats` says."""
         pairs = statistics.server(
             self.state, self.tally, self._counters, self._facts(),
             max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
@@ -376,9 +346,7 @@ class WorkQueue:
         return pairs + self.replication()
 
     def pause_tube(self, session: Session, now_ns: int, name: bytes, seconds: int) -> Answer:
-        """
-        A tube hands out no job for so long; 0 ends a pause.
-        """
+        """A tube hands out no job for so long; 0 ends a pause."""
         tube = self.state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
@@ -408,23 +376,17 @@ class WorkQueue:
         return self.hand_over(name.decode()), 0
 
     def stats_replication(self, session: Session, now_ns: int) -> Answer:
-        """
-        Say how replication is, as this server knows it.
-        """
+        """Say how replication is, as this server knows it."""
         return replies.statistics(self.replication_stats()), 0
 
     # The log's room.
 
     def room_changed(self, now_ns: int) -> None:
-        """
-        The log has more room, or can have no more.
-        """
+        """The log has more room, or can have no more."""
         self.puts.room_changed(now_ns)
 
     def demand(self) -> Demand:
-        """
-        How much room the queue wants.
-        """
+        """How much room the queue wants."""
         return self.puts.demand(self._copy_waits)
 
     # Loading, and the head of a log segment.
@@ -471,9 +433,7 @@ class WorkQueue:
         self._take_up(now_ns)
 
     def stop_keeping(self) -> None:
-        """
-        The log that `keep_in` began is given up, before any change was made.
-        """
+        """The log that `keep_in` began is given up, before any change was made."""
         self._changes.log = NOWHERE
         for tube in self.state.tubes.in_order:
             tube.defined_in = 0
@@ -533,9 +493,7 @@ class WorkQueue:
     # Work in slices.
 
     def _end_waits(self, ends: Callable[[Session], bool]) -> Slices:
-        """
-        Slices of the ends of waits.
-        """
+        """Slices of the ends of waits."""
         left = SLICE_WAITS
         for number in list(self.state.sessions):
             session = self.state.sessions.get(number)
@@ -548,9 +506,7 @@ class WorkQueue:
                 left = SLICE_WAITS
 
     def _release_all(self, session: Session, now_ns: int) -> Slices:
-        """
-        Slices of the end of a session.
-        """
+        """Slices of the end of a session."""
         timekeeping = self._timekeeping
         timekeeping.begin_slice()
         for job_id in list(session.reserved):
@@ -568,9 +524,7 @@ class WorkQueue:
 
 
 def _home(job: Job | None, key: Remembered | None) -> tuple[int | None, int]:
-    """
-    :return: the log segment that holds a job, or a key, and the bytes to write it again.
-    """
+    """:return: the log segment that holds a job, or a key, and the bytes to write it again."""
     if job is not None:
         return job.segment, job.data_bytes
     return (None, 0) if key is None else (key.segment, len(key.record.key))

@@ -1,3 +1,1 @@
-"""
-The server's connections: protocol, execution of commands, replies, fair turns, the service.
-"""
+"""The server's connections: protocol, execution of commands, replies, fair turns, the service."""

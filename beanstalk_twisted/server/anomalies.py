@@ -30,9 +30,7 @@ MS: Final = 1_000_000
 
 
 class WrongLine(NamedTuple):
-    """
-    What a client got wrong.
-    """
+    """What a client got wrong."""
 
     peer: str
     line: bytes
@@ -40,9 +38,7 @@ class WrongLine(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """
-    What somebody has no right to.
-    """
+    """What somebody has no right to."""
 
     peer: str
     command: str
@@ -50,9 +46,7 @@ class Refused(NamedTuple):
 
 
 class LimitReached(NamedTuple):
-    """
-    What somebody may take no more of.
-    """
+    """What somebody may take no more of."""
 
     peer: str
     limit: str
@@ -60,18 +54,14 @@ class LimitReached(NamedTuple):
 
 
 class TokenWait(NamedTuple):
-    """
-    How long tokens of an address wait; compares by that.
-    """
+    """How long tokens of an address wait; compares by that."""
 
     wait_s: float
     address: str
 
 
 class SlowCommand(NamedTuple):
-    """
-    A command that took long; compares by how long.
-    """
+    """A command that took long; compares by how long."""
 
     took_ns: int
     command: str
@@ -80,9 +70,7 @@ class SlowCommand(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    """
-    A client that has not sent the rest of a command.
-    """
+    """A client that has not sent the rest of a command."""
 
     peer: str
     limit_s: int
@@ -110,9 +98,7 @@ def _word(word: bytes) -> str:
 
 
 class Anomalies:
-    """
-    Tells each kind of anomaly once, then once a minute with how often.
-    """
+    """Tells each kind of anomaly once, then once a minute with how often."""
 
     log = Logger()
 
@@ -137,9 +123,7 @@ class Anomalies:
         self._fullness = Trouble(clock, self._tell_of_fullness, self._tell_of_room)
 
     def stop(self) -> None:
-        """
-        Tell what was counted and not told yet; leave no timer.
-        """
+        """Tell what was counted and not told yet; leave no timer."""
         self._wrong.stop()
         self._guessed.stop()
         self._token_waits.stop()
@@ -201,40 +185,28 @@ class Anomalies:
             return
 
     def note_guess(self, address: str) -> None:
-        """
-        A token came from an address that is nobody's.
-        """
+        """A token came from an address that is nobody's."""
         self._guessed.note(address)
 
     def note_token_wait(self, address: str, wait_s: float) -> None:
-        """
-        A token of an address waits for so long, since another one from there was nobody's.
-        """
+        """A token of an address waits for so long, since another one from there was nobody's."""
         self._token_waits.note(TokenWait(wait_s, address))
 
     def note_slow(self, session: Session, command: str, took_ns: int) -> None:
-        """
-        A command has kept the reactor for so long.
-        """
+        """A command has kept the reactor for so long."""
         slow = SlowCommand(took_ns, command, session.number, self._peer_of(session))
         self._slow.note(slow)
 
     def note_stalled(self, peer: str, limit_s: int) -> None:
-        """
-        A client has not sent the rest of a command, and is closed.
-        """
+        """A client has not sent the rest of a command, and is closed."""
         self._stalled.note(Stalled(peer, limit_s))
 
     def note_memory(self, is_short: bool) -> None:
-        """
-        There is no memory for new jobs, or there is again.
-        """
+        """There is no memory for new jobs, or there is again."""
         self._shortage.changed(is_short)
 
     def note_limit(self, is_full: bool) -> None:
-        """
-        Jobs take as much memory as they may, or less again.
-        """
+        """Jobs take as much memory as they may, or less again."""
         self._fullness.changed(is_full)
 
     def _tell_of_wrong(self, count: int, wrong: WrongLine) -> None:

@@ -48,9 +48,7 @@ CONNECTION_ENDED: Final = Word(b"no answer, the connection ended")
 
 
 def changed_jobs(reply: Reply) -> int:
-    """
-    How many jobs were changed, by what was answered.
-    """
+    """How many jobs were changed, by what was answered."""
     if isinstance(reply, Kicked | Flushed):
         return int(reply.value)
     return int(reply in ONE_JOB)
@@ -101,9 +99,7 @@ class Audit:
         self.left_out: set[Session] = set()
 
     def watch(self, rows: Iterable[Command]) -> None:
-        """
-        Wrap the methods of those of the rows that manage.
-        """
+        """Wrap the methods of those of the rows that manage."""
         for row in {row.operation: row for row in rows if row.manages}.values():
             self._methods[row.operation] = self._watched(row, self._methods[row.operation])
 
@@ -147,9 +143,7 @@ class Audit:
             self.log.failure("a line of the audit is lost", event="audit-lost")
 
     def ended(self, session: Session) -> None:
-        """
-        The connection has ended: an answer that is still to come is not waited for.
-        """
+        """The connection has ended: an answer that is still to come is not waited for."""
         late = self._late.pop(session, None)
         if late is not None:
             late((CONNECTION_ENDED, 0))
@@ -208,9 +202,7 @@ class Audit:
             self._sum(who, "run", jobs)
 
     def stop(self) -> None:
-        """
-        Log what was summed; leave no timer.
-        """
+        """Log what was summed; leave no timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._end_second()
@@ -240,9 +232,7 @@ class Audit:
         self._sums[host, operation] = count + 1, total + jobs
 
     def _takes_line(self, who: str) -> bool:
-        """
-        Whether there may be one more line of this host in this second.
-        """
+        """Whether there may be one more line of this host in this second."""
         host = host_of(who)
         if self._timer is None:
             self._timer = self._clock.callLater(SECOND_S, self._end_second)
@@ -261,23 +251,17 @@ class Audit:
 
 
 def _with(identity: str, text: str) -> str:
-    """
-    The format of a line about somebody who may have an identity.
-    """
+    """The format of a line about somebody who may have an identity."""
     return "{identity} at " + text if identity else text
 
 
 def _fields_of(identity: str) -> dict[str, str]:
-    """
-    Its field, for who has one.
-    """
+    """Its field, for who has one."""
     return {"identity": identity} if identity else {}
 
 
 def host_of(who: str) -> str:
-    """
-    The host of an address in words.
-    """
+    """The host of an address in words."""
     return who.rpartition(":")[0] or who
 
 

@@ -19,9 +19,7 @@ with the session, the time, when the line came, and what came.
 
 
 def methods_of(queue: WorkQueue) -> Methods:
-    """
-    What each operation is, of this queue.
-    """
+    """What each operation is, of this queue."""
     return {
         "put": queue.puts.put,
         "peek": queue.looks.peek,

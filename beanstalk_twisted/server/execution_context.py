@@ -59,9 +59,7 @@ class CommandTimes:
         self._left = SAMPLED_COMMANDS
 
     def takes_next(self) -> bool:
-        """
-        Whether the command that was just carried out is to be noted.
-        """
+        """Whether the command that was just carried out is to be noted."""
         self._left -= 1
         if self._left:
             return False
@@ -69,9 +67,7 @@ class CommandTimes:
         return True
 
     def note(self, command: str, took_ns: int) -> None:
-        """
-        A command was carried out.
-        """
+        """A command was carried out."""
         times = self.by_command.get(command)
         if times is None:
             times = self.by_command[command] = Histogram(COMMAND_BOUNDS_NS)
@@ -110,19 +106,13 @@ class Observer(Protocol):
 
 
 class Gate(Protocol):
-    """
-    Says which bodies are to be dropped; `access.guard.Guard` is one.
-    """
+    """Says which bodies are to be dropped; `access.guard.Guard` is one."""
 
     def refuses_put(self, session: Session) -> bool:
-        """
-        Whether a session may not put into the tube that it uses.
-        """
+        """Whether a session may not put into the tube that it uses."""
 
     def refuses(self, session: Session, parsed: Parsed) -> bool:
-        """
-        Whether a session may not do what a line says that a body follows.
-        """
+        """Whether a session may not do what a line says that a body follows."""
 
 
 class ExecutionContext:
@@ -192,7 +182,5 @@ class ExecutionContext:
         return NO_ROOM
 
     def divide(self, connections: int) -> None:
-        """
-        Divide a turn among so many connections, at least one.
-        """
+        """Divide a turn among so many connections, at least one."""
         self.share_ns = max(MIN_SHARE_NS, TURN_NS // connections)

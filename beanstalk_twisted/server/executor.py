@@ -184,9 +184,7 @@ class Executor:
                 return STOPPED
 
     def _note_time(self, begun_ns: int) -> None:
-        """
-        The newest command has been carried out; its answer may be still to come.
-        """
+        """The newest command has been carried out; its answer may be still to come."""
         times, command = self._context.times, self._command
         if times is not None and command is not None:
             times.note(command.name, self._context.now_ns() - begun_ns)
@@ -205,9 +203,7 @@ class Executor:
         return answer
 
     def _refuse_line(self, line: bytes, end: int, error: ParseError) -> Answer | None:
-        """
-        :return: None if jobs may follow, which are to be skipped.
-        """
+        """:return: None if jobs may follow, which are to be skipped."""
         if self._dialect.with_jobs(line) is not None:
             return None
         self._command = None
@@ -216,9 +212,7 @@ class Executor:
     def _refuse(
         self, line: bytes, end: int, reply: Reply, counter: str | None, parsed: Parsed | None
     ) -> Answer:
-        """
-        Answer a line that is wrong.
-        """
+        """Answer a line that is wrong."""
         self.line, self.at = line, end
         context = self._context
         if context.observer is not None:
@@ -264,9 +258,7 @@ class Executor:
         return queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     def _is_refused(self, gate: Gate, line: bytes, parsed: Parsed) -> bool:
-        """
-        Whether a job may not be put into the tube in use; then it is counted and told.
-        """
+        """Whether a job may not be put into the tube in use; then it is counted and told."""
         session = self._session
         # To call the gate for each put would be a percent of what it costs.
         if session.using is session.may_put_into or not gate.refuses_put(session):
@@ -312,9 +304,7 @@ class Executor:
         return run(self._session, now_ns, now_ns, priority, delay_s, ttr_s, tags, body)
 
     def _miss_crlf(self, line: bytes) -> Answer:
-        """
-        A body does not end where its size says.
-        """
+        """A body does not end where its size says."""
         self._context.wrong(self._session, line, EXPECTED_CRLF)
         return NO_CRLF
 
@@ -361,9 +351,7 @@ class Executor:
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
 
     def begin_jobs(self, incoming: IncomingLine, now_ns: int) -> Incoming:
-        """
-        As `begin_body`, with a line that was collected, or is too long.
-        """
+        """As `begin_body`, with a line that was collected, or is too long."""
         line = incoming.whole
         parsed = self._parse(line) if incoming.refusal is None else None
         if parsed is not None:
@@ -371,18 +359,14 @@ class Executor:
         return self._begin_jobs(line, parsed, now_ns)
 
     def _parse(self, line: bytes) -> Parsed | None:
-        """
-        :return: None if it is wrong.
-        """
+        """:return: None if it is wrong."""
         try:
             return self._dialect.parse(line)
         except ParseError:
             return None
 
     def _begin_jobs(self, line: bytes, parsed: Parsed | None, now_ns: int) -> Incoming:
-        """
-        :param parsed: None if it is wrong.
-        """
+        """:param parsed: None if it is wrong."""
         context = self._context
         queue = context.queue
         command = self._dialect.with_jobs(line)
@@ -466,9 +450,7 @@ class Executor:
         return run(self._session, now_ns, incoming.begun_ns, *args)
 
     def _obey(self, incoming: IncomingLine, now_ns: int) -> Answer | None:
-        """
-        Carry out a command that has a long line, and no body.
-        """
+        """Carry out a command that has a long line, and no body."""
         context, session = self._context, self._session
         if incoming.refusal is not None:
             return self._refuse(incoming.line, self.at, incoming.refusal, None, None)
@@ -510,9 +492,7 @@ class Executor:
     # Answers.
 
     def tell_slow(self, took_ns: int) -> None:
-        """
-        The newest command has taken long.
-        """
+        """The newest command has taken long."""
         command = self._command
         name = "a wrong line" if command is None else command.name
         times = self._context.times
@@ -547,16 +527,12 @@ class Executor:
         return self._replies.add(encoded, lsn)
 
     def _is_plain(self) -> bool:
-        """
-        Whether replies are sent without anybody being asked or told.
-        """
+        """Whether replies are sent without anybody being asked or told."""
         context = self._context
         return context.observer is None and not self._writes and context.durability.lease is None
 
     def _needs_no_lease(self, reply: Reply) -> bool:
-        """
-        Whether a reply to the newest command may leave though another server may be active.
-        """
+        """Whether a reply to the newest command may leave though another server may be active."""
         if reply == OUT_OF_MEMORY or isinstance(reply, CannotHandOver):
             return True
         return self._command is not None and self._command.operation in OWN

@@ -93,9 +93,7 @@ class Headroom:
         self._again_s = self._large_again_s = 0.0
 
     def close(self, is_closed: bool) -> None:
-        """
-        Take no jobs, whatever memory there is, or take them again.
-        """
+        """Take no jobs, whatever memory there is, or take them again."""
         self._is_closed = is_closed
         self._left = -1 if is_closed else 0
 
@@ -112,15 +110,11 @@ class Headroom:
 
     @property
     def takes_connections(self) -> bool:
-        """
-        Whether there is memory for another connection, such as one that deletes jobs.
-        """
+        """Whether there is memory for another connection, such as one that deletes jobs."""
         return not self._is_short or self._has(CONNECTIONS_BYTES)
 
     def _look(self, size: int, growth: int) -> bool:
-        """
-        :param growth: what jobs take more of memory afterwards.
-        """
+        """:param growth: what jobs take more of memory afterwards."""
         if self._is_closed:
             self.refused += 1
             return False
@@ -159,9 +153,7 @@ class Headroom:
         return has
 
     def _wanted(self, size: int) -> int:
-        """
-        What is to be kept beside the headroom, with a job of so many bytes.
-        """
+        """What is to be kept beside the headroom, with a job of so many bytes."""
         now = COPIES * (self.unsettled() + size)
         if self.largest is None:
             return now

@@ -1,6 +1,4 @@
-"""
-What comes in raw mode, in pieces: the body of a `put`, and a line of more than 224 bytes.
-"""
+"""What comes in raw mode, in pieces: the body of a `put`, and a line of more than 224 bytes."""
 
 from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory
 from beanstalk_twisted.wire.dialects import Parsed
@@ -21,9 +19,7 @@ class Incoming:
     __slots__ = ("_kept_bytes", "_memory", "is_lost", "line", "refusal")
 
     def __init__(self, line: bytes, refusal: Reply | None, memory: Memory = PLENTY) -> None:
-        """
-        :param memory: asked whether there is any for the next piece of a job, and told of it.
-        """
+        """:param memory: asked whether there is any for the next piece of a job, and told of it."""
         self.line = line
         self.refusal = refusal
         self.is_lost = False
@@ -32,16 +28,12 @@ class Incoming:
 
     @property
     def held_bytes(self) -> int:
-        """
-        How many bytes are kept of what has come.
-        """
+        """How many bytes are kept of what has come."""
         return 0
 
     @property
     def is_whole(self) -> bool:
-        """
-        Whether all has come before the first piece.
-        """
+        """Whether all has come before the first piece."""
         return False
 
     def receive(self, data: bytes) -> bytes | None:
@@ -53,17 +45,13 @@ class Incoming:
         raise NotImplementedError
 
     def let_go(self) -> None:
-        """
-        What was kept is a job's from now on, or nobody's.
-        """
+        """What was kept is a job's from now on, or nobody's."""
         kept, self._kept_bytes = self._kept_bytes, 0
         if kept:
             self._memory.hold(-kept)
 
     def _may_keep(self, size: int) -> bool:
-        """
-        :return: whether there is memory for so many bytes of a job; they count from now on.
-        """
+        """:return: whether there is memory for so many bytes of a job; they count from now on."""
         if not self._memory.takes_all(size, size):
             return False
         self._kept_bytes += size
@@ -99,9 +87,7 @@ class IncomingBody(Incoming):
         return sum(map(len, self._pieces))
 
     def receive(self, data: bytes) -> bytes | None:
-        """
-        As `Incoming.receive`; without memory the rest is skipped (beanstalkd prot.c, OP_PUT).
-        """
+        """As `Incoming.receive`; without memory the rest is skipped (beanstalkd prot.c, OP_PUT)."""
         size = min(len(data), self._missing)
         if self.refusal is None and not self._keeps(data, size):
             self._pieces.clear()
@@ -111,9 +97,7 @@ class IncomingBody(Incoming):
         return None if self._missing else data[size:]
 
     def _keeps(self, data: bytes, size: int) -> bool:
-        """
-        :return: whether there was memory for it.
-        """
+        """:return: whether there was memory for it."""
         if not self._may_keep(size):
             return False
         try:
@@ -127,9 +111,7 @@ class IncomingBody(Incoming):
 
 
 class LongLine(Incoming):
-    """
-    A line that is too long: skipped up to its CR LF.
-    """
+    """A line that is too long: skipped up to its CR LF."""
 
     __slots__ = ("_has_cr",)
 
@@ -143,9 +125,7 @@ class LongLine(Incoming):
         self._has_cr = False
 
     def receive(self, data: bytes) -> bytes | None:
-        """
-        As `Incoming.receive`; a CR at the end of a piece may have its LF in the next.
-        """
+        """As `Incoming.receive`; a CR at the end of a piece may have its LF in the next."""
         if self._has_cr and data.startswith(b"\n"):
             return data[1:]
         _, found, rest = data.partition(CRLF)

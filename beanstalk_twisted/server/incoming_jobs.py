@@ -94,9 +94,7 @@ class IncomingJobs(Incoming):
 
     @property
     def is_whole(self) -> bool:
-        """
-        Whether all has come before the first piece.
-        """
+        """Whether all has come before the first piece."""
         return not self._left
 
     def receive(self, data: bytes) -> bytes | None:
@@ -113,9 +111,7 @@ class IncomingJobs(Incoming):
         return b"" if self.is_lost else data[at:]
 
     def _take_line(self, data: bytes, at: int) -> int:
-        """
-        :return: where the body begins, or `MORE`.
-        """
+        """:return: where the body begins, or `MORE`."""
         before = len(self._text)
         most = MAX_LINE_BYTES if before < MAX_LINE_BYTES else MAX_TAGGED_LINE_BYTES
         text = self._text + data[at : at + most - before]
@@ -134,9 +130,7 @@ class IncomingJobs(Incoming):
         return at + most - before
 
     def _parsed(self, line: bytes) -> JobLine:
-        """
-        As `parse_job_line`; most jobs of a batch have the same line.
-        """
+        """As `parse_job_line`; most jobs of a batch have the same line."""
         if line != self._last_line:
             self._last_line, self._last = line, parse_job_line(line)
         return self._last
@@ -150,9 +144,7 @@ class IncomingJobs(Incoming):
         self._text = self._text[: MAX_LINE_BYTES - 1] + b" " + self._text[-1:]
 
     def _begin_update(self, line: JobLine | None) -> None:
-        """
-        :param line: None if no body follows.
-        """
+        """:param line: None if no body follows."""
         if line is not None:
             self._begin_body(line)
             return
@@ -161,9 +153,7 @@ class IncomingJobs(Incoming):
             self.jobs.append(self.parsed[1])
 
     def _begin_body(self, line: JobLine) -> None:
-        """
-        The size is looked at before what may follow it, as for a `put`.
-        """
+        """The size is looked at before what may follow it, as for a `put`."""
         if line.size is None:
             self._lose()
             return
@@ -179,15 +169,11 @@ class IncomingJobs(Incoming):
 
     @property
     def _most(self) -> int:
-        """
-        Bytes that all bodies may have: one alone may have as many as any job.
-        """
+        """Bytes that all bodies may have: one alone may have as many as any job."""
         return MAX_BATCH_BYTES if self.is_batch else self._max_job_bytes
 
     def _take_body(self, data: bytes, at: int) -> int:
-        """
-        :return: where the next line begins, or `MORE`.
-        """
+        """:return: where the next line begins, or `MORE`."""
         size = min(len(data) - at, self._missing)
         if self.refusal is None and not self._keeps(data, at, size):
             self.refuse(OUT_OF_MEMORY)
@@ -198,9 +184,7 @@ class IncomingJobs(Incoming):
         return at + size
 
     def _keeps(self, data: bytes, at: int, size: int) -> bool:
-        """
-        :return: whether there was memory for it.
-        """
+        """:return: whether there was memory for it."""
         if not self._may_keep(size):
             return False
         try:
@@ -216,9 +200,7 @@ class IncomingJobs(Incoming):
         return True
 
     def _end_body(self, body: bytes) -> None:
-        """
-        :param body: with its CR LF.
-        """
+        """:param body: with its CR LF."""
         self._pieces.clear()
         if body.endswith(CRLF):
             assert self._values is not None
@@ -228,9 +210,7 @@ class IncomingJobs(Incoming):
             self.refuse(EXPECTED_CRLF)
 
     def refuse(self, reply: Reply) -> None:
-        """
-        Nothing is put.  The first thing that is wrong is what is answered.
-        """
+        """Nothing is put.  The first thing that is wrong is what is answered."""
         if self.refusal is None:
             self.refusal = reply
         self.jobs.clear()
@@ -238,9 +218,7 @@ class IncomingJobs(Incoming):
         self.let_go()
 
     def _lose(self) -> None:
-        """
-        Where the jobs end cannot be known, or is too far to be waited for.
-        """
+        """Where the jobs end cannot be known, or is too far to be waited for."""
         self.refuse(BAD_FORMAT)
         self.is_lost = True
         self._left = 0

@@ -32,9 +32,7 @@ class MemoryLimit:
     """
 
     def __init__(self, used: Callable[[], int], most_bytes: int = NO_LIMIT) -> None:
-        """
-        :param used: says how many bytes the jobs take that there are.
-        """
+        """:param used: says how many bytes the jobs take that there are."""
         self.most_bytes = most_bytes
         self.incoming_bytes = 0
         self.changed: Callable[[bool], None] = lambda is_full: None
@@ -43,16 +41,12 @@ class MemoryLimit:
 
     @property
     def used_bytes(self) -> int:
-        """
-        What jobs take now.
-        """
+        """What jobs take now."""
         return self._used() + self.incoming_bytes
 
     @property
     def is_full(self) -> bool:
-        """
-        Whether the job that was refused last would be refused again.
-        """
+        """Whether the job that was refused last would be refused again."""
         return self._refused_bytes > 0 and self.room(self._refused_bytes) < 0
 
     def room(self, growth: int) -> int:
@@ -62,16 +56,12 @@ class MemoryLimit:
         return self.most_bytes - self.used_bytes - growth
 
     def look(self) -> None:
-        """
-        Jobs were loaded, perhaps more than may be taken.
-        """
+        """Jobs were loaded, perhaps more than may be taken."""
         if self.room(HOT_JOB_BYTES) < 0:
             self.note(HOT_JOB_BYTES)
 
     def note(self, refused_bytes: int) -> None:
-        """
-        A job was refused that would take so many bytes; 0: one was taken.
-        """
+        """A job was refused that would take so many bytes; 0: one was taken."""
         was_full, self._refused_bytes = self._refused_bytes > 0, refused_bytes
         if was_full is not (refused_bytes > 0):
             self.changed(not was_full)

@@ -1,6 +1,4 @@
-"""
-What `stats` says of the process and of its log.
-"""
+"""What `stats` says of the process and of its log."""
 
 import os
 import resource
@@ -13,16 +11,12 @@ from beanstalk_twisted.version import VERSION
 
 
 class Process:
-    """
-    Gathers `ProcessFacts`.
-    """
+    """Gathers `ProcessFacts`."""
 
     def __init__(
         self, clock: LogClock, segment_bytes: int, chance: Callable[[int], bytes] = os.urandom
     ) -> None:
-        """
-        :param chance: gives so many random bytes, by which processes are told apart.
-        """
+        """:param chance: gives so many random bytes, by which processes are told apart."""
         self.log = LogFacts()
         self._clock = clock
         self._segment_bytes = segment_bytes
@@ -30,9 +24,7 @@ class Process:
         self._uname = os.uname()
 
     def facts(self) -> ProcessFacts:
-        """
-        As of now.
-        """
+        """As of now."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return ProcessFacts(
             pid=os.getpid(),

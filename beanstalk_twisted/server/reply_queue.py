@@ -28,35 +28,23 @@ copy less costs no more than another piece in a call of the kernel.
 
 
 class Output(Protocol):
-    """
-    Where replies leave; `output.Output` is one.
-    """
+    """Where replies leave; `output.Output` is one."""
 
     def write(self, pieces: list[bytes]) -> None:
-        """
-        Send these behind all that was written before.
-        """
+        """Send these behind all that was written before."""
 
 
 class Connection(Protocol):
-    """
-    Whose replies they are; `protocol.BeanstalkProtocol` is one.
-    """
+    """Whose replies they are; `protocol.BeanstalkProtocol` is one."""
 
     def replies_held(self) -> None:
-        """
-        More replies are held: see whether too many are.
-        """
+        """More replies are held: see whether too many are."""
 
     def replies_released(self) -> None:
-        """
-        Held replies were sent: go on if nothing else is in the way.
-        """
+        """Held replies were sent: go on if nothing else is in the way."""
 
     def break_off(self) -> None:
-        """
-        The exception that is being handled has cost a reply: end the connection.
-        """
+        """The exception that is being handled has cost a reply: end the connection."""
 
 
 class Durability:
@@ -75,9 +63,7 @@ class Durability:
         self.holding: list[ReplyQueue] = []
 
     def add(self, queue: "ReplyQueue") -> None:
-        """
-        Note a queue that begins to hold replies.
-        """
+        """Note a queue that begins to hold replies."""
         self.holding.append(queue)
 
     def speak_while(self, lease: HeldLease, now_ns: Callable[[], int]) -> None:
@@ -89,15 +75,11 @@ class Durability:
         self.lease, self._now_ns = lease, now_ns
 
     def may_speak(self, lease: HeldLease) -> bool:
-        """
-        Whether replies may be sent at this moment.
-        """
+        """Whether replies may be sent at this moment."""
         return lease.holds(self._now_ns())
 
     def advance(self, lsn: int) -> None:
-        """
-        Release the replies that wait for no more than this LSN, if they may be sent.
-        """
+        """Release the replies that wait for no more than this LSN, if they may be sent."""
         self.acknowledgeable_lsn = lsn
         holding, self.holding = self.holding, []
         for queue in holding:
@@ -131,9 +113,7 @@ class ReplyQueue:
 
     @property
     def is_holding(self) -> bool:
-        """
-        Whether replies wait for the disk; then what is behind them waits too.
-        """
+        """Whether replies wait for the disk; then what is behind them waits too."""
         return bool(self._held)
 
     def add(self, encoded: bytes, lsn: int) -> bool:
@@ -168,17 +148,13 @@ class ReplyQueue:
         return True
 
     def add_job(self, reply: JobReply, lsn: int) -> bool:
-        """
-        As `add`, with a job; a large body is not copied.
-        """
+        """As `add`, with a job; a large body is not copied."""
         if len(reply.body) < MAX_JOINED_BYTES:
             return self.add(reply.encode(), lsn)
         return self.add_pieces([reply.line(), reply.body, CRLF], lsn)
 
     def add_pieces(self, pieces: list[bytes], lsn: int) -> bool:
-        """
-        As `add`, with a reply in pieces; all but the first are not copied.
-        """
+        """As `add`, with a reply in pieces; all but the first are not copied."""
         self.add(pieces[0], lsn)
         self._gathered = [b"".join(self._gathered), *pieces[1:]]
         self._is_large = True
@@ -187,9 +163,7 @@ class ReplyQueue:
         return True
 
     def send(self) -> None:
-        """
-        Send what is gathered, or hold it until it may be seen.
-        """
+        """Send what is gathered, or hold it until it may be seen."""
         gathered = self._gathered
         if not gathered:
             return
@@ -257,9 +231,7 @@ class ReplyQueue:
         return taken
 
     def forget(self) -> None:
-        """
-        Drop all replies, and those to come: the connection has ended.
-        """
+        """Drop all replies, and those to come: the connection has ended."""
         self._connection = None
         self._held.clear()
         self.held_bytes = 0
@@ -268,7 +240,5 @@ class ReplyQueue:
 
 
 def total_bytes(pieces: list[bytes]) -> int:
-    """
-    The bytes of all pieces; there is one, as a rule.
-    """
+    """The bytes of all pieces; there is one, as a rule."""
     return len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))

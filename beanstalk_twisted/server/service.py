@@ -182,9 +182,7 @@ class BeanstalkService(Service):
 
     @property
     def log_failed(self) -> FailStop:
-        """
-        Ends the server, when memory and log may no longer agree.
-        """
+        """Ends the server, when memory and log may no longer agree."""
         return self._fail_stop
 
     # Start, drain, stop.
@@ -293,9 +291,7 @@ class BeanstalkService(Service):
         self._store.start()
 
     def stopService(self) -> "Deferred[None]":
-        """
-        Begin no new command; write what was begun to disk, answer it, close the connections.
-        """
+        """Begin no new command; write what was begun to disk, answer it, close the connections."""
         was_running = self.running
         super().stopService()
         return ensureDeferred(self._stop(bool(was_running))).addErrback(self._cannot_stop)
@@ -313,9 +309,7 @@ class BeanstalkService(Service):
         self.connections.abandon()
 
     def _cannot_stop(self, failure: Failure) -> Failure:
-        """
-        A stop that was cancelled has not failed.
-        """
+        """A stop that was cancelled has not failed."""
         if not failure.check(CancelledError):
             self._fail_stop(failure)
         return failure
@@ -356,18 +350,14 @@ class BeanstalkService(Service):
             await self._store.finish()
 
     def _end_slices(self) -> None:
-        """
-        Finish work in slices, so that it is answered, within `SLICES_LIMIT_NS`.
-        """
+        """Finish work in slices, so that it is answered, within `SLICES_LIMIT_NS`."""
         ends_ns = self.clock.now_ns() + SLICES_LIMIT_NS
         while self.queue.next_due_ns() == 0 and self.clock.now_ns() < ends_ns:
             self.queue.tick(self.clock.now_ns())
         self.turns.after_change()
 
     def drain(self) -> None:
-        """
-        Take no new jobs from now on.
-        """
+        """Take no new jobs from now on."""
         self.queue.puts.set_draining(True)
 
     @fail_stop
@@ -383,22 +373,16 @@ class BeanstalkService(Service):
 
     @property
     def changes_refused(self) -> int:
-        """
-        How many commands were refused by `refuse_changes`.
-        """
+        """How many commands were refused by `refuse_changes`."""
         return self.context.changes_refused + self._headroom.refused
 
     def log_figures(self) -> LogFigures | None:
-        """
-        The log as monitoring shows it; None without one.
-        """
+        """The log as monitoring shows it; None without one."""
         return None if self._store is None else self._store.figures()
 
     @property
     def body_reads(self) -> BodyReads | None:
-        """
-        What reads bodies that are in the log only; None where all are in memory.
-        """
+        """What reads bodies that are in the log only; None where all are in memory."""
         return None if self._store is None else self._store.reads
 
     async def log_segments(self, after: int, most: int) -> list[SegmentFacts]:
@@ -410,9 +394,7 @@ class BeanstalkService(Service):
         return [] if self._store is None else await self._store.segments(after, most)
 
     def why_not_ready(self) -> str:
-        """
-        Why jobs are not taken, or not kept, now; empty if they are.
-        """
+        """Why jobs are not taken, or not kept, now; empty if they are."""
         situation = self.situation()
         if situation is not None and situation.why:
             return situation.why
@@ -527,9 +509,7 @@ class BeanstalkService(Service):
         self.turns.send_unsent()
 
     def _set_timer(self) -> None:
-        """
-        Set the one timer to what the queue waits for.  It may be early: then it is set again.
-        """
+        """Set the one timer to what the queue waits for.  It may be early: then it is set again."""
         due_ns = self.queue.next_due_ns()
         if due_ns is None or not self.running:
             return
@@ -550,9 +530,7 @@ class BeanstalkService(Service):
     # The end.
 
     def _end_process(self, failure: Failure) -> None:
-        """
-        End the process: the log is lost to it, so no reply that waits for it may leave.
-        """
+        """End the process: the log is lost to it, so no reply that waits for it may leave."""
         error = failure.value
         code = error.exit_code if isinstance(error, BinlogError) else EXIT_CODE
         end_process(code, lambda: self._say_why(failure))
@@ -596,6 +574,4 @@ class CommandLog:
         return None
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """
-        Answers are not logged.
-        """
+        """Answers are not logged."""

@@ -1,6 +1,4 @@
-"""
-How a server was told to be: its options as values.
-"""
+"""How a server was told to be: its options as values."""
 
 from typing import Final, NamedTuple
 
@@ -60,9 +58,7 @@ class Limits(NamedTuple):
     log_bytes: int = 0
 
     def in_words(self) -> str:
-        """
-        Say those that are not the default, but the memory's, each behind a comma.
-        """
+        """Say those that are not the default, but the memory's, each behind a comma."""
         connections = self.connections
         stalled = f"stalled timeout {self.stalled_s} s"
         words = {
@@ -117,16 +113,12 @@ class Settings(NamedTuple):
 
     @property
     def slow_ns(self) -> int:
-        """
-        The same, nanoseconds; for never, what is never reached.
-        """
+        """The same, nanoseconds; for never, what is never reached."""
         return self.slow_ms * 1_000_000 if self.slow_ms else NEVER_NS
 
     @property
     def log(self) -> LogOptions:
-        """
-        What of them is about the log.
-        """
+        """What of them is about the log."""
         return LogOptions(
             self.fsync,
             self.compaction,
@@ -138,9 +130,7 @@ class Settings(NamedTuple):
 
     @property
     def keeps_unsafe(self) -> bool:
-        """
-        Whether what is not durable is kept in memory, to be written again.
-        """
+        """Whether what is not durable is kept in memory, to be written again."""
         return self.may_rehome and self.fsync.interval_s is not None
 
     def in_words(self, path: str, has_hub: bool) -> str:

@@ -1,3 +1,1 @@
-"""
-The log at work: group commit, the I/O thread, disk space, compaction, archiving, opening.
-"""
+"""The log at work: group commit, the I/O thread, disk space, compaction, archiving, opening."""

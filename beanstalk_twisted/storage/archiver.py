@@ -49,9 +49,7 @@ MAX_AGE_S: Final = 604_800
 """A week: who can wait longer wants 0, never."""
 
 RETRY_S: Final = 10.0
-"""
-Seconds from the first failure to the next attempt; each further wait is twice as long.
-"""
+"""Seconds from the first failure to the next attempt; each further wait is twice as long."""
 
 MAX_RETRY_S: Final = 60.0
 """
@@ -79,9 +77,7 @@ MakeArchiver = Callable[[Log, Environment, GroupCommit, Callable[[], None]], "Ar
 
 
 class Archiver:
-    """
-    Keeps an archive complete.
-    """
+    """Keeps an archive complete."""
 
     log = Logger()
 
@@ -159,16 +155,12 @@ class Archiver:
         return len(sizes), sum(sizes)
 
     def has(self, seq: int) -> bool:
-        """
-        Whether a segment is in the archive, durably.
-        """
+        """Whether a segment is in the archive, durably."""
         return seq <= self._archived
 
     @fail_stop
     def advanced(self) -> None:
-        """
-        The disk has done something: a segment may be finished, or begun.
-        """
+        """The disk has done something: a segment may be finished, or begun."""
         self._consider()
         self._compact()
 
@@ -184,9 +176,7 @@ class Archiver:
             self._write_manifest()
 
     def stop(self) -> None:
-        """
-        Begin nothing more before `finish`.
-        """
+        """Begin nothing more before `finish`."""
         self._is_stopped = True
         self._cancel_timer()
 
@@ -237,9 +227,7 @@ class Archiver:
 
     @fail_stop
     def _has_failed(self, failure: Failure, again: Callable[[], None]) -> None:
-        """
-        A reason is told once, however often it is met.
-        """
+        """A reason is told once, however often it is met."""
         trouble = _said(failure)
         if trouble != self._trouble:
             self._trouble = trouble
@@ -299,9 +287,7 @@ class Archiver:
             self._manifest.note(delivered.entry)
 
     def _write_manifest(self) -> None:
-        """
-        Write it, if segments were delivered since that was last tried.
-        """
+        """Write it, if segments were delivered since that was last tried."""
         if self._manifest is None or not self._unwritten or self._is_stopped:
             return
         self._unwritten = 0
@@ -330,9 +316,7 @@ class Archiver:
         self._consider()
 
     def _report_manifest(self, failure: Failure) -> None:
-        """
-        A reason is told once, however often it is met.
-        """
+        """A reason is told once, however often it is met."""
         problem = failure.value
         said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         if said != self._manifest_trouble:
@@ -346,9 +330,7 @@ class Archiver:
     # Age.
 
     def _watch_age(self) -> None:
-        """
-        From the first change of a job in a segment on, its time runs.
-        """
+        """From the first change of a job in a segment on, its time runs."""
         if self._aging != self._log.segment:
             self._cancel_timer()
         if self._timer is None and self._age_s and self._log.has_changes:
@@ -368,9 +350,7 @@ class Archiver:
 
 
 def _said(failure: Failure) -> str:
-    """
-    What it says, never nothing: a MemoryError has no words.
-    """
+    """What it says, never nothing: a MemoryError has no words."""
     problem = failure.value
     if isinstance(problem, OSError) and problem.strerror:
         where = f"{problem.filename}: " if problem.filename else ""

@@ -37,21 +37,15 @@ class LogClock:
         self._noted_offset_ns = 0
 
     def now_ns(self) -> int:
-        """
-        Nanoseconds since the epoch; never goes back.
-        """
+        """Nanoseconds since the epoch; never goes back."""
         return self._monotonic_ns() + self._offset_ns
 
     def uptime_ns(self) -> int:
-        """
-        Nanoseconds since this clock was made.
-        """
+        """Nanoseconds since this clock was made."""
         return self._monotonic_ns() - self._made_ns
 
     def not_before(self, logged_ns: int) -> None:
-        """
-        Go on from the newest time in the log, if the wall clock is behind it.
-        """
+        """Go on from the newest time in the log, if the wall clock is behind it."""
         self._offset_ns += max(0, logged_ns - self.now_ns())
         self._noted_offset_ns = self.wall_offset_ns()
 
@@ -75,7 +69,5 @@ class LogClock:
         return offset_ns
 
     def wall_offset_ns(self) -> int:
-        """
-        Wall clock minus `now_ns`.
-        """
+        """Wall clock minus `now_ns`."""
         return self._wall_ns() - self.now_ns()

@@ -34,9 +34,7 @@ COPIES: Final = 100
 
 
 class Kept(StrEnum):
-    """
-    Why the oldest segment is still there.
-    """
+    """Why the oldest segment is still there."""
 
     WRITTEN = "written"
     """It is the one that is being written."""
@@ -70,9 +68,7 @@ class Kept(StrEnum):
 
 
 class Compactor:
-    """
-    Keeps a log small.
-    """
+    """Keeps a log small."""
 
     log = Logger()
 
@@ -105,17 +101,13 @@ class Compactor:
 
     @fail_stop
     def consider(self) -> None:
-        """
-        The log may have grown: begin to compact if it is too large.
-        """
+        """The log may have grown: begin to compact if it is too large."""
         idle = self._turn is None and not self._is_waiting and not self._is_stopped
         if idle and self._should_go_on():
             self._turn = self._clock.callLater(self._pace(), self._step)
 
     def stop(self) -> None:
-        """
-        Leave the rest for the next start.
-        """
+        """Leave the rest for the next start."""
         self._is_stopped = True
         if self._turn is not None and self._turn.active():
             self._turn.cancel()
@@ -138,17 +130,13 @@ class Compactor:
 
     @property
     def _waits_for_deletions(self) -> bool:
-        """
-        Whether only jobs whose bodies are lost live in the oldest segment.
-        """
+        """Whether only jobs whose bodies are lost live in the oldest segment."""
         oldest = self._log.oldest
         return self._left_seq == oldest and self._queue.state.live.of(oldest)[0] > 0
 
     @property
     def may_be_bytes(self) -> int:
-        """
-        How large the log may be before its oldest segment is compacted.
-        """
+        """How large the log may be before its oldest segment is compacted."""
         return self._policy.may_be_bytes(self._pressure())
 
     @property
@@ -175,9 +163,7 @@ class Compactor:
         return Kept.COPYING if self._queue.state.live.of(oldest)[0] else Kept.FREEING
 
     def _has_room(self) -> bool:
-        """
-        On a full disk, a segment is begun only if it can be finished.
-        """
+        """On a full disk, a segment is begun only if it can be finished."""
         _, record_bytes = self._queue.state.live.of(self._log.oldest)
         return self._log.budget.takes_copies(record_bytes, self._queue.state.ends)
 
@@ -231,9 +217,7 @@ class Compactor:
         self.consider()
 
     def _wait_for_deletions(self) -> None:
-        """
-        All was read, and jobs live there yet.
-        """
+        """All was read, and jobs live there yet."""
         oldest = self._log.oldest
         self._left_seq = oldest
         self.log.critical(
@@ -243,9 +227,7 @@ class Compactor:
         )  # fmt: skip
 
     def _trim(self) -> None:
-        """
-        Nothing lives in the oldest segment any more.
-        """
+        """Nothing lives in the oldest segment any more."""
         self._slices, self._ids = None, []
         self._is_waiting = True
         lsn = self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
@@ -267,9 +249,7 @@ class Compactor:
         self.consider()
 
     def _give_up(self, failure: Failure) -> None:
-        """
-        The log is safe as it is; it only grows from here on.
-        """
+        """The log is safe as it is; it only grows from here on."""
         self._is_stopped = True
         self.log.critical(
             "compaction has ended: {error}", event="compaction-failed", error=failure.value

@@ -72,9 +72,7 @@ class DirectoryCheck:
             self._end("", seen)
 
     def stop(self) -> None:
-        """
-        Begin no further check.
-        """
+        """Begin no further check."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -86,9 +84,7 @@ class DirectoryCheck:
         looking.addErrback(self._failed)
 
     def _end(self, displaced: str, seen: str) -> None:
-        """
-        :param seen: when this check began, and what was acknowledgeable then.
-        """
+        """:param seen: when this check began, and what was acknowledgeable then."""
         if self._is_stopped:
             return
         if displaced:

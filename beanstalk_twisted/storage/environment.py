@@ -1,6 +1,4 @@
-"""
-What the parts of an open log have in common, and whom they tell what happens.
-"""
+"""What the parts of an open log have in common, and whom they tell what happens."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -49,14 +47,10 @@ class Replica(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """
-        How many bytes are published and not acknowledged.
-        """
+        """How many bytes are published and not acknowledged."""
 
     def publish(self, batch: Batch) -> None:
-        """
-        Called with each batch once, in the order of the log, before it is written.
-        """
+        """Called with each batch once, in the order of the log, before it is written."""
 
     def trimmed(self, seq: int) -> None:
         """

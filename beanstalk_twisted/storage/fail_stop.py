@@ -64,17 +64,13 @@ class Ballast:
         self._held: mmap.mmap | None = None
 
     def hold(self) -> None:
-        """
-        Have it, if it can be had.
-        """
+        """Have it, if it can be had."""
         if self._held is None:
             with suppress(OSError, MemoryError):
                 self._held = mmap.mmap(-1, BALLAST_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def release(self) -> None:
-        """
-        Give it up.
-        """
+        """Give it up."""
         held, self._held = self._held, None
         if held is not None:
             held.close()
@@ -93,17 +89,13 @@ class FailStop:
     """
 
     def __init__(self, failed: Callable[[Failure], None], *, is_armed: bool = True) -> None:
-        """
-        :param failed: ends the server.
-        """
+        """:param failed: ends the server."""
         self.is_armed = is_armed
         self.has_failed = False
         self._failed = failed
 
     def __call__(self, failure: Failure) -> None:
-        """
-        This has failed, in whatever thread.
-        """
+        """This has failed, in whatever thread."""
         if self.is_armed and not self.has_failed:
             self.has_failed = True
             try:
@@ -113,9 +105,7 @@ class FailStop:
                 os._exit(EXIT_CODE)
 
     def caught(self) -> None:
-        """
-        The exception that is being handled ends the server.
-        """
+        """The exception that is being handled ends the server."""
         if self.is_armed and not self.has_failed:
             BALLAST.release()
             try:
@@ -127,9 +117,7 @@ class FailStop:
 
 
 class Stoppable(Protocol):
-    """
-    Whose steps may be marked.
-    """
+    """Whose steps may be marked."""
 
     _fail_stop: FailStop
 
@@ -138,9 +126,7 @@ S = TypeVar("S", bound=Stoppable)
 
 
 def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """
-    Mark a method that is done whole or ends the server.
-    """
+    """Mark a method that is done whole or ends the server."""
 
     @wraps(step)
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -174,16 +160,12 @@ def reason(failure: Failure, acknowledgeable_lsn: int) -> str:
 
 
 def is_out_of_descriptors(error: BaseException | None) -> bool:
-    """
-    Whether the process, or the machine, has as many files open as it may have.
-    """
+    """Whether the process, or the machine, has as many files open as it may have."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def _place(failure: Failure) -> str:
-    """
-    The innermost line of ours.
-    """
+    """The innermost line of ours."""
     for name, path, line, *_ in reversed(failure.frames):
         if Path(path).is_relative_to(PACKAGE):
             return f" in {Path(path).relative_to(PACKAGE)}, line {line} ({name})"

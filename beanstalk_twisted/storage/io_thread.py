@@ -43,54 +43,36 @@ LOOK_S: Final = 1.0
 
 
 class Clock(Protocol):
-    """
-    What is needed of an IReactorTime.
-    """
+    """What is needed of an IReactorTime."""
 
     def callLater(
         self, delay: float, callable: Callable[..., object], *args: object
     ) -> IDelayedCall:
-        """
-        Call a function after so many seconds.
-        """
+        """Call a function after so many seconds."""
 
 
 class Reactor(Clock, Protocol):
-    """
-    What is needed of a reactor.
-    """
+    """What is needed of a reactor."""
 
     def seconds(self) -> float:
-        """
-        The time, seconds.
-        """
+        """The time, seconds."""
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        Call a function in the reactor's thread.
-        """
+        """Call a function in the reactor's thread."""
 
 
 class Io(Protocol):
-    """
-    Runs blocking work, one piece after the other.
-    """
+    """Runs blocking work, one piece after the other."""
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
+        """:return: fires in the reactor's thread with what ``work`` returned or raised."""
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        As `run`; as a rule this work does not block, so it may be done before this returns.
-        """
+        """As `run`; as a rule this work does not block, so it may be done before this returns."""
 
     @property
     def is_free(self) -> bool:
-        """
-        Whether no work is under way, so that there may be a `call`.
-        """
+        """Whether no work is under way, so that there may be a `call`."""
 
     def call(self, work: Callable[[], T]) -> T:
         """
@@ -100,15 +82,11 @@ class Io(Protocol):
         """
 
     def stop(self) -> None:
-        """
-        End when all that was given is done.
-        """
+        """End when all that was given is done."""
 
 
 class WatchableIo(Io, Protocol):
-    """
-    One that can be watched also while it keeps the reactor's thread.
-    """
+    """One that can be watched also while it keeps the reactor's thread."""
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
@@ -132,14 +110,10 @@ def count_waits() -> int:
 
 
 class IoThread(WatchableIo):
-    """
-    A `WatchableIo` of one thread.
-    """
+    """A `WatchableIo` of one thread."""
 
     def __init__(self, reactor: Reactor, waits: Callable[[], int] = count_waits) -> None:
-        """
-        :param waits: see `count_waits`.
-        """
+        """:param waits: see `count_waits`."""
         self._reactor = reactor
         self._waits = waits
         self._under_way = 0
@@ -183,9 +157,7 @@ class IoThread(WatchableIo):
             self._is_here = False
 
     def _note_slow(self, ended_s: float, waits: int | None) -> None:
-        """
-        :param waits: how many there were before the work, if that is known.
-        """
+        """:param waits: how many there were before the work, if that is known."""
         if waits is not None and self._waits() > waits:
             self._wary_until_s = ended_s + WARY_S
         self._watchful_until_s = max(ended_s, self._wary_until_s) + WATCHFUL_S
@@ -197,9 +169,7 @@ class IoThread(WatchableIo):
         self._work.put(None)
 
     def _main(self) -> None:
-        """
-        What work raises is told as its outcome; so this is about the telling, and the looks.
-        """
+        """What work raises is told as its outcome; so this is about the telling, and the looks."""
         try:
             while (work := self._next()) is not None:
                 work()
@@ -249,9 +219,7 @@ def _fail(failure: Failure) -> None:
 
 
 class InlineIo(WatchableIo):
-    """
-    A `WatchableIo` that does the work at once, for tests without threads.
-    """
+    """A `WatchableIo` that does the work at once, for tests without threads."""
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
         return execute(work)
@@ -267,11 +235,7 @@ class InlineIo(WatchableIo):
         return work()
 
     def stop(self) -> None:
-        """
-        Nothing runs.
-        """
+        """Nothing runs."""
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        There is no other thread to look.
-        """
+        """There is no other thread to look."""

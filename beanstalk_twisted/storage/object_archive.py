@@ -36,18 +36,14 @@ server waits for it.
 
 
 def archive_at(place: str) -> Archive:
-    """
-    The archive that a URL or the path of a directory names.
-    """
+    """The archive that a URL or the path of a directory names."""
     if is_url(place):
         return ObjectArchive(shown(place), partial(open_store, place))
     return RealArchive(place)
 
 
 class ObjectArchive(Archive):
-    """
-    An `Archive` in object storage.  Nothing is asked of the store before `open`.
-    """
+    """An `Archive` in object storage.  Nothing is asked of the store before `open`."""
 
     is_remote: ClassVar[bool] = True
 
@@ -86,9 +82,7 @@ class ObjectArchive(Archive):
         return self._store
 
     def _tried(self, request: Callable[[], T]) -> T:
-        """
-        Make a request, again if it is refused quickly.
-        """
+        """Make a request, again if it is refused quickly."""
         begun_s = self._now_s()
 
         def attempt() -> T:
@@ -103,9 +97,7 @@ class ObjectArchive(Archive):
         return again(attempt, PAUSES_S, self._sleep, was_quick)
 
     def open(self, store_uuid: bytes) -> None:
-        """
-        A folder needs no making; that there is something to write into is seen here.
-        """
+        """A folder needs no making; that there is something to write into is seen here."""
         self._tried(lambda: self._there.check())
         self._folder = store_uuid.hex()
         self.path = join(self._root, self._folder)
@@ -138,15 +130,11 @@ class ObjectArchive(Archive):
         )
 
     def link(self, name: str, source: Directory, source_name: str) -> None:
-        """
-        There are no links into object storage.
-        """
+        """There are no links into object storage."""
         raise OSError(errno.EXDEV, "an object is no file of the log", self._name(name))
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """
-        What was written is read back: a store that says it has it may have something else.
-        """
+        """What was written is read back: a store that says it has it may have something else."""
 
         def write() -> None:
             chunks = (chunk for _, chunk in _chunks(source, source_name, size))
@@ -157,9 +145,7 @@ class ObjectArchive(Archive):
             raise OSError(errno.EIO, "what was uploaded reads back as other bytes", name)
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Only one server delivers the segments of a store, so nothing comes in between.
-        """
+        """Only one server delivers the segments of a store, so nothing comes in between."""
         if self.has(new):
             raise FileExistsError(errno.EEXIST, "there is one of this name", self._name(new))
         self._tried(lambda: self._there.move(self._name(old), self._name(new)))
@@ -174,9 +160,7 @@ class ObjectArchive(Archive):
         self._tried(lambda: self._there.write(self._name(name), [content]))
 
     def sync(self) -> None:
-        """
-        An object that was written is durable.
-        """
+        """An object that was written is durable."""
 
 
 def _chunks(source: Directory, name: str, size: int) -> Iterator[tuple[int, bytes]]:

@@ -42,9 +42,7 @@ REPORT_JOBS: Final = 100_000
 
 
 class Verify(StrEnum):
-    """
-    What a start looks at before anybody is served: docs/durability.md, "What a start checks".
-    """
+    """What a start looks at before anybody is served: docs/durability.md, "What a start checks"."""
 
     FULL = "full"
     """Every checksum."""
@@ -54,19 +52,13 @@ class Verify(StrEnum):
 
 
 class Report(Protocol):
-    """
-    Hears how far a start has come.
-    """
+    """Hears how far a start has come."""
 
     def read(self, done: int, total: int) -> None:
-        """
-        So many bytes of the log are read, of so many.
-        """
+        """So many bytes of the log are read, of so many."""
 
     def loaded(self, jobs: int) -> None:
-        """
-        So many jobs are loaded.
-        """
+        """So many jobs are loaded."""
 
 
 class Predecessor(Protocol):
@@ -77,9 +69,7 @@ class Predecessor(Protocol):
 
     @property
     def tubes(self) -> Mapping[int, bytes]:
-        """
-        The names of the tubes of its records.
-        """
+        """The names of the tubes of its records."""
 
     def position(self, store_uuid: bytes) -> Position:
         """
@@ -104,9 +94,7 @@ class Predecessor(Protocol):
         """
 
     def give_space(self, directory: Directory) -> None:
-        """
-        The disk is full: give back space that was never written.
-        """
+        """The disk is full: give back space that was never written."""
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
         """
@@ -114,9 +102,7 @@ class Predecessor(Protocol):
         """
 
     def release(self, directory: Directory) -> None:
-        """
-        Cut what the new segment has taken over; it is durable.
-        """
+        """Cut what the new segment has taken over; it is durable."""
 
 
 class Beginning(NamedTuple):
@@ -146,9 +132,7 @@ class OpenLog(NamedTuple):
 
 
 class _Filling(NamedTuple):
-    """
-    What `load` is to fill, and how.
-    """
+    """What `load` is to fill, and how."""
 
     queue: WorkQueue
     clock: LogClock
@@ -322,9 +306,7 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 
 
 def cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
-    """
-    Say that a start cannot use the directory, why, and what to do.
-    """
+    """Say that a start cannot use the directory, why, and what to do."""
     why = problem.strerror if isinstance(problem, OSError) else str(problem)
     return CannotUse(
         f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
@@ -349,9 +331,7 @@ def _advice(problem: BaseException | None) -> str:
 
 
 class _without_garbage_collection:
-    """
-    A million new objects would be looked at again and again, and none is garbage.
-    """
+    """A million new objects would be looked at again and again, and none is garbage."""
 
     def __enter__(self) -> None:
         self._was_enabled = gc.isenabled()
@@ -364,9 +344,7 @@ class _without_garbage_collection:
 
 
 def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
-    """
-    :param bodies_below: see `Replay.survivors_in_bulk`.
-    """
+    """:param bodies_below: see `Replay.survivors_in_bulk`."""
     queue, clock, report, body_cache, is_followed = filling
     small, state, told = found.small, queue.state, 0
     # What another server goes on with ends by its clock, whatever the one here says.
@@ -414,9 +392,7 @@ def _write_beginning(
 
 
 def _name_rehomed_tubes(log: Log, position: Position, queue: WorkQueue, found: Predecessor) -> None:
-    """
-    A segment names all tubes of its records, also those that have ended since.
-    """
+    """A segment names all tubes of its records, also those that have ended since."""
     known = found.tubes
     log.name_tubes({
         tube_id: known[tube_id]
@@ -443,9 +419,7 @@ def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
 
 
 def _allocate(writer: Writer, log: Log, demand: Demand) -> None:
-    """
-    So that the first job does not have to wait.
-    """
+    """So that the first job does not have to wait."""
     while (segment := log.budget.wanted(demand)) is not None:
         # What is not given, the committer asks for again, and tells of it.
         log.budget.is_short = not log.may_allocate(segment.size)

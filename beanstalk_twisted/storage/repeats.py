@@ -1,6 +1,4 @@
-"""
-What would be logged again and again: the first at once, then once a minute how often.
-"""
+"""What would be logged again and again: the first at once, then once a minute how often."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,9 +17,7 @@ Seconds between two lines about the same anomaly: one that lasts for a day is 1,
 
 
 def newest(told: T, later: T) -> T:
-    """
-    Choose the later of two.
-    """
+    """Choose the later of two."""
     return later
 
 
@@ -69,9 +65,7 @@ class Repeats(Generic[T]):
         return True
 
     def stop(self) -> None:
-        """
-        Tell what was counted and not told yet; leave no timer.
-        """
+        """Tell what was counted and not told yet; leave no timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -111,9 +105,7 @@ class Trouble:
         self._timer: IDelayedCall | None = None
 
     def changed(self, has_begun: bool) -> None:
-        """
-        It has begun, or ended.
-        """
+        """It has begun, or ended."""
         self.stop()
         if not has_begun:
             self._timer = self._clock.callLater(TELL_S, self._tell_end)
@@ -123,9 +115,7 @@ class Trouble:
             self._begun()
 
     def stop(self) -> None:
-        """
-        Leave no timer.
-        """
+        """Leave no timer."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

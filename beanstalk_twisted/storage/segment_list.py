@@ -64,17 +64,13 @@ class SegmentFacts(NamedTuple):
 
 
 class SegmentList:
-    """
-    Describes segments, oldest first.
-    """
+    """Describes segments, oldest first."""
 
     def __init__(
         self, log: Log, live: LiveBytes, directory: Directory, io: Io,
         is_archived: Callable[[int], bool | None],
     ) -> None:  # fmt: skip
-        """
-        :param is_archived: whether the archive has a segment; None if there is no archive.
-        """
+        """:param is_archived: whether the archive has a segment; None if there is no archive."""
         self._log = log
         self._live = live
         self._directory = directory
@@ -115,9 +111,7 @@ class SegmentList:
         return {seq: begun for seq in numbers if (begun := self._known.get(seq) or read.get(seq))}
 
     def _keep(self, read: dict[int, Begun]) -> None:
-        """
-        A segment with a successor that is durable is never begun anew.
-        """
+        """A segment with a successor that is durable is never begun anew."""
         for gone in [seq for seq in self._known if seq < self._log.oldest]:
             del self._known[gone]
         for seq, begun in read.items():
@@ -140,9 +134,7 @@ class SegmentList:
 
 
 def _read(directory: Directory, numbers: Sequence[int]) -> dict[int, Begun]:
-    """
-    :return: what those headers say that are there, and sound.
-    """
+    """:return: what those headers say that are there, and sound."""
     found = {}
     for seq in numbers:
         try:

@@ -68,9 +68,7 @@ MS: Final = 1_000_000
 
 
 class LogFacts:
-    """
-    What `stats` says of the log; zeros without one.
-    """
+    """What `stats` says of the log; zeros without one."""
 
     def __init__(self) -> None:
         self.oldest: Callable[[], int] = lambda: 0
@@ -190,18 +188,14 @@ class LogStore:
         )  # fmt: skip
 
     def tell(self, facts: LogFacts) -> None:
-        """
-        Have `stats` ask here.
-        """
+        """Have `stats` ask here."""
         facts.oldest = lambda: self._log.oldest
         facts.current = lambda: self._log.segment
         facts.migrated = lambda: self._queue.tally.copies
         facts.written = lambda: self._log.records_written
 
     def figures(self) -> LogFigures:
-        """
-        The log as it is now.  The disk is asked how much is free for the next call.
-        """
+        """The log as it is now.  The disk is asked how much is free for the next call."""
         self._look_for_free()
         log, committer = self._log, self.committer
         live, may_be = self._queue.state.live.live_bytes, self._compactor.may_be_bytes
@@ -218,18 +212,14 @@ class LogStore:
         )  # fmt: skip
 
     async def segments(self, after: int, most: int) -> list[SegmentFacts]:
-        """
-        A page of its segments; see `SegmentList.page`.
-        """
+        """A page of its segments; see `SegmentList.page`."""
         return await self._segments.page(after, most)
 
     def _is_archived(self, seq: int) -> bool | None:
         return None if self._archiver is None else self._archiver.has(seq)
 
     def _look_for_free(self) -> None:
-        """
-        In the I/O thread: a file system may keep whoever asks waiting.
-        """
+        """In the I/O thread: a file system may keep whoever asks waiting."""
         if not self._is_asking:
             self._is_asking = True
             self._io.run(self._ask_free).addCallbacks(self._note_free, self._note_no_answer)
@@ -242,9 +232,7 @@ class LogStore:
 
     @property
     def is_full(self) -> bool:
-        """
-        Whether the disk gives no more space.
-        """
+        """Whether the disk gives no more space."""
         return self._log.budget.is_short
 
     def start(self) -> None:
@@ -262,9 +250,7 @@ class LogStore:
         self.committer.schedule()
 
     def stop(self) -> None:
-        """
-        Begin nothing more that nobody waits for.
-        """
+        """Begin nothing more that nobody waits for."""
         self._forget_news()
         self._slow.stop()
         self._check.stop()
@@ -285,24 +271,18 @@ class LogStore:
         self._log.hold_up(is_held_up)
 
     async def finish(self) -> None:
-        """
-        Take all that was appended to disk, and to the replica, and end the log in order.
-        """
+        """Take all that was appended to disk, and to the replica, and end the log in order."""
         await self.committer.finish()
         if self.committer.replica is not None:
             await self.committer.replica.hand_over()
 
     async def deliver_rest(self) -> None:
-        """
-        The log has ended: its last segment, too, goes into the archive, if there is one.
-        """
+        """The log has ended: its last segment, too, goes into the archive, if there is one."""
         if self._archiver is not None:
             await self._archiver.finish()
 
     def close(self) -> None:
-        """
-        Nothing is read any more: end the thread that did so.
-        """
+        """Nothing is read any more: end the thread that did so."""
         self.body_check.close()
         if self.reads is not None:
             self.reads.close()
@@ -328,9 +308,7 @@ class LogStore:
         return None if has_it else Kept.ARCHIVE
 
     def _note_rehoming(self, moved: Rehoming, error: WriteFailed) -> None:
-        """
-        The server goes on, so what the error advises for an end is left out.
-        """
+        """The server goes on, so what the error advises for an end is left out."""
         for job_id in moved.job_ids:
             self._queue.state.move_home(job_id, moved.segment)
         self.log.critical(
@@ -349,17 +327,13 @@ class LogStore:
         )  # fmt: skip
 
     def _note_clock_step(self) -> None:
-        """
-        Readers of the log want to know what the wall clock said.
-        """
+        """Readers of the log want to know what the wall clock said."""
         offset_ns = self._clock.step()
         if offset_ns is not None:
             self._log.append(ClockStep(self._clock.now_ns(), offset_ns))
 
     def _note_room(self, refusal: Failure | None) -> None:
-        """
-        Each state of the disk is told once; that there is space, when there was for a while.
-        """
+        """Each state of the disk is told once; that there is space, when there was for a while."""
         if refusal is not None:
             self._forget_news()
             problem = refusal.value
@@ -389,36 +363,26 @@ class LogStore:
 
 
 def jobs_in_words(count: int) -> str:
-    """
-    Say how many jobs: ``1 job``, ``2 jobs``.
-    """
+    """Say how many jobs: ``1 job``, ``2 jobs``."""
     return "1 job" if count == 1 else f"{count} jobs"
 
 
 def connections_in_words(count: int) -> str:
-    """
-    The same of connections.
-    """
+    """The same of connections."""
     return "1 connection" if count == 1 else f"{count} connections"
 
 
 class StartProgress:
-    """
-    An `opening.Report`: logs how far a long start has come, at each tenth of what is read.
-    """
+    """An `opening.Report`: logs how far a long start has come, at each tenth of what is read."""
 
     def __init__(self, log: Logger, others: Sequence[Report] = ()) -> None:
-        """
-        :param others: told all that this is told.
-        """
+        """:param others: told all that this is told."""
         self._log = log
         self._others = others
         self._next_tenth = 1
 
     def read(self, done: int, total: int) -> None:
-        """
-        Log each tenth of a log of more than 10 MiB.
-        """
+        """Log each tenth of a log of more than 10 MiB."""
         for other in self._others:
             other.read(done, total)
         if done * 10 >= total * self._next_tenth and total > 10 << 20:
@@ -429,9 +393,7 @@ class StartProgress:
             )  # fmt: skip
 
     def loaded(self, jobs: int) -> None:
-        """
-        Log the number of jobs.
-        """
+        """Log the number of jobs."""
         for other in self._others:
             other.loaded(jobs)
         self._log.info(

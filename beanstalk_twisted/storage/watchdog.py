@@ -146,9 +146,7 @@ class WatchedIo(Io):
         return self._given > self._ended
 
     def _note_end(self, result: T) -> T:
-        """
-        Work ends in the order in which it was given, so it is the oldest that has ended.
-        """
+        """Work ends in the order in which it was given, so it is the oldest that has ended."""
         self._ended += 1
         if self._is_told:
             self._is_told = False
@@ -168,9 +166,7 @@ class WatchedIo(Io):
             self._arm()
 
     def _look_aside(self) -> None:
-        """
-        The reactor's thread, whose timers look else, has been in one call for a while.
-        """
+        """The reactor's thread, whose timers look else, has been in one call for a while."""
         if self._is_busy and not self._has_given_up:
             self._gives_up(self._waits_aside)
 
@@ -191,9 +187,7 @@ class WatchedIo(Io):
         return self._has_given_up
 
     def _warn(self, meanwhile: str) -> None:
-        """
-        :param meanwhile: see `_gives_up`.
-        """
+        """:param meanwhile: see `_gives_up`."""
         if self._seconds != SLOW_S:
             return
         slow = self._seconds, meanwhile

@@ -1,6 +1,4 @@
-"""
-What a test wants to be so; where it is not, the message shows what there was instead.
-"""
+"""What a test wants to be so; where it is not, the message shows what there was instead."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,9 +21,7 @@ class Assertions:
     commands: Sequence[Command]
 
     def jobs(self, tube: str | None = None, state: str | None = None) -> list[JobView]:
-        """
-        Give the jobs that are there.
-        """
+        """Give the jobs that are there."""
         raise NotImplementedError
 
     # What was done.
@@ -34,9 +30,7 @@ class Assertions:
         self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
         priority: int | None = None, delay: int | None = None, ttr: int | None = None,
     ) -> None:  # fmt: skip
-        """
-        So many jobs were put, and taken by the server.
-        """
+        """So many jobs were put, and taken by the server."""
         __tracebackhide__ = True
         args = {"pri": priority, "delay": delay, "ttr": ttr}
         self._assert_done("put", "INSERTED", count, tube=tube, body=body, **args)
@@ -44,9 +38,7 @@ class Assertions:
     def assert_job_reserved(
         self, count: int = 1, *, tube: str | None = None, body: Body | None = None
     ) -> None:
-        """
-        So many jobs were handed out.
-        """
+        """So many jobs were handed out."""
         __tracebackhide__ = True
         self._assert_done("reserve", "RESERVED", count, tube=tube, body=body)
 
@@ -54,9 +46,7 @@ class Assertions:
         self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
         job: int | None = None,
     ) -> None:  # fmt: skip
-        """
-        So many jobs were deleted.
-        """
+        """So many jobs were deleted."""
         __tracebackhide__ = True
         self._assert_done("delete", "DELETED", count, tube=tube, body=body, job=job)
 
@@ -64,9 +54,7 @@ class Assertions:
         self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
         job: int | None = None, priority: int | None = None, delay: int | None = None,
     ) -> None:  # fmt: skip
-        """
-        So many jobs were given back.
-        """
+        """So many jobs were given back."""
         __tracebackhide__ = True
         args = {"pri": priority, "delay": delay}
         self._assert_done("release", "RELEASED", count, tube=tube, body=body, job=job, **args)
@@ -75,9 +63,7 @@ class Assertions:
         self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
         job: int | None = None,
     ) -> None:  # fmt: skip
-        """
-        So many jobs were put aside.
-        """
+        """So many jobs were put aside."""
         __tracebackhide__ = True
         self._assert_done("bury", "BURIED", count, tube=tube, body=body, job=job)
 
@@ -85,9 +71,7 @@ class Assertions:
         self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
         job: int | None = None,
     ) -> None:  # fmt: skip
-        """
-        So often somebody asked for more time.
-        """
+        """So often somebody asked for more time."""
         __tracebackhide__ = True
         self._assert_done("touch", "TOUCHED", count, tube=tube, body=body, job=job)
 
@@ -110,16 +94,12 @@ class Assertions:
     # What is there.
 
     def assert_no_jobs(self) -> None:
-        """
-        There is no job in any tube.
-        """
+        """There is no job in any tube."""
         __tracebackhide__ = True
         self._assert_none(None)
 
     def assert_tube_empty(self, tube: str) -> None:
-        """
-        There is no job in this tube.
-        """
+        """There is no job in this tube."""
         __tracebackhide__ = True
         self._assert_none(tube)
 
@@ -212,8 +192,6 @@ def _listed_jobs(jobs: Iterable[JobView]) -> str:
 
 
 def described(job: JobView) -> str:
-    """
-    Say what a job is, in a line.
-    """
+    """Say what a job is, in a line."""
     left = f", {job.time_left:g} s left" if job.time_left else ""
     return f"{job.id} in {job.tube}: {job.state}{left}, priority {job.priority}, {shown(job.body)}"

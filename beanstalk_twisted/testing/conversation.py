@@ -1,6 +1,4 @@
-"""
-A connection of the test's own: send bytes, get replies.
-"""
+"""A connection of the test's own: send bytes, get replies."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -32,9 +30,7 @@ class Conversation(Carrier):
 
     @property
     def is_closed(self) -> bool:
-        """
-        Whether the server has parted, or was left.
-        """
+        """Whether the server has parted, or was left."""
         return self.wire.is_over
 
     def carry(self) -> bool:
@@ -43,16 +39,12 @@ class Conversation(Carrier):
         return bool(replies)
 
     def send(self, commands: bytes) -> None:
-        """
-        Send bytes, whole commands or parts of them.
-        """
+        """Send bytes, whole commands or parts of them."""
         with self._turn():
             self.wire.send(commands)
 
     def take(self) -> bytes:
-        """
-        Give all replies that have come and were not given yet.
-        """
+        """Give all replies that have come and were not given yet."""
         with self._turn():
             pass
         replies = bytes(self._heard)
@@ -60,22 +52,16 @@ class Conversation(Carrier):
         return replies
 
     def ask(self, commands: bytes) -> bytes:
-        """
-        Send bytes and give the replies that come without time passing.
-        """
+        """Send bytes and give the replies that come without time passing."""
         self.send(commands)
         return self.take()
 
     def half_close(self) -> None:
-        """
-        Say that nothing more will be sent.
-        """
+        """Say that nothing more will be sent."""
         with self._turn():
             self.wire.half_close()
 
     def close(self) -> None:
-        """
-        Hang up.
-        """
+        """Hang up."""
         with self._turn():
             self.wire.hang_up()

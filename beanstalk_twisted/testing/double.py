@@ -23,9 +23,7 @@ T = TypeVar("T")
 
 
 class Double(Inspection, Faults):
-    """
-    What `Beanstalk` and `BeanstalkServer` have in common.
-    """
+    """What `Beanstalk` and `BeanstalkServer` have in common."""
 
     # Preparing.
 
@@ -110,9 +108,7 @@ class Beanstalk(Double):
         )
 
     def close(self) -> None:
-        """
-        End it.  Nobody is told; the reactor, if there is one, has nothing left of it.
-        """
+        """End it.  Nobody is told; the reactor, if there is one, has nothing left of it."""
         self.endpoint.close()
 
     def result(self, waited: Deferred[T]) -> T:

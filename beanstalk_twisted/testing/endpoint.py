@@ -1,6 +1,4 @@
-"""
-Twisted protocols on the double, without sockets.
-"""
+"""Twisted protocols on the double, without sockets."""
 
 import sys
 from collections.abc import Callable
@@ -31,9 +29,7 @@ class MemoryLink(Carrier):
         self, network: Network, wire: Wire, protocol: Any, piece_bytes: int,
         stirred: Callable[[], object],
     ) -> None:  # fmt: skip
-        """
-        :param stirred: called when there is something to carry.
-        """
+        """:param stirred: called when there is something to carry."""
         self.wire = wire
         self.transport = MemoryTransport(network.clock, protocol, stirred)
         self._piece_bytes = piece_bytes
@@ -114,26 +110,20 @@ class MemoryEndpoint:
         return link
 
     def stir(self) -> None:
-        """
-        Let the reactor carry, if there is one.
-        """
+        """Let the reactor carry, if there is one."""
         # Asking by import would install one.
         reactor: Any = sys.modules.get("twisted.internet.reactor")
         if reactor is not None and self._call is None and self._uses_reactor:
             self._call = reactor.callLater(0, self._turn)
 
     def _turn(self) -> None:
-        """
-        One round in each turn, so that a client that never waits starves nobody.
-        """
+        """One round in each turn, so that a client that never waits starves nobody."""
         self._call = None
         if self._network.step():
             self.stir()
 
     def close(self) -> None:
-        """
-        Leave the reactor as it was.
-        """
+        """Leave the reactor as it was."""
         self._uses_reactor = False
         if self._call is not None:
             self._call.cancel()

@@ -1,6 +1,4 @@
-"""
-What goes wrong when a test says so.
-"""
+"""What goes wrong when a test says so."""
 
 from collections import deque
 from typing import Any
@@ -13,17 +11,13 @@ from beanstalk_twisted.testing.wire import Wire
 
 
 class Faults(Harness):
-    """
-    Faults of connections, of the server and of its disk.
-    """
+    """Faults of connections, of the server and of its disk."""
 
     # Faults of connections.
 
     @property
     def connections(self) -> list[Wire]:
-        """
-        The connections that are open, in the order in which they were made.
-        """
+        """The connections that are open, in the order in which they were made."""
         with self._turn():
             self._wires = [wire for wire in self._wires if not wire.is_over]
             return list(self._wires)
@@ -48,9 +42,7 @@ class Faults(Harness):
                 wire.hold()
 
     def release_replies(self) -> None:
-        """
-        Let replies through again, those that were held first.
-        """
+        """Let replies through again, those that were held first."""
         with self._turn():
             self._is_holding = False
             for wire in self._wires:
@@ -87,9 +79,7 @@ class Faults(Harness):
             self.server.recorder.planted.setdefault(command, deque()).extend([reply] * times)
 
     def drain(self) -> None:
-        """
-        Take no new jobs any more, as after SIGUSR1; a restart ends it.
-        """
+        """Take no new jobs any more, as after SIGUSR1; a restart ends it."""
         with self._turn():
             self._service.drain()
 
@@ -108,9 +98,7 @@ class Faults(Harness):
                 )
 
     def stop(self) -> None:
-        """
-        Stop in order, as after SIGTERM.  Nobody listens until `start`.
-        """
+        """Stop in order, as after SIGTERM.  Nobody listens until `start`."""
         with self._turn():
             done = self.server.stop()
             self.network.settle()
@@ -118,9 +106,7 @@ class Faults(Harness):
             self._set_up(False)
 
     def kill(self) -> None:
-        """
-        End the server as ``kill -9`` does: connections break, what it wrote stays.
-        """
+        """End the server as ``kill -9`` does: connections break, what it wrote stays."""
         with self._turn():
             self.server.kill()
             for wire in self._wires:
@@ -151,9 +137,7 @@ class Faults(Harness):
             self._set_up(True)
 
     def restart(self) -> None:
-        """
-        Stop in order, and start.
-        """
+        """Stop in order, and start."""
         self.stop()
         self.start()
 
@@ -175,15 +159,11 @@ class Faults(Harness):
             directory.replace(segment, bytes(content))
 
     def refuse_connections(self) -> None:
-        """
-        Let nobody connect, although the server runs; those that are connected stay.
-        """
+        """Let nobody connect, although the server runs; those that are connected stay."""
         self._set_listening(False)
 
     def accept_connections(self) -> None:
-        """
-        Let clients connect again.
-        """
+        """Let clients connect again."""
         self._set_listening(True)
 
     def _set_up(self, is_up: bool) -> None:
@@ -191,7 +171,5 @@ class Faults(Harness):
         self._set_listening(is_up)
 
     def _set_listening(self, is_listening: bool) -> None:
-        """
-        Whether new connections get through; the port or the endpoint is the subclass's.
-        """
+        """Whether new connections get through; the port or the endpoint is the subclass's."""
         raise NotImplementedError

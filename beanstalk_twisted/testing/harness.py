@@ -1,6 +1,4 @@
-"""
-What all parts of a double stand on: the server, its connections, its time, and a lock.
-"""
+"""What all parts of a double stand on: the server, its connections, its time, and a lock."""
 
 import threading
 from collections.abc import Iterator
@@ -51,9 +49,7 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """
-        The test is over: nothing moves any more.
-        """
+        """The test is over: nothing moves any more."""
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -67,9 +63,7 @@ class Harness:
     # Time.
 
     def time(self) -> float:
-        """
-        Say how many seconds have passed since the double was made.
-        """
+        """Say how many seconds have passed since the double was made."""
         return float(self.server.clock.seconds())
 
     def advance(self, seconds: float) -> None:
@@ -83,9 +77,7 @@ class Harness:
             self.network.advance(seconds)
 
     def settle(self) -> None:
-        """
-        Let all happen that needs no time.
-        """
+        """Let all happen that needs no time."""
         with self._turn():
             pass
 

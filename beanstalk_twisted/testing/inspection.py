@@ -1,6 +1,4 @@
-"""
-Looking at a double: what was asked of it, and what is in it.
-"""
+"""Looking at a double: what was asked of it, and what is in it."""
 
 from collections import Counter
 
@@ -13,22 +11,16 @@ from beanstalk_twisted.testing.views import JobView, chosen, look
 
 
 class Inspection(Harness, Assertions):
-    """
-    What can be seen of a double.  Inspection changes nothing, counters included.
-    """
+    """What can be seen of a double.  Inspection changes nothing, counters included."""
 
     @property
     def commands(self) -> list[Command]:  # type: ignore[override]
-        """
-        Every command that was received, in order, since the start or `clear`.
-        """
+        """Every command that was received, in order, since the start or `clear`."""
         with self._turn():
             return list(self.server.recorder.commands)
 
     def counts(self) -> Counter[str]:
-        """
-        How often each command was received, by its name.
-        """
+        """How often each command was received, by its name."""
         return Counter(command.name for command in self.commands if command.name)
 
     def jobs(self, tube: str | None = None, state: str | None = None) -> list[JobView]:
@@ -42,16 +34,12 @@ class Inspection(Harness, Assertions):
         return chosen(views, tube, state)
 
     def tubes(self) -> list[str]:
-        """
-        Name the tubes, as ``list-tubes`` does.
-        """
+        """Name the tubes, as ``list-tubes`` does."""
         with self._turn():
             return [tube.name.decode() for tube in self._service.queue.state.tubes.in_order]
 
     def waiting(self, tube: str | None = None) -> int:
-        """
-        Say how many connections wait with a ``reserve``, for this tube or any.
-        """
+        """Say how many connections wait with a ``reserve``, for this tube or any."""
         with self._turn():
             sessions = self._service.queue.state.sessions.values()
             watched = [
@@ -62,9 +50,7 @@ class Inspection(Harness, Assertions):
         return sum(1 for names in watched if tube is None or tube in names)
 
     def stats(self) -> ServerStats:
-        """
-        Give what ``stats`` answers.
-        """
+        """Give what ``stats`` answers."""
         return ServerStats(self._content("stats"))
 
     def stats_tube(self, tube: str) -> TubeStats:

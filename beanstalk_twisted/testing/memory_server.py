@@ -134,9 +134,7 @@ class MemoryTransport:
     # What the reactor does.
 
     def read(self) -> None:
-        """
-        Bring what the other end has sent, then that it will send no more.
-        """
+        """Bring what the other end has sent, then that it will send no more."""
         if self.is_delivering:
             return
         self.is_delivering = True
@@ -162,9 +160,7 @@ class MemoryTransport:
         return self.is_reading and not self.is_closed and not self.disconnecting
 
     def drain(self) -> bytes:
-        """
-        Let the other end have all that was written, and what is written when there is room.
-        """
+        """Let the other end have all that was written, and what is written when there is room."""
         output = bytearray()
         while self.unread:
             output += self.unread
@@ -176,9 +172,7 @@ class MemoryTransport:
         return bytes(output)
 
     def part_if_read(self) -> None:
-        """
-        A connection that is to be lost ends when all was written.
-        """
+        """A connection that is to be lost ends when all was written."""
         if self.disconnecting and not self.unread:
             self.end(ConnectionDone())
 
@@ -193,9 +187,7 @@ class MemoryTransport:
 
 
 class Client:
-    """
-    One connection, as its client sees it.
-    """
+    """One connection, as its client sees it."""
 
     def __init__(
         self, server: MemoryServer, protocol: BeanstalkProtocol, peer: IAddress = PEER
@@ -207,15 +199,11 @@ class Client:
 
     @property
     def is_closed(self) -> bool:
-        """
-        Whether the server has parted, or was left.
-        """
+        """Whether the server has parted, or was left."""
         return self.transport.is_closed
 
     def send(self, request: bytes) -> None:
-        """
-        Send bytes, in packets as large as they may be.
-        """
+        """Send bytes, in packets as large as they may be."""
         self.transport.unsent += request
         self.transport.read()
 
@@ -223,9 +211,7 @@ class Client:
         return self.transport.drain()
 
     def ask(self, request: bytes) -> bytes:
-        """
-        Send, let the turn end, and read the replies.
-        """
+        """Send, let the turn end, and read the replies."""
         self.send(request)
         self._server.advance()
         return self.take()
@@ -271,9 +257,7 @@ class MemoryServer:
             self.start()
 
     def start(self) -> None:
-        """
-        Begin a process on what is on the disk.
-        """
+        """Begin a process on what is on the disk."""
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
         self.service = self.make_service(log_clock)
         self.service.failed = self.failures.append
@@ -286,9 +270,7 @@ class MemoryServer:
         self.advance()
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
-        """
-        The process that is about to start.
-        """
+        """The process that is about to start."""
         archiver = None
         if self.archive is not None:
             archiver = partial(Archiver, self.archive, self.archive_age_s, self.io)
@@ -300,9 +282,7 @@ class MemoryServer:
         return round(self.clock.seconds() * NS)
 
     def connect(self, dialect: str = MODERN.name, peer: IAddress = PEER) -> Client:
-        """
-        Make a connection from this address to a port that speaks this dialect.
-        """
+        """Make a connection from this address to a port that speaks this dialect."""
         factory = self.service.factory_v1 if dialect == V1 else self.service.factory
         protocol = factory.buildProtocol(peer)
         assert isinstance(protocol, BeanstalkProtocol)
@@ -311,9 +291,7 @@ class MemoryServer:
         return client
 
     def advance(self, seconds: float = 0.0) -> None:
-        """
-        Let time pass, from one call that is due to the next; with 0, only end the turn.
-        """
+        """Let time pass, from one call that is due to the next; with 0, only end the turn."""
         end = self.clock.seconds() + seconds
         # Sums of seconds are not exact: what is due within this nanosecond is due.
         while (due := self.next_call_at()) is not None and due <= end + 1 / NS:
@@ -321,18 +299,14 @@ class MemoryServer:
         self.clock.advance(max(0.0, end - self.clock.seconds()))
 
     def next_call_at(self) -> float | None:
-        """
-        When something is to happen, by the clock.
-        """
+        """When something is to happen, by the clock."""
         return min((call.getTime() for call in self.clock.getDelayedCalls()), default=None)
 
     def stop(self) -> Deferred[None]:
         return self.service.stopService()
 
     def kill(self) -> None:
-        """
-        End the process as ``kill -9`` does: its connections break, what it wrote stays.
-        """
+        """End the process as ``kill -9`` does: its connections break, what it wrote stays."""
         for call in list(self.clock.getDelayedCalls()):
             call.cancel()
         for client in self._clients:
@@ -342,8 +316,6 @@ class MemoryServer:
             self.directory = self.directory.after_kill()
 
     def kill_and_restart(self) -> None:
-        """
-        End the process as ``kill -9`` does, and begin another one.
-        """
+        """End the process as ``kill -9`` does, and begin another one."""
         self.kill()
         self.start()

@@ -17,9 +17,7 @@ MAX_ROUNDS: Final = 100_000
 
 
 class Carrier(Protocol):
-    """
-    Whoever carries bytes between a client and a `Wire`.
-    """
+    """Whoever carries bytes between a client and a `Wire`."""
 
     def carry(self) -> bool:
         """
@@ -70,9 +68,7 @@ class Network:
         )
 
     def next_s(self) -> float:
-        """
-        Say in how many seconds something is to happen.
-        """
+        """Say in how many seconds something is to happen."""
         ours = [call.getTime() for call in self.clock.getDelayedCalls()]
         theirs = self.server.next_call_at()
         mine = min(ours, default=float("inf")) - self.clock.seconds()
@@ -99,8 +95,6 @@ class Network:
 
 
 def check_span(seconds: float) -> None:
-    """
-    :raise ValueError: it is below 0, endless, or no number.
-    """
+    """:raise ValueError: it is below 0, endless, or no number."""
     if not (math.isfinite(seconds) and seconds >= 0):
         raise ValueError(f"time goes on, and ends somewhere: {seconds!r} seconds cannot pass")

@@ -28,9 +28,7 @@ is for both, so they are left out.
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Make the mark known.
-    """
+    """Make the mark known."""
     config.addinivalue_line(
         "markers",
         f"{MARK}(**options): how the fixtures beanstalk and beanstalk_server are made, such as "
@@ -40,9 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def beanstalk(request: pytest.FixtureRequest) -> Iterator[Beanstalk]:
-    """
-    A new beanstalkd in memory, on a clock that stands still, with an endpoint for Twisted.
-    """
+    """A new beanstalkd in memory, on a clock that stands still, with an endpoint for Twisted."""
     from beanstalk_twisted.testing.double import Beanstalk
 
     with Beanstalk(**options_for(request)) as double:
@@ -51,9 +47,7 @@ def beanstalk(request: pytest.FixtureRequest) -> Iterator[Beanstalk]:
 
 @pytest.fixture
 def beanstalk_server(request: pytest.FixtureRequest) -> Iterator[BeanstalkServer]:
-    """
-    A new beanstalkd on a port of 127.0.0.1, in a thread, on a clock that stands still.
-    """
+    """A new beanstalkd on a port of 127.0.0.1, in a thread, on a clock that stands still."""
     from beanstalk_twisted.testing.sockets import BeanstalkServer
 
     with BeanstalkServer(**options_for(request)) as double:

@@ -44,9 +44,7 @@ NAMES: Final = frozenset(row.name for row in MODERN.rows if not row.ends_connect
 
 
 def check_command(name: str) -> None:
-    """
-    :raise ValueError: there is no such command.
-    """
+    """:raise ValueError: there is no such command."""
     if name not in NAMES:
         raise ValueError(f"no command: {name!r}; there are {', '.join(sorted(NAMES))}")
 
@@ -82,9 +80,7 @@ class Command:
 
     @property
     def word(self) -> str | None:
-        """
-        The first word of the answer, such as ``INSERTED``.
-        """
+        """The first word of the answer, such as ``INSERTED``."""
         return None if self.reply is None else self.reply.split(None, 1)[0].decode()
 
     def __str__(self) -> str:
@@ -97,9 +93,7 @@ class Command:
 
 
 def shown(body: bytes) -> str:
-    """
-    Show a body, or the start of a long one.
-    """
+    """Show a body, or the start of a long one."""
     most = 60
     return repr(body) if len(body) <= most else f"{body[:most]!r}... ({len(body)} bytes)"
 
@@ -124,9 +118,7 @@ class Recorder:
         self._ignored: set[Session] = set()
 
     def look_on(self, queue: WorkQueue, clock: Clock) -> None:
-        """
-        A process begins, with this queue.
-        """
+        """A process begins, with this queue."""
         self._queue = queue
         self._clock = clock
         self._newest.clear()
@@ -145,9 +137,7 @@ class Recorder:
     # What executors call.
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """
-        Record a command.
-        """
+        """Record a command."""
         if session in self._ignored:
             return
         command = Command(session.number, self._clock.seconds(), line)
@@ -158,9 +148,7 @@ class Recorder:
         self.commands.append(command)
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        """
-        Record a body, and answer with what is planted, if anything is.
-        """
+        """Record a body, and answer with what is planted, if anything is."""
         command = self._newest.get(session)
         if command is None:
             return None
@@ -170,9 +158,7 @@ class Recorder:
         return (_PLANTED[waiting.popleft()], 0) if waiting else None
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """
-        Record an answer; a connection that ends instead has none.
-        """
+        """Record an answer; a connection that ends instead has none."""
         command = self._newest.pop(session, None)
         if command is None:
             return
@@ -205,9 +191,7 @@ class Recorder:
 
 
 class RecordedService(BeanstalkService):
-    """
-    The server, and what only tests make happen to it.
-    """
+    """The server, and what only tests make happen to it."""
 
     def shorten_ttrs(self) -> int:
         """
@@ -236,9 +220,7 @@ class RecordedService(BeanstalkService):
         self.queue._changes.make(image)
 
     def clear(self) -> None:
-        """
-        Delete all jobs, end all pauses, and count from 0 again.
-        """
+        """Delete all jobs, end all pauses, and count from 0 again."""
         now_ns = self.clock.now_ns()
         cleaner = self.queue.connect()
         for job_id in list(self.queue.state.jobs):
@@ -263,9 +245,7 @@ class RecordedService(BeanstalkService):
 
 
 def arguments(parsed: Parsed) -> dict[str, Any]:
-    """
-    Give the fields on a command's line by name: tubes and tags as text, times in seconds.
-    """
+    """Give the fields on a command's line by name: tubes and tags as text, times in seconds."""
     command, values, _ = parsed
     args = {}
     for each, value in zip(command.fields, values, strict=False):
@@ -291,9 +271,7 @@ class RecordedServer(MemoryServer):
         super().__init__(**options)
 
     def make_service(self, log_clock: Any) -> RecordedService:
-        """
-        Make the process that is about to start, with the record's eyes on it.
-        """
+        """Make the process that is about to start, with the record's eyes on it."""
         service = RecordedService(self.settings, self.clock, log_clock, self.directory, self.io)
         self.recorder.look_on(service.queue, self.clock)
         service.context.observer = self.recorder

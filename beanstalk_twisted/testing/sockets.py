@@ -71,9 +71,7 @@ class SocketLink(Carrier):
 
     @property
     def events(self) -> int:
-        """
-        Say what it waits for.
-        """
+        """Say what it waits for."""
         if self.is_closed:
             return 0
         reads = selectors.EVENT_READ if self._can_read else 0
@@ -109,9 +107,7 @@ class SocketLink(Carrier):
         return True
 
     def close(self) -> None:
-        """
-        Part from the client: cut if the wire was.
-        """
+        """Part from the client: cut if the wire was."""
         if not self.is_closed:
             self.is_closed = True
             if self.wire.is_dropped and not self._has_ended:
@@ -147,9 +143,7 @@ class Listener:
             self.socket = None
 
     def carry(self) -> bool:
-        """
-        Accept who has come.
-        """
+        """Accept who has come."""
         if self.socket is None:
             return False
         try:
@@ -200,29 +194,21 @@ class BeanstalkServer(Double):
 
     @property
     def port(self) -> int:
-        """
-        The port that it listens on; it keeps it over restarts.
-        """
+        """The port that it listens on; it keeps it over restarts."""
         return self._listener.port
 
     @property
     def address(self) -> tuple[str, int]:
-        """
-        Host and port, as most clients take them.
-        """
+        """Host and port, as most clients take them."""
         return self.host, self.port
 
     @property
     def endpoint(self) -> str:
-        """
-        The same for Twisted: a string that describes a client's endpoint.
-        """
+        """The same for Twisted: a string that describes a client's endpoint."""
         return f"tcp:{self.host}:{self.port}"
 
     def close(self) -> None:
-        """
-        Close the port and all connections.
-        """
+        """Close the port and all connections."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -237,9 +223,7 @@ class BeanstalkServer(Double):
         self._selector.close()
 
     def advance(self, seconds: float) -> None:
-        """
-        Let time pass, by seconds.
-        """
+        """Let time pass, by seconds."""
         check_span(seconds)
         with self._turn():
             self._ahead_s += seconds
@@ -268,9 +252,7 @@ class BeanstalkServer(Double):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """
-        Carry out a step of the test while the double's thread waits, and let its bytes move.
-        """
+        """Carry out a step of the test while the double's thread waits, and let its bytes move."""
         with self._lock:
             if self._fault is not None:
                 raise RuntimeError("the thread of the double has failed") from self._fault
@@ -355,9 +337,7 @@ class BeanstalkServer(Double):
         return self.time() + self.network.next_s() if self._is_real else float("inf")
 
     def _has_news(self) -> bool:
-        """
-        Whether the thread waits for what is no longer what it should wait for.
-        """
+        """Whether the thread waits for what is no longer what it should wait for."""
         return self._wanted() != self._registered or self._due_at() < self._wakes_at
 
     def _wake(self) -> None:

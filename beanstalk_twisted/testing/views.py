@@ -1,6 +1,4 @@
-"""
-What is in the queue, as values: for looking at it without asking over a connection.
-"""
+"""What is in the queue, as values: for looking at it without asking over a connection."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple

@@ -47,9 +47,7 @@ class Wire:
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether the client will get nothing more.
-        """
+        """Whether the client will get nothing more."""
         if self.is_dropped or self.is_cut_off:
             return self.is_dropped
         return self.peer.is_closed and not self._late and not self.peer.transport.unread
@@ -57,9 +55,7 @@ class Wire:
     # What carriers call.
 
     def send(self, commands: bytes) -> None:
-        """
-        Bring what the client has sent.
-        """
+        """Bring what the client has sent."""
         if self.is_over or self.is_cut_off or self.peer.is_closed:
             return
         left = self._command_bytes_left
@@ -71,9 +67,7 @@ class Wire:
                 self.drop()
 
     def take(self) -> bytes:
-        """
-        Give the replies that the client may have by now.
-        """
+        """Give the replies that the client may have by now."""
         if self.is_dropped or self.is_cut_off or self.is_held:
             return b""
         fresh = self.peer.take()
@@ -88,16 +82,12 @@ class Wire:
         return self._cut(bytes(output))
 
     def half_close(self) -> None:
-        """
-        The client will send no more.
-        """
+        """The client will send no more."""
         if not self.is_over and not self.is_cut_off and not self.peer.is_closed:
             self.peer.half_close()
 
     def hang_up(self) -> None:
-        """
-        The client has vanished.
-        """
+        """The client has vanished."""
         self.is_dropped = True
         self._late.clear()
         if not self.is_cut_off:
@@ -128,21 +118,15 @@ class Wire:
         self._drops_in_body = in_body
 
     def hold(self) -> None:
-        """
-        Keep replies back until `release`.  The server notices a client that does not read.
-        """
+        """Keep replies back until `release`.  The server notices a client that does not read."""
         self.is_held = True
 
     def release(self) -> None:
-        """
-        Let replies through again, those that were held first.
-        """
+        """Let replies through again, those that were held first."""
         self.is_held = False
 
     def delay(self, seconds: float) -> None:
-        """
-        Let each reply from now on take so long; 0 ends it.
-        """
+        """Let each reply from now on take so long; 0 ends it."""
         self.delay_s = seconds
 
     def cut_off(self) -> None:
@@ -153,9 +137,7 @@ class Wire:
         self.is_cut_off = True
 
     def _cut(self, output: bytes) -> bytes:
-        """
-        Leave of the replies what comes before a planned end.
-        """
+        """Leave of the replies what comes before a planned end."""
         if self._drops_in_body and (end := middle_of_a_body(output)) is not None:
             self._drops_in_body = False
             self._reply_bytes_left = end

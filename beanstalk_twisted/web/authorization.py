@@ -1,6 +1,4 @@
-"""
-Whom a request is of, and whether its route is for them: the access file, over HTTP.
-"""
+"""Whom a request is of, and whether its route is for them: the access file, over HTTP."""
 
 from http import HTTPStatus
 from typing import Any
@@ -55,9 +53,7 @@ def _known(rules: AccessRules, known: Known, shown: Credentials) -> Known:
 
 
 def check_route(rules: AccessRules, known: Known, route: Route) -> None:
-    """
-    :raise Refusal: the route is not for them.
-    """
+    """:raise Refusal: the route is not for them."""
     if _is_for(rules, known, route):
         return
     if route.asks == LOGIN and known.shown is not None:
@@ -66,9 +62,7 @@ def check_route(rules: AccessRules, known: Known, route: Route) -> None:
 
 
 def refusal_of(known: Known | None) -> Refusal:
-    """
-    What those are told who have no right: who they are, if they have not said so.
-    """
+    """What those are told who have no right: who they are, if they have not said so."""
     if known is None or known.shown is None:
         return Refusal(HTTPStatus.UNAUTHORIZED, WHO)
     return Refusal(HTTPStatus.FORBIDDEN, "the access file gives no right to this")

@@ -35,9 +35,7 @@ clients, and idle ones, do not keep others out.
 
 
 class BoundedRequest(Request):
-    """
-    A request whose body stays in memory, and is refused when it is too large.
-    """
+    """A request whose body stays in memory, and is refused when it is too large."""
 
     channel: "BoundedChannel"
     content: BytesIO
@@ -54,23 +52,17 @@ class BoundedRequest(Request):
             self.content.write(data)
 
     def parseCookies(self) -> None:
-        """
-        `logins` reads them.
-        """
+        """`logins` reads them."""
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """
-        Unlike Twisted's, it leaves the body alone: no form is parsed.
-        """
+        """Unlike Twisted's, it leaves the body alone: no form is parsed."""
         if self._disconnected or self.channel.is_refused:
             return
         self.method, self.uri, self.clientproto = command, path, version
         self.answer()
 
     def answer(self) -> None:
-        """
-        Answer it: all of it has come.
-        """
+        """Answer it: all of it has come."""
         raise NotImplementedError
 
 
@@ -126,16 +118,12 @@ class BoundedChannel(HTTPChannel):
             self._plan()
 
     def pauseProducing(self) -> None:
-        """
-        The client does not read.
-        """
+        """The client does not read."""
         self._is_full = True
         _BASE.pauseProducing(self)
 
     def resumeProducing(self) -> None:
-        """
-        The client has read all.
-        """
+        """The client has read all."""
         self._is_full = False
         _BASE.resumeProducing(self)
         if self.paused:
@@ -153,17 +141,13 @@ class BoundedChannel(HTTPChannel):
             self.dataReceived(b"")
 
     def resetTimeout(self) -> None:
-        """
-        Do nothing: bytes that come do not give a client more time.
-        """
+        """Do nothing: bytes that come do not give a client more time."""
 
     def lineLengthExceeded(self, line: bytes) -> None:
         self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def refuse(self, status: HTTPStatus) -> None:
-        """
-        Answer that the request is wrong or too large, and end the connection.
-        """
+        """Answer that the request is wrong or too large, and end the connection."""
         if self.is_refused:
             return
         self.is_refused = True
@@ -178,9 +162,7 @@ class BoundedChannel(HTTPChannel):
         self.end()
 
     def end(self) -> None:
-        """
-        Close the connection now, whatever is still to be sent.
-        """
+        """Close the connection now, whatever is still to be sent."""
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -190,9 +172,7 @@ class BoundedChannel(HTTPChannel):
 
 
 def lower_case(request: Request) -> Mapping[str, str]:
-    """
-    :return: the request's headers, by lower-case name.
-    """
+    """:return: the request's headers, by lower-case name."""
     return {
         name.decode("ascii").lower(): values[-1].decode("latin-1")
         for name, values in request.requestHeaders.getAllRawHeaders()

@@ -1,6 +1,4 @@
-"""
-What an operation is given, and what it gives back.
-"""
+"""What an operation is given, and what it gives back."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -56,9 +54,7 @@ class Document(NamedTuple):
 
 
 class Outlet(Protocol):
-    """
-    Where a `Stream` writes; `sending.StreamOutlet` is one.
-    """
+    """Where a `Stream` writes; `sending.StreamOutlet` is one."""
 
     def write(self, data: bytes) -> bool:
         """
@@ -68,9 +64,7 @@ class Outlet(Protocol):
         """
 
     def end(self) -> None:
-        """
-        There is no more.
-        """
+        """There is no more."""
 
 
 class Stream(Protocol):
@@ -81,14 +75,10 @@ class Stream(Protocol):
     content_type: str
 
     def opened(self, outlet: Outlet) -> None:
-        """
-        The headers were sent.
-        """
+        """The headers were sent."""
 
     def closed(self) -> None:
-        """
-        Nothing that is written from now on is sent; called once.
-        """
+        """Nothing that is written from now on is sent; called once."""
 
 
 class Refusal(Exception):
@@ -112,23 +102,17 @@ Operations = Mapping[str, Operation]
 
 
 def json_document(value: Any, status: int = 200) -> Document:
-    """
-    A small value as JSON.
-    """
+    """A small value as JSON."""
     return Document(encoded(value) + b"\n", JSON, status)
 
 
 def encoded(value: Any) -> bytes:
-    """
-    JSON in ASCII, without anything that HTML would take for a tag.
-    """
+    """JSON in ASCII, without anything that HTML would take for a tag."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Document:
-    """
-    :return: the reply that says what is wrong.
-    """
+    """:return: the reply that says what is wrong."""
     about = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
     return Document(encoded(about) + b"\n", PROBLEM, status, headers or {})

@@ -1,6 +1,4 @@
-"""
-Whether the server works: for load balancers, container platforms and pagers.
-"""
+"""Whether the server works: for load balancers, container platforms and pagers."""
 
 from collections.abc import Callable
 from typing import Final
@@ -19,9 +17,7 @@ UNLIMITED_S: Final = 60.0
 
 
 class DiskProbe:
-    """
-    Asks the disk for a sync, once for all who want to know, and remembers for `PROBE_S`.
-    """
+    """Asks the disk for a sync, once for all who want to know, and remembers for `PROBE_S`."""
 
     def __init__(
         self, sync: Callable[[Callable[[], None]], None], limit_s: float, reactor: IReactorTime
@@ -80,14 +76,10 @@ class DiskProbe:
             waited.callback(outcome)
 
     def start(self) -> None:
-        """
-        Nothing is asked before somebody wants to know.
-        """
+        """Nothing is asked before somebody wants to know."""
 
     def stop(self) -> None:
-        """
-        Leave no timer.
-        """
+        """Leave no timer."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -107,15 +99,11 @@ class Health:
         self.probe = DiskProbe(service.sync_log, limit_s, reactor)
 
     def healthz(self, call: Call) -> Document:
-        """
-        The process turns: this is its answer.
-        """
+        """The process turns: this is its answer."""
         return Document(b"ok\n", TEXT)
 
     def readyz(self, call: Call) -> "Document | Deferred[Document]":
-        """
-        Jobs are taken and kept: the server runs, does not drain, and the disk answers.
-        """
+        """Jobs are taken and kept: the server runs, does not drain, and the disk answers."""
         why = self._service.why_not_ready()
         if why:
             return self._ready(why)

@@ -37,9 +37,7 @@ _EVENT_ID: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
 
 
 class Viewer:
-    """
-    One stream, an `exchange.Stream`.
-    """
+    """One stream, an `exchange.Stream`."""
 
     content_type = "text/event-stream"
 
@@ -63,9 +61,7 @@ class Viewer:
         self._viewers.discard(self)
 
     def show(self, frame: bytes) -> None:
-        """
-        Send a frame, unless its client has not taken those before it; see `MAX_DROPPED`.
-        """
+        """Send a frame, unless its client has not taken those before it; see `MAX_DROPPED`."""
         if self._outlet is None:
             return
         self._dropped = 0 if self._outlet.write(frame) else self._dropped + 1
@@ -75,9 +71,7 @@ class Viewer:
 
 
 class Live:
-    """
-    Keeps the history and tells whoever looks; to be started and stopped with the ports.
-    """
+    """Keeps the history and tells whoever looks; to be started and stopped with the ports."""
 
     def __init__(
         self, figures: Callable[[], Figures], about: Callable[[], Mapping[str, Any]], run: str,
@@ -98,21 +92,15 @@ class Live:
 
     @property
     def streams(self) -> int:
-        """
-        How many are open.
-        """
+        """How many are open."""
         return len(self._viewers)
 
     def start(self) -> None:
-        """
-        Begin to keep history, a tick from now: the ports are open before the log is.
-        """
+        """Begin to keep history, a tick from now: the ports are open before the log is."""
         self._ticking.start(TICK_S, now=False)
 
     def stop(self) -> None:
-        """
-        Keep no more.
-        """
+        """Keep no more."""
         if self._ticking.running:
             self._ticking.stop()
 
@@ -130,9 +118,7 @@ class Live:
         return Viewer(lambda: self._hello(self._seen(known)), self._viewers)
 
     def _seen(self, event_id: str) -> int | None:
-        """
-        :return: the tick that a client has seen last; None if it needs all.
-        """
+        """:return: the tick that a client has seen last; None if it needs all."""
         found = _EVENT_ID.fullmatch(event_id)
         if found is None or found[1] != self._run:
             return None
@@ -156,9 +142,7 @@ class Live:
             viewer.show(frame)
 
     def _event(self, name: bytes, about: Mapping[str, Any], rows: bytes) -> bytes:
-        """
-        :param rows: pairs of a JSON object, already encoded.
-        """
+        """:param rows: pairs of a JSON object, already encoded."""
         told = json.dumps({**about, **self._about()}, separators=(",", ":")).encode()
         event_id = f"{self._run}-{self.history.ticks}".encode()
         return b"event: %s\nid: %s\ndata: %s,%s}\n\n" % (name, event_id, told[:-1], rows)

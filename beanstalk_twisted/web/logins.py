@@ -46,9 +46,7 @@ class _Login(NamedTuple):
 
 
 class Logins:
-    """
-    All logins of a server.  They are in memory only: after a start everybody logs in again.
-    """
+    """All logins of a server.  They are in memory only: after a start everybody logs in again."""
 
     def __init__(self, seconds: Callable[[], float], chance: Callable[[int], bytes]) -> None:
         """
@@ -105,9 +103,7 @@ class Logins:
 
 
 def secret_in(headers: Mapping[str, str]) -> str:
-    """
-    Find the secret in a header Cookie; empty if it has none.
-    """
+    """Find the secret in a header Cookie; empty if it has none."""
     pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
     values = {name: value for name, _, value in pairs}
     name = _name(headers)
@@ -127,9 +123,7 @@ def _name(headers: Mapping[str, str]) -> str:
 
 
 def _set(headers: Mapping[str, str], value: str, *, is_secure: bool) -> str:
-    """
-    Over the TLS of a proxy, a browser names an origin that says so.
-    """
+    """Over the TLS of a proxy, a browser names an origin that says so."""
     if is_secure or headers.get("origin", "").startswith("https://"):
         return f"{SECURE}{_name(headers)}={value}; {ATTRIBUTES}; Secure"
     return f"{_name(headers)}={value}; {ATTRIBUTES}"

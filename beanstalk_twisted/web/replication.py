@@ -28,9 +28,7 @@ SINGLES: Final = (
 
 
 def write_replication(out: Writer, situation: Situation) -> None:
-    """
-    Write the metrics of replication; there are none without ``--replicate``.
-    """
+    """Write the metrics of replication; there are none without ``--replicate``."""
     out.head("beanstalkd_replication_role", "gauge", "Which role this server has")
     for role in (ACTIVE, STANDBY):
         labels = labelled({"role": role})
@@ -50,9 +48,7 @@ def write_replication(out: Writer, situation: Situation) -> None:
 
 
 def _write_copies(out: Writer, copies: Copies) -> None:
-    """
-    Left out while NATS does not say, so that an alert is about what is known.
-    """
+    """Left out while NATS does not say, so that an alert is about what is known."""
     name = "beanstalkd_replication_stream_copies"
     out.single(name, "gauge", "Copies that the stream is to have", copies.wanted)
     text = "Those of them that are there and have all"
@@ -64,9 +60,7 @@ def _write_copies(out: Writer, copies: Copies) -> None:
 
 
 def replication_document(situation: Situation | None) -> Document:
-    """
-    What `GET /api/v1/replication` says.
-    """
+    """What `GET /api/v1/replication` says."""
     if situation is None:
         return json_document({"role": "alone"})
     return json_document({
@@ -97,9 +91,7 @@ def _stream_document(copies: Copies | None) -> dict[str, Any] | None:
 
 
 def why_closed(situation: Situation | None) -> str:
-    """
-    Why only `routes.OF_STANDBYS` are served; empty if all are.
-    """
+    """Why only `routes.OF_STANDBYS` are served; empty if all are."""
     if situation is None or situation.role == ACTIVE:
         return ""
     where = situation.active or "no server that is known"
@@ -108,9 +100,7 @@ def why_closed(situation: Situation | None) -> str:
 
 @implementer(IProtocolNegotiationFactory)
 class PresentSite(Factory):
-    """
-    Serves the site of the present term; connections end with it.
-    """
+    """Serves the site of the present term; connections end with it."""
 
     noisy = False
 
@@ -119,9 +109,7 @@ class PresentSite(Factory):
         self._is_open = False
 
     def show(self, site: Any) -> None:
-        """
-        :param site: the present term's; None while there is none.
-        """
+        """:param site: the present term's; None while there is none."""
         if self._is_open and self._site is not None:
             self._site.stopFactory()
         self._site = site
@@ -135,9 +123,7 @@ class PresentSite(Factory):
         return protocol
 
     def acceptableProtocols(self) -> list[bytes]:
-        """
-        As `Site.acceptableProtocols`.
-        """
+        """As `Site.acceptableProtocols`."""
         return [] if self._site is None else self._site.acceptableProtocols()
 
     def startFactory(self) -> None:

@@ -84,17 +84,13 @@ class ReportFile(NamedTuple):
 
 
 class ReportFolder:
-    """
-    The folder.  All methods raise OSError; they are called in a thread.
-    """
+    """The folder.  All methods raise OSError; they are called in a thread."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def files(self) -> list[ReportFile]:
-        """
-        The newest files that can be shown, the newest first.
-        """
+        """The newest files that can be shown, the newest first."""
         found = []
         with os.scandir(self.path) as entries:
             for _, entry in zip(range(MAX_ENTRIES), entries, strict=False):
@@ -104,9 +100,7 @@ class ReportFolder:
         return found[:MAX_LISTED]
 
     def look(self, name: str) -> ReportFile:
-        """
-        :raise FileNotFoundError: there is no file of that name, or it is none to be shown.
-        """
+        """:raise FileNotFoundError: there is no file of that name, or it is none to be shown."""
         fd = self._open(name)
         try:
             return _facts(name, os.fstat(fd))
@@ -149,9 +143,7 @@ def _facts(name: str, found: os.stat_result) -> ReportFile:
 
 
 class ReportFiles:
-    """
-    Operations on the folder, and a `site.Part`, which ends the thread.
-    """
+    """Operations on the folder, and a `site.Part`, which ends the thread."""
 
     def __init__(self, path: str, make_io: Callable[[], Io]) -> None:
         """
@@ -165,29 +157,21 @@ class ReportFiles:
         self._begun = self._ended = 0
 
     def start(self) -> None:
-        """
-        There is nothing to begin.
-        """
+        """There is nothing to begin."""
 
     def stop(self) -> None:
-        """
-        Let the thread end.
-        """
+        """Let the thread end."""
         io, self._io = self._io, None
         if io is not None:
             io.stop()
 
     def listed(self, call: Call) -> "Deferred[Document]":
-        """
-        The files.
-        """
+        """The files."""
         listing = self._run(self._folder.files)
         return listing.addCallbacks(_list, _no_files)
 
     def file(self, call: Call) -> "Deferred[Document]":
-        """
-        One of the files; if there is none, a page that says what to do.
-        """
+        """One of the files; if there is none, a page that says what to do."""
         looking = self._run(partial(self._folder.look, call.parameters["file"]))
         return looking.addCallback(self._sent).addErrback(_missing)
 
@@ -207,9 +191,7 @@ class ReportFiles:
             yield reading.addErrback(_broken_off)
 
     def _run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        :return: fails with a `Refusal` if there is no folder, or it does not answer.
-        """
+        """:return: fails with a `Refusal` if there is no folder, or it does not answer."""
         if not self._folder.path:
             return fail(Refusal(HTTPStatus.NOT_FOUND, NO_FOLDER))
         if self._begun - self._ended >= MAX_WAITING:
@@ -221,9 +203,7 @@ class ReportFiles:
         return self._io.run(partial(self._do, work))
 
     def _do(self, work: Callable[[], T]) -> T:
-        """
-        In the thread: whoever asked may have left, and the work still waits.
-        """
+        """In the thread: whoever asked may have left, and the work still waits."""
         try:
             return work()
         finally:
@@ -240,9 +220,7 @@ def _list(files: list[ReportFile]) -> Document:
 
 
 def _no_files(failure: Failure) -> Document:
-    """
-    :raise Refusal: the folder cannot be read.
-    """
+    """:raise Refusal: the folder cannot be read."""
     error = failure.value
     if isinstance(error, OSError):
         detail = f"the folder of --http-report cannot be read: {error.strerror}; make it, then: "
@@ -251,18 +229,14 @@ def _no_files(failure: Failure) -> Document:
 
 
 def _broken_off(failure: Failure) -> bytes:
-    """
-    :raise Refusal: the file cannot be read any more, or is another one.
-    """
+    """:raise Refusal: the file cannot be read any more, or is another one."""
     if failure.check(OSError):
         raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the report was changed") from None
     failure.raiseException()
 
 
 def _missing(failure: Failure) -> Document:
-    """
-    :return: a page for people: it is they who follow links to reports.
-    """
+    """:return: a page for people: it is they who follow links to reports."""
     error = failure.value
     if isinstance(error, Refusal):
         status, detail = error.status, error.detail

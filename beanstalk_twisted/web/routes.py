@@ -128,9 +128,7 @@ ROUTES: Final = (
 
 
 class NoRoute(Exception):
-    """
-    There is no such path.
-    """
+    """There is no such path."""
 
 
 class WrongMethod(Exception):
@@ -146,9 +144,7 @@ class WrongMethod(Exception):
 
 
 class RouteTable:
-    """
-    Finds routes.
-    """
+    """Finds routes."""
 
     def __init__(self, routes: tuple[Route, ...] = ROUTES) -> None:
         self.routes = routes
@@ -188,9 +184,7 @@ class RouteTable:
 
 
 def _matched(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
-    """
-    :return: the parameters; None if the path is not of this pattern.
-    """
+    """:return: the parameters; None if the path is not of this pattern."""
     if len(pattern) != len(segments):
         return None
     parameters = {}

@@ -1,6 +1,4 @@
-"""
-Sending replies that are made piece by piece, and those that go on.
-"""
+"""Sending replies that are made piece by piece, and those that go on."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -21,9 +19,7 @@ REPLY_S: Final = 60.0
 
 @implementer(IPushProducer)
 class PieceSender:
-    """
-    Makes and sends one piece of a reply a turn, while the client takes them.
-    """
+    """Makes and sends one piece of a reply a turn, while the client takes them."""
 
     log = Logger()
 
@@ -40,9 +36,7 @@ class PieceSender:
         self._limit: IDelayedCall | None = None
 
     def begin(self) -> None:
-        """
-        Begin to send; the headers are set.
-        """
+        """Begin to send; the headers are set."""
         self._request.notifyFinish().addBoth(self._ended)
         self._limit = self._reactor.callLater(REPLY_S, self._give_up)
         self._request.registerProducer(self, True)
@@ -56,9 +50,7 @@ class PieceSender:
         self._wait()
 
     def stopProducing(self) -> None:
-        """
-        The connection is lost, which `_ended` hears of too.
-        """
+        """The connection is lost, which `_ended` hears of too."""
 
     def _wait(self) -> None:
         if not (self._is_paused or self._is_waiting or self._is_over):
@@ -90,9 +82,7 @@ class PieceSender:
         self._wait()
 
     def _failed(self, failure: Failure) -> None:
-        """
-        Half of it has left: that it is no whole reply can only be told by its end.
-        """
+        """Half of it has left: that it is no whole reply can only be told by its end."""
         if not failure.check(Refusal):
             self.log.failure("while answering an HTTP request", failure, event="http-failed")
         self._give_up()
@@ -113,9 +103,7 @@ class PieceSender:
 
 @implementer(IPushProducer)
 class StreamOutlet:
-    """
-    An `exchange.Outlet`: what its client does not take is dropped, not kept.
-    """
+    """An `exchange.Outlet`: what its client does not take is dropped, not kept."""
 
     def __init__(
         self, request: BoundedRequest, stream: Stream, is_outdated: Callable[[], bool]
@@ -130,9 +118,7 @@ class StreamOutlet:
         self._is_over = False
 
     def begin(self) -> None:
-        """
-        Send the headers, and let the stream begin.
-        """
+        """Send the headers, and let the stream begin."""
         self._request.notifyFinish().addBoth(self._ended)
         self._request.registerProducer(self, True)
         self._request.write(b"")
@@ -162,9 +148,7 @@ class StreamOutlet:
         self._is_paused = False
 
     def stopProducing(self) -> None:
-        """
-        The connection is lost, which `_ended` hears of too.
-        """
+        """The connection is lost, which `_ended` hears of too."""
 
     def _ended(self, outcome: object) -> None:
         self._is_over = True

@@ -1,6 +1,4 @@
-"""
-Puts the endpoint together: which function each operation of the table is.
-"""
+"""Puts the endpoint together: which function each operation of the table is."""
 
 from collections.abc import Callable
 from importlib import resources
@@ -83,14 +81,10 @@ def make_site(
 
 
 def _logins(logins: Logins) -> Operations:
-    """
-    What begins and ends the logins of browsers.
-    """
+    """What begins and ends the logins of browsers."""
 
     def begin(call: Call) -> Document:
-        """
-        Whoever is known without a token needs no login.
-        """
+        """Whoever is known without a token needs no login."""
         shown = None if call.known is None else call.known.shown
         if shown is None:
             return json_document({})
@@ -105,9 +99,7 @@ def _logins(logins: Logins) -> Operations:
 
 
 def _many(service: BeanstalkService, runs: Runs, seeing: Seeing) -> Operations:
-    """
-    What looks at many jobs at once, or changes them.
-    """
+    """What looks at many jobs at once, or changes them."""
     search = SearchApi(service, seeing)
     return {
         "search": search.search,

@@ -1,6 +1,4 @@
-"""
-The HTTP server: from a request to its operation, and back.
-"""
+"""The HTTP server: from a request to its operation, and back."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -92,25 +90,17 @@ class HttpSettings(NamedTuple):
 
 
 class Part(Protocol):
-    """
-    What works as long as the endpoint is open.
-    """
+    """What works as long as the endpoint is open."""
 
     def start(self) -> None:
-        """
-        Begin: the first port is open.
-        """
+        """Begin: the first port is open."""
 
     def stop(self) -> None:
-        """
-        End, and leave no timer.
-        """
+        """End, and leave no timer."""
 
 
 class SiteRequest(BoundedRequest):
-    """
-    A request on its way to its operation.
-    """
+    """A request on its way to its operation."""
 
     log = Logger()
     _is_change = False
@@ -141,9 +131,7 @@ class SiteRequest(BoundedRequest):
             self._send(answer, site)
 
     def _answered(self, site: "Site") -> Answer | Deferred[Document]:
-        """
-        :raise Exception: it is not carried out.
-        """
+        """:raise Exception: it is not carried out."""
         headers = lower_case(self)
         self._check_host(headers, site.settings.names)
         path, _, query = self.uri.decode("latin-1").partition("?")
@@ -183,18 +171,14 @@ class SiteRequest(BoundedRequest):
 
     @property
     def _who(self) -> str:
-        """
-        The client's address and port, in words.
-        """
+        """The client's address and port, in words."""
         client = self.client
         if isinstance(client, IPv6Address):
             return f"[{client.host}]:{client.port}"
         return f"{client.host}:{client.port}" if isinstance(client, IPv4Address) else UNIX_SOCKET
 
     def _check_host(self, headers: Mapping[str, str], names: Collection[str]) -> None:
-        """
-        :raise Refusal: the request is for another server, or for none.
-        """
+        """:raise Refusal: the request is for another server, or for none."""
         given = self.requestHeaders.getRawHeaders(b"host") or []
         if len(given) > 1 or (not given and self.clientproto != b"HTTP/1.0"):
             raise Refusal(HTTPStatus.BAD_REQUEST, "a request has one header Host")
@@ -212,9 +196,7 @@ class SiteRequest(BoundedRequest):
         return self._failed(failure)
 
     def _told(self, refusal: Refusal) -> Document:
-        """
-        Whoever has not said who they are is asked to.
-        """
+        """Whoever has not said who they are is asked to."""
         is_asked = refusal.status == HTTPStatus.FORBIDDEN and self._known is not None
         if is_asked:
             refusal = refusal_of(self._known)
@@ -224,17 +206,13 @@ class SiteRequest(BoundedRequest):
         return problem(refusal.status, refusal.detail, headers)
 
     def _failed(self, failure: Failure) -> Document:
-        """
-        An operation has failed: what of, is for the log alone.
-        """
+        """An operation has failed: what of, is for the log alone."""
         self.log.failure("while answering an HTTP request", failure, event="http-failed")
         detail = "the server's log says what happened; nothing was lost"
         return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
     def _send(self, answer: Answer, site: "Site") -> None:
-        """
-        Whether anybody still waits for it or not, what was changed is told.
-        """
+        """Whether anybody still waits for it or not, what was changed is told."""
         if self._is_change and isinstance(answer, Document):
             self._audit(site, answer.status)
         if self._disconnected:
@@ -281,9 +259,7 @@ class SiteRequest(BoundedRequest):
 
 
 def _check_post(route: Route, headers: Mapping[str, str], may_write: bool) -> None:
-    """
-    :raise Refusal: nothing may be changed, or not by this request.
-    """
+    """:raise Refusal: nothing may be changed, or not by this request."""
     if route.writes and not may_write:
         detail = "this endpoint is read-only; start the server with --http-write"
         raise Refusal(HTTPStatus.FORBIDDEN, detail)
@@ -293,9 +269,7 @@ def _check_post(route: Route, headers: Mapping[str, str], may_write: bool) -> No
 
 
 def _fields(query: str, route: Route) -> dict[str, str]:
-    """
-    :raise Refusal: they are too many, or wrong, or one is unknown.
-    """
+    """:raise Refusal: they are too many, or wrong, or one is unknown."""
     try:
         fields = dict(parse_qsl(
             query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS, errors="strict",
@@ -353,9 +327,7 @@ class Site(HTTPFactory):
 
     @property
     def connections(self) -> int:
-        """
-        How many there are.
-        """
+        """How many there are."""
         return len(self._channels)
 
     def buildProtocol(self, addr: Any) -> Any:
@@ -368,28 +340,20 @@ class Site(HTTPFactory):
         return channel
 
     def left(self, channel: BoundedChannel) -> None:
-        """
-        A connection has ended.
-        """
+        """A connection has ended."""
         self._channels.discard(channel)
 
     def acceptableProtocols(self) -> list[bytes]:
-        """
-        What TLS may agree upon: no HTTP/2, whose connections are not bounded here.
-        """
+        """What TLS may agree upon: no HTTP/2, whose connections are not bounded here."""
         return [b"http/1.1"]
 
     def startFactory(self) -> None:
-        """
-        Unlike Twisted's, it opens no access log.
-        """
+        """Unlike Twisted's, it opens no access log."""
         for part in self.parts:
             part.start()
 
     def stopFactory(self) -> None:
-        """
-        The last port was closed: so are connections and streams.
-        """
+        """The last port was closed: so are connections and streams."""
         for part in self.parts:
             part.stop()
         for channel in list(self._channels):
@@ -397,6 +361,4 @@ class Site(HTTPFactory):
         self.turns.stop()
 
     def log(self, request: object) -> None:
-        """
-        Requests are not logged.
-        """
+        """Requests are not logged."""

@@ -38,9 +38,7 @@ class StaticFile(NamedTuple):
 
 
 def load() -> Mapping[str, StaticFile]:
-    """
-    :return: all files, by name.
-    """
+    """:return: all files, by name."""
     folder = resources.files("beanstalk_twisted.web") / "static"
     return {
         path.name: _made(path.read_bytes(), TYPES[path.name.rpartition(".")[2]])
@@ -55,23 +53,17 @@ def _made(plain: bytes, content_type: str) -> StaticFile:
 
 
 class StaticFiles:
-    """
-    Serves the files.
-    """
+    """Serves the files."""
 
     def __init__(self) -> None:
         self._files = load()
 
     def index(self, call: Call) -> Document:
-        """
-        The page.
-        """
+        """The page."""
         return self._sent(self._files[INDEX], call.headers)
 
     def login(self, call: Call) -> Document:
-        """
-        The page that logs in.
-        """
+        """The page that logs in."""
         return self._sent(self._files[LOGIN_PAGE], call.headers)
 
     def static(self, call: Call) -> Document:
@@ -86,9 +78,7 @@ class StaticFiles:
         return self._sent(found, call.headers)
 
     def _sent(self, file: StaticFile, asked: Mapping[str, str]) -> Document:
-        """
-        :param asked: the request's headers.
-        """
+        """:param asked: the request's headers."""
         headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if asked.get("if-none-match") == file.tag:
             return Document(b"", file.content_type, HTTPStatus.NOT_MODIFIED, headers)

@@ -70,9 +70,7 @@ class Command:
         max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
         write: Callable[[Reply], bytes] | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param operation: if it is not called as the command itself.
-        """
+        """:param operation: if it is not called as the command itself."""
         self.prefix = prefix
         self.name = prefix.decode().strip()
         self.fields = tuple(fields)

@@ -52,9 +52,7 @@ class Dialect:
         self, name: str, rows: Sequence[Command], *, hears_deadlines: bool = True,
         tagged_put: Command | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param tagged_put: what a line of the row `put` is if it has tags.
-        """
+        """:param tagged_put: what a line of the row `put` is if it has tags."""
         self.name = name
         self.rows = tuple(rows)
         self.hears_deadlines = hears_deadlines
@@ -120,9 +118,7 @@ class Dialect:
 
     @property
     def remembered(self) -> int:
-        """
-        How many lines are remembered, `MAX_REMEMBERED` at most.
-        """
+        """How many lines are remembered, `MAX_REMEMBERED` at most."""
         return len(self._remembered)
 
     def _remember(self, line: bytes, parsed: Parsed) -> None:
@@ -140,9 +136,7 @@ class Dialect:
         return None
 
     def parse_by_pattern(self, line: bytes) -> Parsed:
-        """
-        As `parse`, which says the same and is quicker; this is its reference.
-        """
+        """As `parse`, which says the same and is quicker; this is its reference."""
         if b"\0" in line:
             raise ParseError(BAD_FORMAT)
         word, space, _ = line.partition(b" ")
@@ -178,9 +172,7 @@ class Dialect:
             return other, _convert(other, match.groups()[:-1]), False
 
     def _first_match(self, line: bytes) -> Command:
-        """
-        :raise ParseError: there is no such command.
-        """
+        """:raise ParseError: there is no such command."""
         # One search, however many rows there are: nonsense is to cost no more than a command.
         match = self._prefixes.match(line)
         if match is None or match.lastindex is None:
@@ -189,18 +181,14 @@ class Dialect:
 
 
 def _beginning(row: Command) -> bytes:
-    """
-    :return: what lines of this command begin with, as a pattern with one group.
-    """
+    """:return: what lines of this command begin with, as a pattern with one group."""
     if row.is_whole_word:
         return b"(%s(?= |\\Z))" % re.escape(row.prefix.strip())
     return b"(%s)" % re.escape(row.prefix)
 
 
 def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
-    """
-    A bad name counts only if the number behind it is good: numbers first, names last.
-    """
+    """A bad name counts only if the number behind it is good: numbers first, names last."""
     try:
         pairs = zip(row.fields[1:], texts[1:], strict=True)
         later = [field.convert(text) for field, text in pairs]

@@ -54,9 +54,7 @@ MAX_PAGE_JOBS: Final = 1000
 
 
 def _seconds(text: bytes) -> int | None:
-    """
-    :return: nanoseconds; None if there is no such field on the line.
-    """
+    """:return: nanoseconds; None if there is no such field on the line."""
     timeout_ns: int | None = grammar.TIMEOUT.convert(text) if text else None
     return timeout_ns
 
@@ -69,9 +67,7 @@ def _job_ids(text: bytes) -> tuple[int, ...]:
 
 
 def _job_id(text: bytes) -> int:
-    """
-    Python refuses to convert numbers of thousands of digits, and zeros count as digits.
-    """
+    """Python refuses to convert numbers of thousands of digits, and zeros count as digits."""
     job_id: int = grammar.JOB_ID.convert(text.lstrip(b"0")[:MAX_LINE_BYTES] or b"0")
     return job_id
 
@@ -81,9 +77,7 @@ JOB_IDS: Final = Field("ids", rb" *+([0-9]++(?: ++[0-9]++)*+)", _job_ids)
 
 
 def _pairs(text: bytes) -> tuple[tuple[str, str], ...]:
-    """
-    :return: the keys and values, any of them.
-    """
+    """:return: the keys and values, any of them."""
     pairs = []
     for pair in text.decode("ascii").split():
         key, _, value = pair.partition("=")
@@ -252,9 +246,7 @@ POLICY: Final = Word(b"POLICY")
 
 
 class ReservedBatch(Reply):
-    """
-    Here are jobs; each is yours until its TTR ends.
-    """
+    """Here are jobs; each is yours until its TTR ends."""
 
     __slots__ = ("jobs",)
     template: ClassVar[bytes] = b"RESERVED_BATCH %d\r\n"
@@ -266,9 +258,7 @@ class ReservedBatch(Reply):
         return b"".join(self.pieces())
 
     def pieces(self) -> list[bytes]:
-        """
-        The reply's bytes in pieces; large bodies are not copied.
-        """
+        """The reply's bytes in pieces; large bodies are not copied."""
         pieces: list[bytes] = []
         copied = [self.template % len(self.jobs)]
         for job in self.jobs:
@@ -285,9 +275,7 @@ class ReservedBatch(Reply):
 
 
 class DeletedBatch(Reply):
-    """
-    So many jobs were deleted, and so many not found.
-    """
+    """So many jobs were deleted, and so many not found."""
 
     __slots__ = ("deleted", "not_found")
     template: ClassVar[bytes] = b"DELETED_BATCH %d %d\r\n"
@@ -308,9 +296,7 @@ UPDATED: Final = Word(b"UPDATED")
 
 
 class Duplicate(Refusal):
-    """
-    Nothing was moved, since a job with its unique key is there: that one's id.
-    """
+    """Nothing was moved, since a job with its unique key is there: that one's id."""
 
     __slots__ = ("job_id",)
 
@@ -335,9 +321,7 @@ MAX_WHY_BYTES: Final = 800
 
 
 class HandingOver(Line):
-    """
-    The queue is handed over: the name of the standby.
-    """
+    """The queue is handed over: the name of the standby."""
 
     __slots__ = ()
     template = b"HANDING_OVER %s\r\n"
@@ -364,17 +348,13 @@ class CannotHandOver(Refusal):
 
 
 class InsertedDuplicate(Reply):
-    """
-    Nothing was put, since there is a job with this key: its id and its state.
-    """
+    """Nothing was put, since there is a job with this key: its id and its state."""
 
     __slots__ = ("job_id", "state")
     template: ClassVar[bytes] = b"INSERTED %d %s\r\n"
 
     def __init__(self, job_id: int, state: bytes) -> None:
-        """
-        :param state: READY, RESERVED, DELAYED, BURIED or DELETED.
-        """
+        """:param state: READY, RESERVED, DELAYED, BURIED or DELETED."""
         self.job_id = job_id
         self.state = state
 
@@ -396,16 +376,12 @@ class InsertedBatch(Reply):
     __slots__ = ("ids", "states")
 
     def __init__(self, ids: Sequence[int], states: Sequence[bytes | None] = ()) -> None:
-        """
-        :param ids: a range, if all were put.
-        """
+        """:param ids: a range, if all were put."""
         self.ids = ids
         self.states = states
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
+        """:return: the reply's bytes, its CR LF included."""
         if self.states:
             jobs = zip(self.ids, self.states, strict=True)
             lines = [_inserted(job_id, state) for job_id, state in jobs]
@@ -414,9 +390,7 @@ class InsertedBatch(Reply):
         return b"INSERTED_BATCH %d\r\n" % len(lines) + b"".join(lines)
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
+        """What it says, in the order of its class's arguments."""
         return tuple(self.ids), tuple(self.states)
 
 
@@ -426,9 +400,7 @@ def _inserted(job_id: int, state: bytes | None) -> bytes:
 
 
 class Flushed(Line):
-    """
-    So many jobs were flushed.
-    """
+    """So many jobs were flushed."""
 
     __slots__ = ()
     template = b"FLUSHED %d\r\n"

@@ -65,16 +65,12 @@ class Field(NamedTuple):
 
 
 def implied(name: str, value: object) -> Field:
-    """
-    A field that a dialect does not write: it has always this value.
-    """
+    """A field that a dialect does not write: it has always this value."""
     return Field(name, b"()", lambda _: value, is_written=False)
 
 
 def line_pattern(fields: Sequence[Field]) -> "re.Pattern[bytes]":
-    """
-    What stands behind the command's word; the last group is whatever is left over.
-    """
+    """What stands behind the command's word; the last group is whatever is left over."""
     return re.compile(b"".join(field.pattern for field in fields) + rb"(.*)", re.DOTALL)
 
 
@@ -98,9 +94,7 @@ def _timeout(text: bytes) -> int:
 
 
 def _ttr(text: bytes) -> int:
-    """
-    Seconds; 0 means 1 (protocol.txt, "put").
-    """
+    """Seconds; 0 means 1 (protocol.txt, "put")."""
     return _u32(text) or 1
 
 
@@ -112,9 +106,7 @@ def _batch_count(text: bytes) -> int:
 
 
 def _loose_count(text: bytes) -> int:
-    """
-    A count as C's strtoul reads it: a sign is accepted, and the value taken modulo 2**32.
-    """
+    """A count as C's strtoul reads it: a sign is accepted, and the value taken modulo 2**32."""
     value = int(text)
     if abs(value) > MAX_U64:
         raise ParseError(BAD_FORMAT)
@@ -122,9 +114,7 @@ def _loose_count(text: bytes) -> int:
 
 
 def is_tube_name(text: bytes) -> bool:
-    """
-    Whether a tube may have this name.
-    """
+    """Whether a tube may have this name."""
     return _TUBE_NAME.match(text) is not None
 
 
@@ -135,9 +125,7 @@ def _tube(text: bytes) -> bytes:
 
 
 def _counted_tube(text: bytes) -> bytes:
-    """
-    A name that parses but is not a legal one is counted (beanstalkd prot.c, OP_PAUSE_TUBE).
-    """
+    """A name that parses but is not a legal one is counted (beanstalkd prot.c, OP_PAUSE_TUBE)."""
     if not is_tube_name(text):
         raise ParseError(BAD_FORMAT, is_counted=True)
     return text

@@ -128,9 +128,7 @@ def parse_count(line: bytes) -> int | None:
 
 
 def _u32(text: bytes) -> int | None:
-    """
-    A number below 2**32; None of anything else.
-    """
+    """A number below 2**32; None of anything else."""
     if not text.isdigit():
         return None
     value = int(text)

@@ -1,6 +1,4 @@
-"""
-Every reply of the protocol, as a value with its bytes.
-"""
+"""Every reply of the protocol, as a value with its bytes."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -18,15 +16,11 @@ class Reply:
     __slots__ = ()
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
+        """:return: the reply's bytes, its CR LF included."""
         raise NotImplementedError
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
+        """What it says, in the order of its class's arguments."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -44,9 +38,7 @@ class Reply:
 
 
 class Word(Reply):
-    """
-    A reply that is one word.
-    """
+    """A reply that is one word."""
 
     __slots__ = ("_line", "text")
 
@@ -62,9 +54,7 @@ class Word(Reply):
 
 
 class Refusal(Word):
-    """
-    A reply that is counted as an error: the command was not carried out.
-    """
+    """A reply that is counted as an error: the command was not carried out."""
 
     __slots__ = ()
 
@@ -109,36 +99,28 @@ class Line(Reply):
 
 
 class Inserted(Line):
-    """
-    A job was put: its id.
-    """
+    """A job was put: its id."""
 
     __slots__ = ()
     template = b"INSERTED %d\r\n"
 
 
 class Kicked(Line):
-    """
-    So many jobs were kicked.
-    """
+    """So many jobs were kicked."""
 
     __slots__ = ()
     template = b"KICKED %d\r\n"
 
 
 class Using(Line):
-    """
-    The tube that puts go into.
-    """
+    """The tube that puts go into."""
 
     __slots__ = ()
     template = b"USING %s\r\n"
 
 
 class Watching(Line):
-    """
-    How many tubes are watched.
-    """
+    """How many tubes are watched."""
 
     __slots__ = ()
     template = b"WATCHING %d\r\n"
@@ -161,9 +143,7 @@ class JobReply(Reply):
         self.priority = priority
 
     def line(self) -> bytes:
-        """
-        :return: what stands before the body and its CR LF.
-        """
+        """:return: what stands before the body and its CR LF."""
         return b"%s %d %d\r\n" % (self.word, self.job_id, len(self.body))
 
     def encode(self) -> bytes:
@@ -174,27 +154,21 @@ class JobReply(Reply):
 
 
 class Reserved(JobReply):
-    """
-    Here is a job; it is yours until its TTR ends.
-    """
+    """Here is a job; it is yours until its TTR ends."""
 
     __slots__ = ()
     word = b"RESERVED"
 
 
 class Found(JobReply):
-    """
-    Here is a job to look at.
-    """
+    """Here is a job to look at."""
 
     __slots__ = ()
     word = b"FOUND"
 
 
 class Document(Reply):
-    """
-    An answer in YAML.
-    """
+    """An answer in YAML."""
 
     __slots__ = ("content",)
 
@@ -209,14 +183,10 @@ class Document(Reply):
 
 
 def statistics(pairs: "Iterable[tuple[str, yaml.Value]]") -> Document:
-    """
-    The answer to a stats command.
-    """
+    """The answer to a stats command."""
     return Document(yaml.mapping(pairs))
 
 
 def names(tubes: Iterable[bytes]) -> Document:
-    """
-    The answer to a list command.
-    """
+    """The answer to a list command."""
     return Document(yaml.listing(tubes))

@@ -71,9 +71,7 @@ class Needs(NamedTuple):
 
     @property
     def manages(self) -> bool:
-        """
-        Whether nobody but who manages may: then it is told in the audit.
-        """
+        """Whether nobody but who manages may: then it is told in the audit."""
         return self.right == MANAGE
 
 
@@ -82,7 +80,5 @@ OPEN: Final = Needs(0, NOTHING)
 
 
 def names_of(rights: int) -> list[str]:
-    """
-    :return: the names of these rights, in the order of `RIGHTS`.
-    """
+    """:return: the names of these rights, in the order of `RIGHTS`."""
     return [name for name, right in RIGHTS.items() if right & rights]

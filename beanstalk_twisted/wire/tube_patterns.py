@@ -1,6 +1,4 @@
-"""
-Patterns of tube names, as files have them: a star stands for any characters, or none.
-"""
+"""Patterns of tube names, as files have them: a star stands for any characters, or none."""
 
 import re
 from collections.abc import Sequence
@@ -12,15 +10,11 @@ _PATTERN: Final = re.compile(rb"[A-Za-z0-9+/;.$_()*][A-Za-z0-9\-+/;.$_()*]*")
 
 
 class BadPattern(ValueError):
-    """
-    What is no pattern of tube names, or one too many.
-    """
+    """What is no pattern of tube names, or one too many."""
 
 
 def check_pattern(pattern: str) -> None:
-    """
-    :raise BadPattern: no name of a tube can match it, or it is too long.
-    """
+    """:raise BadPattern: no name of a tube can match it, or it is too long."""
     text = pattern.encode()
     if len(text) > MAX_TUBE_NAME or not _PATTERN.fullmatch(text):
         raise BadPattern(f"{pattern!r} is neither the name of a tube nor a pattern of such names")

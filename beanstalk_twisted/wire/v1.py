@@ -53,9 +53,7 @@ JOB_KEYS: Final = ("id", "state", "age", "time-left", "timeouts")
 
 
 def _write_put(reply: Reply) -> bytes:
-    """
-    BURIED: the job is stored, and its producer has no use for more.
-    """
+    """BURIED: the job is stored, and its producer has no use for more."""
     if isinstance(reply, Inserted) or reply == replies.BURIED:
         return INSERTED.encode()
     return (NOT_INSERTED if reply in REFUSALS else reply).encode()
@@ -89,9 +87,7 @@ def _write_job(reply: Reply) -> bytes:
 
 
 def _only(keys: Sequence[str], reply: Reply) -> Reply:
-    """
-    A document with these of its keys; any other reply is left as it is.
-    """
+    """A document with these of its keys; any other reply is left as it is."""
     if not isinstance(reply, Document):
         return reply
     values = dict(yaml.read_mapping(reply.content))
@@ -99,9 +95,7 @@ def _only(keys: Sequence[str], reply: Reply) -> Reply:
 
 
 def rows(ttr_s: int) -> tuple[Command, ...]:
-    """
-    The table.
-    """
+    """The table."""
     put = (
         grammar.PRIORITY, grammar.implied("delay", 0), grammar.implied("ttr", ttr_s), grammar.BYTES,
     )  # fmt: skip
@@ -139,9 +133,7 @@ DIALECTS: Final = (MODERN.name, NAME)
 
 
 def check_dialect(name: str) -> None:
-    """
-    :raise ValueError: there is none of this name.
-    """
+    """:raise ValueError: there is none of this name."""
     if name not in DIALECTS:
         raise ValueError(f"no dialect: {name!r}; there are {', '.join(DIALECTS)}")
 

@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 
 class Quoted(NamedTuple):
-    """
-    A string that is written in double quotes.
-    """
+    """A string that is written in double quotes."""
 
     text: str
 
@@ -24,30 +22,22 @@ Pair = tuple[str, str]
 
 
 def mapping(pairs: Iterable[tuple[str, Value]]) -> bytes:
-    """
-    ``key: value`` lines in the order given.
-    """
+    """``key: value`` lines in the order given."""
     return "".join(["---\n", *(f"{key}: {_scalar(value)}\n" for key, value in pairs)]).encode()
 
 
 def listing(names: Iterable[bytes]) -> bytes:
-    """
-    ``- name`` lines in the order given.
-    """
+    """``- name`` lines in the order given."""
     return b"".join([b"---\n", *(b"- %s\n" % name for name in names)])
 
 
 def item(name: bytes) -> bytes:
-    """
-    :return: the name as an item of a list: in quotes if it ends in a colon, as a key does.
-    """
+    """:return: the name as an item of a list: in quotes if it ends in a colon, as a key does."""
     return b'"%s"' % name if name.endswith(b":") else name
 
 
 def record(pairs: Iterable[tuple[str, Value]]) -> str:
-    """
-    A mapping, at least one pair, as an item of a list; see `records`.
-    """
+    """A mapping, at least one pair, as an item of a list; see `records`."""
     return "- " + "  ".join([f"{key}: {_scalar(value)}\n" for key, value in pairs])
 
 

@@ -1,6 +1,4 @@
-"""
-The command ``beanstalk-work``: a worker as a process.
-"""
+"""The command ``beanstalk-work``: a worker as a process."""
 
 import asyncio
 import importlib
@@ -45,9 +43,7 @@ LEVELS: Final = (LogLevel.warn, LogLevel.info, LogLevel.debug)
 
 
 class Doing(NamedTuple):
-    """
-    What was asked for.
-    """
+    """What was asked for."""
 
     doer: Callable[..., Any]
     in_threads: bool
@@ -327,9 +323,7 @@ def line_of(event: LogEvent) -> str | None:
 def run(
     worker: service.Worker[Any] | None, verbose: int, told: Signals, recurring: Service | None
 ) -> None:
-    """
-    Run a worker and a scheduler until the process is told to stop.
-    """
+    """Run a worker and a scheduler until the process is told to stop."""
     from twisted.internet import reactor
 
     level = LEVELS[min(verbose, len(LEVELS) - 1)]

@@ -1,6 +1,4 @@
-"""
-When to ask a server for how many jobs at once: numbers in, numbers out.
-"""
+"""When to ask a server for how many jobs at once: numbers in, numbers out."""
 
 from typing import Final
 
@@ -28,9 +26,7 @@ class Demand:
     """
 
     def __init__(self, room: int) -> None:
-        """
-        :param room: the most that can ever be of use at once.
-        """
+        """:param room: the most that can ever be of use at once."""
         self.is_dry = True
         self.at_once = 1
         self.next_s = 0.0
@@ -38,24 +34,18 @@ class Demand:
         self._wait_s = POLL_FIRST_S
 
     def got(self) -> None:
-        """
-        There was a job.
-        """
+        """There was a job."""
         self.is_dry = False
         self.at_once = min(self.at_once * 2, self._room)
         self._wait_s = POLL_FIRST_S
 
     def got_none(self, now_s: float) -> None:
-        """
-        There was none.
-        """
+        """There was none."""
         self.is_dry = True
         self.at_once = 1
         self.next_s = now_s + self._wait_s
         self._wait_s = min(self._wait_s * 2, POLL_MOST_S)
 
     def ended(self, now_s: float) -> None:
-        """
-        A job has ended: what tells the server that may ask it too.
-        """
+        """A job has ended: what tells the server that may ask it too."""
         self.next_s = now_s

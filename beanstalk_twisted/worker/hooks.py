@@ -1,6 +1,4 @@
-"""
-What a worker tells while it works: for logs, for metrics, for whatever an application wants.
-"""
+"""What a worker tells while it works: for logs, for metrics, for whatever an application wants."""
 
 import os
 import traceback
@@ -31,19 +29,13 @@ class Hooks:
     """
 
     def began(self, attempt: Attempt[Any]) -> None:
-        """
-        An attempt begins.
-        """
+        """An attempt begins."""
 
     def touched(self, attempt: Attempt[Any]) -> None:
-        """
-        The server has begun its TTR anew.
-        """
+        """The server has begun its TTR anew."""
 
     def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
-        """
-        An attempt has failed; `ended` follows, with what becomes of the job.
-        """
+        """An attempt has failed; `ended` follows, with what becomes of the job."""
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
         """
@@ -53,9 +45,7 @@ class Hooks:
         """
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        """
-        The job is somebody else's, or will be: its reservation has ended before it was done.
-        """
+        """The job is somebody else's, or will be: its reservation has ended before it was done."""
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         """
@@ -64,9 +54,7 @@ class Hooks:
         """
 
     def disconnected(self, losses: Losses) -> None:
-        """
-        A connection was lost; another one will be made.
-        """
+        """A connection was lost; another one will be made."""
 
     def troubled(self, error: BaseException) -> None:
         """
@@ -177,9 +165,7 @@ class Tally(Hooks):
 
 
 class HookList:
-    """
-    All hooks of a worker; an exception from one is logged, and the others are still called.
-    """
+    """All hooks of a worker; an exception from one is logged, and the others are still called."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -187,9 +173,7 @@ class HookList:
         self._hooks = tuple(hooks)
 
     def call(self, name: str, *facts: object) -> None:
-        """
-        Call the method of this name of all hooks.
-        """
+        """Call the method of this name of all hooks."""
         for hooks in self._hooks:
             try:
                 getattr(hooks, name)(*facts)

@@ -36,18 +36,14 @@ _IS_OURS: Final = ContextVar("beanstalk_twisted.worker.on_asyncio", default=Fals
 
 
 class NeedsAsyncio(Exception):
-    """
-    What a job fails with whose function awaits something of asyncio's on another reactor.
-    """
+    """What a job fails with whose function awaits something of asyncio's on another reactor."""
 
     def __init__(self) -> None:
         super().__init__(HINT)
 
 
 def running_loop(reactor: Any) -> asyncio.AbstractEventLoop | None:
-    """
-    Give the loop that a reactor runs on; None if it has none.
-    """
+    """Give the loop that a reactor runs on; None if it has none."""
     # By its name: to import that reactor would be wasted on all others.
     kinds = {kind.__name__ for kind in type(reactor).__mro__}
     if "AsyncioSelectorReactor" not in kinds:
@@ -103,14 +99,10 @@ async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
 
 
 class _Tasks:
-    """
-    Makes the tasks of a loop: those that ours make get a guard, all others are as they were.
-    """
+    """Makes the tasks of a loop: those that ours make get a guard, all others are as they were."""
 
     def __init__(self, before: Callable[..., Any] | None) -> None:
-        """
-        :param before: what made them until now; None for what asyncio does by itself.
-        """
+        """:param before: what made them until now; None for what asyncio does by itself."""
         self._before = before
 
     def __call__(self, loop: asyncio.AbstractEventLoop, running: Any, **options: Any) -> Any:
@@ -176,9 +168,7 @@ def _stepped(
 
 
 def _passed_on(awaited: Any) -> Generator[Any, Any, None]:
-    """
-    Leave it to who runs us.
-    """
+    """Leave it to who runs us."""
     yield awaited
 
 

@@ -1,6 +1,4 @@
-"""
-What becomes of a job that failed.
-"""
+"""What becomes of a job that failed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,14 +26,10 @@ Kinds = tuple[type[BaseException], ...]
 
 
 class Policy(Protocol):
-    """
-    Decides about failures.
-    """
+    """Decides about failures."""
 
     def before(self, stats: JobStats) -> Verdict | None:
-        """
-        Say what becomes of a job that is not even to be tried; None to try it.
-        """
+        """Say what becomes of a job that is not even to be tried; None to try it."""
 
     def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
         """
@@ -130,9 +124,7 @@ class Retry(Policy):
         return Release(self.delay_s(self.count(stats), chance))
 
     def delay_s(self, attempt: int, chance: float) -> int:
-        """
-        Give the wait behind an attempt, seconds.
-        """
+        """Give the wait behind an attempt, seconds."""
         due_s, steps = self.first_delay_s, attempt - 1
         while steps > 0 and 0 < due_s < self.most_delay_s and self.factor > 1:
             due_s, steps = due_s * self.factor, steps - 1

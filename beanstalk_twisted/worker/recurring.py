@@ -42,9 +42,7 @@ class Run(NamedTuple):
 
 
 class Recurring(Service):
-    """
-    The scheduler, as a service.
-    """
+    """The scheduler, as a service."""
 
     _log = Logger(namespace="beanstalk_twisted.worker.recurring")
 
@@ -76,9 +74,7 @@ class Recurring(Service):
             each.start()
 
     def stopService(self) -> Deferred[None]:
-        """
-        Put no more; what was sent may be there.
-        """
+        """Put no more; what was sent may be there."""
         super().stopService()
         for each in self._series:
             each.stop()
@@ -97,9 +93,7 @@ class Recurring(Service):
         return delayed
 
     def ask(self, schedule: Schedule, time_s: int) -> Deferred[Inserted]:
-        """
-        Put the job for a time.
-        """
+        """Put the job for a time."""
         return self._client.put(
             schedule.body_for(time_s), tube=schedule.tube, priority=schedule.priority,
             ttr=schedule.ttr, tags=schedule.tags(time_s),
@@ -120,9 +114,7 @@ class Recurring(Service):
 
 
 class _Series:
-    """
-    The runs of one schedule.
-    """
+    """The runs of one schedule."""
 
     def __init__(self, recurring: Recurring, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -132,9 +124,7 @@ class _Series:
         self._puts: dict[int, Deferred[Any] | None] = {}
 
     def start(self) -> None:
-        """
-        Begin with what was missed, or was put by others.
-        """
+        """Begin with what was missed, or was put by others."""
         self._looked_s = 0.0
         self._look()
 
@@ -144,9 +134,7 @@ class _Series:
             self._give_up(time_s)
 
     def _look(self) -> None:
-        """
-        Put what is due, give up what has waited too long, and sleep until the next time.
-        """
+        """Put what is due, give up what has waited too long, and sleep until the next time."""
         now_s, schedule = self._recurring.now_s(), self.schedule
         self._timer = None
         due = schedule.due(self._looked_s, now_s)
@@ -164,17 +152,13 @@ class _Series:
         self._sleep(min(schedule.next_s(now_s) - now_s, LOOK_S))
 
     def _sleep(self, most_s: float) -> None:
-        """
-        Look again after so many seconds, or before, if that was said already.
-        """
+        """Look again after so many seconds, or before, if that was said already."""
         if self._timer is None or self._timer.getTime() > self._recurring.clock_s() + most_s:
             cancel(self._timer)
             self._timer = self._recurring.later(most_s, self._look)
 
     def _ask(self, time_s: int) -> None:
-        """
-        Put the job for a time, again if that was tried before.
-        """
+        """Put the job for a time, again if that was tried before."""
         self._puts[time_s] = None
         try:
             asked = self._recurring.ask(self.schedule, time_s)

@@ -32,9 +32,7 @@ DEADLINE_SOON_S: Final = 1.0
 
 
 class Session:
-    """
-    One connection, told from those before and after it.
-    """
+    """One connection, told from those before and after it."""
 
     def __init__(self, server: str | None) -> None:
         """
@@ -54,9 +52,7 @@ class Session:
 
 
 def server_id(stats: ServerStats) -> str | None:
-    """
-    Give what a process of a server calls itself; None if it does not.
-    """
+    """Give what a process of a server calls itself; None if it does not."""
     server = stats.get("id")
     return None if server is None else str(server)
 
@@ -102,30 +98,22 @@ class Reserver:
 
     @property
     def is_empty(self) -> bool:
-        """
-        Whether it has no job and none can come.
-        """
+        """Whether it has no job and none can come."""
         return not self.jobs and not self.asked
 
     @property
     def is_closing(self) -> bool:
-        """
-        Whether nothing can be sent on it any more: the server takes back what comes now.
-        """
+        """Whether nothing can be sent on it any more: the server takes back what comes now."""
         return self._closed is not None
 
     def start(self) -> None:
-        """
-        Connect, and watch the worker's tubes alone.
-        """
+        """Connect, and watch the worker's tubes alone."""
         self._is_stopped = False
         self._closed = None
         self.client.startService()
 
     def ask(self, seconds: int) -> Deferred[Job]:
-        """
-        Ask for a job, and wait so long for one.  With jobs in hand, that must be 0.
-        """
+        """Ask for a job, and wait so long for one.  With jobs in hand, that must be 0."""
         assert seconds == 0 or self.is_empty, "a delete would wait behind it"
         asked = self.client.reserve_with_timeout(seconds)
         self.asked.add(asked)
@@ -136,24 +124,18 @@ class Reserver:
         return asked.addBoth(self._answered, asked)
 
     def hold(self, number: int, held: "JobRun[Any]") -> None:
-        """
-        Note what was reserved on it.
-        """
+        """Note what was reserved on it."""
         self.jobs.add(held)
         self._newest[number] = held
 
     def drop(self, number: int, held: "JobRun[Any]") -> None:
-        """
-        Forget a reservation that has ended.
-        """
+        """Forget a reservation that has ended."""
         self.jobs.discard(held)
         if self._newest.get(number) is held:
             del self._newest[number]
 
     def holder(self, number: int) -> "JobRun[Any] | None":
-        """
-        Give what holds the job of that number, or does in its own view; None if nothing does.
-        """
+        """Give what holds the job of that number, or does in its own view; None if nothing does."""
         return self._newest.get(number)
 
     def send_in(
@@ -200,16 +182,12 @@ class Reserver:
             self._closed = self.client.hang_up()
 
     def cancel_reserves(self) -> None:
-        """
-        No job is wanted any more.  One that comes all the same, the client gives back.
-        """
+        """No job is wanted any more.  One that comes all the same, the client gives back."""
         for asked in list(self.asked):
             asked.cancel()
 
     def stop(self) -> Deferred[Any]:
-        """
-        Part, when all that was sent is answered; at once if it has nothing to lose.
-        """
+        """Part, when all that was sent is answered; at once if it has nothing to lose."""
         self.session = None
         self._is_stopped = True
         self._stop_timer()
@@ -232,9 +210,7 @@ class Reserver:
         return answer
 
     def _bind(self, sent: Deferred[T]) -> Deferred[T]:
-        """
-        Give this up when the connection is lost; the client would send it to the next one.
-        """
+        """Give this up when the connection is lost; the client would send it to the next one."""
         self._bound.add(sent)
 
         def answered(answer: Any) -> Any:

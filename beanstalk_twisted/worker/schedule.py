@@ -1,6 +1,4 @@
-"""
-When a recurring job is due, by a cron expression, and the key that makes it one job.
-"""
+"""When a recurring job is due, by a cron expression, and the key that makes it one job."""
 
 from collections import deque
 from collections.abc import Callable
@@ -73,9 +71,7 @@ class Schedule:
     ttr: int = DEFAULT_TTR_S
 
     def __post_init__(self) -> None:
-        """
-        :raise ValueError: there is no such time, zone or value.
-        """
+        """:raise ValueError: there is no such time, zone or value."""
         if not 1 <= len(self.name.encode()) <= MAX_NAME:
             raise ValueError(f"a schedule's name has 1 to {MAX_NAME} bytes, unlike {self.name!r}")
         if self.missed not in get_args(Missed):
@@ -102,9 +98,7 @@ class Schedule:
 
     @property
     def window_s(self) -> int:
-        """
-        For how long after its time a run may be put, seconds.
-        """
+        """For how long after its time a run may be put, seconds."""
         return LATE_S if self.missed == "none" else self.catch_up_s
 
     def next_s(self, after_s: float) -> int:
@@ -118,9 +112,7 @@ class Schedule:
         return time_s
 
     def due(self, after_s: float, now_s: float) -> list[int]:
-        """
-        :return: the times after one and up to the other for which jobs are to be put now.
-        """
+        """:return: the times after one and up to the other for which jobs are to be put now."""
         after_s = max(after_s, now_s - self.window_s)
         newest: deque[int] = deque(maxlen=1 if self.missed == "one" else MAX_MISSED)
         for moment in self._from(after_s):
@@ -140,9 +132,7 @@ class Schedule:
         return Tags(unique_key=key, unique_seconds=self.window_s + SKEW_S)
 
     def body_for(self, time_s: int) -> bytes:
-        """
-        :return: the body of the job for this time.
-        """
+        """:return: the body of the job for this time."""
         if callable(self.body):
             return self.body(datetime.fromtimestamp(time_s, self._zone()))
         return self.body

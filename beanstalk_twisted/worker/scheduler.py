@@ -1,6 +1,4 @@
-"""
-When to send a `reserve`, and on which connection; the package's docstring says why.
-"""
+"""When to send a `reserve`, and on which connection; the package's docstring says why."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -55,26 +53,20 @@ class ReserveScheduler:
         self._waiting: list[Deferred[None]] = []
 
     def start(self) -> None:
-        """
-        Connect, and take jobs from now on.
-        """
+        """Connect, and take jobs from now on."""
         self._is_over = False
         for reserver in self.reservers:
             reserver.start()
 
     @property
     def jobs_in_hand(self) -> int:
-        """
-        How many jobs the connections have.
-        """
+        """How many jobs the connections have."""
         return sum(len(reserver.jobs) for reserver in self.reservers)
 
     # Looking.
 
     def look(self) -> None:
-        """
-        Ask for jobs, where and as often as it is worthwhile now.
-        """
+        """Ask for jobs, where and as often as it is worthwhile now."""
         if self._is_looking or self._is_over:
             return
         self._is_looking = True
@@ -85,9 +77,7 @@ class ReserveScheduler:
             self._is_looking = False
 
     def ended(self) -> None:
-        """
-        There is one job less in hand.
-        """
+        """There is one job less in hand."""
         self._demand.ended(self._clock.seconds())
         self.look()
 
@@ -96,9 +86,7 @@ class ReserveScheduler:
         return self._settings.concurrency - self.jobs_in_hand - asked
 
     def _place(self) -> tuple[Reserver, int] | None:
-        """
-        Say on which connection to ask next, and how long to wait there; None to leave it.
-        """
+        """Say on which connection to ask next, and how long to wait there; None to leave it."""
         up = [reserver for reserver in self.reservers if reserver.session is not None]
         now_s = self._clock.seconds()
         if not up or any(reserver.is_blocking for reserver in up):
@@ -169,9 +157,7 @@ class ReserveScheduler:
 
     @property
     def is_quiet(self) -> bool:
-        """
-        Whether every `reserve` has its answer.
-        """
+        """Whether every `reserve` has its answer."""
         return not any(reserver.asked for reserver in self.reservers)
 
     def _answered(self, _: object) -> None:

@@ -24,31 +24,21 @@ T = TypeVar("T")
 
 
 class Unreadable(ValueError):
-    """
-    The body is not what was agreed upon.
-    """
+    """The body is not what was agreed upon."""
 
 
 class Serialiser(Protocol[T]):
-    """
-    One way to write values as bodies.
-    """
+    """One way to write values as bodies."""
 
     def load(self, body: bytes) -> T:
-        """
-        :raise Unreadable: it is none of ours.
-        """
+        """:raise Unreadable: it is none of ours."""
 
     def dump(self, value: T) -> bytes:
-        """
-        :raise TypeError, ValueError: the value cannot be written.
-        """
+        """:raise TypeError, ValueError: the value cannot be written."""
 
 
 class Bytes(Serialiser[bytes]):
-    """
-    The body as it is.
-    """
+    """The body as it is."""
 
     def load(self, body: bytes) -> bytes:
         return body
@@ -58,9 +48,7 @@ class Bytes(Serialiser[bytes]):
 
 
 class Json(Serialiser[Any]):
-    """
-    JSON in UTF-8: whatever it holds.
-    """
+    """JSON in UTF-8: whatever it holds."""
 
     def load(self, body: bytes) -> Any:
         try:
@@ -110,9 +98,7 @@ _Read = Callable[[Any, str], Any]
 
 
 class _OfAnotherKind(Unreadable):
-    """
-    The value that stands there, and not one within it, is of another type.
-    """
+    """The value that stands there, and not one within it, is of another type."""
 
     def __init__(self, value: Any, where: str, wanted: str) -> None:
         super().__init__(f"{where or 'the body'} is {type(value).__name__}, not {wanted}")

@@ -1,6 +1,4 @@
-"""
-The worker, as a service: what it is made of, when it begins and when it stops.
-"""
+"""The worker, as a service: what it is made of, when it begins and when it stops."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import random as any_random
@@ -109,17 +107,13 @@ class Worker(Service, Generic[T]):
 
     @property
     def jobs_in_hand(self) -> int:
-        """
-        How many jobs it has.
-        """
+        """How many jobs it has."""
         return self._scheduler.jobs_in_hand
 
     # What Twisted calls.
 
     def startService(self) -> None:
-        """
-        Begin to take jobs; if it stops just now, when it has stopped.
-        """
+        """Begin to take jobs; if it stops just now, when it has stopped."""
         super().startService()
         if self._when_stopped is None:
             self._begin()
@@ -197,16 +191,12 @@ class Worker(Service, Generic[T]):
     # Stopping.
 
     def _look_whether_idle(self) -> None:
-        """
-        A worker that stops is done when it has no job, and none can come.
-        """
+        """A worker that stops is done when it has no job, and none can come."""
         if not self.jobs_in_hand and self._scheduler.is_quiet:
             self._leave()
 
     def _give_back(self) -> None:
-        """
-        The jobs in hand take too long.
-        """
+        """The jobs in hand take too long."""
         runs = self._runs()
         for run in runs:
             run.cancel(Ending.STOPPED)
@@ -218,9 +208,7 @@ class Worker(Service, Generic[T]):
         given_back.addCallback(self._leave)
 
     def _leave(self, _: object = None) -> None:
-        """
-        What heeds no cancelling is left behind.
-        """
+        """What heeds no cancelling is left behind."""
         if self._when_idle is not None and not self._when_idle.called:
             self._when_idle.callback(None)
 
@@ -235,9 +223,7 @@ class Worker(Service, Generic[T]):
         return parted.addCallback(lambda results: None)
 
     def _stopped(self, outcome: Any) -> Any:
-        """
-        Tell those who have asked for it once more, and begin anew if that was asked for last.
-        """
+        """Tell those who have asked for it once more, and begin anew if that was asked for last."""
         waiting, self._when_stopped = self._when_stopped or [], None
         if self.running:
             self._begin()

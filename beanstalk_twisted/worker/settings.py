@@ -1,6 +1,4 @@
-"""
-The settings of a worker, checked when it is made and not when the first job comes.
-"""
+"""The settings of a worker, checked when it is made and not when the first job comes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,9 +132,7 @@ def _name(tube: Tube) -> bytes:
 
 
 def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
-    """
-    :raise TypeError: one is no object of `Hooks`.
-    """
+    """:raise TypeError: one is no object of `Hooks`."""
     if isinstance(hooks, Hooks) or not isinstance(hooks, Iterable):
         raise TypeError(f"hooks is a list of objects of Hooks, not {hooks!r}")
     found = tuple(hooks)
@@ -171,9 +167,7 @@ def threads_of(
 
 
 def _check_handler(handler: Callable[..., object]) -> None:
-    """
-    What has no signature that Python can tell is taken as it is.
-    """
+    """What has no signature that Python can tell is taken as it is."""
     if not callable(handler):
         raise TypeError(f"handler is a function that is given an Attempt, not {handler!r}")
     try:

@@ -1,6 +1,4 @@
-"""
-Jobs as commands of a shell: the body is the input, the exit code is the outcome.
-"""
+"""Jobs as commands of a shell: the body is the input, the exit code is the outcome."""
 
 import os
 import signal
@@ -29,9 +27,7 @@ SHELL: Final = "/bin/sh"
 
 
 class CommandFailed(Exception):
-    """
-    A command has ended with another code than 0, or by a signal.
-    """
+    """A command has ended with another code than 0, or by a signal."""
 
 
 class Shell:
@@ -48,9 +44,7 @@ class Shell:
     def __init__(
         self, command: str, environment: Mapping[str, str] = os.environ, kill_s: float = KILL_S
     ) -> None:
-        """
-        :param kill_s: from SIGTERM to SIGKILL, seconds.
-        """
+        """:param kill_s: from SIGTERM to SIGKILL, seconds."""
         self._kill_s = kill_s
         self._command = command
         self._environment = environment
@@ -84,9 +78,7 @@ class Shell:
 
 
 def _name(number: int) -> str:
-    """
-    Name a signal; those between the first and the last for real time have no names.
-    """
+    """Name a signal; those between the first and the last for real time have no names."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -104,9 +96,7 @@ def _facts(attempt: Attempt[Any]) -> dict[str, str]:
 
 
 class _Ending:
-    """
-    Ends a command, first politely.  Its process group is its own, so all of it is meant.
-    """
+    """Ends a command, first politely.  Its process group is its own, so all of it is meant."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", kill_s: float) -> None:
         self._process = process
@@ -118,9 +108,7 @@ class _Ending:
         self._timer.daemon = False
 
     def begin(self) -> None:
-        """
-        Send SIGTERM now, SIGKILL later.
-        """
+        """Send SIGTERM now, SIGKILL later."""
         if self._process.returncode is None:
             self._has_begun = True
             self._timer.start()

@@ -1,6 +1,4 @@
-"""
-The signals that end a process that works: the first in order, the second at once.
-"""
+"""The signals that end a process that works: the first in order, the second at once."""
 
 import os
 import signal
@@ -29,9 +27,7 @@ class Signals:
         self._has_come = False
 
     def listen(self) -> None:
-        """
-        From now on they come here.
-        """
+        """From now on they come here."""
         for number in SIGNALS:
             signal.signal(number, self._told)
 

@@ -1,3 +1,1 @@
-"""
-Measurements of a replicated queue: ``python -m benchmarks.replication``.
-"""
+"""Measurements of a replicated queue: ``python -m benchmarks.replication``."""

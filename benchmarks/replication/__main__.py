@@ -68,9 +68,7 @@ class Node:
         self.pid = self.process.process.pid
 
     def situation(self) -> dict[str, Any]:
-        """
-        What it says of replication; empty while it says nothing.
-        """
+        """What it says of replication; empty while it says nothing."""
         url = f"http://127.0.0.1:{self._http}/api/v1/replication"
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:
@@ -80,18 +78,14 @@ class Node:
         return found
 
     def has_all(self) -> bool:
-        """
-        Whether it follows, and has applied and written all that it has received.
-        """
+        """Whether it follows, and has applied and written all that it has received."""
         now = self.situation()
         return "follows" in now.get("why_not_ready", "") and not (
             now["lag_records"] or now["lag_bytes"]
         )
 
     def ask_ready(self) -> bool:
-        """
-        Whether it takes a job.
-        """
+        """Whether it takes a job."""
         try:
             connection = Connection(self.port)
             return connection.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED")
@@ -114,9 +108,7 @@ def wait(is_so: Callable[[], bool], pause_s: float = 0.05) -> float:
 
 @contextmanager
 def nodes(cluster: Cluster, folder: Path, stream: str, count: int) -> Iterator[list[Node]]:
-    """
-    Some servers of one queue; the first one is active, the others follow it.
-    """
+    """Some servers of one queue; the first one is active, the others follow it."""
     (folder / stream).mkdir()
     found: list[Node] = []
     try:
@@ -130,18 +122,14 @@ def nodes(cluster: Cluster, folder: Path, stream: str, count: int) -> Iterator[l
 
 
 def loaded(program: Path, node: Node, *words: object) -> Outcome:
-    """
-    Put a load on a server.
-    """
+    """Put a load on a server."""
     command = [str(program), "--port", str(node.port), "--pid", str(node.pid), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=True)
     return parse_outcome(done.stdout)
 
 
 class Lag(Thread):
-    """
-    Looks how far a standby is behind, ten times a second.
-    """
+    """Looks how far a standby is behind, ten times a second."""
 
     def __init__(self, standby: Node) -> None:
         super().__init__()
@@ -151,9 +139,7 @@ class Lag(Thread):
         self.seconds: list[float] = []
 
     def run(self) -> None:
-        """
-        Do so until told otherwise.
-        """
+        """Do so until told otherwise."""
         while not self.is_over:
             now = self._standby.situation()
             self.records.append(now.get("lag_records", 0))
@@ -162,9 +148,7 @@ class Lag(Thread):
 
 
 def speed(program: Path, cluster: Cluster, folder: Path, rounds: int, seconds: float) -> None:
-    """
-    Compare a replicated server with one that is not.
-    """
+    """Compare a replicated server with one that is not."""
     local = Node(folder, "local")
     words = ("--ops", "put,reserve,delete", "--ms", int(seconds * 1000), "--warmup-ms", 300)
     found: dict[tuple[int, str], list[Outcome]] = defaultdict(list)
@@ -195,9 +179,7 @@ def speed(program: Path, cluster: Cluster, folder: Path, rounds: int, seconds: f
 
 
 def line(connections: int, local: list[Outcome], replicated: list[Outcome]) -> str:
-    """
-    Commands a second and processor time a command, each beside the other.
-    """
+    """Commands a second and processor time a command, each beside the other."""
     words = [f"{connections:11}"]
     for key in (RATE.key, CPU.key):
         one = statistics.median(each.figures[key] for each in local)
@@ -223,9 +205,7 @@ def reserve_all(node: Node, jobs: int) -> Connection:
 
 
 def ready_jobs(node: Node) -> int:
-    """
-    How many jobs can be reserved.
-    """
+    """How many jobs can be reserved."""
     found = re.search(rb"current-jobs-ready: (\d+)", Connection(node.port).ask(b"stats\r\n"))
     assert found is not None
     return int(found[1])
@@ -266,9 +246,7 @@ def takeover(
 
 
 def rejoin(program: Path, cluster: Cluster, folder: Path, jobs: int) -> None:
-    """
-    Let a standby join again, with its log and without.
-    """
+    """Let a standby join again, with its log and without."""
     with nodes(cluster, folder, "rejoin", 2) as found:
         active, standby = found
         words = ("--ops", "put", "--connections", REJOIN_CONNECTIONS, "--count", jobs)
@@ -289,9 +267,7 @@ def rejoin(program: Path, cluster: Cluster, folder: Path, jobs: int) -> None:
 
 
 def main() -> None:
-    """
-    Measure and print.
-    """
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -25,9 +25,7 @@ IN_FLIGHT: Final = (1, 8, 16)
 
 
 def appends_a_second(stream: Stream, in_flight: int, seconds: float) -> float:
-    """
-    Append for so long.
-    """
+    """Append for so long."""
     last = stream.ends().result().last
     waiting: deque[Future[int]] = deque()
     count = 0
@@ -45,9 +43,7 @@ def appends_a_second(stream: Stream, in_flight: int, seconds: float) -> float:
 
 
 def main() -> None:
-    """
-    Print a line for each number in flight.
-    """
+    """Print a line for each number in flight."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--folder", help="on the disk that is measured")

@@ -1,3 +1,1 @@
-"""
-Measurements of what Spark makes of a log, and of the histories they read.
-"""
+"""Measurements of what Spark makes of a log, and of the histories they read."""

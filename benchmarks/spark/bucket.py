@@ -45,15 +45,11 @@ class Bucket:
 
     @property
     def requests(self) -> int:
-        """
-        How many there were so far.
-        """
+        """How many there were so far."""
         return self._requests.seek(0) or self._requests.read().count(b"\n")
 
     def wait(self) -> None:
-        """
-        Until it answers.
-        """
+        """Until it answers."""
         from pyarrow.fs import S3FileSystem
 
         for _ in range(300):
@@ -73,9 +69,7 @@ def give_credentials() -> None:
 
 @contextlib.contextmanager
 def bucket(folders: Mapping[str, Path]) -> Iterator[Bucket]:
-    """
-    :param folders: what is in it, by prefix.
-    """
+    """:param folders: what is in it, by prefix."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     give_credentials()
@@ -93,9 +87,7 @@ def bucket(folders: Mapping[str, Path]) -> Iterator[Bucket]:
 
 
 def filled(folders: Mapping[str, Path]) -> None:
-    """
-    Put files into moto's own memory: by requests, 10,000 take minutes.
-    """
+    """Put files into moto's own memory: by requests, 10,000 take minutes."""
     from moto.s3.models import s3_backends
 
     backend = s3_backends[ACCOUNT]["aws"]

@@ -1,6 +1,4 @@
-"""
-What the benchmarks of streams share: a server under load, and a driver that reads its log.
-"""
+"""What the benchmarks of streams share: a server under load, and a driver that reads its log."""
 
 from __future__ import annotations
 
@@ -106,17 +104,13 @@ def _was_cut(said: Path) -> bool:
 
 
 def finish(command: Sequence[str], said: Path) -> None:
-    """
-    Run a driver that ends by itself.
-    """
+    """Run a driver that ends by itself."""
     with said.open("ab") as log:
         subprocess.run(command, stdout=log, stderr=log, timeout=LIMIT_S, check=True)
 
 
 def percentiles(taken: np.ndarray) -> dict[str, float]:
-    """
-    Of latencies in seconds, with the load of the machine.
-    """
+    """Of latencies in seconds, with the load of the machine."""
     p50, p95, p99 = np.percentile(taken, [50, 95, 99]).round(3).tolist()
     return {"p50_s": p50, "p95_s": p95, "p99_s": p99, "max_s": round(float(taken.max()), 3),
             "load_average": round(os.getloadavg()[0], 1)}  # fmt: skip

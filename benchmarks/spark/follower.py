@@ -24,9 +24,7 @@ COLUMNS: Final = "server,lsn,event,job,logged_ns"
 
 
 def started(folder: Path) -> SparkSession:
-    """
-    A session on two threads.
-    """
+    """A session on two threads."""
     return session(
         "follower",
         {
@@ -40,9 +38,7 @@ def started(folder: Path) -> SparkSession:
 
 
 def follow(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
-    """
-    From the log to ``out``, progress in ``checkpoint``.
-    """
+    """From the log to ``out``, progress in ``checkpoint``."""
     rows = (
         spark.readStream.format("beanstalk_binlog").option("columns", COLUMNS)
         .option("archive", str(given.archive)).option("maxBytesPerTrigger", given.max_bytes)
@@ -58,9 +54,7 @@ def follow(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(description="Follow a log into Parquet, until killed.")
     parser.add_argument("folder", type=Path, help="gets out and checkpoint")
     parser.add_argument("--log", type=Path, required=True, help="directory of the server")

@@ -142,9 +142,7 @@ class Server:
         raise SystemExit(f"the server has not started:\n{self._said.read_text()}")
 
     def end(self, how: signal.Signals) -> None:
-        """
-        SIGTERM: in order; SIGKILL: at once.
-        """
+        """SIGTERM: in order; SIGKILL: at once."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(LIMIT_S)
@@ -153,9 +151,7 @@ class Server:
 
 @contextmanager
 def running(folder: Path, plan: Plan) -> Iterator[Server]:
-    """
-    A server that ends with the block, in order if all went well.
-    """
+    """A server that ends with the block, in order if all went well."""
     server = Server(folder, plan)
     try:
         server.start()
@@ -166,9 +162,7 @@ def running(folder: Path, plan: Plan) -> Iterator[Server]:
 
 
 class Job(NamedTuple):
-    """
-    A reserved one.
-    """
+    """A reserved one."""
 
     job_id: int
     body: bytes
@@ -192,9 +186,7 @@ class Clients:
         self._workers: list[Connection] = []
 
     def connect(self) -> None:
-        """
-        Connect all, the old connections being gone.
-        """
+        """Connect all, the old connections being gone."""
         self.close()
         self._producers = [self._new() for _ in range(self._plan.producers)]
         self._workers = [self._worker() for _ in range(self._plan.workers)]
@@ -212,17 +204,13 @@ class Clients:
         return worker
 
     def close(self) -> None:
-        """
-        All part.
-        """
+        """All part."""
         for each in (*self._producers, *self._workers):
             each.close()
         self._producers, self._workers = [], []
 
     def _ask(self, said: Sequence[tuple[Connection, list[bytes]]]) -> list[list[Reply]]:
-        """
-        All send, then all replies are read.
-        """
+        """All send, then all replies are read."""
         for connection, requests in said:
             connection.send(b"".join(requests))
         heard = [[connection.reply() for _ in requests] for connection, requests in said]
@@ -285,9 +273,7 @@ class Clients:
         return b'{"order": %d, "text": "%b"}' % (chance.randrange(10_000), text)
 
     def _outcome(self, job: Job) -> bytes:
-        """
-        What a worker does with a job; nothing: it falls asleep over it.
-        """
+        """What a worker does with a job; nothing: it falls asleep over it."""
         if b"poison" in job.body:
             self._failures[job.job_id] += 1
             if self._failures[job.job_id] > GIVE_UP_AFTER:
@@ -336,9 +322,7 @@ class Clients:
         self._ask([(self._producers[0], [edit % job_id for edit in edits])])
 
     def speak_to_nobody(self) -> None:
-        """
-        Put jobs, and do not wait for replies: the server is to be killed over them.
-        """
+        """Put jobs, and do not wait for replies: the server is to be killed over them."""
         with suppress(Lost):
             for producer, share in self._shares(PUTS_A_ROUND * len(self._producers)):
                 producer.send(b"".join(self._puts(share)))
@@ -388,9 +372,7 @@ def _restart(server: Server, clients: Clients, how: signal.Signals) -> None:
 
 
 def _work(clients: Clients, plan: Plan, began: float, share: float) -> None:
-    """
-    Until so much of the jobs or the time is done.
-    """
+    """Until so much of the jobs or the time is done."""
     while True:
         passed = time.monotonic() - began
         left = plan.jobs * share - clients.put if plan.jobs else sys.maxsize
@@ -402,9 +384,7 @@ def _work(clients: Clients, plan: Plan, began: float, share: float) -> None:
 
 
 def _rest(clients: Clients) -> None:
-    """
-    Nothing more is put; jobs that were slept over time out, and most of what is left is done.
-    """
+    """Nothing more is put; jobs that were slept over time out, and most of what is left is done."""
     for last in range(LAST_ROUNDS):
         if last == LAST_ROUNDS // 2:
             clients.sleep_over_one()
@@ -414,9 +394,7 @@ def _rest(clients: Clients) -> None:
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:
-    """
-    Read the command line.
-    """
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description="Run a server of our own on a new directory and a free port, with clients that "
         "do all that clients do, and leave its log and its archive."
@@ -455,9 +433,7 @@ def interruptible() -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     given = options(words)
     plan = Plan(*(getattr(given, name) for name in Plan._fields))
     print(json.dumps(make(given.folder, plan)._asdict(), indent=1))

@@ -70,16 +70,12 @@ class Outcome(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """
-        Whether each record is there once.
-        """
+        """Whether each record is there once."""
         return self.rows == self.records > 0 == self.missing == self.doubled == self.foreign
 
 
 def command(folder: Path, *more: object) -> list[str]:
-    """
-    What runs a driver.
-    """
+    """What runs a driver."""
     history = folder / "history"
     return [
         sys.executable, "-m", "benchmarks.spark.follower", str(folder),
@@ -88,9 +84,7 @@ def command(folder: Path, *more: object) -> list[str]:
 
 
 def batches(folder: Path, kind: str) -> int:
-    """
-    How many batches are planned (``offsets``) or finished (``commits``).
-    """
+    """How many batches are planned (``offsets``) or finished (``commits``)."""
     path = folder / "checkpoint" / kind
     numbers = [int(each.name) for each in path.iterdir() if each.name.isdigit()] if (
         path.is_dir()) else []  # fmt: skip
@@ -109,9 +103,7 @@ def kill_once(folder: Path, after_s: float) -> bool:
 
 
 def records_of(archive: Path) -> Counter[Key]:
-    """
-    What the log has: the records of jobs, copies left aside, read one by one.
-    """
+    """What the log has: the records of jobs, copies left aside, read one by one."""
     found: Counter[Key] = Counter()
     for opened in segments(open_source(str(archive))):
         assert isinstance(opened, OpenSegment), f"{opened.name} is damaged"
@@ -125,9 +117,7 @@ def records_of(archive: Path) -> Counter[Key]:
 
 
 def rows_of(result: Path) -> Counter[Key]:
-    """
-    What the output has.
-    """
+    """What the output has."""
     table = pq.read_table(result)
     return Counter(zip(table["server"].to_pylist(), table["lsn"].to_pylist(), strict=True))
 
@@ -157,9 +147,7 @@ def run(folder: Path, plan: Plan) -> Outcome:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(description="Kill the driver of a stream under load.")
     parser.set_defaults(**Plan()._asdict())
     parser.add_argument("folder", type=Path, help="a new one")

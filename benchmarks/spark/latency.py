@@ -26,9 +26,7 @@ from benchmarks.spark.kills import batches, command
 
 
 def rows_by_batch(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    """
-    The files that each batch has written, as Spark has noted them.
-    """
+    """The files that each batch has written, as Spark has noted them."""
     for path in sorted((folder / "out" / "_spark_metadata").iterdir()):
         number = path.name.removesuffix(".compact")
         if not number.isdigit():
@@ -39,9 +37,7 @@ def rows_by_batch(folder: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def latencies(folder: Path) -> np.ndarray:
-    """
-    Of all rows of warm batches, in seconds.
-    """
+    """Of all rows of warm batches, in seconds."""
     commits = folder / "checkpoint" / "commits"
     done = {int(each.name): each.stat().st_mtime_ns for each in commits.iterdir()
             if each.name.isdigit()}  # fmt: skip
@@ -75,9 +71,7 @@ def run(folder: Path, seconds: float, rate: int) -> dict[str, float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(description="Measure the latency of a stream.")
     parser.add_argument("folder", type=Path, help="a new one")
     parser.add_argument("--seconds", type=float, default=60, help="%(default)s")

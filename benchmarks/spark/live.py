@@ -55,16 +55,12 @@ class Outcome(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """
-        Whether each row is there once.
-        """
+        """Whether each row is there once."""
         return self.rows == self.expected > 0 == self.wrong
 
 
 def command(folder: Path, *more: str) -> list[str]:
-    """
-    What keeps the tables.
-    """
+    """What keeps the tables."""
     history = folder / "history"
     return [
         sys.executable, "-m", "binlog_tools.spark", "live", str(history / "log"),
@@ -75,32 +71,24 @@ def command(folder: Path, *more: str) -> list[str]:
 
 
 def versions(folder: Path) -> int:
-    """
-    Of the table of lifetimes.
-    """
+    """Of the table of lifetimes."""
     return len(list((folder / "live" / "lifetimes" / "_delta_log").glob("*.json")))
 
 
 def drive_live(folder: Path, seconds: float, how: signal.Signals) -> None:
-    """
-    Keep the tables until a version more is there, and for so long; then end the driver.
-    """
+    """Keep the tables until a version more is there, and for so long; then end the driver."""
     drive(command(folder), folder / "driver.log", lambda: versions(folder), seconds, how)
 
 
 def load(folder: Path, rate: int, restarts: int) -> AbstractContextManager[None]:
-    """
-    A server that works, and targets for its tubes.
-    """
+    """A server that works, and targets for its tubes."""
     folder.mkdir(parents=True)
     (folder / "targets.toml").write_text('[[target]]\ntube = "*"\nwait_s = 1\n')
     return under_load(folder / "history", rate, 1 << 20, restarts, "--archive-age-s", "5")
 
 
 def events_of(folder: Path) -> pa.Table:
-    """
-    The whole log, as the source gives it.
-    """
+    """The whole log, as the source gives it."""
     history = folder / "history"
     options = {"path": str(history / "log"), "archive": str(history / "archive"),
                "copies": "keep", "columns": ",".join(NAMES)}  # fmt: skip
@@ -112,9 +100,7 @@ def events_of(folder: Path) -> pa.Table:
 
 
 def compared(folder: Path, kills: int) -> Outcome:
-    """
-    The tables with what one process makes of the whole log at once.
-    """
+    """The tables with what one process makes of the whole log at once."""
     made = LiveState().step(events_of(folder))
     rows = expected = wrong = 0
     for name, key in KEYS.items():
@@ -135,9 +121,7 @@ def _key(row: dict[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def killed(folder: Path, kills: int, rate: int, most_s: float, seed: int = 1) -> Outcome:
-    """
-    Kill the driver so often, end the load, let a last driver read the rest, and compare.
-    """
+    """Kill the driver so often, end the load, let a last driver read the rest, and compare."""
     chance = random.Random(seed)
     with load(folder, rate, RESTARTS):
         for _ in range(kills):
@@ -147,9 +131,7 @@ def killed(folder: Path, kills: int, rate: int, most_s: float, seed: int = 1) ->
 
 
 def latencies(folder: Path) -> np.ndarray:
-    """
-    Of the rows of warm versions, in seconds.
-    """
+    """Of the rows of warm versions, in seconds."""
     place = folder / "live" / "lifetimes"
     found = []
     warm_ns = 0
@@ -166,9 +148,7 @@ def latencies(folder: Path) -> np.ndarray:
 
 
 def measured(folder: Path, seconds: float, rate: int) -> dict[str, float]:
-    """
-    How far behind rows are.
-    """
+    """How far behind rows are."""
     with load(folder, rate, 0):
         drive_live(folder, WARM_S + seconds, signal.SIGTERM)
     taken = latencies(folder)
@@ -176,9 +156,7 @@ def measured(folder: Path, seconds: float, rate: int) -> dict[str, float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(description="Live tables under load.")
     parser.add_argument("folder", type=Path, help="a new one")
     parser.add_argument("--seconds", type=float, default=60, help="%(default)s")

@@ -30,9 +30,7 @@ TTR_S: Final = 60
 
 
 def events(jobs: int, days: float, seed: int = 1) -> pa.Table:
-    """
-    About 3.3 rows a job, of one server.
-    """
+    """About 3.3 rows a job, of one server."""
     chance = np.random.default_rng(seed)
     put = np.sort(EPOCH_NS + (_by_day(chance, jobs, days) * NS).astype(np.int64))
     tube = chance.choice(len(TUBES), jobs, p=[0.3, 0.2, 0.1, 0.05, 0.2, 0.03, 0.1, 0.02])
@@ -80,9 +78,7 @@ COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 def _by_day(chance: np.random.Generator, jobs: int, days: float) -> np.ndarray[Any, Any]:
-    """
-    Seconds; most of them at two in the afternoon, few at night and at the weekend.
-    """
+    """Seconds; most of them at two in the afternoon, few at night and at the weekend."""
     day = chance.choice(np.arange(int(np.ceil(days))), jobs)
     hour = np.where(
         chance.random(jobs) < 0.7, chance.normal(14, 2.5, jobs) % 24, chance.random(jobs) * 24
@@ -155,9 +151,7 @@ def _table(rows: list[dict[str, Any]], put: Any, tube: Any, kind: Any) -> pa.Tab
 
 
 def write(folder: Path, table: pa.Table, files: int) -> None:
-    """
-    As Parquet, in so many files.
-    """
+    """As Parquet, in so many files."""
     folder.mkdir(parents=True)
     rows = -(-table.num_rows // files)
     for number in range(files):

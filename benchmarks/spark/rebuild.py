@@ -94,9 +94,7 @@ class Segment:
         self._index = SegmentIndex()
 
     def add(self, records: list[Record]) -> None:
-        """
-        A frame of these.
-        """
+        """A frame of these."""
         place = (len(self._content), self.lsn, T0 + self.lsn)
         self._append(records)
         self._index.add([place], len(self._content), records)
@@ -109,9 +107,7 @@ class Segment:
         self.lsn = last + 1
 
     def sealed(self) -> bytes:
-        """
-        All of it, with its seal.
-        """
+        """All of it, with its seal."""
         at, lsn = len(self._content), self.lsn
         self._append([Seal(T0 + lsn, self._index.encode())])
         n_rec, n_index = self._index.records, self._index.indexed
@@ -137,9 +133,7 @@ class Measured:
 
 
 def main() -> None:
-    """
-    Print a table.
-    """
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--segments", type=int, default=4)
     parser.add_argument("--records", type=int, default=500_000, help="in each")

@@ -1,6 +1,4 @@
-"""
-What the source is measured against: the same columns, decoded record by record.
-"""
+"""What the source is measured against: the same columns, decoded record by record."""
 
 from __future__ import annotations
 
@@ -34,16 +32,12 @@ Moment = Callable[[int], Any]
 
 
 def as_datetime(ns: int) -> datetime:
-    """
-    What Spark wants of a source that gives tuples.
-    """
+    """What Spark wants of a source that gives tuples."""
     return EPOCH + timedelta(microseconds=ns // 1000)
 
 
 def as_microseconds(ns: int) -> int:
-    """
-    The least that one can do with a time.
-    """
+    """The least that one can do with a time."""
     return ns // 1000
 
 
@@ -111,47 +105,33 @@ def _all(
 
 
 class TupleSource(DataSource):
-    """
-    The same table from a source that gives tuples, as the manuals of Spark show it.
-    """
+    """The same table from a source that gives tuples, as the manuals of Spark show it."""
 
     @classmethod
     def name(cls) -> str:
-        """
-        What ``format`` takes.
-        """
+        """What ``format`` takes."""
         return "beanstalk_tuples"
 
     def schema(self) -> str:
-        """
-        The columns asked for.
-        """
+        """The columns asked for."""
         return ddl(tuple(json.loads(self.options["columns"])))
 
     def reader(self, schema: Any) -> TupleReader:
-        """
-        Reads them.
-        """
+        """Reads them."""
         return TupleReader(self.options["path"], tuple(json.loads(self.options["columns"])))
 
 
 class TupleReader(DataSourceReader):
-    """
-    One task for each segment of a folder.
-    """
+    """One task for each segment of a folder."""
 
     def __init__(self, path: str, columns: tuple[str, ...]) -> None:
         self._path = path
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """
-        The files.
-        """
+        """The files."""
         return [InputPartition(str(path)) for path in sorted(Path(self._path).glob("*.tql"))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """
-        The rows of one.
-        """
+        """The rows of one."""
         return rows(Path(partition.value).read_bytes(), self._columns, as_datetime)

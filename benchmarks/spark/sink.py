@@ -47,9 +47,7 @@ Way = Callable[[int], float]
 
 
 def bare(jobs: int) -> Way:
-    """
-    A socket, and bytes that were made before.
-    """
+    """A socket, and bytes that were made before."""
     put = b"put 1024 0 60 %d\r\n%b\r\n" % (BODY_BYTES, b"x" * BODY_BYTES)
     whole, rest = divmod(jobs, WINDOW)
     sizes = [WINDOW] * whole + ([rest] if rest else [])
@@ -67,18 +65,14 @@ def bare(jobs: int) -> Way:
 
 
 def batches(jobs: int) -> list[pa.RecordBatch]:
-    """
-    The jobs, as a table.
-    """
+    """The jobs, as a table."""
     bodies = pa.array([b"x" * BODY_BYTES] * jobs, pa.binary())
     found: list[pa.RecordBatch] = pa.table({"body": bodies}).to_batches(BATCH_ROWS)
     return found
 
 
 def without_spark(jobs: int) -> Way:
-    """
-    What a task does.
-    """
+    """What a task does."""
     table = batches(jobs)
 
     def way(port: int) -> float:
@@ -91,9 +85,7 @@ def without_spark(jobs: int) -> Way:
 
 
 def by_spark(spark: SparkSession, folder: Path, jobs: int, partitions: int) -> Way:
-    """
-    All of it: reading Parquet, and a connection for each partition.
-    """
+    """All of it: reading Parquet, and a connection for each partition."""
     path = folder / f"jobs-{partitions}"
     path.mkdir()
     share = -(-jobs // partitions)
@@ -112,9 +104,7 @@ def by_spark(spark: SparkSession, folder: Path, jobs: int, partitions: int) -> W
 
 
 def started(folder: Path) -> SparkSession:
-    """
-    A session on two threads.
-    """
+    """A session on two threads."""
     from binlog_tools.spark.session import session
 
     return register(
@@ -133,9 +123,7 @@ def started(folder: Path) -> SparkSession:
 
 
 def wait_for(port: int) -> None:
-    """
-    Wait until somebody listens: beanstalkd tells its port a moment before.
-    """
+    """Wait until somebody listens: beanstalkd tells its port a moment before."""
     give_up = time.monotonic() + 10
     while time.monotonic() < give_up:
         with suppress(ConnectionRefusedError):
@@ -170,9 +158,7 @@ def compare(server: str, jobs: int, rounds: int) -> dict[str, float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(description="Compare the sink with a bare client.")
     parser.add_argument("--server", choices=SERVERS, default="ours", help="%(default)s")
     parser.add_argument("--jobs", type=int, default=100_000, help="%(default)s")

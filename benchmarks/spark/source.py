@@ -65,9 +65,7 @@ SALT: Final = 0x5EED5EED
 
 
 def records(count: int) -> list[JobImage]:
-    """
-    Puts with bodies of 20 to 220 bytes, reserves and deletes, in turns.
-    """
+    """Puts with bodies of 20 to 220 bytes, reserves and deletes, in turns."""
     dice = random.Random(1)
     kinds = ((Kind.PUT, State.READY), (Kind.RESERVE, State.RESERVED), (Kind.DELETE, State.GONE))
     return [
@@ -81,9 +79,7 @@ def records(count: int) -> list[JobImage]:
 
 
 def write_log(folder: Path, per_frame: int, count: int, segments: int) -> Path:
-    """
-    The archive of a log of so many segments, with so many records each.
-    """
+    """The archive of a log of so many segments, with so many records each."""
     folder.mkdir(parents=True)
     pool = cycle(records(30_000))
     tubes: list[Record] = [TubeDef(number, b"tube-%d" % number, T0) for number in range(1, 21)]
@@ -111,26 +107,20 @@ def write_log(folder: Path, per_frame: int, count: int, segments: int) -> Path:
 
 
 def decoded(folder: Path | str, columns: tuple[str, ...]) -> Iterator[Any]:
-    """
-    The batches of a log, as the tasks make them.
-    """
+    """The batches of a log, as the tasks make them."""
     reader = BinlogReader(parse_options({"path": str(folder)}), columns)
     return (batch for each in reader.partitions() for batch in reader.read(each))
 
 
 def rate(work: Callable[[], int]) -> float:
-    """
-    Million rows for each second of the processor.
-    """
+    """Million rows for each second of the processor."""
     start = time.process_time()
     count = work()
     return count / (time.process_time() - start) / 1e6
 
 
 def medians(works: dict[str, Callable[[], int]], rounds: int) -> dict[str, float]:
-    """
-    The rates of some readers, which take turns.
-    """
+    """The rates of some readers, which take turns."""
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
@@ -173,9 +163,7 @@ def alone(place: Path, count: int, rounds: int) -> list[str]:
 def readers(
     folder: Path, raw: bytes, columns: tuple[str, ...]
 ) -> dict[str, Callable[[], int]]:  # fmt: skip
-    """
-    The decoder, and the two that go record by record.
-    """
+    """The decoder, and the two that go record by record."""
     return {
         "vector": lambda: sum(len(batch) for batch in decoded(folder, columns)),
         "datetimes": lambda: sum(1 for _ in rows(raw, columns, as_datetime)),
@@ -184,9 +172,7 @@ def readers(
 
 
 def checksum(raw: bytes) -> int:
-    """
-    The checksum of all bytes, in blocks of 64 KiB.
-    """
+    """The checksum of all bytes, in blocks of 64 KiB."""
     view = memoryview(raw)
     for at in range(0, len(raw), 1 << 16):
         zlib.crc32(view[at : at + (1 << 16)])
@@ -229,9 +215,7 @@ def through_spark(place: Path, count: int, rounds: int, labels: Sequence[str]) -
 
 
 def tree_seconds(root: int) -> float:
-    """
-    Processor time of a process and of all below it, ended ones that were waited for included.
-    """
+    """Processor time of a process and of all below it, ended ones that were waited for included."""
     parents, spent = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -251,9 +235,7 @@ def tree_seconds(root: int) -> float:
 
 
 def anonymous_mb() -> float:
-    """
-    Memory of this process that is no file.
-    """
+    """Memory of this process that is no file."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("RssAnon:")[2].split()[0]) / 1024
 
@@ -273,9 +255,7 @@ def memory_of(folder: str) -> None:
 
 
 def memory(place: Path, count: int) -> list[str]:
-    """
-    The memory of a worker, for segments of two sizes; prints it.
-    """
+    """The memory of a worker, for segments of two sizes; prints it."""
     missed = []
     for factor in (1, 4):
         folder = write_log(place / f"memory-{factor}", 64, count * factor, 1)
@@ -291,9 +271,7 @@ def memory(place: Path, count: int) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """
-    Measure, print, and end with 1 if a target is missed.
-    """
+    """Measure, print, and end with 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.source")
     parser.add_argument("--records", type=int, default=300_000, help="in a segment")
     parser.add_argument("--rounds", type=int, default=5)

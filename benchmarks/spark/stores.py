@@ -85,9 +85,7 @@ def from_stores(place: Path, count: int, rounds: int, segments: int) -> list[str
 
 
 def alone(log: Path, there: Bucket, rounds: int) -> None:
-    """
-    The decoder in this process.
-    """
+    """The decoder in this process."""
     works: dict[str, Callable[[], int]] = {
         name: lambda path=path: sum(len(batch) for batch in decoded(path, NO_BODY))  # type: ignore[misc]
         for name, path in (("a directory", log), ("S3", there.url("log")))
@@ -100,9 +98,7 @@ def alone(log: Path, there: Bucket, rounds: int) -> None:
 
 
 def through_spark(place: Path, log: Path, there: Bucket, rows: int, rounds: int) -> None:
-    """
-    Into nothing, by all columns but bodies, and by two of them.
-    """
+    """Into nothing, by all columns but bodies, and by two of them."""
     from binlog_tools.spark.session import session
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -134,9 +130,7 @@ def of_table(spark: SparkSession, path: str, columns: Sequence[str]) -> DataFram
 def costs(
     works: dict[str, Callable[[], DataFrame]], there: Bucket, rounds: int
 ) -> dict[str, list[float]]:
-    """
-    Processor time of Spark and its workers, by turns; the first turn does not count.
-    """
+    """Processor time of Spark and its workers, by turns; the first turn does not count."""
 
     def now() -> float:
         return tree_seconds(os.getpid()) - tree_seconds(there.pid)
@@ -172,9 +166,7 @@ def write_sealed(folder: Path, count: int) -> Path:
 
 
 def _sealed(header: SegmentHeader, groups: Sequence[Sequence[Record]]) -> tuple[bytes, int]:
-    """
-    :return: a segment, and the LSN behind it.
-    """
+    """:return: a segment, and the LSN behind it."""
     content, lsn, indexed = header.encode(), header.first_lsn, []
     for group in groups:
         indexed.append(IndexedFrame(len(content), lsn, T0 + lsn))
@@ -194,9 +186,7 @@ def _frame(group: Sequence[Record], lsn: int) -> bytes:
 
 
 def write_manifest(folder: Path) -> None:
-    """
-    That of all segments in a folder.
-    """
+    """That of all segments in a folder."""
     files = sorted(folder.iterdir())
     entries: dict[int, bytes] = {}
     for file, after in pairwise([*files, None]):
@@ -212,9 +202,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def planned(path: str, manifest: str, there: Bucket | None = None) -> None:
-    """
-    Print what a plan costs, in a process of its own.
-    """
+    """Print what a plan costs, in a process of its own."""
     before = there.requests if there else 0
     command = [sys.executable, "-m", "benchmarks.spark.stores", path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -224,9 +212,7 @@ def planned(path: str, manifest: str, there: Bucket | None = None) -> None:
 
 
 def main(path: str) -> None:
-    """
-    Plan, and print what it cost.
-    """
+    """Plan, and print what it cost."""
     reader = BinlogReader(parse_options({"path": path}), NO_BODY)
     idle, start, spent = anonymous_mb(), time.perf_counter(), time.process_time()
     tasks = reader.partitions()

@@ -46,9 +46,7 @@ _LAYOUT = Layout("events", arrow_schema(BY_NAME).append(pa.field("date", pa.date
 
 
 def cpu_s() -> float:
-    """
-    Of this process and all that have come from it.
-    """
+    """Of this process and all that have come from it."""
     return sum(_ticks(pid) for pid in _family()) * TICK_S
 
 
@@ -70,9 +68,7 @@ def _family() -> Iterator[int]:
 
 
 def _ticks(pid: int) -> int:
-    """
-    Its own, and those of its children that have ended.
-    """
+    """Its own, and those of its children that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -81,9 +77,7 @@ def _ticks(pid: int) -> int:
 
 
 def rate(rows: int, repeats: int, work: Callable[[], Any]) -> float:
-    """
-    Rows per second of processor time: the median, after one run that does not count.
-    """
+    """Rows per second of processor time: the median, after one run that does not count."""
     work()
     rates = []
     for _ in range(repeats):
@@ -94,9 +88,7 @@ def rate(rows: int, repeats: int, work: Callable[[], Any]) -> float:
 
 
 def batches(path: str) -> Iterator[Any]:
-    """
-    The rows of a file, as the source would give them.
-    """
+    """The rows of a file, as the source would give them."""
     yield from pq.ParquetFile(path).iter_batches(batch_size=65_536)
 
 
@@ -111,9 +103,7 @@ def write(out: str, path: str) -> int:
 
 
 def main() -> None:
-    """
-    Print a table.
-    """
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=300_000)
     parser.add_argument("--repeats", type=int, default=3)
@@ -198,9 +188,7 @@ def _stored(table: Stored, path: str, day: str | None = None) -> list[File]:
 
 
 def _update(spark: Any, table: Stored, out: Path) -> float:
-    """
-    :return: CPU seconds.
-    """
+    """:return: CPU seconds."""
     before = cpu_s()
     times = []
     for made in update(spark, str(out), partial(event_rows, [str(table.location)])):
@@ -220,9 +208,7 @@ def _by_tasks(spark: Any, out: Path, files: list[str]) -> None:
 
 
 def _by_spark(spark: Any, out: Path, files: list[str]) -> None:
-    """
-    The same batches, handed to Spark, which writes them by server and day.
-    """
+    """The same batches, handed to Spark, which writes them by server and day."""
     paths = spark.createDataFrame([(path,) for path in files], "path string").repartition(4, "path")
 
     def read(given: Iterator[Any]) -> Iterator[Any]:

@@ -1,6 +1,4 @@
-"""
-The command: ``python -m benchmarks.speed --help``.
-"""
+"""The command: ``python -m benchmarks.speed --help``."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class Finished(NamedTuple):
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:
-    """
-    Read the command line.
-    """
+    """Read the command line."""
     parser = ending.Parser(
         prog=PROG,
         description="Run this server and beanstalkd in turns, and print a table of ratios. Ends "
@@ -116,9 +112,7 @@ def sides(python: str, options: Sequence[str]) -> tuple[Side, ...]:
 
 
 def allow_connections() -> None:
-    """
-    Allow as many open files as the system lets us; children inherit it.
-    """
+    """Allow as many open files as the system lets us; children inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -126,9 +120,7 @@ def allow_connections() -> None:
 
 
 def command_of(given: argparse.Namespace) -> str:
-    """
-    Say how to do this again, with all options that change what comes out.
-    """
+    """Say how to do this again, with all options that change what comes out."""
     words = ["--only", given.only] if given.only else []
     if given.rounds is not None:
         words += ["--rounds", str(given.rounds)]
@@ -143,9 +135,7 @@ def command_of(given: argparse.Namespace) -> str:
 
 
 def in_quotes(words: Sequence[str]) -> str:
-    """
-    Make one word of many, for a shell, then make, then a shell again.
-    """
+    """Make one word of many, for a shell, then make, then a shell again."""
     inner = shlex.join(words).replace("$", "$$")
     return shlex.quote(inner) if set(inner) & set('"$`\\') else f'"{inner}"'
 
@@ -168,9 +158,7 @@ def prepare(given: argparse.Namespace) -> None:
 
 
 def begun(given: argparse.Namespace) -> publishing.Report:
-    """
-    Look at the machine; say what will make the figures worth less than they seem.
-    """
+    """Look at the machine; say what will make the figures worth less than they seem."""
     programs = (shutil.which("beanstalkd") or "", shutil.which("redis-server"))
     report = publishing.Report(
         command_of(given), datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -202,25 +190,19 @@ def finished(given: argparse.Namespace, bench: Bench, report: publishing.Report)
 
 
 def say(what: str) -> None:
-    """
-    Show what is being done, where it does not get between the results.
-    """
+    """Show what is being done, where it does not get between the results."""
     print(what, file=sys.stderr, flush=True)
 
 
 def listing(workloads: Sequence[Workload]) -> str:
-    """
-    Give the names, and what they do.
-    """
+    """Give the names, and what they do."""
     return "\n".join(
         f"{each.name:15} {each.says.format(jobs=each.jobs)}; {each.disk.says}" for each in workloads
     )
 
 
 def tell(given: argparse.Namespace, report: publishing.Report) -> None:
-    """
-    Print the table and write it.
-    """
+    """Print the table and write it."""
     print("\n" + "\n".join(report.head()) + "\n\n" + report.table())
     written = publishing.write(given.output, report)
     if given.publish and (report.unfinished or report.problems()):
@@ -252,9 +234,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     given = options(words)
     if given.list:
         print(listing(WORKLOADS))

@@ -45,9 +45,7 @@ def build(folder: Path) -> Tools:
 
 
 def bring_up_to_date(target: Path, parts: Sequence[Path], words: Sequence[str]) -> None:
-    """
-    Compile, unless the target is newer than all it is made of.
-    """
+    """Compile, unless the target is newer than all it is made of."""
     newest = max(path.stat().st_mtime for path in [*parts, *SOURCES.glob("*.h")])
     if target.exists() and target.stat().st_mtime > newest:
         return

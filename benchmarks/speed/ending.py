@@ -1,6 +1,4 @@
-"""
-How a benchmark ends before its time: refused in one line, or told to by a signal, tidily.
-"""
+"""How a benchmark ends before its time: refused in one line, or told to by a signal, tidily."""
 
 from __future__ import annotations
 
@@ -24,15 +22,11 @@ TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class RefusedError(Exception):
-    """
-    Something that was asked for cannot be done; the text says in one line what to do.
-    """
+    """Something that was asked for cannot be done; the text says in one line what to do."""
 
 
 class Terminated(BaseException):
-    """
-    SIGTERM has come: all blocks are left as after an error, so servers and folders go.
-    """
+    """SIGTERM has come: all blocks are left as after an error, so servers and folders go."""
 
 
 STOPPED: Final = (KeyboardInterrupt, Terminated)
@@ -40,14 +34,10 @@ STOPPED: Final = (KeyboardInterrupt, Terminated)
 
 
 class Parser(argparse.ArgumentParser):
-    """
-    Refuses wrong options in one line.
-    """
+    """Refuses wrong options in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """
-        Say what is wrong, and where all options are told.
-        """
+        """Say what is wrong, and where all options are told."""
         self.exit(REFUSED, f"{self.prog}: {message}; --help tells all options\n")
 
 
@@ -71,9 +61,7 @@ def ended(prog: str, work: Callable[[], int]) -> int:
 
 
 def code_of(stopped: BaseException) -> int:
-    """
-    Give the exit code for a signal.
-    """
+    """Give the exit code for a signal."""
     return TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
 
 
@@ -108,9 +96,7 @@ def signals_held() -> Iterator[None]:
 
 @contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """
-    Make a folder that goes with the block, whenever a signal comes.
-    """
+    """Make a folder that goes with the block, whenever a signal comes."""
     with ExitStack() as stack:
         with signals_held():
             folder = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)

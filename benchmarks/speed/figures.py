@@ -1,6 +1,4 @@
-"""
-What is read off one run of one server, and how the runs of two servers are compared.
-"""
+"""What is read off one run of one server, and how the runs of two servers are compared."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class Target(NamedTuple):
     unoptimised: float | None = None
 
     def required(self, is_optimised: bool) -> float:
-        """
-        Say what this interpreter has to reach.
-        """
+        """Say what this interpreter has to reach."""
         if is_optimised or self.unoptimised is None:
             return self.at_least
         return self.unoptimised
@@ -84,9 +80,7 @@ class Outcome(NamedTuple):
 
 
 class WrongRepliesError(Exception):
-    """
-    The server has answered something else than it should; its figures mean nothing.
-    """
+    """The server has answered something else than it should; its figures mean nothing."""
 
 
 def parse_outcome(text: str) -> Outcome:
@@ -120,9 +114,7 @@ def parse_outcome(text: str) -> Outcome:
 
 
 def job_bytes(said: dict[str, Any]) -> float:
-    """
-    Say how much memory a job took, bytes.
-    """
+    """Say how much memory a job took, bytes."""
     server = said["server"]
     grown = server["memory_kb_after"] - server["memory_kb_before"]
     return float(grown * 1024 / said["puts"]) if said["puts"] else NO_FIGURE
@@ -148,16 +140,12 @@ class Comparison(NamedTuple):
 
 
 def ratio(ours: float, theirs: float) -> float:
-    """
-    Divide, if there is something to divide by.
-    """
+    """Divide, if there is something to divide by."""
     return ours / theirs if theirs > 0 else NO_FIGURE
 
 
 def median(values: Iterable[float]) -> float:
-    """
-    The middle of those that are numbers.
-    """
+    """The middle of those that are numbers."""
     known = [value for value in values if not math.isnan(value)]
     return statistics.median(known) if known else NO_FIGURE
 
@@ -190,7 +178,5 @@ def verdict(figure: Figure, target: Target | None, value: float, is_optimised: b
 
 
 def reaches(figure: Figure, value: float, wanted: float) -> bool:
-    """
-    Compare in the direction that is better.
-    """
+    """Compare in the direction that is better."""
     return value <= wanted if figure.lower_is_better else value >= wanted

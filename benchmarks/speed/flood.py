@@ -35,9 +35,7 @@ PATIENCE_S: Final = 5.0
 
 
 def noise(chance: random.Random) -> list[bytes]:
-    """
-    Make pieces of nonsense.
-    """
+    """Make pieces of nonsense."""
     return [
         chance.randbytes(20_000), b"\r\n" * 5_000, b"A" * 50_000, b"put " * 5_000,
         b"peek 1\r\n" * 1_000,
@@ -45,9 +43,7 @@ def noise(chance: random.Random) -> list[bytes]:
 
 
 def lines(line: bytes) -> list[bytes]:
-    """
-    Make one piece of a line again and again.
-    """
+    """Make one piece of a line again and again."""
     return [line * (LINES_BYTES // len(line))]
 
 
@@ -63,21 +59,15 @@ class Flood(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether its time is up.
-        """
+        """Whether its time is up."""
         return time.monotonic() >= self.ends_s
 
     def connect(self) -> socket.socket:
-        """
-        Connect, and have no patience.
-        """
+        """Connect, and have no patience."""
         return socket.create_connection((HOST, self.port), timeout=PATIENCE_S)
 
     def wait(self) -> None:
-        """
-        Do nothing until it is over.
-        """
+        """Do nothing until it is over."""
         time.sleep(max(0.0, self.ends_s - time.monotonic()))
 
 
@@ -126,9 +116,7 @@ def exchange(connection: socket.socket, events: int, left: list[memoryview]) -> 
 
 
 def send_and_close(flood: Flood, count: int, pieces: Sequence[bytes]) -> None:
-    """
-    Connect, send a piece, close and read nothing, on so many connections at a time.
-    """
+    """Connect, send a piece, close and read nothing, on so many connections at a time."""
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
@@ -147,9 +135,7 @@ def send_and_close(flood: Flood, count: int, pieces: Sequence[bytes]) -> None:
 
 
 def connect_and_leave(flood: Flood) -> None:
-    """
-    Connect `CONNECTS_A_SECOND` times, put half a job or one, and close or reset.
-    """
+    """Connect `CONNECTS_A_SECOND` times, put half a job or one, and close or reset."""
     began, made = time.monotonic(), 0
     reset = struct.pack("ii", 1, 0)
     while not flood.is_over:
@@ -167,9 +153,7 @@ def connect_and_leave(flood: Flood) -> None:
 
 
 def look_and_read_nothing(flood: Flood, count: int, size: int, times: int) -> None:
-    """
-    Ask so many times for a job of this size on each of so many connections.
-    """
+    """Ask so many times for a job of this size on each of so many connections."""
     allow_connections(count)
     with flood.connect() as first:
         first.sendall(b"put 0 0 9 %d\r\n" % size + bytes(size) + b"\r\n")
@@ -183,9 +167,7 @@ def look_and_read_nothing(flood: Flood, count: int, size: int, times: int) -> No
 
 
 def asking(flood: Flood, count: int, request: bytes) -> Iterator[socket.socket]:
-    """
-    Make connections that have sent a request, as many as there is time for.
-    """
+    """Make connections that have sent a request, as many as there is time for."""
     for _ in range(count):
         if flood.is_over:
             return
@@ -195,9 +177,7 @@ def asking(flood: Flood, count: int, request: bytes) -> Iterator[socket.socket]:
 
 
 def allow_connections(count: int) -> None:
-    """
-    Raise the limit of open files, if it may be raised.
-    """
+    """Raise the limit of open files, if it may be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count + 100:
         wanted = count + 100 if hard == resource.RLIM_INFINITY else min(count + 100, hard)
@@ -216,9 +196,7 @@ KINDS: Final[dict[str, Callable[[Flood], None]]] = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.flood")
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--port", type=int, required=True)

@@ -62,9 +62,7 @@ class Client(Thread):
         self._is_over = Event()
 
     def run(self) -> None:
-        """
-        Ask until `stop`.
-        """
+        """Ask until `stop`."""
         try:
             while not self._is_over.wait(PAUSE_S):
                 self.waits_s += self._ask(self._connection)
@@ -72,9 +70,7 @@ class Client(Thread):
             self.problem = repr(problem)
 
     def stop(self) -> None:
-        """
-        :raise WrongRepliesError: it was answered wrong, or not at all.
-        """
+        """:raise WrongRepliesError: it was answered wrong, or not at all."""
         self._is_over.set()
         self.join(LIMIT_S)
         self._connection.close()
@@ -100,16 +96,12 @@ def timed(connection: socket.socket, request: bytes, begins: bytes) -> tuple[flo
 
 
 def ask(connection: socket.socket) -> list[float]:
-    """
-    Ask for the tube that is used.
-    """
+    """Ask for the tube that is used."""
     return [timed(connection, b"list-tube-used\r\n", b"USING")[0]]
 
 
 def put_and_delete(connection: socket.socket) -> list[float]:
-    """
-    Put a job that nobody else is given, and delete it.
-    """
+    """Put a job that nobody else is given, and delete it."""
     put_s, reply = timed(connection, b"put 0 1000 60 5\r\nhello\r\n", b"INSERTED")
     delete_s, _ = timed(connection, b"delete %s\r\n" % reply.split()[1], b"DELETED")
     return [put_s, delete_s]
@@ -164,15 +156,11 @@ def watched_peak(kind: str, seconds: float, server: Running) -> float:
 
 
 def resident_bytes(pid: int) -> float:
-    """
-    Say how much memory a process has.
-    """
+    """Say how much memory a process has."""
     words = Path(f"/proc/{pid}/statm").read_text().split()
     return float(words[1]) * 4096
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """
-    The value that this share of them do not exceed.
-    """
+    """The value that this share of them do not exceed."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

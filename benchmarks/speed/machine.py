@@ -1,6 +1,4 @@
-"""
-Where figures come from: the interpreter, the servers, the machine and its disk.
-"""
+"""Where figures come from: the interpreter, the servers, the machine and its disk."""
 
 from __future__ import annotations
 
@@ -86,15 +84,11 @@ class Machine(NamedTuple):
 
     @property
     def is_busy(self) -> bool:
-        """
-        Tell whether others wanted the processors when measuring began.
-        """
+        """Tell whether others wanted the processors when measuring began."""
         return self.load > self.processors
 
     def sentences(self) -> list[str]:
-        """
-        Tell it to a reader.
-        """
+        """Tell it to a reader."""
         build = "built with PGO" if self.is_optimised else "built **without** PGO"
         redis = self.redis or "not installed, so left out"
         return [
@@ -163,9 +157,7 @@ def is_optimised(configured: str, apart_bytes: int) -> bool:
 
 
 def refusal(python: str, stderr: str | None) -> str:
-    """
-    Say why an interpreter cannot run our server.
-    """
+    """Say why an interpreter cannot run our server."""
     lines = (stderr or "").strip().splitlines() or [""]
     if _EXCEPTION.match(lines[-1]):
         return (
@@ -188,9 +180,7 @@ def elsewhere(package: Path) -> str:
 
 
 def commit(folder: Path = ROOT) -> str:
-    """
-    Say what is measured, in git's short words; a copy without its history has none.
-    """
+    """Say what is measured, in git's short words; a copy without its history has none."""
     with suppress(OSError, subprocess.SubprocessError):
         return output_of("git", "-C", str(folder), "describe", "--always", "--dirty").strip()
     return ""
@@ -210,9 +200,7 @@ def output_of(*command: str) -> str:
 
 
 def processor(cpuinfo: str) -> str:
-    """
-    Find the model's name in ``/proc/cpuinfo``.
-    """
+    """Find the model's name in ``/proc/cpuinfo``."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -221,9 +209,7 @@ def processor(cpuinfo: str) -> str:
 
 
 def file_system(folder: Path, mounts: str) -> str:
-    """
-    Find what a folder is on, in ``/proc/mounts``.
-    """
+    """Find what a folder is on, in ``/proc/mounts``."""
     resolved = folder.resolve()
     best, kind = -1, "unknown"
     for line in mounts.splitlines():
@@ -235,9 +221,7 @@ def file_system(folder: Path, mounts: str) -> str:
 
 
 def sync_us(folder: Path) -> float:
-    """
-    Time the disk.
-    """
+    """Time the disk."""
     took = []
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):

@@ -1,6 +1,4 @@
-"""
-Draws what a table cannot show: curves over connections, jobs and time.
-"""
+"""Draws what a table cannot show: curves over connections, jobs and time."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def curves(results: Sequence[Result], key: str) -> dict[tuple[str, str], list[tu
 
 
 def draw_connections(pyplot: Any, path: Path, results: Sequence[Result]) -> list[Path]:
-    """
-    Throughput and latency over connections.
-    """
+    """Throughput and latency over connections."""
     if not curves(results, P50):
         return []
     disks = sorted({disk for _, disk in curves(results, P50)}, reverse=True)
@@ -85,9 +81,7 @@ def draw_connections(pyplot: Any, path: Path, results: Sequence[Result]) -> list
 
 
 def draw_curves(axes: Any, results: Sequence[Result], disk: str, keys: Sequence[str]) -> None:
-    """
-    Draw one figure, or two in different styles, of all servers.
-    """
+    """Draw one figure, or two in different styles, of all servers."""
     for key, style in zip(keys, STYLES, strict=False):
         factor = 1.0 if key == RATE.key else 1e-3
         for (side, kept), points in curves(results, key).items():
@@ -103,9 +97,7 @@ def draw_curves(axes: Any, results: Sequence[Result], disk: str, keys: Sequence[
 
 
 def draw_memory(pyplot: Any, path: Path, results: Sequence[Result]) -> list[Path]:
-    """
-    Resident memory while jobs are put.
-    """
+    """Resident memory while jobs are put."""
     drawn = [result for result in results if any(map(has_memory, result.outcomes.values()))]
     if not drawn:
         return []
@@ -123,16 +115,12 @@ def draw_memory(pyplot: Any, path: Path, results: Sequence[Result]) -> list[Path
 
 
 def has_memory(outcomes: Sequence[Any]) -> bool:
-    """
-    Tell whether memory was looked at.
-    """
+    """Tell whether memory was looked at."""
     return bool(outcomes and outcomes[-1].memory)
 
 
 def draw_log(pyplot: Any, path: Path, results: Sequence[Result]) -> list[Path]:
-    """
-    The size of the log over time.
-    """
+    """The size of the log over time."""
     drawn = [
         (side, outcomes[-1].log)
         for result in results
@@ -154,9 +142,7 @@ def draw_log(pyplot: Any, path: Path, results: Sequence[Result]) -> list[Path]:
 
 
 def save(pyplot: Any, figure: Any, path: Path) -> list[Path]:
-    """
-    Write a plot.
-    """
+    """Write a plot."""
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
     return [path]

@@ -1,6 +1,4 @@
-"""
-Writes what came out: JSON, plots, and the newest table into the documentation.
-"""
+"""Writes what came out: JSON, plots, and the newest table into the documentation."""
 
 from __future__ import annotations
 
@@ -50,24 +48,18 @@ class Report(NamedTuple):
     unfinished: int = 0
 
     def table(self) -> str:
-        """
-        Give the table, as Markdown.
-        """
+        """Give the table, as Markdown."""
         terms = tables.Terms(self.quick, self.machine.is_optimised, not self.unjudged())
         return tables.markdown(tables.rows(self.results, terms))
 
     def page_table(self) -> str:
-        """
-        Give the table of the page: without details.
-        """
+        """Give the table of the page: without details."""
         told = [each for each in self.results if not each.workload.is_detail]
         terms = tables.Terms(self.quick, self.machine.is_optimised, not self.unjudged())
         return tables.markdown(tables.brief(tables.rows(told, terms)))
 
     def unjudged(self) -> str:
-        """
-        Say why figures are not held against the targets; nothing if they are.
-        """
+        """Say why figures are not held against the targets; nothing if they are."""
         if self.quick:
             return "this was a quick run"
         if self.rounds == 1:
@@ -80,17 +72,13 @@ class Report(NamedTuple):
         return ""
 
     def head(self) -> list[str]:
-        """
-        Say where the figures are from.
-        """
+        """Say where the figures are from."""
         rounds = "one round" if self.rounds == 1 else f"up to {self.rounds} rounds"
         done = f"`{self.command}`, {self.date}, {rounds}."
         return [done, *self.machine.sentences(), *self.warnings()]
 
     def warnings(self) -> list[str]:
-        """
-        Say why the figures are not all, or say less than they seem to.
-        """
+        """Say why the figures are not all, or say less than they seem to."""
         found = [QUICK_NOTE] if self.quick else []
         if self.unjudged():
             found.append(f"No target is judged (`-`), since {self.unjudged()}.")
@@ -102,16 +90,12 @@ class Report(NamedTuple):
         return found
 
     def problems(self) -> list[str]:
-        """
-        Say which workloads came to nothing.
-        """
+        """Say which workloads came to nothing."""
         return [f"{each.workload.name}: {each.problem}" for each in self.results if each.problem]
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """
-    Give all that was measured.
-    """
+    """Give all that was measured."""
     return {
         "command": report.command, "date": report.date, "quick": report.quick,
         "rounds": report.rounds, "unfinished": report.unfinished,
@@ -133,17 +117,13 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def known(outcome: dict[str, Any]) -> dict[str, Any]:
-    """
-    Leave out what is not a number: JSON has no word for it.
-    """
+    """Leave out what is not a number: JSON has no word for it."""
     figures = {key: value for key, value in outcome["figures"].items() if not math.isnan(value)}
     return {**outcome, "figures": figures}
 
 
 def write_json(folder: Path, report: Report) -> Path:
-    """
-    Write the figures.
-    """
+    """Write the figures."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "speed.json"
     path.write_text(json.dumps(as_json(report), indent=1) + "\n")
@@ -167,9 +147,7 @@ def write(folder: Path, report: Report) -> list[Path]:
 
 
 def remove_plots(folder: Path, but: Sequence[Path]) -> None:
-    """
-    Remove the plots in a folder that do not belong to these files.
-    """
+    """Remove the plots in a folder that do not belong to these files."""
     for name in CAPTIONS.keys() - {path.name for path in but}:
         (folder / name).unlink(missing_ok=True)
 
@@ -193,9 +171,7 @@ def published(page: str, report: Report, images: Sequence[str]) -> str:
 def publish(
     report: Report, written: Sequence[Path], page: Path = PAGE, folder: Path = PUBLISHED
 ) -> None:
-    """
-    Bring the page, and the folder of what it shows, up to date.
-    """
+    """Bring the page, and the folder of what it shows, up to date."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in written:
         if path.name != "table.md":

@@ -1,6 +1,4 @@
-"""
-Measures: rounds of all servers in turns, each on a new folder and a new process.
-"""
+"""Measures: rounds of all servers in turns, each on a new folder and a new process."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ class Result(NamedTuple):
 
 
 def order(sides: Sequence[Side], round_: int) -> list[Side]:
-    """
-    Take turns: A B, then B A.  So neither always runs on what the other has left behind.
-    """
+    """Take turns: A B, then B A.  So neither always runs on what the other has left behind."""
     return list(sides) if round_ % 2 == 0 else list(reversed(sides))
 
 
@@ -91,9 +87,7 @@ def measure(bench: Bench, workload: Workload, seen: Callable[[str], None]) -> Re
 
 
 def measure_once(bench: Bench, workload: Workload, side: Side) -> Outcome:
-    """
-    Run one server through a workload.
-    """
+    """Run one server through a workload."""
     with temporary_folder("speed-", bench.directory) as folder:
         if any(figure is REPLAY for figure, _ in workload.figures):
             return replay(bench, workload, side, folder)
@@ -188,9 +182,7 @@ class LogWatch:
 
 
 def size_of(log: Path) -> float:
-    """
-    Add up the files of a folder.
-    """
+    """Add up the files of a folder."""
     total = 0
     for path in log.iterdir():
         with suppress(FileNotFoundError):  # It was deleted in between.

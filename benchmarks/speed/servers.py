@@ -1,6 +1,4 @@
-"""
-The servers that are compared, each as a child process on a free port of 127.0.0.1.
-"""
+"""The servers that are compared, each as a child process on a free port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ REDIS: Final = "redis"
 
 
 class NotStartedError(Exception):
-    """
-    A server does not start.
-    """
+    """A server does not start."""
 
 
 class Side(NamedTuple):
@@ -62,9 +58,7 @@ def ours(python: str, options: Sequence[str] = ()) -> Side:
 
 
 def beanstalkd(program: str) -> Side:
-    """
-    The C server.
-    """
+    """The C server."""
 
     def command(port: int, disk: Disk, log: Path) -> list[str]:
         return [program, *letters(port, disk, log)]
@@ -73,9 +67,7 @@ def beanstalkd(program: str) -> Side:
 
 
 def letters(port: int, disk: Disk, log: Path) -> list[str]:
-    """
-    Give the options, which are the same for both.
-    """
+    """Give the options, which are the same for both."""
     words = ["-l", HOST, "-p", str(port)]
     if disk.fsync is not None:
         sync = {"never": ["-F"], "always": ["-f", "0"]}.get(disk.fsync, ["-f", disk.fsync])
@@ -111,15 +103,11 @@ class Running(NamedTuple):
 
     @property
     def pid(self) -> int:
-        """
-        Its process.
-        """
+        """Its process."""
         return self.process.pid
 
     def stop(self) -> None:
-        """
-        Ask it to stop, and wait until it has.
-        """
+        """Ask it to stop, and wait until it has."""
         self.process.terminate()
         self.process.wait(LIMIT_S)
 
@@ -149,26 +137,20 @@ def running(
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """
-    End a process at once, if it has not ended.
-    """
+    """End a process at once, if it has not ended."""
     process.kill()
     process.wait(LIMIT_S)
 
 
 def free_port() -> int:
-    """
-    Find one that nobody has.
-    """
+    """Find one that nobody has."""
     with socket.create_server((HOST, 0)) as free:
         port: int = free.getsockname()[1]
     return port
 
 
 def environment(disk: Disk, slowsync: Path) -> dict[str, str]:
-    """
-    Make the disk as slow as it has to be.
-    """
+    """Make the disk as slow as it has to be."""
     if not disk.slower_us:
         return dict(os.environ)
     return {**os.environ, "LD_PRELOAD": str(slowsync), "SLOWSYNC_US": str(disk.slower_us)}
@@ -177,9 +159,7 @@ def environment(disk: Disk, slowsync: Path) -> dict[str, str]:
 def wait_until_it_answers(
     process: subprocess.Popen[bytes], port: int, question: tuple[bytes, bytes], said: Path
 ) -> None:
-    """
-    Ask until there is the right answer.
-    """
+    """Ask until there is the right answer."""
     give_up = time.monotonic() + LIMIT_S
     while time.monotonic() < give_up and process.poll() is None:
         with suppress(ConnectionError):
@@ -201,9 +181,7 @@ def ask(port: int, request: bytes, size: int) -> bytes:
 
 
 def ready_jobs(port: int) -> int:
-    """
-    Ask how many jobs are ready.
-    """
+    """Ask how many jobs are ready."""
     with socket.create_connection((HOST, port), timeout=LIMIT_S) as connection:
         connection.sendall(b"stats\r\n")
         replies = connection.makefile("rb")
@@ -212,9 +190,7 @@ def ready_jobs(port: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """
-    Say how much processor time all threads of a process have had.
-    """
+    """Say how much processor time all threads of a process have had."""
     nanoseconds = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # It has just ended.

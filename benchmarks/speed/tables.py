@@ -1,6 +1,4 @@
-"""
-The one table: a line for each figure of each workload.
-"""
+"""The one table: a line for each figure of each workload."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ NOTHING: Final = "-"
 
 
 def number(value: float) -> str:
-    """
-    Show three digits that count, and no exponent.
-    """
+    """Show three digits that count, and no exponent."""
     if math.isnan(value):
         return NOTHING
     if abs(value) >= 100:
@@ -36,23 +32,17 @@ def number(value: float) -> str:
 
 
 def values(result: Result, side: str, figure: Figure) -> list[float]:
-    """
-    Give a figure in each round.
-    """
+    """Give a figure in each round."""
     return [each.figures.get(figure.key, math.nan) for each in result.outcomes.get(side, [])]
 
 
 def bound(figure: Figure, wanted: float) -> str:
-    """
-    Show what is to be reached, with its direction.
-    """
+    """Show what is to be reached, with its direction."""
     return f"{'≤' if figure.lower_is_better else '≥'} {wanted:g}{' ms' * figure.is_absolute}"
 
 
 def spread(seen: Comparison) -> str:
-    """
-    Show how far the ratios of the rounds are apart, if there are two at least.
-    """
+    """Show how far the ratios of the rounds are apart, if there are two at least."""
     if seen.rounds < 2:
         return NOTHING
     return f"{number(seen.low)} to {number(seen.high)}"
@@ -87,9 +77,7 @@ def judged(figure: Figure, target: Target | None, seen: Comparison, terms: Terms
 
 
 def row(result: Result, figure: Figure, target: Target | None, terms: Terms) -> list[str]:
-    """
-    Make one line; the last cell is Redis's.
-    """
+    """Make one line; the last cell is Redis's."""
     workload = result.workload
     seen = compare(values(result, OURS, figure), values(result, THEIRS, figure))
     return [
@@ -101,9 +89,7 @@ def row(result: Result, figure: Figure, target: Target | None, terms: Terms) -> 
 
 
 def rows(results: Iterable[Result], terms: Terms) -> list[list[str]]:
-    """
-    Make all lines, the head first; the column of Redis is there if Redis was.
-    """
+    """Make all lines, the head first; the column of Redis is there if Redis was."""
     has_redis = False
     lines = []
     for result in results:
@@ -117,18 +103,14 @@ def rows(results: Iterable[Result], terms: Terms) -> list[list[str]]:
 
 
 def once(lines: list[list[str]]) -> list[list[str]]:
-    """
-    Say in the first line of a workload only what it is, and how jobs are kept.
-    """
+    """Say in the first line of a workload only what it is, and how jobs are kept."""
     return [
         line if number == 0 else [line[0], "", "", *line[3:]] for number, line in enumerate(lines)
     ]
 
 
 def failed(result: Result, quick: bool) -> list[str]:
-    """
-    Make the line of a workload that came to nothing.
-    """
+    """Make the line of a workload that came to nothing."""
     workload = result.workload
     what = workload.says.format(jobs=workload.count(quick))
     return [workload.name, what, workload.disk.says, "FAILED", *[NOTHING] * (len(HEAD) - 3)]

@@ -1,6 +1,4 @@
-"""
-What is measured: each workload is a row.
-"""
+"""What is measured: each workload is a row."""
 
 from __future__ import annotations
 
@@ -97,17 +95,13 @@ class Workload(NamedTuple):
     flood: str = ""
 
     def count(self, quick: bool) -> int:
-        """
-        Say how many jobs, tubes or workers there are.
-        """
+        """Say how many jobs, tubes or workers there are."""
         if not quick or not self.jobs:
             return self.jobs
         return max(self.jobs // QUICK_SHARE, QUICK_LEAST_JOBS)
 
     def words(self, quick: bool) -> list[str]:
-        """
-        Give the load generator's options.
-        """
+        """Give the load generator's options."""
         words = self.load.format(jobs=self.count(quick)).split()
         if not self.seconds:
             return words
@@ -123,16 +117,12 @@ NO_WORSE: Final = Target(1.0)
 
 
 def cpu(at_least: float, aim: float, unoptimised: float) -> tuple[Figure, Target]:
-    """
-    A target for the processor time.
-    """
+    """A target for the processor time."""
     return CPU, Target(at_least, aim, unoptimised)
 
 
 def rate(at_least: float, aim: float) -> tuple[Figure, Target]:
-    """
-    A target for the throughput.
-    """
+    """A target for the throughput."""
     return RATE, Target(at_least, aim)
 
 
@@ -264,9 +254,7 @@ BESIDE: Final = (
 def hostile(
     name: str, says: str, flood: str, disk: Disk = MEMORY, options: tuple[str, ...] = ()
 ) -> Workload:
-    """
-    A flood.  The page says of all what the worst of them does.
-    """
+    """A flood.  The page says of all what the worst of them does."""
     return Workload(
         name, f"two clients beside {says}", disk, "", BESIDE, seconds=FLOOD_S,
         options=options, most_rounds=3, flood=flood, is_detail=True,

@@ -1,3 +1,1 @@
-"""
-`beanstalk token` and `beanstalk access`: what the file of ``--access`` needs and says.
-"""
+"""`beanstalk token` and `beanstalk access`: what the file of ``--access`` needs and says."""

@@ -1,6 +1,4 @@
-"""
-``beanstalk token`` and ``beanstalk access``.
-"""
+"""``beanstalk token`` and ``beanstalk access``."""
 
 import os
 import sys
@@ -61,9 +59,7 @@ def token(asks_for_hash: bool, path: Path | None, is_json: bool) -> None:
 
 
 def _keep(path: Path, made: str) -> None:
-    """
-    Write a token where nobody else may read it; what is there already, a link too, stays.
-    """
+    """Write a token where nobody else may read it; what is there already, a link too, stays."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(path, flags, 0o600), "w") as file:
@@ -82,9 +78,7 @@ def _typed() -> str:
 
 @click.group("access")
 def access() -> None:
-    """
-    Check the server's access file, and ask what it means.
-    """
+    """Check the server's access file, and ask what it means."""
 
 
 @access.command("check")
@@ -125,9 +119,7 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
 
 
 def _tell(path: Path, rules: AccessRules, is_json: bool) -> None:
-    """
-    Say whom a file names, and what they may take.
-    """
+    """Say whom a file names, and what they may take."""
     names = list(rules.identities)
     limits = {each.name: dict(each.limits) for each in rules.limited}
     if is_json:
@@ -140,9 +132,7 @@ def _tell(path: Path, rules: AccessRules, is_json: bool) -> None:
 
 
 def _warn(path: Path, rules: AccessRules) -> None:
-    """
-    Tell of what is right and can hardly be meant.
-    """
+    """Tell of what is right and can hardly be meant."""
     if rules.gives_nothing:
         warn(f'{path}: nobody may do anything: give an identity a right, such as worker = "*"')
     if path.stat().st_mode & OTHERS_MAY_WRITE:

@@ -1,6 +1,4 @@
-"""
-The subcommands of ``binlog-inspect``, and how a call of it ends.
-"""
+"""The subcommands of ``binlog-inspect``, and how a call of it ends."""
 
 import codecs
 import io
@@ -53,9 +51,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 
 class Commands(LateGroup):
-    """
-    The subcommands, and what is said when one fails.
-    """
+    """The subcommands, and what is said when one fails."""
 
     places = {name: (module, "command") for name, module in COMMANDS.items()}
 
@@ -86,9 +82,7 @@ def cli() -> None:
 
 
 def called() -> int:
-    """
-    :return: the exit code of what the command line says.
-    """
+    """:return: the exit code of what the command line says."""
     try:
         _name_stdout()
         forgive_stderr()
@@ -119,9 +113,7 @@ def _code() -> int:
 
 
 def _name_stdout() -> None:
-    """
-    Let errors of stdout say that they are of it; what its encoding lacks is escaped.
-    """
+    """Let errors of stdout say that they are of it; what its encoding lacks is escaped."""
     was = sys.stdout
     out = NamedBuffer(1, STDOUT, closefd=False)
     encoding, errors = (was.encoding, was.errors) if was else ("utf-8", "strict")
@@ -132,9 +124,7 @@ def _name_stdout() -> None:
 
 
 def _escaped(problem: UnicodeError) -> tuple[str, int]:
-    """
-    Characters as JSON escapes them, so that a document stays one.
-    """
+    """Characters as JSON escapes them, so that a document stays one."""
     assert isinstance(problem, UnicodeEncodeError)
     return json.dumps(problem.object[problem.start : problem.end])[1:-1], problem.end
 
@@ -150,7 +140,5 @@ def _flushed(code: int) -> int:
 
 
 def _give_up_stdout() -> None:
-    """
-    Nobody tries again to write what could not be written.
-    """
+    """Nobody tries again to write what could not be written."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect completion``.
-"""
+"""``binlog-inspect completion``."""
 
 import click
 from click.shell_completion import get_completion_class

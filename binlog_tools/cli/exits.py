@@ -1,6 +1,4 @@
-"""
-How a command ends.
-"""
+"""How a command ends."""
 
 from typing import Final, NoReturn
 
@@ -22,16 +20,12 @@ CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
 
 
 def warn(message: str) -> None:
-    """
-    One line, or a few, on stderr.
-    """
+    """One line, or a few, on stderr."""
     aside(f"binlog-inspect: {message}")
 
 
 def fail(code: int, message: str) -> NoReturn:
-    """
-    End with one line, or a few, on stderr.
-    """
+    """End with one line, or a few, on stderr."""
     warn(message)
     raise SystemExit(code)
 

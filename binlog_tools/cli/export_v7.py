@@ -1,6 +1,4 @@
-"""
-``binlog-inspect export-v7``.
-"""
+"""``binlog-inspect export-v7``."""
 
 import shlex
 import time
@@ -113,9 +111,7 @@ _DROPPED_NAMES: Final = {
 
 
 def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]:
-    """
-    How many there are is known at the end only, so the bar counts without one.
-    """
+    """How many there are is known at the end only, so the bar counts without one."""
     for done, job in enumerate(jobs, start=1):
         if not done % PROGRESS_JOBS:
             report(done, done)
@@ -137,9 +133,7 @@ class _Result(NamedTuple):
 
     @property
     def start(self) -> str:
-        """
-        The command that starts a beanstalkd on it.
-        """
+        """The command that starts a beanstalkd on it."""
         needs = self.tally.needs_max_job_size
         words = f"beanstalkd -b {shlex.quote(self.output or 'DST')}"
         return words + (f" -z {needs}" if needs else "")

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect import-v7``.
-"""
+"""``binlog-inspect import-v7``."""
 
 import os
 import shlex
@@ -85,9 +83,7 @@ def command(
 
 
 def _refuse_ours(path: str) -> None:
-    """
-    Our servers hold the same lock as beanstalkd, so this is looked at first.
-    """
+    """Our servers hold the same lock as beanstalkd, so this is looked at first."""
     names = os.listdir(path)
     if beanstalkd_file(names) or not is_servers(names):
         return

@@ -1,6 +1,4 @@
-"""
-The console script ``binlog-inspect``: what must be so before the rest is imported.
-"""
+"""The console script ``binlog-inspect``: what must be so before the rest is imported."""
 
 import _signal as signal  # type: ignore[import-not-found]
 import os
@@ -10,9 +8,7 @@ from binlog_tools.console.interrupts import INTERRUPTS
 
 
 def main() -> None:
-    """
-    Call the command.  A reader that goes away ends it as it ends any Unix tool.
-    """
+    """Call the command.  A reader that goes away ends it as it ends any Unix tool."""
     INTERRUPTS.end_at_once()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _occupy_what_is_closed()

@@ -1,6 +1,4 @@
-"""
-What commands that make a log have in common.
-"""
+"""What commands that make a log have in common."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -45,9 +43,7 @@ def tell(output: Output, written: Written, **more: object) -> None:
 
 
 def tell_shared_keys(jobs: Sequence[SharedKey]) -> None:
-    """
-    :param jobs: that are in the new log without their unique keys.
-    """
+    """:param jobs: that are in the new log without their unique keys."""
     for each in jobs:
         warn(
             f"job {each.job_id}: its unique key {text_of(each.key)} was taken off it: job "
@@ -56,8 +52,6 @@ def tell_shared_keys(jobs: Sequence[SharedKey]) -> None:
 
 
 def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:
-    """
-    :param tubes: those that no client may name, and how many jobs of each are left out.
-    """
+    """:param tubes: those that no client may name, and how many jobs of each are left out."""
     for tube, jobs in tubes.items():
         warn(f"tube {quoted(tube)}: jobs that {what}: {jobs}; no client may use that name")

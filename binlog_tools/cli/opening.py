@@ -1,6 +1,4 @@
-"""
-Opening logs for a command, which tells what of them is not read.
-"""
+"""Opening logs for a command, which tells what of them is not read."""
 
 import os
 import shlex
@@ -23,9 +21,7 @@ MOST_NAMED: Final = 5
 
 
 def open_sources(paths: Iterable[str]) -> list[Source]:
-    """
-    The logs that these arguments name.
-    """
+    """The logs that these arguments name."""
     found = opening.open_sources(paths)
     for source in found:
         _tell_left_out(source)
@@ -33,9 +29,7 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
 
 
 def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
-    """
-    The same without URLs that do not answer, and why these do not.
-    """
+    """The same without URLs that do not answer, and why these do not."""
     found, away = opening.open_reachable(paths)
     for source in found:
         _tell_left_out(source)
@@ -43,18 +37,14 @@ def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
 
 
 def open_source(path: str) -> Source:
-    """
-    The one log that an argument names.
-    """
+    """The one log that an argument names."""
     found = opening.open_source(path)
     _tell_left_out(found)
     return found
 
 
 def open_source_at(path: str, point: Point | None) -> Source:
-    """
-    The same as it was at a point; None: as it is.
-    """
+    """The same as it was at a point; None: as it is."""
     source = open_source(path)
     return source if point is None else past(source, point)
 
@@ -76,9 +66,7 @@ def past(source: Source, point: Point) -> PastSource:
 
 
 def load(source: Source) -> Loaded:
-    """
-    Load a log as a server would, with a progress bar.
-    """
+    """Load a log as a server would, with a progress bar."""
     with progress(f"reading {source.path}") as report:
         return loading.load(source, report)
 
@@ -111,9 +99,7 @@ def code_of_gaps(sources: Iterable[Source]) -> int:
 
 
 def end_with_gaps(source: Source, gaps: Sequence[Gap]) -> None:
-    """
-    Where there are such places, name them and end with the exit code for them.
-    """
+    """Where there are such places, name them and end with the exit code for them."""
     for gap in gaps:
         warn(f"{gap.place}: perhaps more, but {gap.why}")
     if gaps:

@@ -1,6 +1,4 @@
-"""
-Options and arguments that several commands share.
-"""
+"""Options and arguments that several commands share."""
 
 import time
 from collections.abc import Callable
@@ -38,9 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _point(text: str) -> Point:
-    """
-    A number alone is an LSN; anything else is a time.
-    """
+    """A number alone is an LSN; anything else is a time."""
     if text.isdigit():
         return Point(lsn=int(text))
     try:
@@ -83,9 +79,7 @@ class LogPath(click.Path):
 
 
 class NewPath(click.Path):
-    """
-    A path that is written to.
-    """
+    """A path that is written to."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_stream(value):
@@ -164,9 +158,7 @@ dead_option = click.option("--dead", "is_dead", is_flag=True, help="Only dead le
 
 
 def of_jobs(function: F) -> F:
-    """
-    All that chooses jobs; `selection` makes a `Selection` of it.
-    """
+    """All that chooses jobs; `selection` makes a `Selection` of it."""
     return job_option(tube_option(state_option(tag_option(dead_option(function)))))
 
 
@@ -174,9 +166,7 @@ def output_directory(
     text: str = "The new log; must not exist, or be empty.", metavar: str = "DIR",
     required: bool = False,
 ) -> Callable[[F], F]:  # fmt: skip
-    """
-    ``--output`` for a directory that is to be made.
-    """
+    """``--output`` for a directory that is to be made."""
     return click.option(
         "-o", "--output", "output", metavar=metavar, required=required, type=NEW_DIRECTORY,
         help=text,
@@ -184,16 +174,12 @@ def output_directory(
 
 
 def output_file(text: str) -> Callable[[F], F]:
-    """
-    ``--output`` for a file, as ``target``.
-    """
+    """``--output`` for a file, as ``target``."""
     return click.option("-o", "--output", "target", type=OUTPUT_FILE, metavar="FILE", help=text)
 
 
 def bodies(default: str, text: str) -> Callable[[F], F]:
-    """
-    ``--bodies``, as ``how``: the forms of `inspect.dumping.body_fields`.
-    """
+    """``--bodies``, as ``how``: the forms of `inspect.dumping.body_fields`."""
     return click.option(
         "--bodies", "how", type=click.Choice(["text", "hex", "base64", "none"]), default=default,
         show_default=True, help=text,
@@ -201,9 +187,7 @@ def bodies(default: str, text: str) -> Callable[[F], F]:
 
 
 def size_option(name: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
-    """
-    A size between two others.
-    """
+    """A size between two others."""
 
     def check(ctx: click.Context, param: click.Parameter, value: int) -> int:
         if not least <= value <= most:
@@ -229,9 +213,7 @@ segment_size = click.option(
 
 
 def of_records(function: F) -> F:
-    """
-    All that chooses records; `selection` makes a `Selection` of it.
-    """
+    """All that chooses records; `selection` makes a `Selection` of it."""
     names = [*TYPES_BY_NAME, "job"]
     for option in (
         click.option("--lsn", "lsns", type=LSNS, default=None,

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect salvage``.
-"""
+"""``binlog-inspect salvage``."""
 
 import json
 import os
@@ -142,9 +140,7 @@ def _is_nothing_to_mend(report: Report) -> bool:
 
 
 def _lock(path: str) -> RealDirectory:
-    """
-    Keep servers out, or end if one is in.
-    """
+    """Keep servers out, or end if one is in."""
     directory = RealDirectory(path)
     try:
         directory.lock(f"binlog-inspect salvage, process {os.getpid()}")
@@ -154,9 +150,7 @@ def _lock(path: str) -> RealDirectory:
 
 
 def _carried_out(salvage: Salvage, source: Source, target: str | None) -> Report:
-    """
-    Go through all jobs, and write them if there is a target.
-    """
+    """Go through all jobs, and write them if there is a target."""
     report = Report(salvage)
     if target is None:
         deque(report.jobs(), maxlen=0)
@@ -177,9 +171,7 @@ def _carried_out(salvage: Salvage, source: Source, target: str | None) -> Report
 
 
 def _given(prefer: tuple[str, ...], doubtful: str, report_path: str | None) -> list[str]:
-    """
-    The options that a command that goes on has to repeat.
-    """
+    """The options that a command that goes on has to repeat."""
     words = [word for name in prefer for word in ("--prefer", name)]
     words += [] if doubtful == Doubtful.KEEP.value else ["--doubtful", doubtful]
     return words + (["--report", report_path] if report_path else [])
@@ -203,9 +195,7 @@ def _command(path: str, output: str | None, is_in_place: bool, options: list[str
 
 
 def _split(option: str) -> list[str]:
-    """
-    ``--accept-gap 2`` is two words; the name of a file is one, with any blanks in it.
-    """
+    """``--accept-gap 2`` is two words; the name of a file is one, with any blanks in it."""
     return option.split(" ", 1) if option.startswith("--") else [option]
 
 
@@ -237,9 +227,7 @@ def _rows(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:
 
 
 def _show(report: Report, out: Output, command: str | None) -> None:
-    """
-    :param command: that writes it, None if there is nothing to mend.
-    """
+    """:param command: that writes it, None if there is nothing to mend."""
     salvage = report.salvage
     if report.places:
         out.heading("Places that are not as they were written")

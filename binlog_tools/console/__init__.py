@@ -1,3 +1,1 @@
-"""
-What the command lines of this package share: words, tables, interrupts.
-"""
+"""What the command lines of this package share: words, tables, interrupts."""

@@ -17,24 +17,18 @@ INTERRUPTED = 130
 
 
 class _Interrupts:
-    """
-    :ivar have_come: whether a command was interrupted.
-    """
+    """:ivar have_come: whether a command was interrupted."""
 
     def __init__(self) -> None:
         self.have_come = False
 
     def end_at_once(self) -> None:
-        """
-        From now on it ends the process; if it is ignored, as behind ``nohup``, it stays so.
-        """
+        """From now on it ends the process; if it is ignored, as behind ``nohup``, it stays so."""
         if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, self._tell):
             signal.signal(signal.SIGINT, _end)
 
     def tell_the_command(self) -> None:
-        """
-        From now on it is an exception, in a process that was told to `end_at_once` before.
-        """
+        """From now on it is an exception, in a process that was told to `end_at_once` before."""
         if signal.getsignal(signal.SIGINT) is _end:
             signal.signal(signal.SIGINT, self._tell)
 

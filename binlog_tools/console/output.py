@@ -46,9 +46,7 @@ class Column(NamedTuple):
 
 
 class Escaped(str):
-    """
-    Text that can break no line and no column any more.
-    """
+    """Text that can break no line and no column any more."""
 
 
 def columns(*titles: str) -> list[Column]:
@@ -71,9 +69,7 @@ class Output:
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
 
     def can_show(self, text: str) -> bool:
-        """
-        Whether the encoding of stdout has these characters.
-        """
+        """Whether the encoding of stdout has these characters."""
         try:
             text.encode(sys.stdout.encoding)
         except UnicodeEncodeError:
@@ -87,9 +83,7 @@ class Output:
         click.echo(escape(text))
 
     def heading(self, text: str) -> None:
-        """
-        What a table is about; a pipe gets an empty line and ``# text``.
-        """
+        """What a table is about; a pipe gets an empty line and ``# text``."""
         text = escape(text)
         click.echo(f"\n{text}" if self.is_terminal else f"# {text}")
 
@@ -107,9 +101,7 @@ class Output:
         out.flush()
 
     def row(self, values: Sequence[object]) -> None:
-        """
-        One line: the values, separated by tabs.
-        """
+        """One line: the values, separated by tabs."""
         sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
     def rows(self, rows: Iterable[Sequence[object]]) -> None:
@@ -149,24 +141,18 @@ class Output:
 
 
 def as_json(fields: Mapping[str, object]) -> str:
-    """
-    A document on one line.
-    """
+    """A document on one line."""
     return escape_json(_encode({"v": VERSION, **fields}))
 
 
 def aside(message: str) -> None:
-    """
-    One line, or a few, on stderr.
-    """
+    """One line, or a few, on stderr."""
     # The ends of its lines are our own.
     click.echo(escape(message, "\n"), err=True)
 
 
 def cell(value: object) -> str:
-    """
-    A value in a table; nothing in it can break a line or a column.
-    """
+    """A value in a table; nothing in it can break a line or a column."""
     if value is None:
         return "-"
     if isinstance(value, int | Escaped):
@@ -223,9 +209,7 @@ def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[in
 def _widths(
     titles: Sequence[Column], cells: Sequence[Sequence[str]], measure: Callable[[str], int] = len
 ) -> list[int]:
-    """
-    :param measure: the places that a text takes on a terminal: some characters take two.
-    """
+    """:param measure: the places that a text takes on a terminal: some characters take two."""
     everything = [[title.title for title in titles], *cells]
     return [max(map(measure, column)) for column in zip(*everything, strict=True)]
 
@@ -242,9 +226,7 @@ def _draw_plainly(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> N
 
 @contextmanager
 def progress(label: str) -> "Iterator[Progress]":
-    """
-    A bar on stderr, if that is a terminal, for as long as the block lasts.
-    """
+    """A bar on stderr, if that is a terminal, for as long as the block lasts."""
     label = escape(label)
     if not sys.stderr.isatty():
         yield lambda done, total: None

@@ -1,6 +1,4 @@
-"""
-What the commands of this package give to click, and is the same for all of them.
-"""
+"""What the commands of this package give to click, and is the same for all of them."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -16,9 +14,7 @@ else:
 
 
 class Parsed(_ParamType):
-    """
-    A value that a function reads, which raises ``ValueError`` if it cannot be one.
-    """
+    """A value that a function reads, which raises ``ValueError`` if it cannot be one."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name

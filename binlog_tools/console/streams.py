@@ -1,6 +1,4 @@
-"""
-What a command says when nobody hears it.
-"""
+"""What a command says when nobody hears it."""
 
 import io
 import sys
@@ -8,9 +6,7 @@ from typing import Any
 
 
 class ForgivingFile(io.FileIO):
-    """
-    A file that swallows what it cannot write.
-    """
+    """A file that swallows what it cannot write."""
 
     def write(self, content: Any) -> int:
         try:
@@ -20,9 +16,7 @@ class ForgivingFile(io.FileIO):
 
 
 def forgive_stderr() -> None:
-    """
-    What cannot be said on stderr is not said; the exit code is what it would have been.
-    """
+    """What cannot be said on stderr is not said; the exit code is what it would have been."""
     was = sys.stderr
     # The errors of stderr are those of Python: what it cannot encode it writes escaped.
     out = io.BufferedWriter(ForgivingFile(2, "w", closefd=False))

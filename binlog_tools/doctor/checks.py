@@ -178,9 +178,7 @@ def python(version: tuple[int, int, int]) -> Finding:
 
 
 def twisted(version: str) -> Finding:
-    """
-    :param version: empty if it is not installed.
-    """
+    """:param version: empty if it is not installed."""
     if not version:
         advice = "pip install twisted, for the Python that runs this command"
         return Finding("twisted", "problem", "it is not installed", advice)
@@ -236,9 +234,7 @@ def space(found: Folder, segment_bytes: int) -> Finding:
 
 
 def disk(found: Syncs, fsync_timeout_s: int, is_always: bool) -> Finding:
-    """
-    :param fsync_timeout_s: 0 for none.
-    """
+    """:param fsync_timeout_s: 0 for none."""
     if not found.is_ended:
         what = f"after {told(found.number, 'sync')} one has not ended in time: the disk hangs"
         return Finding("disk", "problem", what, "look at the disk and at the kernel's log")
@@ -267,9 +263,7 @@ def _milliseconds(us: int) -> str:
 
 
 def descriptors(soft: int, hard: int) -> Finding:
-    """
-    :param soft: the limit of file descriptors that holds; ``hard`` how far it can be raised.
-    """
+    """:param soft: the limit of file descriptors that holds; ``hard`` how far it can be raised."""
     what = f"{soft:,} file descriptors"
     if soft < LEAST_DESCRIPTORS:
         can = f"ulimit -n {min(hard, 65_536)}, or " if hard > soft else ""
@@ -278,9 +272,7 @@ def descriptors(soft: int, hard: int) -> Finding:
 
 
 def memory(limit_bytes: int, log_bytes: int) -> Finding:
-    """
-    :param limit_bytes: of the process, the container or the machine, whichever is least.
-    """
+    """:param limit_bytes: of the process, the container or the machine, whichever is least."""
     what = f"{format_size(limit_bytes)} for the server"
     if limit_bytes < LEAST_MEMORY_BYTES:
         return Finding("memory", "warning", what, f"give it {format_size(LEAST_MEMORY_BYTES)}")
@@ -292,9 +284,7 @@ def memory(limit_bytes: int, log_bytes: int) -> Finding:
 
 
 def backlog(somaxconn: int) -> Finding:
-    """
-    :param somaxconn: the kernel's limit; 0 if it is unknown.
-    """
+    """:param somaxconn: the kernel's limit; 0 if it is unknown."""
     if not somaxconn:
         return Finding("backlog", "ok", "unknown")
     what = f"{somaxconn:,} connections may wait"

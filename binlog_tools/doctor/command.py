@@ -1,6 +1,4 @@
-"""
-``beanstalk doctor``.
-"""
+"""``beanstalk doctor``."""
 
 import os
 import sys
@@ -67,9 +65,7 @@ def _findings(words: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _of_the_machine(told: ServerOptions) -> Iterable[Finding]:
-    """
-    What has to do with the log, if there is one.
-    """
+    """What has to do with the log, if there is one."""
     kept = facts.clock_is_kept()
     limit_bytes = facts.memory_limit()
     if not told.binlog:

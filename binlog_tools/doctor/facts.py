@@ -1,6 +1,4 @@
-"""
-What the checks are given: facts about this machine, a directory, and the server's options.
-"""
+"""What the checks are given: facts about this machine, a directory, and the server's options."""
 
 import ctypes
 import json
@@ -60,9 +58,7 @@ print(json.dumps({
 
 
 def server_options(words: Sequence[str]) -> ServerOptions:
-    """
-    Let the server read its options and files, and listen on its ports for a moment.
-    """
+    """Let the server read its options and files, and listen on its ports for a moment."""
     try:
         done = subprocess.run(  # noqa: S603 - our own program; the words are its arguments.
             [sys.executable, "-c", ASK, *words], stdin=subprocess.DEVNULL, capture_output=True,
@@ -77,9 +73,7 @@ def server_options(words: Sequence[str]) -> ServerOptions:
 
 
 def has_server(path: str) -> bool:
-    """
-    Say whether a process has the lock of the log in this directory.
-    """
+    """Say whether a process has the lock of the log in this directory."""
     # Imported with it: `beanstalk` knows no more of the log than names, but for this.
     from beanstalk_twisted.binlog.directory import holder_of
 
@@ -90,9 +84,7 @@ def has_server(path: str) -> bool:
 
 
 def twisted_version() -> str:
-    """
-    :return: empty if it is not installed.
-    """
+    """:return: empty if it is not installed."""
     try:
         return metadata.version("twisted")
     except metadata.PackageNotFoundError:
@@ -100,9 +92,7 @@ def twisted_version() -> str:
 
 
 def folder(path: str) -> Folder:
-    """
-    Look at a directory, or if it is not there at the one that it is to be made in.
-    """
+    """Look at a directory, or if it is not there at the one that it is to be made in."""
     there = path if os.path.isdir(path) else os.path.dirname(path) or "."
     problem = _problem(there)
     if problem:
@@ -116,9 +106,7 @@ def folder(path: str) -> Folder:
 
 
 def _problem(path: str) -> str:
-    """
-    :return: why no file can be made here; empty if one can.
-    """
+    """:return: why no file can be made here; empty if one can."""
     try:
         os.close(_nameless(path))
     except OSError as problem:
@@ -127,9 +115,7 @@ def _problem(path: str) -> str:
 
 
 def _nameless(path: str) -> int:
-    """
-    :return: the descriptor of a new file, whose name is gone already.
-    """
+    """:return: the descriptor of a new file, whose name is gone already."""
     name = os.path.join(path, f"doctor-{os.getpid()}.tmp")
     fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     os.unlink(name)
@@ -137,9 +123,7 @@ def _nameless(path: str) -> int:
 
 
 def _segments(path: str) -> tuple[int, float]:
-    """
-    :return: bytes of all segments, and when one was changed last.
-    """
+    """:return: bytes of all segments, and when one was changed last."""
     found = []
     for entry in os.scandir(path):
         if parse_segment_name(entry.name) is not None:
@@ -220,9 +204,7 @@ def _groups(groups: Path, own: Path) -> list[Path]:
 
 
 def somaxconn(path: Path = SOMAXCONN) -> int:
-    """
-    :return: the kernel's limit of connections that wait; 0 if it is unknown.
-    """
+    """:return: the kernel's limit of connections that wait; 0 if it is unknown."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -250,9 +232,7 @@ def clock_is_kept() -> bool | None:
 
 
 def descriptors() -> tuple[int, int]:
-    """
-    :return: how many file descriptors this process may have, and how far that can be raised.
-    """
+    """:return: how many file descriptors this process may have, and how far that can be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 1 << 20
     return tuple(most if each == resource.RLIM_INFINITY else each for each in (soft, hard))  # type: ignore[return-value]

@@ -1,3 +1,1 @@
-"""
-What is in a log: its records, jobs, sizes, damage, and how it differs from another one.
-"""
+"""What is in a log: its records, jobs, sizes, damage, and how it differs from another one."""

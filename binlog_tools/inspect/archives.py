@@ -1,6 +1,4 @@
-"""
-Is an archive whole?  Each segment of a store once, sound, and every LSN there.
-"""
+"""Is an archive whole?  Each segment of a store once, sound, and every LSN there."""
 
 import os
 import zlib
@@ -88,9 +86,7 @@ class Verdict(NamedTuple):
 
 
 def lsn_range(first: int, last: int | None) -> str:
-    """
-    :param last: None if nothing tells.
-    """
+    """:param last: None if nothing tells."""
     return f"LSN {first} and later" if last is None else f"LSN {Span(first, last)}"
 
 
@@ -163,9 +159,7 @@ def _one_of_each(store: Readable, flaws: list[Flaw]) -> list[str]:
 
 
 class _Claim(NamedTuple):
-    """
-    What a file says that it is, in the order in which it is believed.
-    """
+    """What a file says that it is, in the order in which it is believed."""
 
     seq: int
     is_misnamed: bool
@@ -266,9 +260,7 @@ def _walk(
 
 
 def _chain(found: list[Stored]) -> Iterator[Flaw]:
-    """
-    What is not where one segment ends and the next one begins.
-    """
+    """What is not where one segment ends and the next one begins."""
     for before, after in pairwise(found):
         missing = Span(before.seq + 1, after.seq - 1)
         segments = f"segment {missing} is missing" if missing.first == missing.last else ""

@@ -155,9 +155,7 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
 
 
 def _durable_lsn(survey: Survey) -> int:
-    """
-    A segment is finished when all of it is durable, which its trailer says and no frame.
-    """
+    """A segment is finished when all of it is durable, which its trailer says and no frame."""
     for newest in survey.segments[-1:]:
         at = newest.ending.offset
         if not newest.ending.problem and is_trailer(survey.read(newest), at, newest.size):
@@ -166,9 +164,7 @@ def _durable_lsn(survey: Survey) -> int:
 
 
 def _row(survey: Survey, segment: Segment, following: Segment | None) -> SegmentRow:
-    """
-    All that can be read, behind damage too.
-    """
+    """All that can be read, behind damage too."""
     header, ending = segment.header, segment.ending
     row = SegmentRow(
         segment.name, header.first_lsn, ending.next_lsn - 1, len(segment.frame_offsets),
@@ -185,9 +181,7 @@ def _row(survey: Survey, segment: Segment, following: Segment | None) -> Segment
 
 
 def _refuse_nothing(source: Source) -> None:
-    """
-    :raise NoLog: there are files with the names of segments, and nothing of a log is in any.
-    """
+    """:raise NoLog: there are files with the names of segments, and nothing of a log is in any."""
     names = source.segment_names().values()
     if names and not any(holds_something(source.read(name)) for name in names):
         raise NoLog(
@@ -205,9 +199,7 @@ def _severity(troubles: list[Trouble]) -> int:
 
 
 def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
-    """
-    What is wrong with the bytes, place by place.
-    """
+    """What is wrong with the bytes, place by place."""
     if not survey.problems and not survey.torn and not source.is_partial:
         return
     first_seq = 0 if source.is_partial else survey.small.trim_seq
@@ -256,9 +248,7 @@ def _of_hole(opened: OpenSegment, hole: Hole, survey: Survey) -> Trouble:
 
 
 def _in_the_servers_words(seq: int, first: int, last: int | None, survey: Survey) -> str:
-    """
-    A server says of the same place how far it has not read, which may be more than is spoilt.
-    """
+    """A server says of the same place how far it has not read, which may be more than is spoilt."""
     for problem in survey.problems:
         if problem.seq == seq and problem.lsns[0] == first and problem.lsns[1] != last:
             span = Span(*problem.lsns)
@@ -267,9 +257,7 @@ def _in_the_servers_words(seq: int, first: int, last: int | None, survey: Survey
 
 
 def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """
-    The jobs that spoilt records are about: those that are certain, and those that look so.
-    """
+    """The jobs that spoilt records are about: those that are certain, and those that look so."""
     frame = hole.frame
     if frame is None:
         return (), ()
@@ -290,9 +278,7 @@ def _is_plausible(raw: Raw) -> bool:
 
 
 def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
-    """
-    Whether a record's data lie in its frame and have the checksum that the record says.
-    """
+    """Whether a record's data lie in its frame and have the checksum that the record says."""
     length = raw[DATA_LEN]
     if not length:
         return raw[DATA_CRC] == 0
@@ -303,9 +289,7 @@ def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
 
 
 def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
-    """
-    What is wrong with a log as a whole, in the server's words.
-    """
+    """What is wrong with a log as a whole, in the server's words."""
     mend = survey.salvage_command
     if problem.foreign:
         mend = "use the server that wrote it, or another directory"
@@ -329,9 +313,7 @@ _NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
 
 
 def _notes(survey: Survey) -> Iterator[Trouble]:
-    """
-    What stands behind the ends of segments of which all is there.
-    """
+    """What stands behind the ends of segments of which all is there."""
     for at, segment in enumerate(survey.segments):
         if segment.ending.problem:
             continue
@@ -360,9 +342,7 @@ def _remarks(survey: Survey, segment: Segment, is_newest: bool) -> Iterator[Rema
 
 
 def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
-    """
-    Segments that only stand here under the names that an archive gives them.
-    """
+    """Segments that only stand here under the names that an archive gives them."""
     present = source.segment_names()
     for name in source.left_out:
         said = parse_archived_name(name)

@@ -51,9 +51,7 @@ class Difference(NamedTuple):
 def compare_logs(
     a: Loaded, b: Loaded, selection: Selection, ignored: Collection[str] = ()
 ) -> Iterator[Difference]:
-    """
-    The jobs that a server would load from one log and not from the other, or otherwise.
-    """
+    """The jobs that a server would load from one log and not from the other, or otherwise."""
     left, right = chosen_jobs(a, selection), chosen_jobs(b, selection)
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
@@ -82,9 +80,7 @@ def _differing(
 
 
 def values_of(job: StoredJob) -> Fields:
-    """
-    What is compared of a job; of the body, its size and checksum.
-    """
+    """What is compared of a job; of the body, its size and checksum."""
     return {
         "tube": text_of(job.tube), **job_fields(job), "body": _summary(job.body),
         "tags": tags_text(job.tags),
@@ -104,9 +100,7 @@ class ServerComparison:
     """
 
     def __init__(self, source: Source, line: Line) -> None:
-        """
-        :raise BinlogError: a server would refuse the log.
-        """
+        """:raise BinlogError: a server would refuse the log."""
         self._source = source
         self._line = line
         self._live = sound_snapshot(source).live
@@ -135,9 +129,7 @@ class ServerComparison:
     def _window(
         self, jobs: list[StoredJob], ignored: Collection[str]
     ) -> Generator[Difference, None, int]:
-        """
-        :return: how many of these jobs the server has.
-        """
+        """:return: how many of these jobs the server has."""
         request = [b"stats-job %d\r\npeek %d\r\n" % (job.job_id, job.job_id) for job in jobs]
         if request:
             self._line.send(b"".join(request))

@@ -1,6 +1,4 @@
-"""
-The records of a log, one by one, as they stand there.
-"""
+"""The records of a log, one by one, as they stand there."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -45,9 +43,7 @@ REASON_NAMES: Final = {int(reason): reason.name.lower().replace("_", "-") for re
 
 
 class RawRecord(NamedTuple):
-    """
-    A record's fields in their order; docs/binlog-format.md says what each type has in them.
-    """
+    """A record's fields in their order; docs/binlog-format.md says what each type has in them."""
 
     type: int
     state: int
@@ -109,9 +105,7 @@ class Gap(NamedTuple):
 
     @classmethod
     def of(cls, segment: OpenSegment | Broken, hole: Hole | None = None) -> "Gap":
-        """
-        A hole of a segment, or all of one whose header cannot be used.
-        """
+        """A hole of a segment, or all of one whose header cannot be used."""
         if isinstance(segment, Broken):
             return cls(segment.name, 0, 0, None, segment.problem.why)
         assert hole is not None
@@ -123,9 +117,7 @@ class Gap(NamedTuple):
 
 
 class Records:
-    """
-    Chooses records, frame by frame, and learns the names of tubes on the way.
-    """
+    """Chooses records, frame by frame, and learns the names of tubes on the way."""
 
     def __init__(
         self, selection: Selection, with_data: bool = True, always: frozenset[int] = frozenset()
@@ -184,9 +176,7 @@ class Records:
         )
 
     def _data(self, buffer: Buffer, frame: Frame, raw: Raw) -> tuple[Tags | None, bytes, int]:
-        """
-        What a job carries, the data behind that, and their size.
-        """
+        """What a job carries, the data behind that, and their size."""
         is_extended = raw[TYPE] in FULL and raw[FLAGS] & Flag.EXT
         is_wanted = self._with_data or raw[TYPE] not in JOB_KINDS
         if not raw[DATA_LEN] or not (is_wanted or is_extended):
@@ -200,9 +190,7 @@ class Records:
 
 
 def split_leniently(data: bytes) -> tuple[Tags | None, bytes]:
-    """
-    What the data of a record with extensions say; what cannot be understood is passed over.
-    """
+    """What the data of a record with extensions say; what cannot be understood is passed over."""
     try:
         return split_tags(data)
     except BadTags:
@@ -210,9 +198,7 @@ def split_leniently(data: bytes) -> tuple[Tags | None, bytes]:
 
 
 def bounds_of(selection: Selection) -> Bounds:
-    """
-    Which segments need not be opened.
-    """
+    """Which segments need not be opened."""
     return Bounds(selection.lsns.first, selection.lsns.last, selection.since_ns)
 
 
@@ -263,9 +249,7 @@ def state_name(number: int) -> str:
 
 
 def fields_of(entry: Entry) -> Fields:
-    """
-    All that a record says, by the names of docs/inspect.md, but for its data.
-    """
+    """All that a record says, by the names of docs/inspect.md, but for its data."""
     raw = entry.raw
     fields: Fields = {
         "lsn": entry.lsn, "type": type_name(raw.type), "time": format_time_exactly(raw.ts_ns),
@@ -290,16 +274,12 @@ def _job_fields(entry: Entry) -> Fields:
 
 
 def deadline_of(deadline_ns: int) -> str | None:
-    """
-    A deadline; None for none, and for a job that waits for no moment.
-    """
+    """A deadline; None for none, and for a job that waits for no moment."""
     return format_time_exactly(deadline_ns) if deadline_ns not in (0, NEVER_NS) else None
 
 
 def named_tags(tags: Tags) -> Fields:
-    """
-    What a job carries, by the names of docs/inspect.md.
-    """
+    """What a job carries, by the names of docs/inspect.md."""
     fields: Fields = {
         name: text_of(value) if isinstance(value, bytes) else value
         for name, value in tags._asdict().items()
@@ -312,17 +292,13 @@ def named_tags(tags: Tags) -> Fields:
 
 
 def tags_text(tags: Tags | None) -> str:
-    """
-    The same in a line of text; empty if it carries nothing.
-    """
+    """The same in a line of text; empty if it carries nothing."""
     fields = {} if tags is None else named_tags(tags)
     return " ".join(f"{name}={value}" for name, value in fields.items())
 
 
 def job_fields(job: StoredJob) -> Fields:
-    """
-    What a log says of a job, but for its id, tube and body, by the names of docs/inspect.md.
-    """
+    """What a log says of a job, but for its id, tube and body, by the names of docs/inspect.md."""
     return {
         "state": state_name(job.state), "priority": job.priority, "delay_s": job.delay_s,
         "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
@@ -369,9 +345,7 @@ def body_fields(body: bytes, how: str) -> Fields:
 
 
 def body_text(body: bytes, how: str) -> str:
-    """
-    A body in a line of text, from which it can be had back.
-    """
+    """A body in a line of text, from which it can be had back."""
     if how == "hex":
         return body.hex()
     if how == "base64":
@@ -380,8 +354,6 @@ def body_text(body: bytes, how: str) -> str:
 
 
 def preview(body: bytes, how: str, characters: int) -> str:
-    """
-    The beginning of a body in a line of text.
-    """
+    """The beginning of a body in a line of text."""
     text = body_text(body[: characters + 1], how)
     return text if len(text) <= characters else text[:characters] + "…"

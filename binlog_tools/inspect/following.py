@@ -69,9 +69,7 @@ class _Tail:
                 size = READ_BYTES
 
     def _wanted(self, chunk: bytes, at: int) -> int:
-        """
-        How long the frame is whose header stands at ``at``, 0 if none does.
-        """
+        """How long the frame is whose header stands at ``at``, 0 if none does."""
         if len(chunk) - at < FRAME_HEADER_BYTES:
             return 0
         found = frames.decode_header(chunk, at, len(chunk), self.header.salt)
@@ -79,14 +77,10 @@ class _Tail:
 
 
 class Follower:
-    """
-    Yields records as they come.
-    """
+    """Yields records as they come."""
 
     def __init__(self, source: Source, records: Records, wait: Callable[[], None]) -> None:
-        """
-        :param wait: called when there is nothing new; returns after a while.
-        """
+        """:param wait: called when there is nothing new; returns after a while."""
         self._source = source
         self._records = records
         self._wait = wait
@@ -112,9 +106,7 @@ class Follower:
                 yield from self._enter(self._tail.seq + 1)
 
     def _enter(self, seq: int) -> Iterator[Gap]:
-        """
-        Go on in the first segment from ``seq`` on that is still there.
-        """
+        """Go on in the first segment from ``seq`` on that is still there."""
         while True:
             names = self._source.segment_names(keeps_deleted=True)
             found = next(((n, name) for n, name in names.items() if n >= seq), None)
@@ -135,9 +127,7 @@ class Follower:
         self._learn_names()
 
     def _learn_names(self) -> None:
-        """
-        A re-homed segment may say its names behind their use; it is whole when it appears.
-        """
+        """A re-homed segment may say its names behind their use; it is whole when it appears."""
         assert self._tail is not None
         tail = self._tail
         with suppress(FileNotFoundError):
@@ -170,9 +160,7 @@ class Follower:
             yield from self._behind_damage(limit)
 
     def _of(self, chunk: bytes, frame: Frame, tail: _Tail) -> Iterator[Entry]:
-        """
-        Records that were re-homed come twice, and are shown once.
-        """
+        """Records that were re-homed come twice, and are shown once."""
         at = tail.at - (frame.end - frame.offset)
         for entry in self._records.of_frame(chunk, frame, tail.name):
             if entry.lsn >= self._next_lsn:
@@ -180,9 +168,7 @@ class Follower:
         self._next_lsn = max(self._next_lsn, frame.next_lsn)
 
     def _behind_damage(self, limit: int) -> Iterator[Entry | Gap]:
-        """
-        What is left of a finished segment that cannot all be read.
-        """
+        """What is left of a finished segment that cannot all be read."""
         tail = self._tail
         assert tail is not None
         try:

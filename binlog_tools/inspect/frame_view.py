@@ -1,6 +1,4 @@
-"""
-One frame, byte by byte, with what each field says.
-"""
+"""One frame, byte by byte, with what each field says."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -73,9 +71,7 @@ def _next_of(opened: OpenSegment, offset: int) -> str:
 
 
 def view_of(opened: OpenSegment, offset: int) -> Iterator[str]:
-    """
-    The lines that show the frame at ``offset``, or what stands there instead.
-    """
+    """The lines that show the frame at ``offset``, or what stands there instead."""
     buffer = opened.buffer
     if not 0 <= offset <= len(buffer) - FRAME_HEADER_BYTES:
         yield f"{opened.name}: no frame fits at offset {offset}: the file has {len(buffer)} bytes"

@@ -65,9 +65,7 @@ def chosen_live(
 
 
 def released(job: StoredJob) -> StoredJob:
-    """
-    A reserved job is ready: who had it reserved has it no more.
-    """
+    """A reserved job is ready: who had it reserved has it no more."""
     if job.state is State.RESERVED:
         return job._replace(state=State.READY, deadline_ns=0)
     return job
@@ -148,9 +146,7 @@ class Event(NamedTuple):
 
 
 class JobHistory(NamedTuple):
-    """
-    What a log tells of one job, and what has become of it: ``ending``.
-    """
+    """What a log tells of one job, and what has become of it: ``ending``."""
 
     job_id: int
     events: list[Event]
@@ -185,9 +181,7 @@ def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
 
 
 def _was_dead(events: list[Event]) -> bool:
-    """
-    Whether the job is a dead letter behind these.
-    """
+    """Whether the job is a dead letter behind these."""
     full = (event.entry for event in reversed(events) if event.entry.raw.type in FULL)
     newest = next(full, None)
     return newest is not None and _is_dead(newest)

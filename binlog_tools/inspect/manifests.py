@@ -1,6 +1,4 @@
-"""
-Does the manifest of a store in an archive say what its segments say?  And writing it anew.
-"""
+"""Does the manifest of a store in an archive say what its segments say?  And writing it anew."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -127,9 +125,7 @@ def remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Remark]:
 
 
 def _is_there(store: Readable, name: str) -> bool:
-    """
-    Whether anything is called so, be it a directory or a link that leads nowhere.
-    """
+    """Whether anything is called so, be it a directory or a link that leads nowhere."""
     if name in store.names():
         return True
     return not isinstance(store, ObjectFolder) and os.path.lexists(os.path.join(store.path, name))

@@ -92,9 +92,7 @@ class Depth(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """
-        How long a step is, in seconds; 0 without any.
-        """
+        """How long a step is, in seconds; 0 without any."""
         return (self.until_ns - self.since_ns) / len(self.jobs) / NS if self.jobs else 0.0
 
 
@@ -137,9 +135,7 @@ class Stats(NamedTuple):
 
 
 class _Segment:
-    """
-    A segment while it is counted.
-    """
+    """A segment while it is counted."""
 
     def __init__(self, opened: OpenSegment) -> None:
         self.name, self.seq = opened.name, opened.seq
@@ -183,9 +179,7 @@ def measure(source: Source) -> Stats:
 
 
 class _DepthCount:
-    """
-    How the number of jobs changes.
-    """
+    """How the number of jobs changes."""
 
     def __init__(self) -> None:
         self._times = array("q")
@@ -193,9 +187,7 @@ class _DepthCount:
         self._peaks = array("q")
 
     def take(self, types: bytes, frame: Frame) -> None:
-        """
-        A frame; frames of one tenth of a second count as one, but for the most of their jobs.
-        """
+        """A frame; frames of one tenth of a second count as one, but for the most of their jobs."""
         change, peak = _change_and_peak(types)
         if self._times and frame.time_ns - self._times[-1] < MOMENT_NS:
             self._peaks[-1] = max(self._peaks[-1], self._changes[-1] + peak)
@@ -206,9 +198,7 @@ class _DepthCount:
             self._peaks.append(peak)
 
     def sum_up(self, last: int) -> Depth:
-        """
-        :param last: how many jobs there are at the end.
-        """
+        """:param last: how many jobs there are at the end."""
         if not self._times:
             return Depth(0, 0, [])
         since, until = self._times[0], max(self._times)
@@ -228,9 +218,7 @@ class _DepthCount:
 
 
 def _change_and_peak(types: bytes) -> tuple[int, int]:
-    """
-    How many jobs more there are behind these records, and at most while they happened.
-    """
+    """How many jobs more there are behind these records, and at most while they happened."""
     puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
     if not puts or not deletes:
         return puts - deletes, puts
@@ -252,9 +240,7 @@ def _sum_up(
     source: Source, live: LiveSet, segments: dict[int, _Segment], depth: _DepthCount,
     traffic: Mapping[tuple[int, int], int],
 ) -> Stats:  # fmt: skip
-    """
-    :param traffic: how many records there are of each type and tube.
-    """
+    """:param traffic: how many records there are of each type and tube."""
     pins: dict[int, list[int]] = {seq: [] for seq in segments}
     bytes_of: Counter[int] = Counter()
     # By name: a tube that was forgotten and made again has several numbers.
@@ -317,9 +303,7 @@ def _oldest(jobs: dict[int, LiveJob]) -> tuple[int, int] | None:
 
 
 def _compacted(live: LiveSet, live_bytes: int) -> int:
-    """
-    Header, names of tubes, the jobs, the end.
-    """
+    """Header, names of tubes, the jobs, the end."""
     used = {RECORD.unpack(job.record)[TUBE_ID] for job in live.jobs.values()}
     names = sum(RECORD_BYTES + len(live.tubes.get(tube_id, b"")) for tube_id in used)
     return SEGMENT_HEADER_BYTES + names + live_bytes + 4 * RECORD_BYTES

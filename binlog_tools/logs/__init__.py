@@ -1,3 +1,1 @@
-"""
-Reading logs, damaged or not, and writing new ones.
-"""
+"""Reading logs, damaged or not, and writing new ones."""

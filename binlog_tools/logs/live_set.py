@@ -72,9 +72,7 @@ class LiveJob(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """
-        What the body takes in the log, with all beside it.
-        """
+        """What the body takes in the log, with all beside it."""
         return self.size if self.tags is None else self.size + self.tags.encoded_bytes
 
 
@@ -100,9 +98,7 @@ class LiveSet:
         self._reserved: set[int] = set()
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, count: int | None = None) -> None:
-        """
-        The records of a frame, or the first ``count`` of them.
-        """
+        """The records of a frame, or the first ``count`` of them."""
         self.time_ns = max(self.time_ns, frame.time_ns)
         count = frame.n_rec if count is None else count
         self.last_lsn = frame.base_lsn + count - 1
@@ -126,9 +122,7 @@ class LiveSet:
                 self._change(job_id, bytes(view[at : at + RECORD_BYTES]))
 
     def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
-        """
-        For those who want to know: this record deletes a job that is still there.
-        """
+        """For those who want to know: this record deletes a job that is still there."""
 
     def _change(self, job_id: int, record: bytes) -> None:
         job = self.jobs.get(job_id)
@@ -177,27 +171,21 @@ class LiveSet:
             self.policies[record.tube_id] = record
 
     def pauses_at(self, now_ns: int) -> Iterator[StoredPause]:
-        """
-        The pauses that are in force.
-        """
+        """The pauses that are in force."""
         for pause in self.pauses.values():
             if pause.seconds and pause.until_ns > now_ns:
                 name = self.tubes.get(pause.tube_id, b"")
                 yield StoredPause(name, pause.seconds, pause.until_ns)
 
     def keys_at(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
-        """
-        The keys that are remembered, and the segments that say so.
-        """
+        """The keys that are remembered, and the segments that say so."""
         for record, seq in self.keys.values():
             if record.until_ns > now_ns:
                 yield record, seq
 
 
 def _made_ready(record: bytes) -> bytes:
-    """
-    The same record with state ready and no deadline.
-    """
+    """The same record with state ready and no deadline."""
     raw = list(RECORD.unpack(record))
     raw[STATE], raw[DEADLINE_NS] = State.READY, 0
     return RECORD.pack(*raw)
@@ -222,9 +210,7 @@ def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
 
 
 def _tags_in(data: bytes) -> Tags | None:
-    """
-    What extensions say; None if they cannot be understood, of which `check` tells.
-    """
+    """What extensions say; None if they cannot be understood, of which `check` tells."""
     try:
         return split_tags(data)[0]
     except BadTags:
@@ -311,9 +297,7 @@ def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
 
 
 def records_before(frame: Frame, point: Point) -> int:
-    """
-    How many records of a frame lie before a point.
-    """
+    """How many records of a frame lie before a point."""
     if frame.time_ns > point.time_ns:
         return 0
     return max(0, min(frame.n_rec, point.lsn - frame.base_lsn + 1))
@@ -335,9 +319,7 @@ class _Later:
         self.unknown: set[int] = set()
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, first: int) -> None:
-        """
-        The records of a frame from one on.
-        """
+        """The records of a frame from one on."""
         view = memoryview(buffer)
         for index, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
             if index < first:
@@ -362,9 +344,7 @@ class _Later:
         self.unknown.add(job_id)
 
     def _restate(self, job_id: int, job: LiveJob) -> None:
-        """
-        A job whose body lay before the beginning of the log.
-        """
+        """A job whose body lay before the beginning of the log."""
         newest = self._live.lacking.pop(job_id, None)
         if newest is None and self._became_ready(job):
             self._lose(job_id)
@@ -385,18 +365,14 @@ class _Later:
 
 
 class Bodies:
-    """
-    Reads bodies of living jobs, from a few segments at a time.
-    """
+    """Reads bodies of living jobs, from a few segments at a time."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._open: dict[int, Buffer] = {}
 
     def of(self, job: LiveJob) -> bytes:
-        """
-        A body.
-        """
+        """A body."""
         buffer = self._open.get(job.seq)
         if buffer is None:
             if len(self._open) >= OPEN_SEGMENTS:
@@ -420,17 +396,13 @@ def image_of(job: LiveJob, body: bytes = b"") -> JobImage:
 
 
 def stored(job: LiveJob, tubes: "dict[int, bytes]", body: bytes = b"") -> StoredJob:
-    """
-    A living job apart from its log.
-    """
+    """A living job apart from its log."""
     image = image_of(job, body)
     return StoredJob.of(image, tubes.get(image.tube_id, b""))
 
 
 def promoted(job: StoredJob, now_ns: int) -> StoredJob:
-    """
-    A delayed job whose time has come is ready, as its record says it would be.
-    """
+    """A delayed job whose time has come is ready, as its record says it would be."""
     if job.state is State.DELAYED and job.deadline_ns <= now_ns:
         return job._replace(state=State.READY, deadline_ns=0)
     return job

@@ -1,6 +1,4 @@
-"""
-A sound log, loaded as a server would load it.
-"""
+"""A sound log, loaded as a server would load it."""
 
 import time
 from collections.abc import Iterator
@@ -37,40 +35,28 @@ class Loaded(NamedTuple):
 
     @property
     def last_lsn(self) -> int:
-        """
-        Of the newest record.
-        """
+        """Of the newest record."""
         return OriginSource.of(self.survey).last_lsn
 
     @property
     def floors(self) -> Floors:
-        """
-        What a log that is made of this one begins above.
-        """
+        """What a log that is made of this one begins above."""
         return Floors(*map(max, Floors.of(self.survey), self.given_out))
 
     def jobs(self) -> Iterator[StoredJob]:
-        """
-        Ascending by id.
-        """
+        """Ascending by id."""
         return loaded_jobs(self.survey, self.now_ns)
 
     def pauses(self) -> list[StoredPause]:
-        """
-        Those in force.
-        """
+        """Those in force."""
         return list(loaded_pauses(self.survey, self.now_ns))
 
     def remembered_keys(self) -> list[StoredKey]:
-        """
-        Those that are still remembered.
-        """
+        """Those that are still remembered."""
         return list(loaded_keys(self.survey, self.now_ns))
 
     def policies(self) -> list[StoredPolicy]:
-        """
-        Those that commands have set.
-        """
+        """Those that commands have set."""
         return list(loaded_policies(self.survey))
 
 

@@ -155,9 +155,7 @@ class PastSource(Source):
         return (header.created_ns if frame is None else frame.time_ns) <= point.time_ns
 
     def _has_record(self, seq: int) -> bool:
-        """
-        :raise Damaged: it has some, and the first one cannot be read.
-        """
+        """:raise Damaged: it has some, and the first one cannot be read."""
         if self._first_frame(seq, self._header(seq)) is not None:
             return True
         if (self._end_of(seq) or 0) > SEGMENT_HEADER_BYTES:
@@ -176,15 +174,11 @@ class PastSource(Source):
         return frame if isinstance(frame, Frame) else None
 
     def _end_of(self, seq: int) -> int | None:
-        """
-        Where the frames of a segment end, as its successor says.
-        """
+        """Where the frames of a segment end, as its successor says."""
         return self._header(seq + 1).prev_end if seq + 1 in self._files_at else None
 
     def _first(self, last: int, is_end: bool) -> int:
-        """
-        The oldest segment that was needed.
-        """
+        """The oldest segment that was needed."""
         header = self._header(last)
         if is_end or not header.flags & REHOMED or last - 1 not in self._files_at:
             return max(1, header.trim_seq)
@@ -205,9 +199,7 @@ class PastSource(Source):
             )
 
     def _floors(self) -> Floors:
-        """
-        What the newest segment says was given out.
-        """
+        """What the newest segment says was given out."""
         seq = max(self._files_at)
         header, small = self._header(seq), SmallState()
         small.note_header(header)
@@ -256,9 +248,7 @@ class PastSource(Source):
         return b"".join(kept)
 
     def _header_then(self, seq: int, header: SegmentHeader) -> bytes:
-        """
-        A header, without what it says of what came behind its re-homed frames.
-        """
+        """A header, without what it says of what came behind its re-homed frames."""
         raw = self._whole.header_bytes(self._files_at[seq])
         if not header.flags & REHOMED:
             return raw
@@ -268,9 +258,7 @@ class PastSource(Source):
 
 
 def _shortened(buffer: Buffer, frame: Frame, count: int) -> bytes:
-    """
-    A frame with its first records only, and all of its heap.
-    """
+    """A frame with its first records only, and all of its heap."""
     view = memoryview(buffer)
     records = view[frame.records_at : frame.records_at + count * frame.rec_size]
     heap = view[frame.heap_at : frame.heap_at + frame.heap_len]

@@ -1,6 +1,4 @@
-"""
-A directory that has its name only when all that is in it is durable.
-"""
+"""A directory that has its name only when all that is in it is durable."""
 
 import contextlib
 import errno
@@ -35,18 +33,14 @@ class NewDirectory:
         self.directory = NamingDirectory(self._part)
 
     def publish(self) -> None:
-        """
-        Give it its name; it is durable then.
-        """
+        """Give it its name; it is durable then."""
         self.directory.sync()
         os.rename(self._part, self._real)
         self._is_published = True
         sync_directory(os.path.dirname(self._real))
 
     def discard(self) -> None:
-        """
-        Remove it, unless it has its name.
-        """
+        """Remove it, unless it has its name."""
         if not self._is_published:
             shutil.rmtree(self._part, ignore_errors=True)
 
@@ -61,9 +55,7 @@ class NewDirectory:
 
 
 def _followed(path: str) -> str:
-    """
-    A link to an empty directory stays what it is.
-    """
+    """A link to an empty directory stays what it is."""
     real = os.path.realpath(path)
     if os.path.islink(path) and not os.path.lexists(real):
         why = f"it is a symbolic link to {real}, which is not there; make that, or name it instead"
@@ -78,9 +70,7 @@ def _refuse_full(path: str) -> None:
 
 
 def _make(part: str, path: str) -> None:
-    """
-    :param path: what the user calls it.
-    """
+    """:param path: what the user calls it."""
     try:
         os.mkdir(part, 0o700)
     except FileNotFoundError:

@@ -67,9 +67,7 @@ class OriginSource(NamedTuple):
 
     @classmethod
     def of(cls, survey: Survey) -> "OriginSource":
-        """
-        A log that was looked at.
-        """
+        """A log that was looked at."""
         newest = survey.segments[-1] if survey.segments else None
         if newest is None:
             return cls(survey.path, "", 0)
@@ -87,9 +85,7 @@ class Origin(NamedTuple):
     sources: Sequence[OriginSource] = ()
 
     def description(self, made_ns: int) -> Mapping[str, object]:
-        """
-        As JSON, with as many sources as there is room for.
-        """
+        """As JSON, with as many sources as there is room for."""
         named: list[Mapping[str, object]] = []
         room = MAX_ORIGIN_BYTES
         for source in self.sources:
@@ -132,9 +128,7 @@ class Floors(NamedTuple):
 
     @classmethod
     def of(cls, *surveys: Survey) -> "Floors":
-        """
-        The floors of logs that were looked at.
-        """
+        """The floors of logs that were looked at."""
         return cls(
             max((s.segments[-1].ending.next_lsn - 1 for s in surveys if s.segments), default=0),
             max((s.small.next_job_id for s in surveys), default=1),
@@ -146,9 +140,7 @@ NO_FLOORS: Final = Floors()
 
 
 class Written(NamedTuple):
-    """
-    What a new log has.
-    """
+    """What a new log has."""
 
     path: str
     jobs: int
@@ -162,9 +154,7 @@ class Written(NamedTuple):
 
 
 class SharedKey(NamedTuple):
-    """
-    A job that was written without its unique key, since another job of its tube has it.
-    """
+    """A job that was written without its unique key, since another job of its tube has it."""
 
     job_id: int
     tube: bytes
@@ -173,9 +163,7 @@ class SharedKey(NamedTuple):
 
 
 def shared_key_fields(shared: SharedKey) -> Mapping[str, object]:
-    """
-    Such a job, by the names of docs/inspect.md.
-    """
+    """Such a job, by the names of docs/inspect.md."""
     tube, key = text_of(shared.tube), text_of(shared.key)
     return {"job": shared.job_id, "tube": tube, "key": key, "holder": shared.holder}
 
@@ -253,9 +241,7 @@ class SegmentMaker:
         return count
 
     def _with_own_key(self, job: StoredJob, tags: Tags) -> StoredJob:
-        """
-        The job, without its unique key if another one has it.
-        """
+        """The job, without its unique key if another one has it."""
         place = job.tube, tags.unique_key
         holder = self._holders.setdefault(place, job.job_id)
         if holder == job.job_id:
@@ -266,15 +252,11 @@ class SegmentMaker:
 
     @property
     def last_lsn(self) -> int:
-        """
-        What the last LSN will be if it is finished now: that of the last segment's seal.
-        """
+        """What the last LSN will be if it is finished now: that of the last segment's seal."""
         return self._lsn + len(self._open) + 1
 
     def finish(self) -> Written:
-        """
-        End the log in order; all of it is durable then, but for the name of its directory.
-        """
+        """End the log in order; all of it is durable then, but for the name of its directory."""
         self._append(CleanStop(self._now_ns))
         self._seal()
         self._directory.sync()
@@ -284,17 +266,13 @@ class SegmentMaker:
         )  # fmt: skip
 
     def close(self) -> None:
-        """
-        Let go of a segment that was not finished.
-        """
+        """Let go of a segment that was not finished."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     def _make_room(self, size: int) -> None:
-        """
-        End the frame, and the segment, that another record would make too large.
-        """
+        """End the frame, and the segment, that another record would make too large."""
         if self._framing.end + self._open_bytes >= self._limit:
             self._seal()
             self._begin()
@@ -341,9 +319,7 @@ class SegmentMaker:
         ).encode(self._description)  # fmt: skip
 
     def _flush(self) -> None:
-        """
-        Write the open frames.
-        """
+        """Write the open frames."""
         at = self._framing.end
         chunks = self._framing.add(self._open, self._lsn, self._now_ns)
         self._lsn += len(self._open)
@@ -356,9 +332,7 @@ class SegmentMaker:
         self._file.write_at(at, chunks)
 
     def _seal(self) -> None:
-        """
-        Finish the segment and make it durable.
-        """
+        """Finish the segment and make it durable."""
         self._flush()
         at, lsn = self._framing.end, self._lsn
         self._lsn += 1
@@ -373,9 +347,7 @@ class SegmentMaker:
 
 
 def _is_extended(record: Record) -> bool:
-    """
-    Whether only a segment with extensions may hold it.
-    """
+    """Whether only a segment with extensions may hold it."""
     if isinstance(record, JobImage):
         return record.tags is not None
     return isinstance(record, RememberedKey | TubePolicy)
@@ -417,35 +389,25 @@ class NewLog:
             raise
 
     def add(self, job: StoredJob) -> None:
-        """
-        State a job.
-        """
+        """State a job."""
         self._maker.add(job)
 
     def add_keys(self, keys: Iterable[StoredKey]) -> int:
-        """
-        State remembered keys, behind all jobs; see `SegmentMaker.add_keys`.
-        """
+        """State remembered keys, behind all jobs; see `SegmentMaker.add_keys`."""
         return self._maker.add_keys(keys)
 
     @property
     def shared_keys(self) -> Sequence[SharedKey]:
-        """
-        The jobs that have lost their keys to others.
-        """
+        """The jobs that have lost their keys to others."""
         return self._maker.shared_keys
 
     @property
     def last_lsn(self) -> int:
-        """
-        What the last LSN will be if it is finished now: that of the last segment's seal.
-        """
+        """What the last LSN will be if it is finished now: that of the last segment's seal."""
         return self._maker.last_lsn
 
     def finish(self) -> Written:
-        """
-        End the log and give it its name; it is durable then.
-        """
+        """End the log and give it its name; it is durable then."""
         written = self._maker.finish()
         self._new.publish()
         self.written = written._replace(path=self._new.path)

@@ -28,14 +28,10 @@ SPOOL_BYTES: Final = 8 << 20
 
 
 class ObjectFolder(Readable):
-    """
-    A folder in object storage.  All methods raise OSError.
-    """
+    """A folder in object storage.  All methods raise OSError."""
 
     def __init__(self, store: Store, folder: str) -> None:
-        """
-        :param folder: its name below the store's URL; empty for the URL itself.
-        """
+        """:param folder: its name below the store's URL; empty for the URL itself."""
         self.path = join(store.url, folder) if folder else store.url
         self._store = store
         self._folder = folder
@@ -46,9 +42,7 @@ class ObjectFolder(Readable):
         return list(self._sizes)
 
     def size(self, name: str) -> int:
-        """
-        :return: of a file, as it was when `names` was last called.
-        """
+        """:return: of a file, as it was when `names` was last called."""
         if name not in self._sizes:
             self._sizes[name] = self._store.size(join(self._folder, name))
         return self._sizes[name]
@@ -57,9 +51,7 @@ class ObjectFolder(Readable):
         return self.read_part(name, 0, self.size(name))
 
     def write(self, name: str, content: bytes) -> None:
-        """
-        Make a small file, or put another in its place.
-        """
+        """Make a small file, or put another in its place."""
         self._store.write(join(self._folder, name), [content])
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
@@ -67,14 +59,10 @@ class ObjectFolder(Readable):
 
 
 class ObjectSource(Source):
-    """
-    A `Source` in object storage.  Nothing there is held open: objects do not change.
-    """
+    """A `Source` in object storage.  Nothing there is held open: objects do not change."""
 
     def __init__(self, folder: ObjectFolder, is_archive: bool, left_out: list[str]) -> None:
-        """
-        :param is_archive: whether files are named as in an archive.
-        """
+        """:param is_archive: whether files are named as in an archive."""
         self._folder = folder
         self._is_named_so = is_archive
         self._read: tuple[str, Buffer] | None = None
@@ -90,9 +78,7 @@ class ObjectSource(Source):
         pass
 
     def open(self, name: str) -> int:
-        """
-        A file descriptor of a copy that has no name.
-        """
+        """A file descriptor of a copy that has no name."""
         # Here, since it takes 7 ms, and commands that read directories do not need it.
         import tempfile
 
@@ -132,9 +118,7 @@ def sources_at(url: str) -> list[Source]:
 
 
 def sources_in(store: Store) -> list[Source]:
-    """
-    The same of a store that is open.
-    """
+    """The same of a store that is open."""
     found = [
         source
         for name in ("", *filter(is_store_name, store.folders()))
@@ -166,9 +150,7 @@ def folders_at(url: str) -> list[Readable]:
 
 
 def folders_in(store: Store, url: str) -> list[Readable]:
-    """
-    The same of a store that is open.
-    """
+    """The same of a store that is open."""
     stores = filter(is_store_name, store.folders())
     every = [ObjectFolder(store, name) for name in ("", *stores)]
     found: list[Readable] = [each for each in every if archived_among(each.names())]

@@ -1,6 +1,4 @@
-"""
-From the arguments of a command to logs: directories, archives, URLs and files of segments.
-"""
+"""From the arguments of a command to logs: directories, archives, URLs and files of segments."""
 
 import errno
 import mmap
@@ -100,9 +98,7 @@ def open_source(path: str) -> Source:
 
 
 def _of_directory(path: str) -> list[Source]:
-    """
-    A server's directory, a store of an archive, or all of an archive's.
-    """
+    """A server's directory, a store of an archive, or all of an archive's."""
     names = sorted(os.listdir(path))
     if is_servers(names):
         return [Source(path, lambda: _listed(path), left_out=archived_among(names))]
@@ -135,9 +131,7 @@ def _of_files(paths: list[str]) -> Source:
 
 
 def _refuse_stranger(path: str) -> None:
-    """
-    :raise NoLog: a file that has nothing of a segment in it, and is not called like one.
-    """
+    """:raise NoLog: a file that has nothing of a segment in it, and is not called like one."""
     name = os.path.basename(path)
     if parse_segment_name(name) is not None or parse_archived_name(name) is not None:
         return
@@ -154,16 +148,12 @@ _BEGINNINGS: Final = re.compile(re.escape(SEGMENT_MAGIC) + b"|" + re.escape(FRAM
 
 
 def holds_something(buffer: Buffer | mmap.mmap) -> bool:
-    """
-    Whether any part of a log can be seen: the beginning of a header, or of a frame.
-    """
+    """Whether any part of a log can be seen: the beginning of a header, or of a frame."""
     return _BEGINNINGS.search(buffer) is not None
 
 
 def _name_of(path: str) -> str:
-    """
-    What a file would be called in a server's directory; its header knows best.
-    """
+    """What a file would be called in a server's directory; its header knows best."""
     header = decode_segment_header(_head(path))
     if isinstance(header, SegmentHeader):
         return segment_name(header.seq)

@@ -35,15 +35,11 @@ _DESCRIPTORS: Final = re.compile(r"/proc/.*/fd|/dev/fd")
 
 
 class InsideSource(ValueError):
-    """
-    An output that would change a log that is read.
-    """
+    """An output that would change a log that is read."""
 
 
 class InsideNew(ValueError):
-    """
-    An output that would lie about in a log that is made.
-    """
+    """An output that would lie about in a log that is made."""
 
 
 def refuse_inside_sources(output: str, sources: Iterable[str]) -> None:
@@ -102,9 +98,7 @@ def _is_segment_name(name: str) -> bool:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """
-    Whether a path is a directory, or in it, under whatever name.
-    """
+    """Whether a path is a directory, or in it, under whatever name."""
     wanted = os.stat(folder)
     while True:
         with contextlib.suppress(OSError):
@@ -117,9 +111,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _folders_of(source: str) -> list[str]:
-    """
-    A directory, and where the links in it lead that are read as segments or stores.
-    """
+    """A directory, and where the links in it lead that are read as segments or stores."""
     found: list[str] = []
     left = [source]
     while left:
@@ -162,38 +154,28 @@ def _is_the_file(path: str, found: os.stat_result) -> bool:
 
 
 class NamingFile(RealFile):
-    """
-    A `RealFile` whose errors say which file it is.
-    """
+    """A `RealFile` whose errors say which file it is."""
 
     def __init__(self, fd: int, path: str) -> None:
         super().__init__(fd)
         self._path = path
 
     def write_at(self, offset: int, chunks: Any) -> None:
-        """
-        Short writes go on with the remainder.
-        """
+        """Short writes go on with the remainder."""
         with naming(self._path):
             super().write_at(offset, chunks)
 
     def sync(self) -> None:
-        """
-        Sync the file.
-        """
+        """Sync the file."""
         with naming(self._path):
             super().sync()
 
 
 class NamingDirectory(RealDirectory):
-    """
-    A `RealDirectory` that makes files whose errors say which they are.
-    """
+    """A `RealDirectory` that makes files whose errors say which they are."""
 
     def create(self, name: str) -> RealFile:
-        """
-        Create a file, and say where errors happen.
-        """
+        """Create a file, and say where errors happen."""
         path = os.path.join(self.path, name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return NamingFile(os.open(path, flags, MODE), path)
@@ -225,16 +207,12 @@ class NamedBuffer(io.BufferedWriter):
         self._path = path
 
     def write(self, content: Any) -> int:
-        """
-        Send these bytes.
-        """
+        """Send these bytes."""
         with naming(self._path):
             return super().write(content)
 
     def flush(self) -> None:
-        """
-        Write what is buffered.
-        """
+        """Write what is buffered."""
         with naming(self._path):
             super().flush()
 
@@ -300,9 +278,7 @@ def growing_file(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def as_text(out: IO[bytes]) -> Iterator[TextIO]:
-    """
-    A file of bytes that takes text.
-    """
+    """A file of bytes that takes text."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="\n")
     yield text
     text.flush()
@@ -310,9 +286,7 @@ def as_text(out: IO[bytes]) -> Iterator[TextIO]:
 
 
 def _is_replaced(path: str) -> bool:
-    """
-    Whether it is a regular file, or none yet, and not one that this process has open already.
-    """
+    """Whether it is a regular file, or none yet, and not one that this process has open already."""
     step = os.path.abspath(path)
     for _ in range(MAX_LINKS):
         if _DESCRIPTORS.fullmatch(os.path.realpath(os.path.dirname(step))):
@@ -331,9 +305,7 @@ MAX_LINKS: Final = 40
 
 
 def _open_part(part: str) -> int:
-    """
-    A new file, or what a run that did not end has left of it; nobody else writes it.
-    """
+    """A new file, or what a run that did not end has left of it; nobody else writes it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         fd = os.open(part, flags, MODE)

@@ -1,6 +1,4 @@
-"""
-Times, sizes, ids and LSNs as people write them.
-"""
+"""Times, sizes, ids and LSNs as people write them."""
 
 import re
 from collections.abc import Iterable
@@ -87,9 +85,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_time(moment_ns: int) -> str:
-    """
-    A moment in UTC, to the microsecond, e.g. ``2026-01-31T12:00:00.000000Z``.
-    """
+    """A moment in UTC, to the microsecond, e.g. ``2026-01-31T12:00:00.000000Z``."""
     seconds, rest = divmod(moment_ns, NS)
     return f"{_format_second(seconds)}.{rest // 1000:06d}Z"
 
@@ -109,9 +105,7 @@ def _format_second(seconds: int) -> str:
 
 
 def format_duration(length_ns: int) -> str:
-    """
-    A length of time, by its two largest units: ``1d2h``, ``15m4s``, ``250ms``.
-    """
+    """A length of time, by its two largest units: ``1d2h``, ``15m4s``, ``250ms``."""
     if length_ns < 0:
         return f"-{format_duration(-length_ns)}"
     if length_ns < NS:
@@ -140,9 +134,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """
-    A number of bytes for people: ``4.0 KiB``.
-    """
+    """A number of bytes for people: ``4.0 KiB``."""
     if size < 1024:
         return f"{size} B"
     number = float(size)
@@ -154,9 +146,7 @@ def format_size(size: int) -> str:
 
 
 class Span(NamedTuple):
-    """
-    Numbers from ``first`` to ``last``, both included.
-    """
+    """Numbers from ``first`` to ``last``, both included."""
 
     first: int
     last: int
@@ -166,9 +156,7 @@ class Span(NamedTuple):
 
 
 def spans_of(numbers: Iterable[int]) -> list[Span]:
-    """
-    Numbers as ranges without gaps, in order.
-    """
+    """Numbers as ranges without gaps, in order."""
     spans: list[Span] = []
     for number in sorted(numbers):
         if spans and number <= spans[-1].last + 1:
@@ -179,9 +167,7 @@ def spans_of(numbers: Iterable[int]) -> list[Span]:
 
 
 def id_range(span: Span) -> str:
-    """
-    Ids as ``--job`` takes them: ``7`` or ``20-29``.
-    """
+    """Ids as ``--job`` takes them: ``7`` or ``20-29``."""
     return str(span.first) if span.first == span.last else f"{span.first}-{span.last}"
 
 
@@ -189,9 +175,7 @@ ALL_NUMBERS: Final = Span(0, MAX_NUMBER)
 
 
 class Numbers:
-    """
-    A set of ids: ``7,9,20-29``.
-    """
+    """A set of ids: ``7,9,20-29``."""
 
     def __init__(self, spans: "list[Span]") -> None:
         self._single = frozenset(span.first for span in spans if span.first == span.last)

@@ -66,30 +66,22 @@ class OpenSegment(NamedTuple):
 
     @property
     def path(self) -> str:
-        """
-        Where the file is.
-        """
+        """Where the file is."""
         return self.source.path_of(self.name)
 
     def pieces(self) -> Iterator[Frame | Hole]:
-        """
-        Every good frame, and what is between them.
-        """
+        """Every good frame, and what is between them."""
         return pieces(self.buffer, self.header, self.end)
 
     def tube_names(self) -> Iterator[tuple[int, bytes]]:
-        """
-        The names of tubes that it says.
-        """
+        """The names of tubes that it says."""
         for frame in self.pieces():
             if isinstance(frame, Frame):
                 yield from tubes_named(self.buffer, frame)
 
 
 class Broken(NamedTuple):
-    """
-    A segment whose header cannot be used.
-    """
+    """A segment whose header cannot be used."""
 
     source: Source
     name: str
@@ -98,9 +90,7 @@ class Broken(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """
-    Segments that have nothing between these need not be opened.
-    """
+    """Segments that have nothing between these need not be opened."""
 
     first_lsn: int = 0
     last_lsn: int = 1 << 64
@@ -193,9 +183,7 @@ def _hole(
     buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int,
     found: Frame | Damage | Incomplete,
 ) -> Hole:  # fmt: skip
-    """
-    What stands at ``at`` instead of the frame with ``lsn``.
-    """
+    """What stands at ``at`` instead of the frame with ``lsn``."""
     why = no_frame(found, lsn)
     if isinstance(found, Frame):
         if found.base_lsn > lsn:
@@ -221,9 +209,7 @@ def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
 
 
 def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
-    """
-    The names of tubes that a frame says.
-    """
+    """The names of tubes that a frame says."""
     for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
         if kind == TubeDef.kind:
             raw = frames.raw_record(buffer, frame, index)
@@ -242,16 +228,12 @@ def names_ahead(opened: OpenSegment) -> Mapping[int, bytes]:
 
 
 def has_records(buffer: Buffer, frame: Frame, limit: int) -> bool:
-    """
-    Whether a frame's records are before ``limit`` and check.
-    """
+    """Whether a frame's records are before ``limit`` and check."""
     return _checks(buffer, frame.records_at, frame.heap_at, limit, frame.offset + _REC_CRC_AT)
 
 
 def has_heap(buffer: Buffer, frame: Frame, limit: int) -> bool:
-    """
-    Whether the bytes of a frame's bodies are before ``limit`` and check.
-    """
+    """Whether the bytes of a frame's bodies are before ``limit`` and check."""
     end = frame.heap_at + frame.heap_len
     return _checks(buffer, frame.heap_at, end, limit, frame.offset + _HEAP_CRC_AT)
 

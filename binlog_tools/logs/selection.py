@@ -1,6 +1,4 @@
-"""
-Which records, or jobs, a command is about.
-"""
+"""Which records, or jobs, a command is about."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -58,9 +56,7 @@ class WantedTag(NamedTuple):
     name: bytes | None
 
     def is_of(self, job: StoredJob) -> bool:
-        """
-        Whether a job has it.
-        """
+        """Whether a job has it."""
         found: bytes = getattr(job.tags or NO_TAGS, TAG_WORDS[self.word])
         return bool(found) if self.name is None else found == self.name
 
@@ -79,9 +75,7 @@ def parse_tag(text: str) -> WantedTag:
 
 
 def type_name(number: int) -> str:
-    """
-    What a type of records is called.
-    """
+    """What a type of records is called."""
     return TYPE_NAMES.get(number) or f"type-{number}"
 
 
@@ -106,24 +100,18 @@ class Selection(NamedTuple):
 
     @property
     def is_by_record(self) -> bool:
-        """
-        Whether single records have to be looked at, and not only the frames they stand in.
-        """
+        """Whether single records have to be looked at, and not only the frames they stand in."""
         by = (self.jobs, self.tubes, self.types, self.states)
         return any(each is not None for each in by) or self.lsns != ALL_NUMBERS
 
     def tube_ids(self, names: Mapping[int, bytes]) -> frozenset[int] | None:
-        """
-        The numbers of the tubes, as far as they are known.
-        """
+        """The numbers of the tubes, as far as they are known."""
         if self.tubes is None:
             return None
         return frozenset(tube_id for tube_id, name in names.items() if name in self.tubes)
 
     def has_job(self, job: StoredJob) -> bool:
-        """
-        Whether a job is among them; its times and LSNs are not looked at.
-        """
+        """Whether a job is among them; its times and LSNs are not looked at."""
         return (
             (self.jobs is None or job.job_id in self.jobs)
             and (self.tubes is None or job.tube in self.tubes)

@@ -50,18 +50,14 @@ _STORE: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{
 
 
 class ArchivedName(NamedTuple):
-    """
-    What the name of a segment in an archive says: ``<seq>-<first_lsn>.tql``.
-    """
+    """What the name of a segment in an archive says: ``<seq>-<first_lsn>.tql``."""
 
     seq: int
     first_lsn: int
 
 
 def parse_archived_name(name: str) -> ArchivedName | None:
-    """
-    What a file name in an archive says, or None if it is not one of a segment.
-    """
+    """What a file name in an archive says, or None if it is not one of a segment."""
     found = _ARCHIVED.fullmatch(name)
     return ArchivedName(int(found[1]), int(found[2])) if found else None
 
@@ -75,16 +71,12 @@ def is_servers(names: Iterable[str]) -> bool:
 
 
 def archived_among(names: Iterable[str]) -> list[str]:
-    """
-    Those of the names that segments have in an archive.
-    """
+    """Those of the names that segments have in an archive."""
     return [name for name in names if parse_archived_name(name) is not None]
 
 
 def is_store_name(name: str) -> bool:
-    """
-    Whether a folder of an archive is called like one of a store.
-    """
+    """Whether a folder of an archive is called like one of a store."""
     return _STORE.fullmatch(name) is not None
 
 
@@ -107,18 +99,14 @@ def named_as_in_a_log(path: str, names: Iterable[str]) -> dict[str, str]:
 
 
 class NoLog(FileNotFoundError):
-    """
-    There is nothing to look at.
-    """
+    """There is nothing to look at."""
 
     def __init__(self, path: str, why: str = "there is no log here") -> None:
         super().__init__(errno.ENOENT, why, path)
 
     @classmethod
     def no_archive(cls, path: str, names: Iterable[str]) -> "NoLog":
-        """
-        :param names: of the files there, among which is no segment of an archive.
-        """
+        """:param names: of the files there, among which is no segment of an archive."""
         if is_servers(names):
             return cls(
                 path,
@@ -200,9 +188,7 @@ class Source:
             os.close(self._held.pop(name))
 
     def forget_before(self, seq: int) -> None:
-        """
-        Segments below this are not asked for any more.
-        """
+        """Segments below this are not asked for any more."""
         self._let_go([name for name in self._held if (parse_segment_name(name) or 0) < seq])
 
     def open(self, name: str) -> int:
@@ -216,9 +202,7 @@ class Source:
         return os.open(self.path_of(name), os.O_RDONLY | os.O_CLOEXEC)
 
     def segment_names(self, keeps_deleted: bool = False) -> dict[int, str]:
-        """
-        The names of the segments by their sequence numbers, ascending; see `names`.
-        """
+        """The names of the segments by their sequence numbers, ascending; see `names`."""
         parsed = ((parse_segment_name(name), name) for name in self.names(keeps_deleted))
         return dict(sorted((seq, name) for seq, name in parsed if seq is not None))
 
@@ -256,21 +240,15 @@ class Source:
         return buffer
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
-        """
-        See `Readable.read_part`; bytes of what `read` gives.
-        """
+        """See `Readable.read_part`; bytes of what `read` gives."""
         return memoryview(self.read(name))[start:end]
 
     def header(self, name: str) -> SegmentHeader | HeaderProblem:
-        """
-        A segment's header, without the rest of it.
-        """
+        """A segment's header, without the rest of it."""
         return decode_segment_header(self.header_bytes(name))
 
     def header_bytes(self, name: str) -> bytes:
-        """
-        The bytes in which a segment's header is.
-        """
+        """The bytes in which a segment's header is."""
         fd = self.open(name)
         try:
             return os.pread(fd, SEGMENT_HEADER_BYTES, 0)
@@ -303,9 +281,7 @@ class Source:
         return Survey(self, progress, not self.is_partial, self.is_archive)
 
     def _still(self, survey: Survey) -> bool:
-        """
-        Whether a second look finds the same.
-        """
+        """Whether a second look finds the same."""
         try:
             again = self._surveyed(lambda done, total: None)
             return _where(survey) == _where(again)
@@ -321,18 +297,14 @@ def _where(survey: Survey) -> tuple[object, ...]:
 
 
 def _is_finished(fd: int, size: int) -> bool:
-    """
-    Whether a file will never change: a sealed segment.
-    """
+    """Whether a file will never change: a sealed segment."""
     if size < SEGMENT_HEADER_BYTES + TRAILER_BYTES:
         return False
     return os.pread(fd, len(TRAILER_MAGIC), size - len(TRAILER_MAGIC)) == TRAILER_MAGIC
 
 
 def _copy(fd: int, size: int) -> bytearray:
-    """
-    The bytes of a file, its end read first.  Zeros are not written, so they take no memory.
-    """
+    """The bytes of a file, its end read first.  Zeros are not written, so they take no memory."""
     buffer = bytearray(size)
     for at in range((size - 1) // COPY_BYTES * COPY_BYTES, -1, -COPY_BYTES):
         chunk = read_range(fd, at, min(at + COPY_BYTES, size))

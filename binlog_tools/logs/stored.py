@@ -1,6 +1,4 @@
-"""
-A job as it stands in a log, apart from the log: what tools hand from one log to another.
-"""
+"""A job as it stands in a log, apart from the log: what tools hand from one log to another."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -48,9 +46,7 @@ class StoredJob(NamedTuple):
     tags: Tags | None = None
 
     def image(self, tube_id: int) -> JobImage:
-        """
-        The record that states this job in another log.
-        """
+        """The record that states this job in another log."""
         return JobImage(
             Kind.COPY, self.state, Reason.IMPORT, self.priority, self.job_id, self.created_ns,
             self.deadline_ns, self.delay_s, self.ttr_s, tube_id, self.reserves, self.timeouts,
@@ -59,9 +55,7 @@ class StoredJob(NamedTuple):
 
     @classmethod
     def of(cls, image: JobImage, tube: bytes) -> "StoredJob":
-        """
-        :param image: a full one.
-        """
+        """:param image: a full one."""
         return cls(
             image.job_id, tube, image.state, image.priority, image.delay_s, image.ttr_s,
             image.ts_ns, image.deadline_ns, image.body, image.reserves, image.timeouts,
@@ -106,31 +100,23 @@ class StoredKey(NamedTuple):
     until_ns: int
 
     def record(self, tube_id: int) -> RememberedKey:
-        """
-        What states it in another log.
-        """
+        """What states it in another log."""
         return RememberedKey(tube_id, self.key, self.job_id, self.until_ns, self.since_ns)
 
     @classmethod
     def of(cls, record: RememberedKey, tube: bytes) -> "StoredKey":
-        """
-        A key apart from its log.
-        """
+        """A key apart from its log."""
         return cls(tube, record.key, record.job_id, record.ts_ns, record.until_ns)
 
 
 class StoredPolicy(NamedTuple):
-    """
-    A tube's policy, as commands have set it.
-    """
+    """A tube's policy, as commands have set it."""
 
     tube: bytes
     rules: Mapping[str, str]
 
     def record(self, tube_id: int, now_ns: int) -> TubePolicy:
-        """
-        What states it in another log.
-        """
+        """What states it in another log."""
         return TubePolicy(tube_id, self.rules, now_ns, Reason.IMPORT)
 
 
@@ -149,27 +135,21 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
 
 
 def loaded_pauses(survey: Survey, now_ns: int) -> Iterator[StoredPause]:
-    """
-    The pauses that a server would load.
-    """
+    """The pauses that a server would load."""
     replay = Replay(survey)
     for pause in replay.pauses(now_ns):
         yield StoredPause(replay.small.tubes[pause.tube_id], pause.seconds, pause.until_ns)
 
 
 def loaded_keys(survey: Survey, now_ns: int) -> Iterator[StoredKey]:
-    """
-    The remembered keys that a server would load.
-    """
+    """The remembered keys that a server would load."""
     replay = Replay(survey)
     for record, _ in replay.keys(now_ns):
         yield StoredKey.of(record, replay.small.tubes[record.tube_id])
 
 
 def loaded_policies(survey: Survey) -> Iterator[StoredPolicy]:
-    """
-    The policies that a server would load.
-    """
+    """The policies that a server would load."""
     tubes = survey.small.tubes
     for tube_id, record in sorted(survey.small.policies.items()):
         if record.rules and tube_id in tubes:

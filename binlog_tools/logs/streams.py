@@ -38,9 +38,7 @@ R = TypeVar("R")
 
 
 class Done(Protocol):
-    """
-    Gives the result of a future, when it is there.
-    """
+    """Gives the result of a future, when it is there."""
 
     def __call__(self, future: "Future[R]", seconds: float | None = None, /) -> R:
         """
@@ -108,9 +106,7 @@ class Assembly:
             self._gaps.told_of(note.last_lsn, self._last_lsn)
 
     def end(self) -> None:
-        """
-        There are no more messages.
-        """
+        """There are no more messages."""
         if self._mark.is_filling and not self._mark.has_ended:
             self.remarks.append("it is still being filled, or was not to its end: jobs are missing")
         if self._gaps.is_torn:
@@ -121,9 +117,7 @@ class Assembly:
             self.remarks.append(f"{self._damaged - MOST_REMARKS} more messages are damaged")
 
     def files(self) -> Mapping[str, str]:
-        """
-        Paths of the segments, by name.
-        """
+        """Paths of the segments, by name."""
         return {name: os.path.join(self.path, name) for name in os.listdir(self.path)}
 
     def _note_damage(self, position: int, found: Malformed) -> None:
@@ -192,9 +186,7 @@ class Assembly:
 
 
 class StreamSource(Source):
-    """
-    A `Source` made of a stream.
-    """
+    """A `Source` made of a stream."""
 
     has_ends = False
 
@@ -214,9 +206,7 @@ class StreamSource(Source):
 
     @classmethod
     def at(cls, url: str) -> "StreamSource":
-        """
-        :raise OSError: it cannot be read; `NoLog`, there is none.
-        """
+        """:raise OSError: it cannot be read; `NoLog`, there is none."""
         warnings = credential_warnings(os.environ)
         try:
             stream = stream_at(url)
@@ -232,9 +222,7 @@ class StreamSource(Source):
 
 
 def _is_done(future: "Future[None]", done: Done) -> bool:
-    """
-    :return: False if it is not after `LOOK_S`.
-    """
+    """:return: False if it is not after `LOOK_S`."""
     try:
         done(future, LOOK_S)
     except TimeoutError:
@@ -243,9 +231,7 @@ def _is_done(future: "Future[None]", done: Done) -> bool:
 
 
 def _read(stream: Stream, assembly: Assembly, done: Done) -> None:
-    """
-    Take all messages that are there now.
-    """
+    """Take all messages that are there now."""
     ends = done(stream.ends())
     if ends.is_empty:
         return

@@ -1,6 +1,4 @@
-"""
-What stands behind the end of a segment: nothing that a record depends on.
-"""
+"""What stands behind the end of a segment: nothing that a record depends on."""
 
 import struct
 from collections.abc import Iterator
@@ -50,9 +48,7 @@ def remarks(buffer: Buffer, last: Frame | None, at: int) -> Iterator[Remark]:
 
 
 def has_seal(buffer: Buffer, last: Frame) -> bool:
-    """
-    Whether the last record of a frame is a SEAL.
-    """
+    """Whether the last record of a frame is a SEAL."""
     return bool(last.n_rec) and (frames.raw_record(buffer, last, last.n_rec - 1)[TYPE] == Seal.kind)
 
 

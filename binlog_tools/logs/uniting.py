@@ -30,9 +30,7 @@ class UnitedSource(Source):
     """
 
     def __init__(self, parts: Sequence[Source]) -> None:
-        """
-        :raise OSError: two have another segment of the same number; or one cannot be read.
-        """
+        """:raise OSError: two have another segment of the same number; or one cannot be read."""
         self._parts = sorted(parts, key=lambda part: not part.is_archive)
         self._parts_with: dict[str, list[Source]] = {}
         self._chosen: dict[str, Source] = {}
@@ -53,9 +51,7 @@ class UnitedSource(Source):
         return sorted(self._parts_with)
 
     def _compare_headers(self) -> None:
-        """
-        :raise OSError: two files are not the same segment.
-        """
+        """:raise OSError: two files are not the same segment."""
         for name, parts in self._parts_with.items():
             if len(parts) == 1:
                 continue
@@ -87,9 +83,7 @@ class UnitedSource(Source):
             flaws.append(f"{part.path_of(name)}: {flaw}")
 
     def _flaw(self, part: Source, name: str) -> str:
-        """
-        What is wrong with a file of a segment; empty if nothing is.
-        """
+        """What is wrong with a file of a segment; empty if nothing is."""
         try:
             header = part.header(name)
             if not isinstance(header, SegmentHeader):
@@ -180,9 +174,7 @@ def united(sources: Iterable[Source]) -> Source:
 
 
 def _store_of(source: Source) -> bytes:
-    """
-    The store of its segments, as the newest header that can be read says.
-    """
+    """The store of its segments, as the newest header that can be read says."""
     names = source.segment_names()
     if not names:
         raise NoLog(source.path)

@@ -38,16 +38,12 @@ class _Taken(NamedTuple):
 
 
 class BatchMover:
-    """
-    Moves jobs.
-    """
+    """Moves jobs."""
 
     def __init__(
         self, queue: Queue, extensions: Extensions, mover: Mover, batch_jobs: int = BATCH_JOBS
     ) -> None:
-        """
-        :param mover: knows where to, and moves those that cannot be moved together.
-        """
+        """:param mover: knows where to, and moves those that cannot be moved together."""
         self._queue = queue
         self._extensions = extensions
         self._mover = mover
@@ -105,9 +101,7 @@ class BatchMover:
             raise self._broken(moved, problem) from problem
 
     def _reserve(self, listed: Sequence[Stats], state: str) -> list[_Taken]:
-        """
-        Reserve jobs, but for those that somebody else has taken since they were listed.
-        """
+        """Reserve jobs, but for those that somebody else has taken since they were listed."""
         requests = (b"reserve-job %d\r\n" % stats.number("id") for stats in listed)
         taken = []
         for stats, reply in zip(listed, self._queue.ask_many(requests), strict=True):
@@ -119,9 +113,7 @@ class BatchMover:
         return taken
 
     def _bury(self, taken: Sequence[_Taken], new: Sequence[int]) -> None:
-        """
-        Bury new jobs; one that somebody else has taken meanwhile is his.
-        """
+        """Bury new jobs; one that somebody else has taken meanwhile is his."""
         requests: list[bytes] = []
         for each, job in zip(taken, new, strict=True):
             bury = b"bury %d %d\r\n" % (job, each.stats.number("pri"))
@@ -160,9 +152,7 @@ class BatchMover:
         return Broken(f"{what} now, but may still be there too: {why}")
 
     def _move_singly(self, taken: Sequence[_Taken], state: str) -> list[Moved]:
-        """
-        Move jobs until one is refused; that one and the rest are then as they were.
-        """
+        """Move jobs until one is refused; that one and the rest are then as they were."""
         moved: list[Moved] = []
         for each in taken:
             if self._problem is not None:
@@ -177,9 +167,7 @@ class BatchMover:
 
 
 def can_batch(extensions: Extensions, source: bytes) -> bool:
-    """
-    Say whether the server has all that is needed to move the jobs of a tube in batches.
-    """
+    """Say whether the server has all that is needed to move the jobs of a tube in batches."""
     return extensions.has("list-jobs", "put-batch", "delete-batch") and can_page(source)
 
 

@@ -31,9 +31,7 @@ class DirectMover:
         self, queue: Queue, extensions: Extensions, target: bytes, keeps_buried: bool = True,
         batch_jobs: int = BATCH_JOBS,
     ) -> None:  # fmt: skip
-        """
-        :param keeps_buried: what was buried is so in the new tube; else it is ready there.
-        """
+        """:param keeps_buried: what was buried is so in the new tube; else it is ready there."""
         self._queue = queue
         self._extensions = extensions
         self._target = target
@@ -123,9 +121,7 @@ class DirectMover:
         return moved, first
 
     def _kick(self, jobs: Sequence[int]) -> None:
-        """
-        Kick jobs, but for those that somebody else has kicked.
-        """
+        """Kick jobs, but for those that somebody else has kicked."""
         replies = self._queue.ask_many([b"kick-job %d\r\n" % job for job in jobs])
         for job, reply in zip(jobs, replies, strict=True):
             if reply.name not in (b"KICKED", b"NOT_FOUND"):
@@ -133,7 +129,5 @@ class DirectMover:
 
 
 def can_move_directly(extensions: Extensions) -> bool:
-    """
-    Say whether the server moves jobs by itself.
-    """
+    """Say whether the server moves jobs by itself."""
     return extensions.has("move-job")

@@ -42,17 +42,13 @@ class Missing(Exception):
     """
 
     def __init__(self, word: str, instead: str) -> None:
-        """
-        :param instead: what can be done on this server.
-        """
+        """:param instead: what can be done on this server."""
         super().__init__(f"this server has no {word}; {instead}")
         self.word = word
 
 
 class NewJob(NamedTuple):
-    """
-    A job that is to be put.
-    """
+    """A job that is to be put."""
 
     body: bytes
     priority: int
@@ -70,16 +66,12 @@ class Extensions:
     """
 
     def __init__(self, queue: Queue) -> None:
-        """
-        Ask the server what it has.
-        """
+        """Ask the server what it has."""
         self._queue = queue
         self.words = frozenset(queue.capabilities())
 
     def has(self, *words: str) -> bool:
-        """
-        Say whether all these commands are there.
-        """
+        """Say whether all these commands are there."""
         return self.words.issuperset(words)
 
     def need(self, word: str, instead: str) -> None:
@@ -125,9 +117,7 @@ class Extensions:
             cursor, left = following, None if left is None else left - len(jobs)
 
     def connections(self) -> list[Stats]:
-        """
-        Describe all connections, this one included.
-        """
+        """Describe all connections, this one included."""
         return _records("connections", self._ask(b"list-connections\r\n", b"OK"))[0]
 
     # Jobs.
@@ -185,9 +175,7 @@ class Extensions:
     def update(
         self, job: int, priority: int, delay_s: int, ttr_s: int, body: bytes | None = None
     ) -> None:
-        """
-        Give a job other values, and another body unless it is None.
-        """
+        """Give a job other values, and another body unless it is None."""
         line = b"update-job %d %d %d %d" % (job, priority, delay_s, ttr_s)
         if body is None:
             self._ask(line + b"\r\n", b"UPDATED")
@@ -205,9 +193,7 @@ class Extensions:
     # Tubes.
 
     def policy(self, tube: bytes) -> Policy:
-        """
-        Ask for the policy of a tube.
-        """
+        """Ask for the policy of a tube."""
         found = parsed(self._ask(tube_request(b"tube-policy", tube), b"OK"))
         keys = [key for key in found if not key.endswith(_FROM)]
         return {key: (found[key], found[key + _FROM]) for key in keys}
@@ -237,9 +223,7 @@ class Extensions:
                     yield place, job
 
     def dead_of_others(self, tube: bytes) -> Counter[str]:
-        """
-        Count the dead letters in a tube that are of other tubes, by those.
-        """
+        """Count the dead letters in a tube that are of other tubes, by those."""
         names = (job.get("dead-from") for job in self._buried(tube))
         return Counter(name for name in names if name not in (None, tube.decode()))
 
@@ -262,23 +246,17 @@ class Extensions:
     # Groups.
 
     def group(self, name: bytes) -> Stats:
-        """
-        Ask about a group: its jobs, and those that wait for it.
-        """
+        """Ask about a group: its jobs, and those that wait for it."""
         return parsed(self._ask(tube_request(b"stats-group", name), b"OK"))
 
     # The server.
 
     def drain(self) -> None:
-        """
-        Let the server refuse new jobs.
-        """
+        """Let the server refuse new jobs."""
         self._ask(b"drain\r\n", b"DRAINING")
 
     def undrain(self) -> None:
-        """
-        Let the server take new jobs again.
-        """
+        """Let the server take new jobs again."""
         self._ask(b"undrain\r\n", b"NOT_DRAINING")
 
     def promote(self, standby: str) -> str:
@@ -294,9 +272,7 @@ class Extensions:
         return text_of(b" ".join(reply.words[1:]))
 
     def replication(self) -> Stats:
-        """
-        Ask how replication is; answered though the stream is silent.
-        """
+        """Ask how replication is; answered though the stream is silent."""
         return parsed(self._ask(b"stats-replication\r\n", b"OK"))
 
 
@@ -310,9 +286,7 @@ def group_awaited(job: Stats) -> str:
 
 
 def can_page(tube: bytes) -> bool:
-    """
-    Say whether a tube's name leaves room for a cursor on the line that asks for a page.
-    """
+    """Say whether a tube's name leaves room for a cursor on the line that asks for a page."""
     longest = _page_line(tube, "reserved", MAX_BATCH_JOBS, "x" * MAX_CURSOR_BYTES)
     return len(longest) <= MAX_LINE_BYTES
 
@@ -323,9 +297,7 @@ def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
 
 
 def _page_request(tube: bytes, state: str, count: int, cursor: str) -> bytes:
-    """
-    :raise Refused: the line is too long for the server.
-    """
+    """:raise Refused: the line is too long for the server."""
     line = _page_line(tube, state, count, cursor)
     if len(line) > MAX_LINE_BYTES:
         why = b"nothing: the tube's name is too long to ask for the rest"
@@ -342,9 +314,7 @@ def _move_request(job: int, target: bytes) -> bytes:
 
 
 def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
-    """
-    The bytes of a `put-batch`.
-    """
+    """The bytes of a `put-batch`."""
     parts = [b"put-batch %d\r\n" % len(jobs)]
     for body, priority, delay_s, ttr_s in jobs:
         parts += (b"%d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body)), body, b"\r\n")
@@ -364,9 +334,7 @@ def inserted_ids(reply: Reply, count: int) -> list[int]:
 
 
 def _records(name: str, reply: Reply) -> tuple[list[Stats], Stats]:
-    """
-    :return: the items of the list of this name, and what stands behind it.
-    """
+    """:return: the items of the list of this name, and what stands behind it."""
     try:
         items, more = yaml.read_records(name, reply.data)
         return [Stats(pairs) for pairs in items], Stats(more)

@@ -31,18 +31,14 @@ ALIGNING: Final = 20
 
 
 class NewJob(NamedTuple):
-    """
-    A new job.
-    """
+    """A new job."""
 
     job: Job
     stats: Stats
 
 
 def own_number(queue: Queue) -> int:
-    """
-    Put a job of our own, delete it, and say which number it had.
-    """
+    """Put a job of our own, delete it, and say which number it had."""
     queue.use(OWN_TUBE)
     own = queue.put(b"", LEAST_URGENT, OWN_DELAY_S, 1)
     queue.delete(own)
@@ -50,9 +46,7 @@ def own_number(queue: Queue) -> int:
 
 
 def next_number(queue: Queue) -> float:
-    """
-    Say which number the next job gets.  Where none can be put, none is put later either.
-    """
+    """Say which number the next job gets.  Where none can be put, none is put later either."""
     try:
         return own_number(queue) + 1
     except Refused as refused:
@@ -70,9 +64,7 @@ class Follower:
     """
 
     def __init__(self, queue: Queue, tubes: Sequence[bytes]) -> None:
-        """
-        :param tubes: which to show; all if there are none.
-        """
+        """:param tubes: which to show; all if there are none."""
         self.missed = 0
         self._queue = queue
         self._tubes = {tube.decode() for tube in tubes}
@@ -113,9 +105,7 @@ class Follower:
         return self._queue.stats_tube(OWN_TUBE).number("total-jobs")
 
     def new(self) -> Iterator[NewJob]:
-        """
-        Give the jobs that were put since the last time and are still there.
-        """
+        """Give the jobs that were put since the last time and are still there."""
         end = max(self._next, self._counted() + self._offset)
         if end - self._next > MOST_AT_ONCE:
             self.missed += end - MOST_AT_ONCE - self._next
@@ -129,9 +119,7 @@ class Follower:
         yield from self._bodies([each for each in found if self._is_wanted(each)])
 
     def _miss(self, count: int) -> None:
-        """
-        Count jobs that are gone, but for those of other followers.
-        """
+        """Count jobs that are gone, but for those of other followers."""
         before, self._markers = self._markers, self._count_markers()
         self.missed += max(0, count - (self._markers - before))
 

@@ -1,6 +1,4 @@
-"""
-Sees a hand-over through: who is active behind it, and how long nobody was.
-"""
+"""Sees a hand-over through: who is active behind it, and how long nobody was."""
 
 import errno
 import time
@@ -61,9 +59,7 @@ def outcome(
 
 
 def name_of(extensions: Extensions) -> str:
-    """
-    What a server is called among those of its queue; empty if it does not say.
-    """
+    """What a server is called among those of its queue; empty if it does not say."""
     if not extensions.has("stats-replication"):
         return ""
     return extensions.replication().get("name", "")
@@ -77,9 +73,7 @@ def _wait_for_end(line: Line) -> None:
 
 
 def _active(line: Line) -> str:
-    """
-    :raise OSError: it does not serve.
-    """
+    """:raise OSError: it does not serve."""
     queue = Queue(line)
     try:
         # Its answer waits for the lease, so it comes from the active server alone.

@@ -1,6 +1,4 @@
-"""
-Keys of a terminal, one by one, while something is drawn there.
-"""
+"""Keys of a terminal, one by one, while something is drawn there."""
 
 import os
 import select
@@ -21,14 +19,10 @@ ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Keys:
-    """
-    The keys that are pressed.
-    """
+    """The keys that are pressed."""
 
     def __init__(self, fd: int, signals: int) -> None:
-        """
-        :param signals: a file descriptor with something to read when a signal has come.
-        """
+        """:param signals: a file descriptor with something to read when a signal has come."""
         self._fd = fd
         self._signals = signals
 

@@ -24,18 +24,14 @@ before.  If we die in that moment, it is ready after an hour instead of never.
 
 
 class Moved(NamedTuple):
-    """
-    A job that was moved: its numbers before and after.
-    """
+    """A job that was moved: its numbers before and after."""
 
     old: int
     new: int
 
 
 class Broken(Exception):
-    """
-    It broke off where a job may be there twice.
-    """
+    """It broke off where a job may be there twice."""
 
 
 class Mover:
@@ -49,9 +45,7 @@ class Mover:
     """
 
     def __init__(self, queue: Queue, target: bytes, keeps_buried: bool = True) -> None:
-        """
-        :param keeps_buried: bury in the new tube what was buried; else it is ready there.
-        """
+        """:param keeps_buried: bury in the new tube what was buried; else it is ready there."""
         self._queue = queue
         self.target = target
         self.keeps_buried = keeps_buried
@@ -59,9 +53,7 @@ class Mover:
         self.later: int | None = None
 
     def move_all(self, source: bytes, state: str, most: int | None) -> Iterator[Moved]:
-        """
-        Move the jobs of a tube that are in a state now, and not those that come meanwhile.
-        """
+        """Move the jobs of a tube that are in a state now, and not those that come meanwhile."""
         key = f"current-jobs-{state}"
         if self._queue.stats_tube(source)[key] == "0":
             return
@@ -154,9 +146,7 @@ class Mover:
         return Moved(job.id, new)
 
     def give_back(self, job: int, priority: int, is_buried: bool, delay_s: int) -> None:
-        """
-        Let a job that we have reserved be what it was before.
-        """
+        """Let a job that we have reserved be what it was before."""
         if is_buried:
             self._queue.bury(job, priority)
         else:

@@ -57,9 +57,7 @@ class TubePurge:
 
     @property
     def total(self) -> int:
-        """
-        How many there are in all these states.
-        """
+        """How many there are in all these states."""
         return sum(self.counts.values())
 
     def run(self) -> Iterator[int | StateResult]:
@@ -138,9 +136,7 @@ class BatchPurge(TubePurge):
 
 
 def purge_of(queue: Queue, tube: bytes, states: Sequence[str]) -> TubePurge:
-    """
-    Prepare what deletes jobs in the quickest way that the server has.
-    """
+    """Prepare what deletes jobs in the quickest way that the server has."""
     extensions = Extensions(queue)
     if extensions.has("list-jobs", "delete-batch") and can_page(tube):
         return BatchPurge(queue, extensions, tube, states)

@@ -1,6 +1,4 @@
-"""
-What happens in a server between two looks at it.
-"""
+"""What happens in a server between two looks at it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -41,16 +39,12 @@ class Row(NamedTuple):
 
 
 def take_snapshot(queue: Queue, at_s: float) -> Snapshot:
-    """
-    Ask for the statistics of the server and of all tubes.
-    """
+    """Ask for the statistics of the server and of all tubes."""
     return Snapshot(at_s, queue.stats(), queue.all_tubes())
 
 
 def rows(now: Snapshot, before: Snapshot | None) -> list[Row]:
-    """
-    All tubes, as they are and as they changed since a look before.
-    """
+    """All tubes, as they are and as they changed since a look before."""
     seconds = 0.0 if before is None else now.at_s - before.at_s
     old = {} if before is None else {tube["name"]: tube for tube in before.tubes}
     return [_row(tube, old.get(tube["name"], Stats()), seconds) for tube in now.tubes]
@@ -80,9 +74,7 @@ def total(of: Sequence[Row]) -> Row:
 
 
 def _rate(new: Stats, old: Stats, key: str, seconds: float) -> float | None:
-    """
-    A counter that has gone back belongs to a tube, or a server, that was new in between.
-    """
+    """A counter that has gone back belongs to a tube, or a server, that was new in between."""
     if seconds <= 0:
         return None
     begun, now = int(old.get(key, 0)), new.number(key)

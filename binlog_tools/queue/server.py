@@ -1,6 +1,4 @@
-"""
-Asking a server: a method for each command that the tools need.
-"""
+"""Asking a server: a method for each command that the tools need."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -59,9 +57,7 @@ class Refused(Exception):
     """
 
     def __init__(self, what: str, reply: Reply, tube: bytes = b"") -> None:
-        """
-        :param tube: the one in use.
-        """
+        """:param tube: the one in use."""
         meaning = _meaning(what, reply)
         if reply.name == b"UNAUTHORIZED":
             meaning = _unauthorized(what, tube)
@@ -74,9 +70,7 @@ class Refused(Exception):
 
 
 def _meaning(what: str, reply: Reply) -> str:
-    """
-    What a refusal means; NOT_FOUND is nearly always a number or a name that is wrong.
-    """
+    """What a refusal means; NOT_FOUND is nearly always a number or a name that is wrong."""
     command, _, about = what.partition(" ")
     if reply.name == b"DUPLICATE":
         return f": job {reply.number} has, or had, its unique key there"
@@ -99,9 +93,7 @@ def _meaning(what: str, reply: Reply) -> str:
 
 
 def _unauthorized(what: str, tube: bytes) -> str:
-    """
-    What a refusal for lack of a right means, and how to find out which.
-    """
+    """What a refusal for lack of a right means, and how to find out which."""
     command, *about = what.split()
     asked = command
     if command in OF_TUBE_IN_USE and tube:
@@ -114,18 +106,14 @@ def _unauthorized(what: str, tube: bytes) -> str:
 
 
 class Job(NamedTuple):
-    """
-    A job, as reserved or looked at.
-    """
+    """A job, as reserved or looked at."""
 
     id: int
     body: bytes
 
 
 def tube_name(text: str) -> bytes:
-    """
-    :raise NoTube: it is not the name of a tube.
-    """
+    """:raise NoTube: it is not the name of a tube."""
     name = text.encode("utf-8", "surrogateescape")
     if not is_tube_name(name):
         raise NoTube(name)
@@ -133,14 +121,10 @@ def tube_name(text: str) -> bytes:
 
 
 class Stats(dict[str, str]):
-    """
-    What a server says of itself, a tube or a job.
-    """
+    """What a server says of itself, a tube or a job."""
 
     def __missing__(self, key: str) -> str:
-        """
-        :raise Lost: it is not there, so nothing else can be trusted either.
-        """
+        """:raise Lost: it is not there, so nothing else can be trusted either."""
         raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
 
     def number(self, key: str) -> int:
@@ -164,9 +148,7 @@ class Queue:
         self._used = b"default"
 
     def ask(self, request: bytes, *good: bytes, what: str = "") -> Reply:
-        """
-        Send one command, and read its answer, which must begin with one of these words.
-        """
+        """Send one command, and read its answer, which must begin with one of these words."""
         self._line.send(request)
         reply = self._line.reply()
         if reply.name not in good:
@@ -218,16 +200,12 @@ class Queue:
     # Tubes.
 
     def use(self, tube: bytes) -> None:
-        """
-        Put into, kick in and peek into this tube.
-        """
+        """Put into, kick in and peek into this tube."""
         self.ask(tube_request(b"use", tube), b"USING")
         self._used = tube
 
     def watch_only(self, tubes: Iterable[bytes]) -> None:
-        """
-        Reserve from these tubes and no others.
-        """
+        """Reserve from these tubes and no others."""
         wanted = set(tubes)
         for tube in sorted(wanted - self._watched):
             self.ask(tube_request(b"watch", tube), b"WATCHING")
@@ -253,9 +231,7 @@ class Queue:
         return reply.number
 
     def reserve(self, timeout_s: float | None) -> Job | None:
-        """
-        Wait for a job, for ever with None.
-        """
+        """Wait for a job, for ever with None."""
         left_s = PATIENCE_S if timeout_s is None else timeout_s
         while True:
             now_s = int(min(left_s, PATIENCE_S))
@@ -308,9 +284,7 @@ class Queue:
         return Job(job, self.ask(b"peek %d\r\n" % job, b"FOUND").data)
 
     def peek_first(self, state: str) -> Job | None:
-        """
-        Look at the first job of the tube in use that is ready, delayed or buried.
-        """
+        """Look at the first job of the tube in use that is ready, delayed or buried."""
         reply = self.ask(b"peek-%b\r\n" % state.encode(), b"FOUND", b"NOT_FOUND")
         return Job(reply.number, reply.data) if reply.name == b"FOUND" else None
 
@@ -352,9 +326,7 @@ def put_request(
 
 
 def _listed(reply: Reply) -> list[bytes]:
-    """
-    :raise Lost: it is no list.
-    """
+    """:raise Lost: it is no list."""
     try:
         return yaml.read_listing(reply.data)
     except ValueError as problem:

@@ -1,6 +1,4 @@
-"""
-Asking a server in the first protocol, v1: the methods that it has, said its way.
-"""
+"""Asking a server in the first protocol, v1: the methods that it has, said its way."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,24 +8,18 @@ from binlog_tools.queue.server import Job, Queue, Refused, Stats, parsed
 
 
 class JobV1(Job):
-    """
-    A job as reserved, with its priority.
-    """
+    """A job as reserved, with its priority."""
 
     priority: int
 
 
 class QueueV1(Queue):
-    """
-    A server, over one connection to a port that speaks v1.
-    """
+    """A server, over one connection to a port that speaks v1."""
 
     _timeouts: Mapping[int, str] = MappingProxyType({})
 
     def reserve_any(self) -> JobV1:
-        """
-        Wait for a job of `default`, as long as it takes.
-        """
+        """Wait for a job of `default`, as long as it takes."""
         reply = self.ask(b"reserve\r\n", b"RESERVED")
         job = JobV1(reply.number, reply.data)
         job.priority = reply.number_at(2)

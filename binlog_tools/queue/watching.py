@@ -1,6 +1,4 @@
-"""
-What the screen of ``beanstalk top`` is told by keys, and what it remembers and colours.
-"""
+"""What the screen of ``beanstalk top`` is told by keys, and what it remembers and colours."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,16 +85,12 @@ def _chosen(view: View, key: str) -> View:
 
 
 def filtered(found: Iterable[Row], part: str) -> list[Row]:
-    """
-    The tubes whose names have this in them.
-    """
+    """The tubes whose names have this in them."""
     return [row for row in found if part in row.tube]
 
 
 def ordered(found: Iterable[Row], sort: str) -> list[Row]:
-    """
-    Rows in the order asked for; equal ones by name.
-    """
+    """Rows in the order asked for; equal ones by name."""
     by_name = sorted(found, key=lambda row: row.tube)
     if sort == "tube":
         return by_name
@@ -105,17 +99,13 @@ def ordered(found: Iterable[Row], sort: str) -> list[Row]:
 
 
 class History:
-    """
-    How many ready jobs each tube had in the last looks.
-    """
+    """How many ready jobs each tube had in the last looks."""
 
     def __init__(self) -> None:
         self._ready: dict[str, deque[int]] = {}
 
     def note(self, found: Sequence[Row]) -> None:
-        """
-        Remember a look; tubes that are gone are forgotten.
-        """
+        """Remember a look; tubes that are gone are forgotten."""
         before: Mapping[str, deque[int]] = self._ready
         self._ready = {
             row.tube: before.get(row.tube, deque(maxlen=LOOKS)) for row in found
@@ -124,16 +114,12 @@ class History:
             self._ready[row.tube].append(row.ready)
 
     def chart(self, tube: str) -> str:
-        """
-        The last looks at a tube, as wide as all are; empty looks are blanks.
-        """
+        """The last looks at a tube, as wide as all are; empty looks are blanks."""
         return chart(self._ready.get(tube, ())).rjust(LOOKS)
 
 
 def chart(numbers: Iterable[int]) -> str:
-    """
-    A bar for each number, the largest as a full one; a blank for zero.
-    """
+    """A bar for each number, the largest as a full one; a blank for zero."""
     found = list(numbers)
     most = max(found, default=0)
     return "".join(BARS[(n * len(BARS) - 1) // most] if n else " " for n in found)
@@ -155,7 +141,5 @@ def colour_of(row: Row) -> str:
 
 
 def coloured(line: str, colour: str) -> str:
-    """
-    :param colour: empty for none.
-    """
+    """:param colour: empty for none."""
     return f"\x1b[{COLOURS[colour]}m{line}\x1b[0m" if colour else line

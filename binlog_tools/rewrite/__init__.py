@@ -1,3 +1,1 @@
-"""
-Making logs of logs, and exports of logs and back.
-"""
+"""Making logs of logs, and exports of logs and back."""

@@ -43,9 +43,7 @@ MAX_MANIFEST_BYTES: Final = 64 << 20
 
 
 class BadBackup(BinlogError):
-    """
-    A file that is no back-up, or not a whole one.  Nothing was written.
-    """
+    """A file that is no back-up, or not a whole one.  Nothing was written."""
 
 
 class CopiedSegment(NamedTuple):
@@ -86,9 +84,7 @@ class Backup(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """
-        Of all segments.
-        """
+        """Of all segments."""
         return sum(each.bytes for each in self.segments)
 
 
@@ -154,9 +150,7 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 
 class _HashingReader:
-    """
-    A buffer as a file that is read once, from its beginning.
-    """
+    """A buffer as a file that is read once, from its beginning."""
 
     def __init__(self, content: Buffer) -> None:
         self.sha256 = hashlib.sha256()
@@ -164,9 +158,7 @@ class _HashingReader:
         self._at = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """
-        The next so many bytes, fewer at the end; all that are left if it is negative.
-        """
+        """The next so many bytes, fewer at the end; all that are left if it is negative."""
         end = len(self._content) if size < 0 else self._at + size
         chunk = bytes(self._content[self._at : end])
         self._at += len(chunk)
@@ -175,18 +167,14 @@ class _HashingReader:
 
 
 class _Summed:
-    """
-    A file that is written, and the SHA-256 of all that was.
-    """
+    """A file that is written, and the SHA-256 of all that was."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.sha256 = hashlib.sha256()
         self._file = file
 
     def write(self, data: bytes) -> int:
-        """
-        Write behind all else.
-        """
+        """Write behind all else."""
         self.sha256.update(data)
         return self._file.write(data)
 
@@ -195,24 +183,18 @@ class _Summed:
 
 
 class _SealReader:
-    """
-    The last member, as a file that is read once.
-    """
+    """The last member, as a file that is read once."""
 
     def __init__(self, whole: Any) -> None:
         self._whole = whole
 
     def read(self, size: int = -1, /) -> bytes:
-        """
-        All of it.
-        """
+        """All of it."""
         return b"%s\n" % self._whole.sha256.hexdigest().encode()
 
 
 class _SealedFile:
-    """
-    A file that is read from its beginning, and the SHA-256 of it up to a place just read.
-    """
+    """A file that is read from its beginning, and the SHA-256 of it up to a place just read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -221,9 +203,7 @@ class _SealedFile:
         self._tail = b""
 
     def read(self, size: int) -> bytes:
-        """
-        The next so many bytes, fewer at the end.
-        """
+        """The next so many bytes, fewer at the end."""
         data = self._file.read(size)
         tail = self._tail + data
         cut = max(0, len(tail) - 2 * CHUNK_BYTES)
@@ -268,9 +248,7 @@ def restore(path: str, target: str, progress: Progress) -> Backup:
 
 
 def _refuse_unsound(folder: str, path: str, backup: Backup) -> None:
-    """
-    :raise BadBackup: the log cannot be used, or is another than the back-up says.
-    """
+    """:raise BadBackup: the log cannot be used, or is another than the back-up says."""
     survey = open_source(folder).survey()
     problem = survey.refusal()
     if problem is not None:
@@ -280,9 +258,7 @@ def _refuse_unsound(folder: str, path: str, backup: Backup) -> None:
 
 
 def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], None]) -> Backup:
-    """
-    :raise BadBackup: it is none.
-    """
+    """:raise BadBackup: it is none."""
     found: dict[str, CopiedSegment] = {}
     told: Backup | None = None
     sealed: Any = _SealedFile(file)
@@ -322,9 +298,7 @@ def _bad(path: str, why: str) -> BadBackup:
 
 
 def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> CopiedSegment:
-    """
-    :raise ValueError: it is no segment.
-    """
+    """:raise ValueError: it is no segment."""
     content = tar.extractfile(member) if member.isreg() else None
     is_segment = parse_segment_name(member.name) is not None
     if content is None or not is_segment or member.size > MAX_SEGMENT_BYTES:
@@ -338,9 +312,7 @@ def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> Cop
 
 
 def _created(folder: str, name: str) -> IO[bytes]:
-    """
-    :raise ValueError: the back-up has it twice.
-    """
+    """:raise ValueError: the back-up has it twice."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return open(os.open(os.path.join(folder, name), flags, MODE), "wb")
@@ -349,9 +321,7 @@ def _created(folder: str, name: str) -> IO[bytes]:
 
 
 def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Backup:
-    """
-    :raise ValueError: it is none.
-    """
+    """:raise ValueError: it is none."""
     content = _content_of(tar, member, MAX_MANIFEST_BYTES)
     try:
         told = json.loads(content)
@@ -368,18 +338,14 @@ def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Backup:
 
 
 def _refuse_other_fields(found: object, fields: Mapping[str, type]) -> None:
-    """
-    :raise ValueError: it has not just these fields, of these types.
-    """
+    """:raise ValueError: it has not just these fields, of these types."""
     types = {n: type(value) for n, value in found.items()} if isinstance(found, dict) else None
     if types != fields:
         raise ValueError(f"{MANIFEST} has other fields or types than {', '.join(fields)}")
 
 
 def _content_of(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> bytes:
-    """
-    :raise ValueError: it is no file of so many bytes or fewer.
-    """
+    """:raise ValueError: it is no file of so many bytes or fewer."""
     content = tar.extractfile(member) if member.isreg() else None
     if content is None or member.size > most:
         raise ValueError(f"{member.name} is no file")
@@ -407,9 +373,7 @@ def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Ba
 
 
 def _settle(path: str, size: int) -> None:
-    """
-    Zeros behind what is written, as a server allocates them ahead: they take no space.
-    """
+    """Zeros behind what is written, as a server allocates them ahead: they take no space."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         with naming(path):

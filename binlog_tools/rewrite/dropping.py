@@ -79,27 +79,21 @@ def _drop(directory: RealDirectory, choice: Choice, progress: Progress) -> Dropp
 
 
 class _Left(NamedTuple):
-    """
-    How many jobs stay, and of those how many have tags.
-    """
+    """How many jobs stay, and of those how many have tags."""
 
     jobs: int
     tagged: int
 
 
 def free_path(path: str) -> str:
-    """
-    The first of ``path-1``, ``path-2`` and so on that does not exist.
-    """
+    """The first of ``path-1``, ``path-2`` and so on that does not exist."""
     return next(each for n in count(1) if not os.path.exists(each := f"{path}-{n}"))
 
 
 def _keep(
     directory: RealDirectory, found: Replay, choice: Choice, now_ns: int
 ) -> tuple[str, list[JobImage], _Left]:
-    """
-    Write the jobs that go into a log of their own; nothing of that if there are none.
-    """
+    """Write the jobs that go into a log of their own; nothing of that if there are none."""
     folder = os.path.join(directory.path, QUARANTINE)
     os.makedirs(folder, 0o700, exist_ok=True)
     kept_at = free_path(os.path.join(folder, "filtered"))
@@ -163,9 +157,7 @@ def append_deletions(
 
 
 def write_file(directory: Directory, name: str, content: bytes) -> None:
-    """
-    Make a file, which is durable then, but for its name.
-    """
+    """Make a file, which is durable then, but for its name."""
     file = directory.create(name)
     try:
         file.write_at(0, [content])
@@ -175,9 +167,7 @@ def write_file(directory: Directory, name: str, content: bytes) -> None:
 
 
 def _segment(position: Position, content: list[Record], next_job_id: int, now_ns: int) -> bytes:
-    """
-    A whole segment: what has to move there, these records, the seal.
-    """
+    """A whole segment: what has to move there, these records, the seal."""
     salt = int.from_bytes(os.urandom(4), "little")
     header = SegmentHeader(
         position.seq, position.first_lsn, now_ns, position.prev_end, position.trim_seq,
@@ -194,17 +184,13 @@ def _segment(position: Position, content: list[Record], next_job_id: int, now_ns
 
 
 def _keys_in(content: Sequence[Record]) -> list[tuple[int, int]]:
-    """
-    Where a DELETE and the KEY behind it stand, which one frame has to hold.
-    """
+    """Where a DELETE and the KEY behind it stand, which one frame has to hold."""
     keys = (at for at, record in enumerate(content) if isinstance(record, RememberedKey))
     return [(at - 1, at + 1) for at in keys]
 
 
 def _end_of(image: JobImage, now_ns: int) -> Iterator[Record]:
-    """
-    The deletion of a job, and the key that it leaves.
-    """
+    """The deletion of a job, and the key that it leaves."""
     yield _deletion(image, now_ns)
     tags = image.tags
     if tags is not None and tags.leaves_key:

@@ -1,6 +1,4 @@
-"""
-A log as JSON lines and back; docs/inspect.md, "JSON lines of an export".
-"""
+"""A log as JSON lines and back; docs/inspect.md, "JSON lines of an export"."""
 
 import base64
 import json
@@ -118,9 +116,7 @@ def _name_fields(field: str, name: bytes) -> Fields:
 
 
 def _tags_field(tags: Tags | None) -> Fields:
-    """
-    What a job carries; nothing if it carries nothing.
-    """
+    """What a job carries; nothing if it carries nothing."""
     if tags is None:
         return {}
     fields: Fields = {}
@@ -253,9 +249,7 @@ def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list
 
 
 class _Once:
-    """
-    Refuses what a line before has said.
-    """
+    """Refuses what a line before has said."""
 
     def __init__(self) -> None:
         self._lines: dict[str, int] = {}
@@ -289,9 +283,7 @@ def _read_pause(fields: LineFields, now_ns: int) -> StoredPause:
 
 
 def _read_key(fields: LineFields, now_ns: int) -> StoredKey:
-    """
-    A remembered key, and the job that had it.
-    """
+    """A remembered key, and the job that had it."""
     until = fields.time("until", now_ns)
     job_id = fields.whole("job", MAX_JOB_ID, 0)
     if job_id < 1:
@@ -302,22 +294,16 @@ def _read_key(fields: LineFields, now_ns: int) -> StoredKey:
 
 
 class _Jobs:
-    """
-    Reads jobs, and gives ids to those that have none.
-    """
+    """Reads jobs, and gives ids to those that have none."""
 
     def __init__(self, next_id: int, now_ns: int, keys: Iterable[StoredKey]) -> None:
-        """
-        :param keys: whose jobs are gone, and their ids given.
-        """
+        """:param keys: whose jobs are gone, and their ids given."""
         self._now_ns = now_ns
         self._given = {key.job_id for key in keys}
         self._next_id = max([next_id, *(job_id + 1 for job_id in self._given)])
 
     def read(self, number: int, document: Mapping[str, Any]) -> StoredJob:
-        """
-        :raise WrongLine: the document says no job.
-        """
+        """:raise WrongLine: the document says no job."""
         if document.get("kind", "job") != "job":
             why = f"a line of kind {document['kind']!r} behind a job; put it before the first one"
             raise WrongLine(number, why)

@@ -1,6 +1,4 @@
-"""
-The fields of a line of an import, checked.
-"""
+"""The fields of a line of an import, checked."""
 
 import base64
 import binascii
@@ -41,18 +39,14 @@ TAGS_OF_OTHERS: Final = {
 
 
 class WrongLine(ValueError):
-    """
-    A line that says no job, pause or log.
-    """
+    """A line that says no job, pause or log."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
 
 
 class LineFields:
-    """
-    The fields of a document, checked: each method reads one, and raises `WrongLine`.
-    """
+    """The fields of a document, checked: each method reads one, and raises `WrongLine`."""
 
     def __init__(self, number: int, document: Mapping[str, Any]) -> None:
         self.number = number
@@ -80,27 +74,21 @@ class LineFields:
         return found
 
     def seconds_until(self, deadline_ns: int, now_ns: int) -> int:
-        """
-        The delay that ends then, in whole seconds.
-        """
+        """The delay that ends then, in whole seconds."""
         seconds = max(0, -(-(deadline_ns - now_ns) // NS))
         if seconds > MAX_U32:
             raise self._wrong("deadline", f"the longest delay has {MAX_U32} seconds")
         return seconds
 
     def log_time(self, default: int) -> int:
-        """
-        The time of a log, behind which that of the new one goes on.
-        """
+        """The time of a log, behind which that of the new one goes on."""
         found = self.time("time", default)
         if found > MAX_LOG_TIME_NS:
             raise self._wrong("time", "it is later than the year 2100, which leaves too few")
         return found
 
     def state(self) -> State:
-        """
-        A state that a job can have in a log; reserved ones become ready.
-        """
+        """A state that a job can have in a log; reserved ones become ready."""
         value = self.document.get("state")
         if value is None:
             if (self.tags() or NO_TAGS).after:
@@ -122,18 +110,14 @@ class LineFields:
         return name
 
     def name(self, field: str, default: bytes | None = None) -> bytes:
-        """
-        A key, or the name of a group.
-        """
+        """A key, or the name of a group."""
         name = self._bytes(field, default)
         if name != default and not is_tube_name(name):
             raise self._wrong(field, f"{quoted(name)} has other bytes, or more, than a tube's name")
         return name
 
     def rules(self) -> Mapping[str, str]:
-        """
-        A policy, as ``tube-policy`` takes it.
-        """
+        """A policy, as ``tube-policy`` takes it."""
         rules = self.document.get("rules")
         if not isinstance(rules, dict) or not all(isinstance(v, str) for v in rules.values()):
             raise self._wrong("rules", "this is no JSON object with text for each name")
@@ -151,9 +135,7 @@ class LineFields:
             raise self._wrong("rules", why)
 
     def tags(self) -> Tags | None:
-        """
-        What a job carries beside its body.
-        """
+        """What a job carries beside its body."""
         said = self.document.get("tags")
         if said is None:
             return None
@@ -166,9 +148,7 @@ class LineFields:
         return None if tags == NO_TAGS else tags
 
     def _said_tags(self) -> Tags:
-        """
-        The same, of the document in a document.
-        """
+        """The same, of the document in a document."""
         names = {name: self.name(name, b"") for name in NAMES_OF_TAGS}
         tags = NO_TAGS._replace(**names)  # type: ignore[arg-type]
         for name, other in TAGS_OF_OTHERS.items():
@@ -187,9 +167,7 @@ class LineFields:
         return tags
 
     def reason(self) -> int:
-        """
-        Why a job is a dead letter.
-        """
+        """Why a job is a dead letter."""
         value = self.document.get("dead_reason", "none")
         for number, name in REASON_NAMES.items():
             if value == name:
@@ -203,9 +181,7 @@ class LineFields:
         return body
 
     def _bytes(self, name: str, default: bytes | None) -> bytes:
-        """
-        Text, or bytes as base64 under the same name with ``_base64``.
-        """
+        """Text, or bytes as base64 under the same name with ``_base64``."""
         text, encoded = self.document.get(name), self.document.get(f"{name}_base64")
         if isinstance(text, str) and encoded is None:
             try:

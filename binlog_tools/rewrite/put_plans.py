@@ -50,16 +50,12 @@ class Waiting(NamedTuple):
 
     @property
     def group(self) -> bytes:
-        """
-        The group that it is one of.
-        """
+        """The group that it is one of."""
         return self.live.tags.group if self.live.tags is not None else b""
 
     @property
     def after(self) -> bytes:
-        """
-        The group that it waits for; empty if it does not.
-        """
+        """The group that it waits for; empty if it does not."""
         return self.live.tags.after if self.waits and self.live.tags is not None else b""
 
 
@@ -103,21 +99,15 @@ class Plan(NamedTuple):
     of_tubes: "OfTubes"
 
     def job(self, each: Waiting) -> StoredJob:
-        """
-        A job as a server has it after a start, without its body.
-        """
+        """A job as a server has it after a start, without its body."""
         return released(promoted(stored(each.live, self.tubes), self.now_ns))
 
     def tube(self, each: Waiting) -> bytes:
-        """
-        Where it goes.
-        """
+        """Where it goes."""
         return self.job(each).tube
 
     def delay_s(self, each: Waiting, now_ns: int) -> int:
-        """
-        What is left of its delay, rounded up.
-        """
+        """What is left of its delay, rounded up."""
         job = self.job(each)
         if job.deadline_ns == NEVER_NS:
             return max(0, -(-(job.created_ns + job.delay_s * NS - now_ns) // NS))
@@ -185,9 +175,7 @@ def _of_tubes(
 
 
 def _sound(policy: StoredPolicy) -> StoredPolicy:
-    """
-    As much of a policy as a client may set: another version may have written the log.
-    """
+    """As much of a policy as a client may set: another version may have written the log."""
     is_named = is_tube_name(policy.tube)
     return policy._replace(rules=sound_rules(policy.rules) if is_named else {})
 
@@ -211,9 +199,7 @@ class _Chosen:
         self._held: set[bytes] = set()
 
     def take(self, job_id: int, each: LiveJob, job: StoredJob, *, is_wanted: bool) -> None:
-        """
-        Look at a living job; they come in the order of their ids.
-        """
+        """Look at a living job; they come in the order of their ids."""
         if not is_wanted or not self._can_be_put(job):
             self._held.update({each.tags.group} if each.tags is not None else ())
         elif job.deadline_ns == NEVER_NS:
@@ -236,9 +222,7 @@ class _Chosen:
         return True
 
     def in_order(self) -> list[Waiting]:
-        """
-        All of them, as they are to be put.
-        """
+        """All of them, as they are to be put."""
         buried = sorted(self._buried, key=lambda pair: (pair[0], pair[1].job_id))
         settled = [*self._found, *(each for _, each in buried)]
         self.settled = len(settled)
@@ -247,9 +231,7 @@ class _Chosen:
         return settled + [each._replace(is_buried=True, waits=False) for each in self._waiting]
 
     def left_out(self, jobs: Iterable[Waiting]) -> Mapping[str, int]:
-        """
-        What these lose, and how many of them.
-        """
+        """What these lose, and how many of them."""
         lost: Counter[str] = Counter()
         for each in jobs:
             tags = each.live.tags

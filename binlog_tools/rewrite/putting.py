@@ -35,15 +35,11 @@ VERSION: Final = 1
 
 
 class Stopped(Exception):
-    """
-    It did not come to its end; run again, it goes on from there.
-    """
+    """It did not come to its end; run again, it goes on from there."""
 
 
 class Refused(NamedTuple):
-    """
-    A job that the server does not take.
-    """
+    """A job that the server does not take."""
 
     job_id: int
     why: str
@@ -79,9 +75,7 @@ class Journal:
     """
 
     def __init__(self, path: str, store_uuid: str, target: str) -> None:
-        """
-        :raise Stopped: it is the journal of another log or another server.
-        """
+        """:raise Stopped: it is the journal of another log or another server."""
         self.path = path
         self.done: dict[int, int] = {}
         self.unburied: dict[int, int] = {}
@@ -94,9 +88,7 @@ class Journal:
         self._read()
 
     def _read(self) -> None:
-        """
-        A last line without an end was being written when the process ended.
-        """
+        """A last line without an end was being written when the process ended."""
         try:
             file = open(self.path, "rb")  # noqa: SIM115
         except FileNotFoundError:
@@ -157,9 +149,7 @@ class Journal:
         return file
 
     def note(self, *documents: dict[str, Any]) -> None:
-        """
-        Write down, durably, and remember.
-        """
+        """Write down, durably, and remember."""
         self.note_answers(*documents)
         self.sync()
 
@@ -187,17 +177,13 @@ class Journal:
 
 
 class Putter:
-    """
-    Puts the jobs of a plan.
-    """
+    """Puts the jobs of a plan."""
 
     def __init__(
         self, line: Line, journal: Journal, now_ns: Callable[[], int],
         sleep: Callable[[float], None], rate: float | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param rate: jobs in a second, at most.
-        """
+        """:param rate: jobs in a second, at most."""
         self._line = line
         self._journal = journal
         self._now_ns = now_ns
@@ -245,9 +231,7 @@ class Putter:
         return Put(self._put, before, self._buried, self._refused, self._not_buried)
 
     def _refuse_unable(self) -> None:
-        """
-        A server without `reserve-job` cannot bury a job of ours for certain.
-        """
+        """A server without `reserve-job` cannot bury a job of ours for certain."""
         self._line.send(b"reserve-job 0\r\n")
         answer = self._line.reply()
         if answer.name == b"UNKNOWN_COMMAND":
@@ -330,9 +314,7 @@ class Putter:
         self, each: Waiting, reply: Reply, notes: list[dict[str, Any]],
         to_bury: list[tuple[Waiting, int]],
     ) -> str:  # fmt: skip
-        """
-        :return: why no more jobs can be put, or an empty string.
-        """
+        """:return: why no more jobs can be put, or an empty string."""
         if reply.name == b"INSERTED" and len(reply.words) == 3:
             self._hear_there(each, reply, notes, to_bury)
         elif reply.name in (b"INSERTED", b"BURIED") and len(reply.words) == 2:

@@ -28,9 +28,7 @@ PLACEHOLDER: Final = b"binlog-inspect replay: a remembered key; delete this job"
 
 
 class OtherValue(NamedTuple):
-    """
-    A key of a policy that stays as the server has it.
-    """
+    """A key of a policy that stays as the server has it."""
 
     tube: bytes
     key: str
@@ -114,9 +112,7 @@ class PolicySetter:
 
 
 class KeyPutter:
-    """
-    Has a server remember keys.
-    """
+    """Has a server remember keys."""
 
     def __init__(self, line: Line, now_ns: Callable[[], int]) -> None:
         self._line = line
@@ -141,9 +137,7 @@ class KeyPutter:
         return KeysPut(self._put, self._before)
 
     def _put_window(self, keys: Sequence[StoredKey]) -> None:
-        """
-        :param keys: of one tube.
-        """
+        """:param keys: of one tube."""
         now_ns = self._now_ns()
         left = [each for each in keys if each.until_ns > now_ns]
         request = [tube_request(b"use", keys[0].tube), *(_put(each, now_ns) for each in left)]
@@ -157,9 +151,7 @@ class KeyPutter:
         _refuse_all_else([used, *replies])
 
     def _look_at(self, reply: Reply) -> None:
-        """
-        A key is taken: perhaps by a job that was put for it.
-        """
+        """A key is taken: perhaps by a job that was put for it."""
         if reply.words[2] == b"DELAYED":
             self._line.send(b"peek %d\r\n" % reply.number)
             if self._line.reply().data == PLACEHOLDER:
@@ -189,18 +181,14 @@ def _is_taken(reply: Reply) -> bool:
 
 
 def _refuse_all_else(replies: Iterable[Reply]) -> None:
-    """
-    :raise Stopped: one of the replies is no success.
-    """
+    """:raise Stopped: one of the replies is no success."""
     for reply in replies:
         if reply.name not in (b"USING", b"INSERTED"):
             raise Stopped(f"the server says {reply} to a key; run again when it takes jobs")
 
 
 def _windows(keys: Sequence[StoredKey]) -> Iterator[Sequence[StoredKey]]:
-    """
-    Keys of one tube that go together.
-    """
+    """Keys of one tube that go together."""
     start = 0
     for at in range(1, len(keys) + 1):
         if at == len(keys) or at - start == WINDOW_JOBS or keys[at].tube != keys[start].tube:

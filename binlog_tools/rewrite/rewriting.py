@@ -1,6 +1,4 @@
-"""
-Making a log of other logs: compact, merge, filter.  Bodies pass through one at a time.
-"""
+"""Making a log of other logs: compact, merge, filter.  Bodies pass through one at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -23,9 +21,7 @@ from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
 
 
 class SameStore(ValueError):
-    """
-    Two of the logs are copies of one store, whose jobs would be there twice.
-    """
+    """Two of the logs are copies of one store, whose jobs would be there twice."""
 
 
 class SameJobs(SameStore):
@@ -35,9 +31,7 @@ class SameJobs(SameStore):
 
 
 class Ages(NamedTuple):
-    """
-    How long ago a job was put, in nanoseconds; None is any.
-    """
+    """How long ago a job was put, in nanoseconds; None is any."""
 
     older_than: int | None = None
     younger_than: int | None = None
@@ -53,9 +47,7 @@ ANY_AGE: Final = Ages()
 
 
 class Choice(NamedTuple):
-    """
-    Which jobs are kept: the chosen ones, or with ``keeps_chosen`` false the others.
-    """
+    """Which jobs are kept: the chosen ones, or with ``keeps_chosen`` false the others."""
 
     selection: Selection
     ages: Ages
@@ -70,9 +62,7 @@ EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps_chosen=True)
 
 
 class Outcome(NamedTuple):
-    """
-    The log that was made, and how many jobs were left out.
-    """
+    """The log that was made, and how many jobs were left out."""
 
     written: Written
     dropped: int
@@ -105,9 +95,7 @@ def rewrite(
 
 
 class Renumbered(NamedTuple):
-    """
-    A job that has another id in the merged log.
-    """
+    """A job that has another id in the merged log."""
 
     path: str
     job_id: int
@@ -115,9 +103,7 @@ class Renumbered(NamedTuple):
 
 
 class OtherPolicy(NamedTuple):
-    """
-    A policy that is not in the merged log: the tube has another one, of a log named before.
-    """
+    """A policy that is not in the merged log: the tube has another one, of a log named before."""
 
     path: str
     tube: bytes

@@ -68,9 +68,7 @@ class Deleted(NamedTuple):
 
 
 class _Watch(LiveSet):
-    """
-    A live set that notes what is taken out of it.
-    """
+    """A live set that notes what is taken out of it."""
 
     def __init__(self, selection: Selection) -> None:
         super().__init__()
@@ -115,9 +113,7 @@ class _Watch(LiveSet):
 
 
 def _has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
-    """
-    Whether a record's data have the checksum that it names.
-    """
+    """Whether a record's data have the checksum that it names."""
     try:
         return zlib.crc32(frames.data_of(buffer, frame, raw)) == raw[DATA_CRC]
     except NotUnderstood:
@@ -162,9 +158,7 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
 def restored(
     source: Source, deleted: Deleted, has_state: Callable[[State], bool] = lambda state: True
 ) -> Iterator[tuple[DeletedJob, StoredJob]]:
-    """
-    Each job with its body; who had it reserved has it no more.
-    """
+    """Each job with its body; who had it reserved has it no more."""
     bodies = Bodies(source)
     for found in deleted.jobs:
         job = _in_a_tube(stored(found.live, deleted.tubes))
@@ -173,26 +167,20 @@ def restored(
 
 
 def _in_a_tube(job: StoredJob) -> StoredJob:
-    """
-    A job whose tube has no name, since what said it is damaged, gets one.
-    """
+    """A job whose tube has no name, since what said it is damaged, gets one."""
     has_name = 0 < len(job.tube) <= MAX_TUBE_NAME_BYTES
     return job if has_name else job._replace(tube=LOST_AND_FOUND)
 
 
 def fields_of_deleted(found: DeletedJob, job: StoredJob) -> Fields:
-    """
-    A job that `restored` gives, by the names of docs/inspect.md, but for its body.
-    """
+    """A job that `restored` gives, by the names of docs/inspect.md, but for its body."""
     fields = fields_of_job(job, len(job.body), found.deleted_ns)
     deleted = format_time_exactly(found.deleted_ns)
     return {**fields, "deleted": deleted, "deleted_lsn": found.lsn}
 
 
 def into_log(source: Source, deleted: Deleted, output: str) -> Written:
-    """
-    Write the jobs into a new log, under their old ids.
-    """
+    """Write the jobs into a new log, under their old ids."""
     origin = Origin("undelete", [deleted.origin])
     with NewLog(output, origin, floors=deleted.floors) as log:
         for _, job in restored(source, deleted):

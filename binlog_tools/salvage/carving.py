@@ -101,32 +101,24 @@ class Body(NamedTuple):
 
 
 def span(raw: Raw) -> tuple[int, int]:
-    """
-    Where a record says that its data are, in its frame's heap.
-    """
+    """Where a record says that its data are, in its frame's heap."""
     return raw[DATA_OFF], raw[DATA_OFF] + raw[DATA_LEN]
 
 
 class Budget:
-    """
-    How much may still be summed in vain; see `GUESS_BYTES`.
-    """
+    """How much may still be summed in vain; see `GUESS_BYTES`."""
 
     def __init__(self) -> None:
         self._left = GUESS_BYTES
 
     def allows(self, width: int) -> bool:
-        """
-        Whether another try is allowed, which is counted.
-        """
+        """Whether another try is allowed, which is counted."""
         self._left -= width + _TRY_BYTES
         return self._left >= 0
 
 
 class Carver:
-    """
-    Finds full records that stand in a place without any frame, and their bodies.
-    """
+    """Finds full records that stand in a place without any frame, and their bodies."""
 
     def __init__(
         self, buffer: Buffer, start: int, end: int, limit: int, seq: int, heaps: Budget,
@@ -151,9 +143,7 @@ class Carver:
         self._shift = 0
 
     def bodies(self) -> Iterator[Body]:
-        """
-        In the order of their places; none that stands within another.
-        """
+        """In the order of their places; none that stands within another."""
         places = list(self._candidates())
         # Where they were written comes first; bytes that were put in or taken out move them.
         places.sort(key=lambda at: at % ALIGN_BYTES != 0)
@@ -179,9 +169,7 @@ class Carver:
         return is_likely and not self._is_within(at)
 
     def _is_within(self, at: int) -> bool:
-        """
-        Whether it stands in what was found: a record or a body.
-        """
+        """Whether it stands in what was found: a record or a body."""
         last = bisect_right(self._taken, (at, self._limit)) - 1
         return last >= 0 and at < self._taken[last][1]
 
@@ -201,9 +189,7 @@ class Carver:
         return True
 
     def _carve_moved(self, at: int, heap_at: int) -> None:
-        """
-        The data of a record in an array whose heap is known, if they were moved within that.
-        """
+        """The data of a record in an array whose heap is known, if they were moved within that."""
         raw = self._raw(at)
         if at in self._found or self._is_within(at):
             return
@@ -213,9 +199,7 @@ class Carver:
             self._take(at, heap_at + self._shift, raw)
 
     def _carve_lone(self, at: int) -> None:
-        """
-        What was put in may stand between a record and its heap, which others have shown.
-        """
+        """What was put in may stand between a record and its heap, which others have shown."""
         raw = self._raw(at)
         for heap_at in self._heaps:
             is_tried = at < heap_at and self._shift_budget.allows(raw[DATA_LEN])

@@ -149,9 +149,7 @@ def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
 
 
 def gap_options(missing: Iterable[int]) -> list[str]:
-    """
-    How to agree that these segments are missing.
-    """
+    """How to agree that these segments are missing."""
     return [f"--accept-gap {id_range(span)}" for span in spans_of(missing)]
 
 
@@ -184,9 +182,7 @@ def _identified(
 
 
 def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim], list[str]]:
-    """
-    Leave out what contradicts a file that is right.
-    """
+    """Leave out what contradicts a file that is right."""
     right = [claim for claim in claims if claim.name in preferred]
     seqs = {claim.seq for claim in right}
     stores = {claim.header.store_uuid for claim in right if claim.header}
@@ -257,9 +253,7 @@ def _describe(claim: Claim) -> str:
 
 
 def _parts(directory: Readable, claims: list[Claim], is_whole: bool) -> list[Part]:
-    """
-    From the newest to the oldest, since each says where the one before it ends.
-    """
+    """From the newest to the oldest, since each says where the one before it ends."""
     parts: list[Part] = []
     after: Part | None = None
     below: int | None = None

@@ -1,6 +1,4 @@
-"""
-What a segment's header said, from its frames: each carries the salt and its LSN.
-"""
+"""What a segment's header said, from its frames: each carries the salt and its LSN."""
 
 from collections.abc import Container, Iterator
 from typing import NamedTuple
@@ -64,8 +62,6 @@ def rebuild(
 
 
 def _checked_bytes(buffer: Buffer, frame: Frame, end: int) -> int:
-    """
-    How many bytes of records and of bodies check.
-    """
+    """How many bytes of records and of bodies check."""
     records = (frame.heap_at - frame.records_at) * has_records(buffer, frame, end)
     return records + frame.heap_len * has_heap(buffer, frame, end)

@@ -1,6 +1,4 @@
-"""
-Which LSNs are missing, and what is known of what they were.
-"""
+"""Which LSNs are missing, and what is known of what they were."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -74,16 +72,12 @@ class Hole(NamedTuple):
 
     @property
     def records(self) -> int:
-        """
-        How many records it hides, at least.
-        """
+        """How many records it hides, at least."""
         return self.last_lsn - self.first_lsn + 1
 
 
 class Span(NamedTuple):
-    """
-    LSNs that can be read, and where they begin and end.
-    """
+    """LSNs that can be read, and where they begin and end."""
 
     first_lsn: int
     next_lsn: int
@@ -210,9 +204,7 @@ class SealCounts(NamedTuple):
 
 
 def read_seal(data: bytes) -> SealCounts | None:
-    """
-    What the data of a seal say, or None if it is of another version.
-    """
+    """What the data of a seal say, or None if it is of another version."""
     if len(data) < SEAL_HEAD.size or data[:4] != b"\1\0\0\0":
         return None
     _, n_index, *_, n_types, n_tubes = SEAL_HEAD.unpack_from(data)

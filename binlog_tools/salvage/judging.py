@@ -43,9 +43,7 @@ _NOTHING: Final[Raw] = RECORD.unpack(bytes(RECORD.size))
 
 
 class Why(StrEnum):
-    """
-    Why a job is doubtful or lost.
-    """
+    """Why a job is doubtful or lost."""
 
     DELETED = "deleted?"
     CHANGED = "changed?"
@@ -57,9 +55,7 @@ class Why(StrEnum):
 
 
 class Doubtful(StrEnum):
-    """
-    What to do with jobs that may have been deleted.
-    """
+    """What to do with jobs that may have been deleted."""
 
     KEEP = "keep"
     BURY = "bury"
@@ -101,9 +97,7 @@ class Outcome(NamedTuple):
 
 
 class Judge:
-    """
-    Looks at each job that may live.
-    """
+    """Looks at each job that may live."""
 
     def __init__(
         self, live: LiveJobs, holes: Sequence[Hole], torn_lsn: int | None,
@@ -127,15 +121,11 @@ class Judge:
 
     @property
     def next_job_id(self) -> int:
-        """
-        No lower id may be given out: each record that is hidden may be a put.
-        """
+        """No lower id may be given out: each record that is hidden may be a put."""
         return self._live.next_job_id + self._hidden
 
     def outcomes(self) -> Iterator[Outcome]:
-        """
-        All jobs, by the segment of their bodies, then bodies that no job can be found for.
-        """
+        """All jobs, by the segment of their bodies, then bodies that no job can be found for."""
         live = self._live
         for job_id in sorted(live.table, key=self._home):
             entry = live.table[job_id]
@@ -144,9 +134,7 @@ class Judge:
         yield from self._claims()
 
     def pauses(self) -> Iterator[StoredPause]:
-        """
-        The pauses that were in force at the end of the log.
-        """
+        """The pauses that were in force at the end of the log."""
         live = self._live
         for tube_id, known in sorted(live.pauses.items()):
             pause = known.pause
@@ -155,9 +143,7 @@ class Judge:
                 yield StoredPause(live.tubes[tube_id], pause.seconds, pause.until_ns)
 
     def policies(self) -> list[StoredPolicy]:
-        """
-        The newest policies that can be read.
-        """
+        """The newest policies that can be read."""
         live = self._live
         return [
             StoredPolicy(live.tubes[tube_id], known.policy.rules)
@@ -166,9 +152,7 @@ class Judge:
         ]
 
     def remembered_keys(self) -> list[StoredKey]:
-        """
-        The remembered keys that can be read, as of the end of the log.
-        """
+        """The remembered keys that can be read, as of the end of the log."""
         live = self._live
         return [
             StoredKey.of(known.key, live.tubes[tube_id])
@@ -179,9 +163,7 @@ class Judge:
         ]
 
     def _home(self, job_id: int) -> tuple[int, int]:
-        """
-        The segment of a job's body, and its id.
-        """
+        """The segment of a job's body, and its id."""
         entry = self._live.table[job_id]
         place = entry.full or entry.damaged
         return (place.seq if place else 0), job_id
@@ -296,9 +278,7 @@ class Judge:
         return self._set_aside(image, entry.lsn, Why.BODY)
 
     def _damaged_image(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
-        """
-        The same where the extensions may be what is damaged: then they are left in the body.
-        """
+        """The same where the extensions may be what is damaged: then they are left in the body."""
         try:
             return self._image(entry, raw, data)
         except NotUnderstood:
@@ -321,9 +301,7 @@ class Judge:
         )
 
     def _set_aside(self, image: JobImage, lsn: int, why: Why, claimed_id: int = 0) -> Outcome:
-        """
-        Into `LOST_AND_FOUND`.
-        """
+        """Into `LOST_AND_FOUND`."""
         tube = self._live.tubes.get(image.tube_id)
         job = self._buried(StoredJob.of(image, LOST_AND_FOUND))
         return Outcome(
@@ -343,9 +321,7 @@ class Judge:
         return RECORD.unpack_from(self._buffer_of(place.seq), place.record_at)
 
     def _image(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
-        """
-        A job's newest state, with the birth and the body of one of its full records.
-        """
+        """A job's newest state, with the birth and the body of one of its full records."""
         image = _decoded(raw, data)
         if entry.newest is None:
             return image
@@ -382,9 +358,7 @@ class Judge:
             yield self._set_aside(image._replace(job_id=job_id), 0, Why.OLDER, image.job_id)
 
     def _is_worth(self, body: Body) -> bool:
-        """
-        Not so what a crash has left of a frame that nobody was promised, and what is dead.
-        """
+        """Not so what a crash has left of a frame that nobody was promised, and what is dead."""
         if body.seq < self._live.trim_seq:
             return False
         return body.is_proven or body.record_at > 0 or not self._is_torn(body.lsn)
@@ -404,15 +378,11 @@ class Judge:
         return Outcome(None, judged)
 
     def _is_free(self, job_id: int) -> bool:
-        """
-        Whether no other job has or had this id: none is given twice.
-        """
+        """Whether no other job has or had this id: none is given twice."""
         return job_id not in self._used and job_id not in self._live.deleted
 
     def _unclaimed(self, claimed_id: int, bodies: Sequence[Body]) -> Iterator[Body]:
-        """
-        The bodies under an id that are not yet that of the job.
-        """
+        """The bodies under an id that are not yet that of the job."""
         entry = self._live.table.get(claimed_id)
         known: set[tuple[int, int]] = set()
         if entry is not None and entry.seq >= self._live.trim_seq:
@@ -431,9 +401,7 @@ class Judge:
                 yield body
 
     def _claimed(self, body: Body) -> JobImage:
-        """
-        Of a record that is not sound only what cannot do harm.
-        """
+        """Of a record that is not sound only what cannot do harm."""
         raw = _NOTHING
         if body.record_at:
             raw = RECORD.unpack_from(self._buffer_of(body.seq), body.record_at)
@@ -450,9 +418,7 @@ class Judge:
 
 
 def _decoded(raw: Raw, data: bytes) -> JobImage:
-    """
-    A record of a job; one without its data has no extensions either.
-    """
+    """A record of a job; one without its data has no extensions either."""
     if not data:
         raw = _without_extensions(raw)
     image = decode_record(raw, data)
@@ -461,9 +427,7 @@ def _decoded(raw: Raw, data: bytes) -> JobImage:
 
 
 def _body_at(raw: Raw, data: bytes) -> int:
-    """
-    Where in a record's data the body begins, behind the extensions.
-    """
+    """Where in a record's data the body begins, behind the extensions."""
     return 2 + int.from_bytes(data[:2], "little") if raw[FLAGS] & Flag.EXT else 0
 
 

@@ -70,9 +70,7 @@ class Entry:
 
 
 class KnownPause(NamedTuple):
-    """
-    A pause, and the segment that says so.
-    """
+    """A pause, and the segment that says so."""
 
     seq: int
     lsn: int
@@ -80,27 +78,21 @@ class KnownPause(NamedTuple):
 
 
 class KnownPolicy(NamedTuple):
-    """
-    A policy, and the segment that says so.
-    """
+    """A policy, and the segment that says so."""
 
     seq: int
     policy: TubePolicy
 
 
 class KnownKey(NamedTuple):
-    """
-    A remembered key, and the segment that says so.
-    """
+    """A remembered key, and the segment that says so."""
 
     seq: int
     key: RememberedKey
 
 
 class Ids:
-    """
-    A set of job ids, one bit for each: a log may hold the deletions of many millions.
-    """
+    """A set of job ids, one bit for each: a log may hold the deletions of many millions."""
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}
@@ -143,9 +135,7 @@ class LiveJobs:
         self.records = 0
 
     def absorb(self, scan: Scan, buffer: Buffer) -> None:
-        """
-        Take in a segment; the older ones first.
-        """
+        """Take in a segment; the older ones first."""
         seq = scan.part.seq
         if scan.part.header is not None:
             self.trim_seq = max(self.trim_seq, scan.part.header.trim_seq)
@@ -244,9 +234,7 @@ class LiveJobs:
 
 
 def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
-    """
-    How far from its place the data of a record stand, or None if they are damaged.
-    """
+    """How far from its place the data of a record stand, or None if they are damaged."""
     raw = frames.raw_record(buffer, piece.frame, at)
     start = start_of_data(buffer, piece, raw)
     return None if start is None else start - piece.frame.heap_at - raw[DATA_OFF]

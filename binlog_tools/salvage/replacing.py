@@ -28,9 +28,7 @@ NEW: Final = "salvaged"
 
 
 def new_path(path: str) -> str:
-    """
-    Where the log that takes the place of the one in ``path`` is to be made.
-    """
+    """Where the log that takes the place of the one in ``path`` is to be made."""
     return os.path.join(path, NEW)
 
 
@@ -47,16 +45,12 @@ def replace(path: str) -> str:
 
 
 def kept_path(path: str) -> str:
-    """
-    The first folder of its kind that is not there yet.
-    """
+    """The first folder of its kind that is not there yet."""
     return free_path(os.path.join(path, QUARANTINE, "salvage"))
 
 
 def steps(path: str, kept_at: str) -> Iterator[None]:
-    """
-    What `replace` does, a step at a time.
-    """
+    """What `replace` does, a step at a time."""
     old, new = _segments(path), _segments(new_path(path))
     os.makedirs(kept_at, 0o700)
     yield
@@ -104,9 +98,7 @@ def settle(path: str) -> None:
 
 
 def newest_kept_path(path: str) -> str:
-    """
-    The last folder of its kind that is there, or would be.
-    """
+    """The last folder of its kind that is there, or would be."""
     number = int(os.path.basename(kept_path(path)).rpartition("-")[2])
     return os.path.join(path, QUARANTINE, f"salvage-{max(number - 1, 1)}")
 
@@ -135,9 +127,7 @@ def _put_back(path: str, kept_at: str) -> None:
 
 
 def _moved(path: str, kept_at: str) -> list[str]:
-    """
-    Which segments are of a new log that has not yet taken the place of all of the old one.
-    """
+    """Which segments are of a new log that has not yet taken the place of all of the old one."""
     stores = {name: _store(os.path.join(path, name)) for name in _segments(path)}
     left = _segments(new_path(path))
     if left:
@@ -156,9 +146,7 @@ def _is_kept(path: str, name: str, kept_at: str) -> bool:
 
 
 def _store(path: str) -> bytes | None:
-    """
-    Which store a segment is of, None if its header does not say.
-    """
+    """Which store a segment is of, None if its header does not say."""
     with open(path, "rb") as file:
         header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
     return header.store_uuid if isinstance(header, SegmentHeader) else None

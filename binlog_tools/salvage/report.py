@@ -1,6 +1,4 @@
-"""
-What a salvage has found, for people and for programs; docs/recovery.md, "The report".
-"""
+"""What a salvage has found, for people and for programs; docs/recovery.md, "The report"."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -49,9 +47,7 @@ class Report:
         self._last_id = 0
 
     def jobs(self) -> Iterator[StoredJob]:
-        """
-        All that is brought back, counted on the way.
-        """
+        """All that is brought back, counted on the way."""
         for outcome in self.salvage.judge.outcomes():
             self._note(outcome)
             if outcome.job is not None:
@@ -84,9 +80,7 @@ class Report:
         return DAMAGED if lacking or (is_said_sound and self.places) else self.salvage.verdict
 
     def compare(self, finding: Finding) -> None:
-        """
-        Take in what ``check`` says of contradictions that do not stand in the way of a job.
-        """
+        """Take in what ``check`` says of contradictions that do not stand in the way of a job."""
         if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
             self.places += [
                 DamagedPlace(
@@ -163,8 +157,6 @@ def _hole(hole: Hole) -> Mapping[str, object]:
 
 
 def types_of(hole: Hole) -> Mapping[str, int]:
-    """
-    What the segment's seal says was lost in its holes.
-    """
+    """What the segment's seal says was lost in its holes."""
     types = hole.types or {}
     return {_NAMES.get(kind, str(kind)): count for kind, count in sorted(types.items()) if count}

@@ -1,6 +1,4 @@
-"""
-A salvage from beginning to end; reads only.
-"""
+"""A salvage from beginning to end; reads only."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -72,16 +70,12 @@ class Salvage:
 
     @property
     def rebuilt(self) -> list[str]:
-        """
-        The names of the segments that count and whose headers are damaged.
-        """
+        """The names of the segments that count and whose headers are damaged."""
         return [scan.part.name for scan in self.scans if scan.part.header is None]
 
     @property
     def options(self) -> list[str]:
-        """
-        What a command has to say to write this.
-        """
+        """What a command has to say to write this."""
         return (["--rebuild-header"] if self.rebuilt else []) + gap_options(self.missing)
 
     @property
@@ -101,9 +95,7 @@ class Salvage:
         return Origin("salvage", [source])
 
     def is_unconfirmed(self, lsn: int) -> bool:
-        """
-        Whether a record stands behind a torn place at the end of the log.
-        """
+        """Whether a record stands behind a torn place at the end of the log."""
         return self.torn_lsn is not None and lsn >= self.torn_lsn
 
     def _scan(self, progress: Progress) -> Iterator[Scan]:
@@ -130,9 +122,7 @@ class Salvage:
             )
 
     def _refuse_unasked(self, consent: Consent) -> None:
-        """
-        What costs jobs is not done without being told.
-        """
+        """What costs jobs is not done without being told."""
         unexpected = [seq for seq in self.missing if seq not in consent.gaps]
         problems = [f"{segment_name(seq)}: missing" for seq in unexpected[:MOST_NAMED]]
         if len(unexpected) > MOST_NAMED:
@@ -144,9 +134,7 @@ class Salvage:
             raise Refused(problems, self.options)
 
     def _settle(self, doubtful: Doubtful) -> None:
-        """
-        Judge the end of the log by the watermark.
-        """
+        """Judge the end of the log by the watermark."""
         self._watermark = max(map(_vouched, self.scans), default=0)
         self.torn_lsn = self._torn()
         self.holes = list(self._holes())

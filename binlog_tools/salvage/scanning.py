@@ -83,9 +83,7 @@ class Scan(NamedTuple):
     certain_end: int = 0
 
     def in_order(self, buffer: Buffer) -> Iterator[Piece]:
-        """
-        Its frames in the order of their LSNs.
-        """
+        """Its frames in the order of their LSNs."""
         return iter(self.pieces) if self.pieces is not None else self._in_a_row(buffer)
 
     def _in_a_row(self, buffer: Buffer) -> Iterator[Piece]:
@@ -123,9 +121,7 @@ def _search(part: Part, buffer: Buffer) -> Scan:
 
 
 def _readable_records(found: Scan) -> int:
-    """
-    Readable records, those with readable bodies twice.
-    """
+    """Readable records, those with readable bodies twice."""
     return sum(_worth(piece) * piece.frame.n_rec for piece in found.pieces or ())
 
 
@@ -163,9 +159,7 @@ def _straight(part: Part, buffer: Buffer) -> Scan | DamagedPlace:
 
 
 def _why_not_here(part: Part, buffer: Buffer, at: int, last: Frame | None, why: str) -> str:
-    """
-    Why the newest segment may not end here; empty if it may.
-    """
+    """Why the newest segment may not end here; empty if it may."""
     header = part.header
     if header is not None and last is not None and is_sealed(buffer, header, last):
         return ""
@@ -197,9 +191,7 @@ def _ends(buffer: Buffer, at: int, part: Part) -> bool:
 
 
 class _Search:
-    """
-    The frames of a damaged segment.
-    """
+    """The frames of a damaged segment."""
 
     def __init__(self, part: Part, buffer: Buffer) -> None:
         self._part = part
@@ -227,9 +219,7 @@ class _Search:
         )  # fmt: skip
 
     def _certain_end(self) -> int:
-        """
-        Where it is known to have ended, or where frames begin that a start has cut off.
-        """
+        """Where it is known to have ended, or where frames begin that a start has cut off."""
         end = self._part.end if self._part.prev_end is None else self._part.prev_end
         return min(self._part.end, max(min(self._cut_at, end), self._end))
 
@@ -259,18 +249,14 @@ class _Search:
         self._expect_end()
 
     def _beginning(self, salt: int) -> int:
-        """
-        Bytes that were taken out of the header have moved all frames towards the beginning.
-        """
+        """Bytes that were taken out of the header have moved all frames towards the beginning."""
         if self._part.header is not None:
             return SEGMENT_HEADER_BYTES
         early = frames_anywhere(self._buffer, 0, self._part.end, salt)
         return min(SEGMENT_HEADER_BYTES, next((each.offset for each in early), self._part.end))
 
     def _skip(self, at: int, salt: int, why: str, expected_lsn: int) -> int:
-        """
-        :return: where the next frame begins.
-        """
+        """:return: where the next frame begins."""
         limit = self._part.end
         later = frames_anywhere(self._buffer, at + 1, limit, salt)
         resume = next((frame.offset for frame in later), limit)
@@ -278,9 +264,7 @@ class _Search:
         return resume
 
     def _take(self, piece: Piece) -> None:
-        """
-        Keep a frame, unless a start has dropped it or a better one of these LSNs is there.
-        """
+        """Keep a frame, unless a start has dropped it or a better one of these LSNs is there."""
         frame = piece.frame
         if _is_beyond(self._part, frame) or frame.base_lsn < self._part.first_lsn:
             self._foreign.append((frame.offset, frame.end))
@@ -330,9 +314,7 @@ class _Search:
         return piece
 
     def _expect_end(self) -> None:
-        """
-        A segment that has a successor ends where that says.
-        """
+        """A segment that has a successor ends where that says."""
         part = self._part
         if part.prev_end is None or (self._damaged and self._damaged[-1].end == part.end):
             return
@@ -359,17 +341,13 @@ def _worth(piece: Piece) -> int:
 
 
 def data_if_it_checks(buffer: Buffer, piece: Piece, raw: Raw) -> bytes | None:
-    """
-    The data of a record in a frame that is damaged, or None if they are.
-    """
+    """The data of a record in a frame that is damaged, or None if they are."""
     start = start_of_data(buffer, piece, raw)
     return None if start is None else bytes(memoryview(buffer)[start : start + raw[DATA_LEN]])
 
 
 def start_of_data(buffer: Buffer, piece: Piece, raw: Raw) -> int | None:
-    """
-    Where the data of a record begin in a segment, or None if they are damaged.
-    """
+    """Where the data of a record begin in a segment, or None if they are damaged."""
     if raw[DATA_OFF] + raw[DATA_LEN] > piece.frame.heap_len:
         return None
     for shift in (0, piece.shift) if piece.shift else (0,):

@@ -31,9 +31,7 @@ from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 
 
 def untrusted_bodies(scan: Scan, buffer: Buffer) -> Iterator[Body]:
-    """
-    All such bodies of a segment.
-    """
+    """All such bodies of a segment."""
     seq = scan.part.seq
     sound = [(p.frame.offset, p.frame.end) for p in scan.pieces or () if p.has_heap]
     elsewhere = _Extents([*sound, *scan.foreign])
@@ -55,9 +53,7 @@ def untrusted_bodies(scan: Scan, buffer: Buffer) -> Iterator[Body]:
 
 
 class _Extents:
-    """
-    Bytes of a segment that are known to be taken.
-    """
+    """Bytes of a segment that are known to be taken."""
 
     def __init__(self, extents: Iterable[tuple[int, int]]) -> None:
         self._starts: list[int] = []
@@ -70,15 +66,11 @@ class _Extents:
                 self._ends.append(end)
 
     def extents(self) -> Iterator[tuple[int, int]]:
-        """
-        Those that touch each other as one.
-        """
+        """Those that touch each other as one."""
         return zip(self._starts, self._ends, strict=True)
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """
-        What is free there.
-        """
+        """What is free there."""
         at = bisect_right(self._ends, start)
         while at < len(self._starts) and self._starts[at] < end:
             if self._starts[at] > start:
@@ -214,9 +206,7 @@ def _split(rest: _Rest) -> Iterator[_Rest]:
 
 
 def _has_no_data(raw: Raw) -> bool:
-    """
-    Whether it says of itself that it has none.
-    """
+    """Whether it says of itself that it has none."""
     is_short = raw[TYPE] in JOB_KINDS and raw[TYPE] not in FULL
     return is_short and not (raw[DATA_OFF] or raw[DATA_LEN] or raw[DATA_CRC])
 

@@ -8,9 +8,7 @@ from binlog_tools.spark.errors import need
 
 
 def main() -> None:
-    """
-    Call the command, if all that it imports is installed.
-    """
+    """Call the command, if all that it imports is installed."""
     need("spark", "pyspark", "pyarrow", "numpy", "pandas")
     from binlog_tools.spark.cli.main import cli
 

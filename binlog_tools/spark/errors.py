@@ -1,6 +1,4 @@
-"""
-What a person needs to know of an error of Spark's, or of a missing package, in one line.
-"""
+"""What a person needs to know of an error of Spark's, or of a missing package, in one line."""
 
 import importlib.util
 import re
@@ -65,9 +63,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _unwrapped(line: str) -> str:
-    """
-    Without what Spark puts behind our words.
-    """
+    """Without what Spark puts behind our words."""
     return line.partition(" SQLSTATE: ")[0].rstrip()
 
 

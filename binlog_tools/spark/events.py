@@ -79,9 +79,7 @@ class Written(NamedTuple):
 
 
 def in_process(tasks: Sequence[Task], work: Work) -> list[list[File]]:
-    """
-    The tasks one after the other, without Spark.
-    """
+    """The tasks one after the other, without Spark."""
     return [work(task) for task in tasks]
 
 
@@ -153,17 +151,13 @@ def _marked(stores: Iterable[str]) -> set[str]:
 
 
 def _names(items: Iterable[Share | Trouble], stores: Mapping[str, str]) -> set[str]:
-    """
-    Of all progress that counts for these logs.
-    """
+    """Of all progress that counts for these logs."""
     own = {_named(*each) for each in stores.items()}
     return {*map(store_of, items), *own, *_marked(stores)}
 
 
 def _named(store: str, server: str) -> str:
-    """
-    The progress that says which name a store has in a table.
-    """
+    """The progress that says which name a store has in a table."""
     return f"{store}/{server}"
 
 
@@ -227,9 +221,7 @@ def _batches(asked: Asked, piece: Piece) -> Iterator[pa.RecordBatch]:
 def _reached(
     pieces: Iterable[Piece], stores: Mapping[str, str], files: Sequence[File]
 ) -> dict[str, int]:
-    """
-    How far the table comes with these pieces.
-    """
+    """How far the table comes with these pieces."""
     reached: dict[str, int] = {}
     for piece in pieces:
         store, last = store_of(piece.item), piece.last_lsn
@@ -249,9 +241,7 @@ def _highest(files: Iterable[File], server: str) -> int:
 
 
 def holds_events(path: str) -> bool:
-    """
-    Whether there is a table, and not a log.
-    """
+    """Whether there is a table, and not a log."""
     place = Location.of(path)
     if form_of(place) is not None:
         return True
@@ -297,9 +287,7 @@ def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> 
 
 
 def _is_hidden(file: File) -> bool:
-    """
-    Whether Spark passes over a file too: what has not been finished lies in such folders.
-    """
+    """Whether Spark passes over a file too: what has not been finished lies in such folders."""
     return any(name.startswith(("_", ".")) and "=" not in name for name in file.path.split("/"))
 
 
@@ -317,9 +305,7 @@ def _opened_or_file(path: str) -> Stored:
 
 
 def _typed(table: Stored) -> pa.Schema:
-    """
-    Of plain files, whose folders say no types, with the types that events have.
-    """
+    """Of plain files, whose folders say no types, with the types that events have."""
     schema = table.schema()
     if table.form == "delta":
         return schema
@@ -357,17 +343,13 @@ def _read_log(asked: Asked, part: Any, names: Sequence[str]) -> Iterator[pa.Reco
 
 
 def _is_above(file: File, above: Mapping[str, int]) -> bool:
-    """
-    Whether a file may have events behind these LSNs.
-    """
+    """Whether a file may have events behind these LSNs."""
     last, span = above.get(str(dict(file.partition).get("server"))), file.spans("lsn")
     return last is None or span is None or bool(span[1] > last)
 
 
 def _of_files(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """
-    Spark alone would take a server named by digits for a number.
-    """
+    """Spark alone would take a server named by digits for a number."""
     there = spark.read.parquet(*paths).columns
     # Spark looks at one file; an older one has no tags, as its jobs had none.
     names = [name for name in BY_NAME if name in there or name in UNASKED["tags"]]

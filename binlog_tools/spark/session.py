@@ -60,9 +60,7 @@ def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) 
 
 
 def active() -> SparkSession | None:
-    """
-    The session of this thread, or else of this process.
-    """
+    """The session of this thread, or else of this process."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
@@ -83,9 +81,7 @@ def _started(name: str, settings: dict[str, Any]) -> SparkSession:
 
 
 def _prepare() -> None:
-    """
-    The environment of a Spark on this machine.
-    """
+    """The environment of a Spark on this machine."""
     prepare_java(os.environ)
     # Else Spark takes python3 of the PATH for its workers, which may have no pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

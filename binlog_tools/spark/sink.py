@@ -66,9 +66,7 @@ class Done(WriterCommitMessage):
 
 
 class BeanstalkSink(DataSource):
-    """
-    The format ``beanstalk``: it is written to, never read.
-    """
+    """The format ``beanstalk``: it is written to, never read."""
 
     @classmethod
     def name(cls) -> str:
@@ -97,9 +95,7 @@ class BeanstalkSink(DataSource):
 
 
 class SpeculativeSink(BeanstalkSink):
-    """
-    What is registered in a session that runs slow tasks twice.
-    """
+    """What is registered in a session that runs slow tasks twice."""
 
     def _meaning(self, schema: StructType) -> NoReturn:
         raise SinkError(
@@ -119,9 +115,7 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def _speculates(spark: SparkSession) -> bool:
-    """
-    A service that does not tell its settings runs no task twice by one of them.
-    """
+    """A service that does not tell its settings runs no task twice by one of them."""
     try:
         return is_true(spark.conf.get(SPECULATION, "false"))
     except PySparkException:
@@ -129,9 +123,7 @@ def _speculates(spark: SparkSession) -> bool:
 
 
 def is_true(text: str | None) -> bool:
-    """
-    Whether a setting is true, as Spark reads it.
-    """
+    """Whether a setting is true, as Spark reads it."""
     return text is not None and text.strip().lower() == "true"
 
 
@@ -197,9 +189,7 @@ class JobStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def folder_of(messages: Sequence[Any]) -> str:
-    """
-    Where the progress of a stream's batch is, as far as a task has told; empty: nowhere.
-    """
+    """Where the progress of a stream's batch is, as far as a task has told; empty: nowhere."""
     return next((each.folder for each in messages if each is not None and each.folder), "")
 
 
@@ -225,9 +215,7 @@ def settle(
 def give_up(
     options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
 ) -> None:
-    """
-    Tell what there is of a write that has failed.
-    """
+    """Tell what there is of a write that has failed."""
     untold = sum(each is None for each in messages)
     extra: dict[str, object] = {"complete": False}
     if untold:
@@ -246,9 +234,7 @@ def _task() -> TaskContext:
 
 
 def total_of(messages: Sequence[Any]) -> Tally:
-    """
-    What all tasks have done, as far as they have told.
-    """
+    """What all tasks have done, as far as they have told."""
     return sum((each.tally for each in messages if each is not None), Tally())
 
 
@@ -297,9 +283,7 @@ def refuse_left_over(folder: str, partitions: int) -> None:
 
 
 def left_in(folder: str) -> list[int]:
-    """
-    The partitions that have files of progress, ascending.
-    """
+    """The partitions that have files of progress, ascending."""
     names = map(partition_of, os.listdir(folder))
     return sorted(partition for partition in names if partition is not None)
 

@@ -46,9 +46,7 @@ FORMAT = "beanstalk_binlog"
 
 
 class BinlogSource(DataSource):
-    """
-    The format.  Its options are those of `options.OPTIONS`.
-    """
+    """The format.  Its options are those of `options.OPTIONS`."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,9 +59,7 @@ class BinlogSource(DataSource):
         return ddl(asked.names)
 
     def streamReader(self, schema: "StructType") -> "BinlogStreamReader":
-        """
-        :raise SparkTooOld: see `stream_reader`.
-        """
+        """:raise SparkTooOld: see `stream_reader`."""
         return stream_reader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
@@ -95,9 +91,7 @@ def _columns_of(schema: "StructType", known: Mapping[str, Column]) -> tuple[str,
 
 
 class BinlogReader(DataSourceReader):
-    """
-    Plans a read, and reads.
-    """
+    """Plans a read, and reads."""
 
     def __init__(self, asked: Asked, columns: tuple[str, ...]) -> None:
         self._asked = asked
@@ -139,9 +133,7 @@ class BinlogReader(DataSourceReader):
                     yield share._replace(elsewhere=elsewhere)
 
     def _gap(self, gap: Gap) -> Iterator[Trouble]:
-        """
-        A gap matters if a row in it might have been wanted.
-        """
+        """A gap matters if a row in it might have been wanted."""
         after, wanted = gap.after.header, self._conditions
         first = gap.before.next_lsn or gap.before.header.first_lsn
         since_ns = gap.before.logged_ns[1] if gap.before.logged_ns else EVERY.low

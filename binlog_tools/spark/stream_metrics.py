@@ -39,9 +39,7 @@ METRICS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class Sample(NamedTuple):
-    """
-    One number of a metric.
-    """
+    """One number of a metric."""
 
     name: str
     labels: Mapping[str, str]
@@ -118,9 +116,7 @@ class Queries(StreamingQueryListener):
 
 
 def _lags(query: str, reported: str | None) -> Iterator[Sample]:
-    """
-    :param reported: ``latestOffset`` of a source, JSON; other formats have other ones.
-    """
+    """:param reported: ``latestOffset`` of a source, JSON; other formats have other ones."""
     try:
         lags = lags_of(json.loads(reported or "{}"))
     except (ValueError, TypeError, AttributeError):
@@ -184,9 +180,7 @@ class MetricsServer:
                 self.wfile.write(raw)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """
-                A scrape is nothing to tell.
-                """
+                """A scrape is nothing to tell."""
 
         self._server = ThreadingHTTPServer((host, port), Page)
         self.port = int(self._server.server_address[1])

@@ -1,6 +1,4 @@
-"""
-Functions of ours in the tasks of a session, with no SparkContext: a Connect session has none.
-"""
+"""Functions of ours in the tasks of a session, with no SparkContext: a Connect session has none."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,6 +1,4 @@
-"""
-From a log of ours to a directory that beanstalkd loads.
-"""
+"""From a log of ours to a directory that beanstalkd loads."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,9 +19,7 @@ FLOOR_TUBE: Final = b"default"
 
 
 class NotHeld(NamedTuple):
-    """
-    A job that no beanstalkd could load, or whose tube nobody could name there.
-    """
+    """A job that no beanstalkd could load, or whose tube nobody could name there."""
 
     job_id: int
     why: str
@@ -63,9 +59,7 @@ class Tally:
         self.unusable: Counter[bytes] = Counter()
 
     def take(self, job: StoredJob) -> bool:
-        """
-        :return: whether the job can be in it.
-        """
+        """:return: whether the job can be in it."""
         body_size = len(job.body) + len(CRLF)
         if body_size > records.MAX_BODY_SIZE:
             most = records.MAX_BODY_SIZE - len(CRLF)
@@ -95,16 +89,12 @@ class Tally:
 
     @property
     def needs_max_job_size(self) -> int:
-        """
-        The ``-z`` that beanstalkd needs to load it, 0 if the default will do.
-        """
+        """The ``-z`` that beanstalkd needs to load it, 0 if the default will do."""
         return self.max_body_size if self.max_body_size > DEFAULT_MAX_BODY_SIZE else 0
 
 
 class Exported(NamedTuple):
-    """
-    What an export made.
-    """
+    """What an export made."""
 
     files: int
     bytes: int
@@ -145,9 +135,7 @@ def export_jobs(
 
 
 def _fields(job: StoredJob, shift_ns: int) -> Fields:
-    """
-    :param shift_ns: what is added to times.
-    """
+    """:param shift_ns: what is added to times."""
 
     def shifted(time_ns: int) -> int:
         return min(max(time_ns + shift_ns, 0), records.MAX_TIME_NS)

@@ -35,9 +35,7 @@ SPOOL: Final = "buried.spool"
 
 
 class _Spooled(NamedTuple):
-    """
-    A buried job in the spool, in the order in which tuples compare: that of burial.
-    """
+    """A buried job in the spool, in the order in which tuples compare: that of burial."""
 
     buried_ns: int
     job_id: int
@@ -77,9 +75,7 @@ class FileMaker:
         self._gather(record)
 
     def finish(self) -> None:
-        """
-        All of it is durable then, but for the name of the directory.
-        """
+        """All of it is durable then, but for the name of the directory."""
         if self._file is None:
             # Without any file, there would be nothing that says that it is a log.
             self._next()
@@ -87,9 +83,7 @@ class FileMaker:
         self._directory.sync()
 
     def close(self) -> None:
-        """
-        Let go of a file that was not finished.
-        """
+        """Let go of a file that was not finished."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -124,9 +118,7 @@ class FileMaker:
 
 
 class Spool:
-    """
-    Buried jobs, in a file until their order is known.
-    """
+    """Buried jobs, in a file until their order is known."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

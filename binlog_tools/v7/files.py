@@ -72,9 +72,7 @@ class Opened(NamedTuple):
 
 
 def file_number(name: str) -> int | None:
-    """
-    The number in the name of a file of the log, or None if it is not one.
-    """
+    """The number in the name of a file of the log, or None if it is not one."""
     digits = name.removeprefix(_PREFIX)
     if digits == name or not (digits.isascii() and digits.isdigit()):
         return None
@@ -86,16 +84,12 @@ def file_name(number: int) -> str:
 
 
 def files_of(names: list[str]) -> dict[int, str]:
-    """
-    The files of the log among these, in the order in which they count.
-    """
+    """The files of the log among these, in the order in which they count."""
     return dict(sorted((n, name) for name in names if (n := file_number(name)) is not None))
 
 
 def content_end(buffer: Buffer) -> int:
-    """
-    Where the zeros at the end begin.
-    """
+    """Where the zeros at the end begin."""
     view = memoryview(buffer)
     end = len(view)
     while end:
@@ -108,9 +102,7 @@ def content_end(buffer: Buffer) -> int:
 
 
 def open_file(buffer: Buffer) -> Opened:
-    """
-    Look at the version, and whether the first record agrees with it.
-    """
+    """Look at the version, and whether the first record agrees with it."""
     if len(buffer) < records.VERSION_BYTES or not content_end(buffer):
         return Opened(None)
     (version,) = records.VERSION.unpack_from(buffer)
@@ -132,9 +124,7 @@ def _begins(buffer: Buffer, layout: Layout) -> bool:
 
 
 def _by_searching(buffer: Buffer, version: int) -> Opened:
-    """
-    The version says nothing and the first record is damaged: take what is found first.
-    """
+    """The version says nothing and the first record is damaged: take what is found first."""
     found = {}
     for layout in records.LAYOUTS.values():
         at = _search(buffer, records.VERSION_BYTES, content_end(buffer), layout)
@@ -156,9 +146,7 @@ def _is_surely(found: Record | Incomplete | Damage) -> bool:
 
 
 def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
-    """
-    Every record in order, and what was skipped between them.
-    """
+    """Every record in order, and what was skipped between them."""
     at, content = records.VERSION_BYTES, content_end(buffer)
     while at < content:
         found = _looked_into(buffer, decode(buffer, at, len(buffer), layout), layout)
@@ -169,9 +157,7 @@ def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
 
 
 def _skipped(buffer: Buffer, content: int, found: Incomplete | Damage, layout: Layout) -> Skipped:
-    """
-    Find where to go on.  Nothing behind it, and not all of it there: it is torn.
-    """
+    """Find where to go on.  Nothing behind it, and not all of it there: it is torn."""
     end = _next_record(buffer, content, found, layout)
     goes_on_at = len(buffer) if end is None else end
     if isinstance(found, Incomplete):
@@ -186,9 +172,7 @@ def _skipped(buffer: Buffer, content: int, found: Incomplete | Damage, layout: L
 def _next_record(
     buffer: Buffer, content: int, found: Incomplete | Damage, layout: Layout
 ) -> int | None:
-    """
-    Where the next record is; None if there is none.
-    """
+    """Where the next record is; None if there is none."""
     if isinstance(found, Damage) and found.end > found.offset:
         if found.rest is not None:
             # A wrong length of the name may lead to the fixed part of another record.

@@ -1,6 +1,4 @@
-"""
-What is not as it should be in a directory that beanstalkd wrote.
-"""
+"""What is not as it should be in a directory that beanstalkd wrote."""
 
 from collections import Counter
 from enum import StrEnum
@@ -11,9 +9,7 @@ MAX_LISTED: Final = 1_000
 
 
 class Kind(StrEnum):
-    """
-    The kinds of findings.  The first alone is the trace of a mere crash.
-    """
+    """The kinds of findings.  The first alone is the trace of a mere crash."""
 
     TORN = "torn"
     DAMAGED = "damaged"
@@ -68,9 +64,7 @@ class Findings:
 
     @property
     def verdict(self) -> str:
-        """
-        ``sound``, ``torn`` if a crash explains all of them, or ``damaged``.
-        """
+        """``sound``, ``torn`` if a crash explains all of them, or ``damaged``."""
         if not self.counts:
             return "sound"
         return "torn" if self.counts.keys() == {Kind.TORN} else "damaged"

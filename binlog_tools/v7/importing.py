@@ -1,6 +1,4 @@
-"""
-From a directory of beanstalkd to a log of ours.
-"""
+"""From a directory of beanstalkd to a log of ours."""
 
 import errno
 from collections.abc import Iterator
@@ -21,9 +19,7 @@ PROGRESS_JOBS: Final = 4_096
 
 
 def refuse_running(path: str) -> None:
-    """
-    :raise OSError: a beanstalkd runs on this directory.
-    """
+    """:raise OSError: a beanstalkd runs on this directory."""
     pid = holder_of(path)
     if pid:
         who = f"process {pid}" if pid > 0 else "a process that cannot be named"

@@ -120,9 +120,7 @@ class Record(NamedTuple):
 
     @property
     def body_bytes(self) -> int:
-        """
-        Length of the body without its CR LF.
-        """
+        """Length of the body without its CR LF."""
         return self.end - self.body_at - len(CRLF) if self.tube else 0
 
 
@@ -196,9 +194,7 @@ def _scaled(fields: Fields, unit_ns: int) -> Fields:
 def _with_body(
     buffer: Buffer, limit: int, at: int, tube: bytes, body_at: int, fields: Fields
 ) -> Record | Incomplete | Damage:
-    """
-    :param body_at: where the body starts.
-    """
+    """:param body_at: where the body starts."""
     size, job_id = fields.body_size, fields.job_id
     end = body_at + size
     if size > MAX_BODY_BYTES + len(CRLF):
@@ -222,9 +218,7 @@ def _checked(record: Record) -> Record | Damage:
 
 
 def implausible(record: Record) -> str:
-    """
-    Why a record cannot be right, or nothing.  The body is not looked at.
-    """
+    """Why a record cannot be right, or nothing.  The body is not looked at."""
     fields = record.fields
     if not 1 <= fields.job_id <= MAX_JOB_ID:
         return f"its job id would be {fields.job_id}"

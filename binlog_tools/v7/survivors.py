@@ -56,9 +56,7 @@ class Job(NamedTuple):
 
 
 class _Orphan(NamedTuple):
-    """
-    The newest short record of a job whose body was not met yet.
-    """
+    """The newest short record of a job whose body was not met yet."""
 
     state: int
     buried_at: int
@@ -68,9 +66,7 @@ class _Orphan(NamedTuple):
 
 @dataclass
 class Counts:
-    """
-    How many of each were met; ``orphaned``: short records of jobs whose files are gone.
-    """
+    """How many of each were met; ``orphaned``: short records of jobs whose files are gone."""
 
     files: int = 0
     bytes: int = 0
@@ -90,9 +86,7 @@ class Survivors:
     """
 
     def __init__(self, directory: Readable, progress: Progress) -> None:
-        """
-        :raise OSError: the directory cannot be read.
-        """
+        """:raise OSError: the directory cannot be read."""
         self.path = directory.path
         self.jobs: dict[int, Job] = {}
         self.findings = Findings()
@@ -118,22 +112,16 @@ class Survivors:
 
     @property
     def next_job_id(self) -> int:
-        """
-        Above every id that was seen or given.
-        """
+        """Above every id that was seen or given."""
         doubtful = (job.fields.job_id for job in self.doubtful())
         return max((self.max_job_id, *doubtful)) + 1
 
     def body(self, job: Job) -> bytes:
-        """
-        A job's body, without its CR LF.
-        """
+        """A job's body, without its CR LF."""
         return bytes(self._buffer_of(job.file)[job.body_at : job.body_at + job.body_bytes])
 
     def ready_and_delayed(self) -> Iterator[Job]:
-        """
-        In the order of their bodies on disk; reserved ones are ready.
-        """
+        """In the order of their bodies on disk; reserved ones are ready."""
         for job in self.jobs.values():
             if job.fields.state == records.RESERVED:
                 yield job._replace(fields=job.fields._replace(state=READY))
@@ -141,9 +129,7 @@ class Survivors:
                 yield job
 
     def buried(self) -> list[Job]:
-        """
-        In the order in which they were buried.
-        """
+        """In the order in which they were buried."""
         found = (job for job in self.jobs.values() if job.fields.state == BURIED)
         return sorted(found, key=lambda job: job.buried_at)
 
@@ -165,9 +151,7 @@ class Survivors:
         return len(self._doubtful) + len(self._without_id)
 
     def states(self) -> Mapping[str, int]:
-        """
-        How many jobs there are in each state; reserved ones are ready.
-        """
+        """How many jobs there are in each state; reserved ones are ready."""
         found = Counter(job.fields.state for job in self.jobs.values())
         return {
             "ready": found[READY] + found[records.RESERVED],
@@ -252,9 +236,7 @@ class Survivors:
         )  # fmt: skip
 
     def _first(self, job: Job) -> Job:
-        """
-        The first record with a job's body: its put, or a copy whose original's file is gone.
-        """
+        """The first record with a job's body: its put, or a copy whose original's file is gone."""
         job_id = job.fields.job_id
         orphan = self._orphans.pop(job_id, None)
         doubted = self._doubtful.get(job_id)
@@ -364,18 +346,14 @@ def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 def _in_its_place(job: Job, standing: Job) -> Job:
-    """
-    A copy of a buried job is where the job was.
-    """
+    """A copy of a buried job is where the job was."""
     was_buried = standing.fields.state == BURIED
     at = standing.buried_at if was_buried else job.buried_at
     return job._replace(buried_at=at, ids_before=standing.ids_before)
 
 
 def _agrees(fields: Fields, other: Fields) -> bool:
-    """
-    In what never changes.
-    """
+    """In what never changes."""
     return (
         fields.created_ns == other.created_ns
         and fields.ttr_ns == other.ttr_ns
@@ -384,9 +362,7 @@ def _agrees(fields: Fields, other: Fields) -> bool:
 
 
 def _mended(fields: Fields, job_id: int) -> Fields:
-    """
-    Fields that any log can hold.
-    """
+    """Fields that any log can hold."""
     ttr_s = max(1, fields.ttr_ns // NS)
     return fields._replace(
         job_id=job_id, state=BURIED, delay_ns=0, deadline_ns=0,

@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/access/.
-"""
+"""Mirrors beanstalk_twisted/access/."""

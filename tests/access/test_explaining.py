@@ -1,6 +1,4 @@
-"""
-Why a command is carried out, or refused.
-"""
+"""Why a command is carried out, or refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Rights by patterns.
-"""
+"""Rights by patterns."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ def test_patterns_and_what_is_remembered_are_bounded() -> None:
 
 
 class CountedGrant(Grant):
-    """
-    Says which tubes were compared with its patterns.
-    """
+    """Says which tubes were compared with its patterns."""
 
     def __init__(self, granted: Iterable[Granted]) -> None:
         super().__init__(granted)

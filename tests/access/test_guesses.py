@@ -1,6 +1,4 @@
-"""
-What wrong tokens cost.
-"""
+"""What wrong tokens cost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-docs/access.md: its tables are the code's, its file is one.
-"""
+"""docs/access.md: its tables are the code's, its file is one."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ OF = {
 
 
 def in_words(needs: Needs) -> tuple[str, str]:
-    """
-    Say it as the page does.
-    """
+    """Say it as the page does."""
     right = " or ".join(f"`{name}`" for name in names_of(needs.right))
     return right or "none", OF[needs.of]
 

@@ -1,6 +1,4 @@
-"""
-The file of ``--access``: what it says, and what is wrong with it.
-"""
+"""The file of ``--access``: what it says, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ worker = "mail.*"
 
 
 def told(rules: AccessRules, **facts: object) -> str:
-    """
-    Say who a peer is.
-    """
+    """Say who a peer is."""
     return rules.identify(Peer(**facts)).name  # type: ignore[arg-type]
 
 
@@ -164,9 +160,7 @@ TABLES = st.dictionaries(KEYS, VALUES, max_size=4)
 
 
 def toml(value: object) -> str:
-    """
-    Write a value as TOML.
-    """
+    """Write a value as TOML."""
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, bool):
@@ -194,9 +188,7 @@ def test_any_table_is_taken_whole_or_refused_with_a_sentence(
 
 
 def listed(value: object) -> list[object]:
-    """
-    Give a value, or each of a list.
-    """
+    """Give a value, or each of a list."""
     return value if isinstance(value, list) else [value]
 
 

@@ -1,6 +1,4 @@
-"""
-Tokens and their hashes.
-"""
+"""Tokens and their hashes."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""
-What measures: that it can fail, and that it runs.
-"""
+"""What measures: that it can fail, and that it runs."""

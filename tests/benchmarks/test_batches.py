@@ -1,6 +1,4 @@
-"""
-The measurement of batches, on few jobs.
-"""
+"""The measurement of batches, on few jobs."""
 
 import re
 

@@ -1,6 +1,4 @@
-"""
-The measurement of a backlog larger than memory, on a small one.
-"""
+"""The measurement of a backlog larger than memory, on a small one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The measurements of the extensions, on few jobs: what they check is what they say.
-"""
+"""The measurements of the extensions, on few jobs: what they check is what they say."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""
-The pages that tell how to measure: their commands are there, and run as they are printed.
-"""
+"""The pages that tell how to measure: their commands are there, and run as they are printed."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ MODULE = re.compile(r"\.venv/bin/python (?:-m (benchmarks[\w.]*)|(benchmarks/\w+
 
 
 def commands(page: str) -> list[str]:
-    """
-    Give the lines that measure something.
-    """
+    """Give the lines that measure something."""
     lines = "\n".join(blocks(ROOT / page, "sh")).splitlines()
     return [line for line in lines if "benchmarks" in line or line.startswith("make ")]
 

@@ -1,6 +1,4 @@
-"""
-The measurement of a start on a full log, on a small one.
-"""
+"""The measurement of a start on a full log, on a small one."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""
-What no benchmark takes: a wrong option ends it in one line.
-"""
+"""What no benchmark takes: a wrong option ends it in one line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-One process beside several: a short run, and the table that is made of it.
-"""
+"""One process beside several: a short run, and the table that is made of it."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ NO_COMPILER = "gcc is not installed, so no load generator can be built"
 
 
 def said(commands: int, server_s: float, share: float) -> dict[str, object]:
-    """
-    What a load generator says.
-    """
+    """What a load generator says."""
     return {
         "commands": commands, "commands_per_s": commands / 2.0,
         "server": {"cpu_s": server_s, "cpu_share": share}, "client": {"cpu_s": 0.001},
@@ -83,9 +79,7 @@ def test_what_says_nothing_of_one_process_is_refused_in_one_line(
 
 
 def compiler() -> None:
-    """
-    Find it, or skip the test; in CI, where it must be there, fail.
-    """
+    """Find it, or skip the test; in CI, where it must be there, fail."""
     if shutil.which("gcc") is None:
         if os.environ.get("CI") == "true":
             pytest.fail(NO_COMPILER)

@@ -1,6 +1,4 @@
-"""
-The soak: what it lets pass, what it calls broken, and that it measures a real server.
-"""
+"""The soak: what it lets pass, what it calls broken, and that it measures a real server."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ CEILING = 4 * LIVE + 2 * 4000
 
 
 def measured(*log_bytes: int, rest_bytes: int = BOUND, deleted: int = 1) -> Measured:
-    """
-    Make samples of a log that was as large as that.
-    """
+    """Make samples of a log that was as large as that."""
     samples = [
         Sample(float(second), size, size, size, 1 + deleted * second, 9, 0, 0, 0)
         for second, size in enumerate(log_bytes)

@@ -1,6 +1,4 @@
-"""
-The load generator against servers that lie, and a quick run of the whole against real ones.
-"""
+"""The load generator against servers that lie, and a quick run of the whole against real ones."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ BODY = b"abcdefghijklmnop"
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    """
-    Build, or skip; in CI, where there must be a compiler, fail.
-    """
+    """Build, or skip; in CI, where there must be a compiler, fail."""
     if shutil.which("gcc") is None:
         if os.environ.get("CI") == "true":
             pytest.fail(NO_COMPILER)
@@ -54,9 +50,7 @@ def answering(replies: dict[bytes, bytes]) -> Iterator[int]:
 
 
 def answer(listening: socket.socket, replies: dict[bytes, bytes]) -> None:
-    """
-    Answer until the client has parted.
-    """
+    """Answer until the client has parted."""
     connection, _ = listening.accept()
     with connection, connection.makefile("rb") as commands:
         for line in commands:
@@ -67,9 +61,7 @@ def answer(listening: socket.socket, replies: dict[bytes, bytes]) -> None:
 
 
 def run(tools: Tools, port: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """
-    Run the load generator, with this process for the server's.
-    """
+    """Run the load generator, with this process for the server's."""
     command = [str(tools.loadgen), "--port", str(port), "--pid", str(os.getpid()), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
@@ -170,9 +162,7 @@ def test_a_quick_run_ends_with_right_replies_and_a_table(
 
 
 def commands_with(word: str) -> list[str]:
-    """
-    Find the processes that have a word in their commands.
-    """
+    """Find the processes that have a word in their commands."""
     found = []
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # It has ended.

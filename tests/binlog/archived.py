@@ -1,6 +1,4 @@
-"""
-Holds an archive and its log against what docs/binlog-format.md, "The archive", says of them.
-"""
+"""Holds an archive and its log against what docs/binlog-format.md, "The archive", says of them."""
 
 from __future__ import annotations
 
@@ -67,7 +65,5 @@ def check_manifest(archived: Files) -> list[int]:
 
 
 def sequence_numbers(archived: Files) -> list[int]:
-    """
-    Of the segments that are archived.
-    """
+    """Of the segments that are archived."""
     return sorted(int(name.split("-")[0]) for name in archived if name.endswith(".tql"))

@@ -51,9 +51,7 @@ Fields = dict[str, Any]
 
 
 def fields(raw: bytes, at: int, table: dict[str, tuple[int, str]]) -> Fields:
-    """
-    Unpack a table of the document.
-    """
+    """Unpack a table of the document."""
     return {
         name: struct.unpack_from("<" + kind, raw, at + offset)[0]
         for name, (offset, kind) in table.items()
@@ -61,9 +59,7 @@ def fields(raw: bytes, at: int, table: dict[str, tuple[int, str]]) -> Fields:
 
 
 def read_header(raw: bytes) -> Fields | None:
-    """
-    A segment's header, or None if it is not one.
-    """
+    """A segment's header, or None if it is not one."""
     if len(raw) < 4096 or raw[:8] != SEGMENT_MAGIC:
         return None
     if zlib.crc32(raw[:4092]) != int.from_bytes(raw[4092:4096], "little"):
@@ -76,9 +72,7 @@ def read_header(raw: bytes) -> Fields | None:
 
 
 def read_frame_header(raw: bytes, at: int, salt: int) -> Fields | None:
-    """
-    A frame's header, without a look at what it heads.
-    """
+    """A frame's header, without a look at what it heads."""
     if raw[at : at + 8] != FRAME_MAGIC or len(raw) < at + 64:
         return None
     frame = fields(raw, at, FRAME)
@@ -89,9 +83,7 @@ def read_frame_header(raw: bytes, at: int, salt: int) -> Fields | None:
 
 
 def read_frame(raw: bytes, at: int, salt: int) -> Fields | None:
-    """
-    A whole frame with its records, or None if any part of it is missing or wrong.
-    """
+    """A whole frame with its records, or None if any part of it is missing or wrong."""
     frame = read_frame_header(raw, at, salt)
     if frame is None or len(raw) < at + frame["frame_len"]:
         return None
@@ -108,9 +100,7 @@ def read_frame(raw: bytes, at: int, salt: int) -> Fields | None:
 
 
 def read_record(array: bytes, at: int, heap: bytes, lsn: int) -> Fields:
-    """
-    A record, its LSN and its data.
-    """
+    """A record, its LSN and its data."""
     record = fields(array, at, RECORD)
     data = heap[record["data_off"] : record["data_off"] + record["data_len"]]
     assert zlib.crc32(data) == record["data_crc"], f"LSN {lsn}: the data's own checksum is wrong"
@@ -118,9 +108,7 @@ def read_record(array: bytes, at: int, heap: bytes, lsn: int) -> Fields:
 
 
 def taken_apart(record: Fields) -> tuple[Fields, bytes]:
-    """
-    The extensions and the body of a full record.
-    """
+    """The extensions and the body of a full record."""
     data: bytes = record["data"]
     if not record["flags"] & EXT:
         return {}, data
@@ -143,9 +131,7 @@ def _extension(tag: int, value: bytes) -> Any:
 
 
 def read_segment(raw: bytes, end: int | None = None) -> Fields | None:
-    """
-    A segment up to where its successor says that it ends, or as far as frames follow.
-    """
+    """A segment up to where its successor says that it ends, or as far as frames follow."""
     header = read_header(raw)
     if header is None:
         return None
@@ -169,9 +155,7 @@ def read_segment(raw: bytes, end: int | None = None) -> Fields | None:
 
 
 def is_sealed(header: Fields, frames: list[Fields]) -> bool:
-    """
-    Whether nothing follows the last frame: it ends with a SEAL that was not re-homed.
-    """
+    """Whether nothing follows the last frame: it ends with a SEAL that was not re-homed."""
     if not frames or not frames[-1]["records"] or frames[-1]["records"][-1]["type"] != SEAL:
         return False
     last_lsn = int(frames[-1]["records"][-1]["lsn"])
@@ -179,9 +163,7 @@ def is_sealed(header: Fields, frames: list[Fields]) -> bool:
 
 
 def has_its_seal(header: Fields, frames: list[Fields]) -> bool:
-    """
-    Whether a segment that a tool has made ends as it was made.
-    """
+    """Whether a segment that a tool has made ends as it was made."""
     return not header["flags"] & MADE_BY_TOOL or is_sealed(header, frames)
 
 
@@ -213,9 +195,7 @@ def proven(raw: bytes, header: Fields, at: int, lsn: int) -> int:
 
 
 def read_trailer(rest: bytes) -> Fields | None:
-    """
-    The 40 bytes behind the frame of a SEAL.
-    """
+    """The 40 bytes behind the frame of a SEAL."""
     if len(rest) != 40 or rest[32:] != b"TQLEND\r\n":
         return None
     names = ("seal_at", "seal_lsn", "n_rec", "n_index", "crc")
@@ -224,9 +204,7 @@ def read_trailer(rest: bytes) -> Fields | None:
 
 
 def read_index(data: bytes) -> Fields:
-    """
-    The data of a SEAL record.
-    """
+    """The data of a SEAL record."""
     (version, n, n_rec, low_id, high_id, low_ts, high_ts, n_types, n_tubes
      ) = struct.unpack_from("<IIQQQqqII", data)  # fmt: skip
     at = struct.calcsize("<IIQQQqqII")
@@ -303,9 +281,7 @@ def jobs_of(records: list[Fields]) -> dict[int, Fields]:
 
 
 def read_manifest(raw: bytes) -> list[Fields]:
-    """
-    The entries of one file of a manifest that is whole.
-    """
+    """The entries of one file of a manifest that is whole."""
     head = fields(raw, 0, MANIFEST_HEAD)
     assert raw[:8] == bytes.fromhex("8954514d0d0a1a0a")
     assert head["head_crc"] == zlib.crc32(raw[:60]) and head["major"] == 1 and not head["incompat"]

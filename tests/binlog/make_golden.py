@@ -50,9 +50,7 @@ MAIL = TubeDef(2, b"mail", T0 + MS)
 
 
 def every_kind() -> Files:
-    """
-    Each kind of record, in a segment with seal and trailer.
-    """
+    """Each kind of record, in a segment with seal and trailer."""
     scribe = Scribe(opening=[DEFAULT_TUBE], next_job_id=7)
     scribe.write(Start(T0, 7, 3, -5 * NS), MAIL, put(7), put(8, b"", tube_id=2))
     held = {"state": State.RESERVED, "deadline_ns": T0 + 60 * NS}
@@ -76,9 +74,7 @@ def every_kind() -> Files:
 
 
 def rotated() -> Files:
-    """
-    A segment that was full, and its successor, in use.
-    """
+    """A segment that was full, and its successor, in use."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"x" * 2000), put(2, b"y" * 2500))
     scribe.write(delete(1))
@@ -88,9 +84,7 @@ def rotated() -> Files:
 
 
 def torn() -> Files:
-    """
-    The last frame is only half there; nobody was promised it.
-    """
+    """The last frame is only half there; nobody was promised it."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"promised"))
     scribe.mark()
@@ -100,9 +94,7 @@ def torn() -> Files:
 
 
 def damaged() -> Files:
-    """
-    A bit of a promised body is flipped.
-    """
+    """A bit of a promised body is flipped."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"promised"), put(2, b"too"))
     scribe.write(put(3, b"three"))
@@ -110,9 +102,7 @@ def damaged() -> Files:
 
 
 def rehomed() -> Files:
-    """
-    After a crash, a segment that begins with what was not known durable.
-    """
+    """After a crash, a segment that begins with what was not known durable."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"known durable"))
     scribe.write(MAIL, put(2, b"not known", tube_id=2), sync=False)
@@ -127,9 +117,7 @@ def rehomed() -> Files:
 
 
 def extensions() -> Files:
-    """
-    What version 1.1 has brought: each kind of record, and a job with all that one can carry.
-    """
+    """What version 1.1 has brought: each kind of record, and a job with all that one can carry."""
     opening: list[Record] = [DEFAULT_TUBE, MAIL, TubePolicy(2, {"max-jobs": "9"}, T0, Reason.NONE)]
     scribe = Scribe(opening=opening, next_job_id=7, has_extensions=True)
     tags = Tags(b"key", 60, b"con", 2, b"group", b"after")
@@ -157,16 +145,12 @@ STORES: dict[str, Callable[[], Files]] = {
 
 
 def read_golden(name: str) -> Files:
-    """
-    The files of a store as they are kept.
-    """
+    """The files of a store as they are kept."""
     return {path.name: path.read_bytes() for path in (GOLDEN / name).glob("*.tql")}
 
 
 def expected(files: Files) -> Any:
-    """
-    All that a log says, as JSON; what is 0 is left out.
-    """
+    """All that a log says, as JSON; what is 0 is left out."""
     log = independent_reader.read_log(files)
     said = {
         "verdict": log["verdict"],
@@ -206,9 +190,7 @@ def _record(record: Fields) -> Fields:
 
 
 def main() -> None:
-    """
-    Write all of them.
-    """
+    """Write all of them."""
     for name, make in STORES.items():
         folder = GOLDEN / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -38,9 +38,7 @@ Files = dict[str, bytes]
 
 
 def image(kind: Kind = Kind.PUT, job_id: int = 1, **changes: Any) -> JobImage:
-    """
-    A ready job of tube 1, changed as told; a body only where the kind has one.
-    """
+    """A ready job of tube 1, changed as told; a body only where the kind has one."""
     fields: dict[str, Any] = {
         "state": State.READY, "reason": Reason.CLIENT, "priority": 1024, "ts_ns": T0,
         "deadline_ns": 0, "delay_s": 0, "ttr_s": 60, "tube_id": 1, "connection": 7,
@@ -49,32 +47,24 @@ def image(kind: Kind = Kind.PUT, job_id: int = 1, **changes: Any) -> JobImage:
 
 
 def put(job_id: int = 1, body: bytes = b"hello", **changes: Any) -> JobImage:
-    """
-    A job is put.
-    """
+    """A job is put."""
     return image(Kind.PUT, job_id, body=body, **changes)
 
 
 def delete(job_id: int = 1, **changes: Any) -> JobImage:
-    """
-    A job is deleted.
-    """
+    """A job is deleted."""
     return image(Kind.DELETE, job_id, state=State.GONE, **changes)
 
 
 def run_of(images: Sequence[JobImage]) -> Run:
-    """
-    The same records as a run; they are of one kind, and have no data.
-    """
+    """The same records as a run; they are of one kind, and have no data."""
     ids = [image.job_id for image in images]
     array = b"".join([image.encode(NO_DATA) for image in images])
     return Run(images[0].kind, images[0].ts_ns, min(ids), max(ids), array)
 
 
 def records_of(run: Run) -> list[Record]:
-    """
-    What a run stands for.
-    """
+    """What a run stands for."""
     return [decode_record(raw, b"") for raw in RECORD.iter_unpack(run.array)]
 
 
@@ -118,9 +108,7 @@ class Scribe:
         return self.log.last_lsn
 
     def end_segment(self) -> None:
-        """
-        Seal the segment; the next batch begins another.
-        """
+        """Seal the segment; the next batch begins another."""
         self.log.rotate()
         seal = self.log.take(self.now_ns)
         assert seal is not None and seal.seals
@@ -128,50 +116,36 @@ class Scribe:
         self.log.durable(seal.last_lsn)
 
     def mark(self) -> None:
-        """
-        The log falls idle.
-        """
+        """The log falls idle."""
         self.writer.write(self.log.mark(), False)
 
     def finish(self) -> None:
-        """
-        End in order.
-        """
+        """End in order."""
         self.now_ns += MS
         self.writer.write(self.log.finish(self.now_ns), True)
 
     def files(self) -> Files:
-        """
-        What was written.
-        """
+        """What was written."""
         return files_of(self.directory)
 
 
 def files_of(directory: Directory) -> Files:
-    """
-    All files of a directory and their bytes, also those that are to become segments.
-    """
+    """All files of a directory and their bytes, also those that are to become segments."""
     return {name: bytes(directory.read(name)) for name in directory.names()}
 
 
 def segment_files(directory: Directory) -> Files:
-    """
-    The segments of a log and their bytes.
-    """
+    """The segments of a log and their bytes."""
     return {name: bytes(directory.read(name)) for name in segments_of(directory)}
 
 
 def segments_of(directory: Directory) -> list[str]:
-    """
-    The names of the segments of a log, without those of spares.
-    """
+    """The names of the segments of a log, without those of spares."""
     return [name for name in directory.names() if parse_segment_name(name) is not None]
 
 
 def header(**changes: Any) -> SegmentHeader:
-    """
-    A segment's header.
-    """
+    """A segment's header."""
     fields: dict[str, Any] = {
         "seq": 1, "first_lsn": 1, "created_ns": T0, "prev_end": 0, "trim_seq": 1,
         "next_job_id": 1, "store_uuid": UUID, "salt": SALT, "flags": 0, "incarnation": 1,
@@ -181,22 +155,16 @@ def header(**changes: Any) -> SegmentHeader:
 
 
 def quiet(done: int, total: int) -> None:
-    """
-    No progress is shown.
-    """
+    """No progress is shown."""
 
 
 def flipped(content: bytes, offset: int, bit: int = 0) -> bytes:
-    """
-    The same bytes but for one bit.
-    """
+    """The same bytes but for one bit."""
     changed = bytearray(content)
     changed[offset] ^= 1 << bit
     return bytes(changed)
 
 
 def edited(files: Files, name: str, change: Callable[[bytes], bytes]) -> Files:
-    """
-    The same files but for one.
-    """
+    """The same files but for one."""
     return {**files, name: change(files[name])}

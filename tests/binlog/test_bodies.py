@@ -30,9 +30,7 @@ Make = Callable[[Bodies], tuple[BodyReader, dict[int, BodyPlace]]]
 
 
 def in_log(directory: Directory, bodies: Bodies) -> dict[int, BodyPlace]:
-    """
-    Put these jobs, each in a frame of its own.
-    """
+    """Put these jobs, each in a frame of its own."""
     scribe = Scribe(directory, segment_bytes=1 << 20)
     scribe.write(DEFAULT_TUBE)
     return {
@@ -43,9 +41,7 @@ def in_log(directory: Directory, bodies: Bodies) -> dict[int, BodyPlace]:
 
 @pytest.fixture(params=["real", "simulated", "fake"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """
-    Makes a reader of jobs with these bodies, and says where they are.
-    """
+    """Makes a reader of jobs with these bodies, and says where they are."""
 
     def of_log(bodies: Bodies) -> tuple[BodyReader, dict[int, BodyPlace]]:
         real = request.param == "real"
@@ -133,9 +129,7 @@ def test_each_of_many_frames_and_of_many_records_of_one_is_found() -> None:
 
 
 def finished(jobs: int) -> tuple[MemoryDirectory, dict[int, BodyPlace]]:
-    """
-    A finished segment, one frame of 3 KB for each job.
-    """
+    """A finished segment, one frame of 3 KB for each job."""
     directory = MemoryDirectory()
     scribe = Scribe(directory, segment_bytes=1 << 20)
     scribe.write(DEFAULT_TUBE)
@@ -222,9 +216,7 @@ def test_no_more_indexes_are_kept_than_may_be() -> None:
 
 
 def test_every_damaged_byte_of_a_body_is_found_and_costs_nobody_else_his() -> None:
-    """
-    Whatever byte of its record or body is another: its own error, and the others are read.
-    """
+    """Whatever byte of its record or body is another: its own error, and the others are read."""
     directory = MemoryDirectory()
     places = in_log(directory, {1: b"one", 2: b"damaged", 3: b"three"})
     name = segment_name(1)
@@ -273,14 +265,10 @@ def test_bodies_side_by_side_are_read_together() -> None:
 
 def test_no_more_is_read_at_once_than_may_be_and_what_is_larger_alone() -> None:
     class Sizes(MemoryDirectory):
-        """
-        Notes how long each piece is.
-        """
+        """Notes how long each piece is."""
 
         def copy_part(self, name: str, start: int, end: int) -> bytes:
-            """
-            See `Directory.copy_part`.
-            """
+            """See `Directory.copy_part`."""
             part = super().copy_part(name, start, end)
             sizes.append(len(part))
             return part
@@ -309,16 +297,12 @@ def test_a_page_that_cannot_be_read_costs_only_the_bodies_in_it() -> None:
     bodies = {job_id: b"%d" % job_id * 400 for job_id in range(100, 116)}
 
     class Bad(MemoryDirectory):
-        """
-        A disk that cannot read one byte.
-        """
+        """A disk that cannot read one byte."""
 
         bad = -1
 
         def copy_part(self, name: str, start: int, end: int) -> bytes:
-            """
-            See `Directory.copy_part`.
-            """
+            """See `Directory.copy_part`."""
             part = super().copy_part(name, start, end)
             if start <= self.bad < start + len(part):
                 raise OSError(5, "Input/output error", name)

@@ -1,6 +1,4 @@
-"""
-Jobs without tags, cut from the records of many in columns.
-"""
+"""Jobs without tags, cut from the records of many in columns."""
 
 import pytest
 
@@ -14,9 +12,7 @@ TUBES = {1, 2}
 
 
 def encoded(record: JobImage, offset: int, flags: int = 0, length: int | None = None) -> bytes:
-    """
-    The bytes of a record, with these flags too.
-    """
+    """The bytes of a record, with these flags too."""
     size = len(record.body) if length is None else length
     raw = bytearray(record.encode((offset, size, 0)))
     raw[2] |= flags

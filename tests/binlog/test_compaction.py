@@ -1,6 +1,4 @@
-"""
-When to compact, and what has to move.
-"""
+"""When to compact, and what has to move."""
 
 import errno
 import os
@@ -51,14 +49,10 @@ def test_the_full_records_of_a_segment_are_found() -> None:
 
 
 class OnlyParts(MemoryDirectory):
-    """
-    Has no memory for a whole segment.
-    """
+    """Has no memory for a whole segment."""
 
     def read(self, name: str) -> bytes:
-        """
-        Fails, as mapping too much does.
-        """
+        """Fails, as mapping too much does."""
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 

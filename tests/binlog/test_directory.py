@@ -42,16 +42,12 @@ NOBODY = 65_534
 
 @pytest.fixture(params=["real", "memory"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
-    """
-    An empty directory of either kind.
-    """
+    """An empty directory of either kind."""
     return RealDirectory(str(tmp_path)) if request.param == "real" else MemoryDirectory()
 
 
 def content(directory: Directory, name: str) -> bytes:
-    """
-    A file's bytes.
-    """
+    """A file's bytes."""
     return bytes(directory.read(name))
 
 
@@ -215,9 +211,7 @@ def test_syncs_and_advice_need_no_file_to_have_changed(directory: Directory) -> 
 
 
 def kept_in_quarantine(directory: Directory, path: str) -> bytes:
-    """
-    A quarantined copy.
-    """
+    """A quarantined copy."""
     if isinstance(directory, MemoryDirectory):
         return directory.quarantined[os.path.basename(path)]
     return Path(path).read_bytes()
@@ -260,9 +254,7 @@ def test_a_copy_that_a_crash_cut_short_does_not_stand_for_a_whole_one(tmp_path: 
 
 
 def written_unsynced() -> MemoryDirectory:
-    """
-    One file that is synced with its name, and changes of both that are not.
-    """
+    """One file that is synced with its name, and changes of both that are not."""
     directory = MemoryDirectory()
     file = directory.create("a")
     file.write_at(0, [b"synced"])
@@ -306,9 +298,7 @@ def test_a_power_loss_may_tear_a_write_anywhere() -> None:
 
 
 def failing_once(operation: str) -> Callable[[str, str], None]:
-    """
-    EIO for the first such operation.
-    """
+    """EIO for the first such operation."""
     left = [operation]
 
     def fault(asked: str, name: str) -> None:
@@ -320,9 +310,7 @@ def failing_once(operation: str) -> Callable[[str, str], None]:
 
 
 def after_a_failed_sync() -> tuple[MemoryDirectory, File]:
-    """
-    A file that another sync seems to have made durable.
-    """
+    """A file that another sync seems to have made durable."""
     directory = MemoryDirectory()
     file = directory.create("a")
     file.write_at(0, [b"one"])
@@ -427,9 +415,7 @@ def test_a_directory_that_may_not_be_written_is_not_used() -> None:
 
 
 def exit_code_without_rights(action: Callable[[], object]) -> int:
-    """
-    How a process ends that does this and may not do what root may.
-    """
+    """How a process ends that does this and may not do what root may."""
     child = os.fork()
     if not child:
         try:
@@ -470,9 +456,7 @@ sys.stdin.read()
 
 @contextmanager
 def holder(path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """
-    Another process that locks the directory, or tries to, and stays.
-    """
+    """Another process that locks the directory, or tries to, and stays."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -532,9 +516,7 @@ def test_the_locks_are_no_files_of_the_log(tmp_path: Path) -> None:
 
 @pytest.fixture
 def beanstalkd() -> str:
-    """
-    The path of the real one.
-    """
+    """The path of the real one."""
     path = shutil.which("beanstalkd")
     if path is None:
         sentence = "beanstalkd is not installed: whether the two respect each other's locks is open"
@@ -545,9 +527,7 @@ def beanstalkd() -> str:
 
 
 def exit_code_of(beanstalkd: str, path: Path) -> int:
-    """
-    How a beanstalkd ends that is to use this directory.
-    """
+    """How a beanstalkd ends that is to use this directory."""
     socket_path = f"unix:{path}/c.sock"
     running = [beanstalkd, "-b", str(path), "-l", socket_path]
     try:
@@ -565,9 +545,7 @@ def test_beanstalkd_does_not_use_a_directory_that_we_use(beanstalkd: str, tmp_pa
 
 
 def test_our_lock_survives_the_whole_of_our_start(beanstalkd: str, tmp_path: Path) -> None:
-    """
-    Opening and closing ``lock`` a second time anywhere in the process would drop it.
-    """
+    """Opening and closing ``lock`` a second time anywhere in the process would drop it."""
     mine = RealDirectory(str(tmp_path))
     mine.make()
     mine.lock("me")
@@ -591,9 +569,7 @@ def test_our_lock_survives_the_whole_of_our_start(beanstalkd: str, tmp_path: Pat
 
 
 def test_opening_the_lock_again_would_drop_it(beanstalkd: str, tmp_path: Path) -> None:
-    """
-    The danger that the test before this one holds off is real.
-    """
+    """The danger that the test before this one holds off is real."""
     mine = RealDirectory(str(tmp_path))
     mine.lock("me")
     (tmp_path / "lock").read_bytes()
@@ -604,9 +580,7 @@ def test_opening_the_lock_again_would_drop_it(beanstalkd: str, tmp_path: Path) -
 
 @contextmanager
 def running_beanstalkd(beanstalkd: str, path: Path) -> Iterator[None]:
-    """
-    A beanstalkd that has this directory: it answers, which it does only then.
-    """
+    """A beanstalkd that has this directory: it answers, which it does only then."""
     command = [beanstalkd, "-b", str(path), "-l", f"unix:{path}/c.sock"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
@@ -621,9 +595,7 @@ def running_beanstalkd(beanstalkd: str, path: Path) -> Iterator[None]:
 
 
 def answers(path: str) -> bool:
-    """
-    Whether a server on this socket answers.
-    """
+    """Whether a server on this socket answers."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1)
         try:
@@ -689,9 +661,7 @@ def test_a_file_whose_name_is_removed_or_another_s_was_deleted(directory: Direct
 
 
 def take_away(directory: Directory) -> None:
-    """
-    Give the whole directory another name.
-    """
+    """Give the whole directory another name."""
     if isinstance(directory, MemoryDirectory):
         directory.is_away = True
     else:

@@ -1,6 +1,4 @@
-"""
-Which bodies are of one kind.
-"""
+"""Which bodies are of one kind."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def test_what_is_hard_to_read_has_one_too(body: bytes) -> None:
 
 
 def keyed(count: int, last: str) -> bytes:
-    """
-    An object with keys of 8 letters, and one that comes behind them.
-    """
+    """An object with keys of 8 letters, and one that comes behind them."""
     keys = [f"{at:08d}".translate(LETTERS) for at in range(count)]
     return json.dumps(dict.fromkeys([*keys, last], 1)).encode()
 

@@ -32,9 +32,7 @@ Act = Callable[[Framing], object]
 
 
 def moved() -> list[RehomedFrame]:
-    """
-    Two frames that are to be framed anew.
-    """
+    """Two frames that are to be framed anew."""
     return [RehomedFrame.parse(frame) for frame in Framing(1).add(RECORDS[:3], 1, T0)]
 
 
@@ -61,9 +59,7 @@ def test_whatever_ends_the_framing_of_records_they_can_be_framed_again(act: Act)
 
 
 def begun() -> Framing:
-    """
-    A segment with something in it.
-    """
+    """A segment with something in it."""
     framing = Framing(SALT)
     framing.add(RECORDS[:1], 1, T0)
     return framing
@@ -73,9 +69,7 @@ def begun() -> Framing:
 
 
 def serving() -> Log:
-    """
-    A log whose first batch is on disk.
-    """
+    """A log whose first batch is on disk."""
     heads = Opening(1, [TubeDef(1, b"default", T0)])
     log = Log(FIRST, 1 << 20, lambda seq, now_ns: heads, lambda: SALT, WRITER)
     batch = log.take(T0)
@@ -85,17 +79,13 @@ def serving() -> Log:
 
 
 def append_some(log: Log) -> None:
-    """
-    More than fits into the segment, so that two batches are made.
-    """
+    """More than fits into the segment, so that two batches are made."""
     for job_id in range(1, 8):
         log.append(put(job_id, LARGE))
 
 
 def take_all(log: Log) -> list[tuple[int, int, int]]:
-    """
-    Where all batches are: segment, offset, end.
-    """
+    """Where all batches are: segment, offset, end."""
     found = []
     while (batch := log.take(T0)) is not None:
         found.append((batch.seq, batch.offset, batch.end))
@@ -103,17 +93,13 @@ def take_all(log: Log) -> list[tuple[int, int, int]]:
 
 
 def rotate_and_take(log: Log) -> object:
-    """
-    The next batch seals the segment.
-    """
+    """The next batch seals the segment."""
     log.rotate()
     return log.take(T0)
 
 
 def rehome_and_take(log: Log) -> object:
-    """
-    All that is not durable moves to another segment.
-    """
+    """All that is not durable moves to another segment."""
     log.rehome(T0)
     return log.take(T0)
 
@@ -153,9 +139,7 @@ def test_whatever_ends_a_step_of_a_log_no_later_batch_lies_behind_a_hole(
 
 
 def check_no_hole(places: list[tuple[int, int, int]], end: int, at: int) -> None:
-    """
-    Each batch begins where the one before has ended, or begins a segment.
-    """
+    """Each batch begins where the one before has ended, or begins a segment."""
     seq = 1
     for place in places:
         assert place[:2] in ((seq, end), (seq + 1, 0)), (at, places)

@@ -1,6 +1,4 @@
-"""
-The open log: numbers, batches, segments, seals; no I/O.
-"""
+"""The open log: numbers, batches, segments, seals; no I/O."""
 
 import zlib
 from collections.abc import Sequence
@@ -60,9 +58,7 @@ def new_log(
     position: Position = FIRST, segment_bytes: int = 1 << 20, opening: Sequence[Record] = (),
     next_job_id: int = 1,
 ) -> Log:  # fmt: skip
-    """
-    A log with a fixed salt.
-    """
+    """A log with a fixed salt."""
     return Log(
         position, segment_bytes, lambda seq, now: Opening(next_job_id, opening), lambda: SALT,
         WRITER,
@@ -70,27 +66,21 @@ def new_log(
 
 
 def taken(log: Log, now_ns: int = NOW) -> Batch:
-    """
-    The batch that is there.
-    """
+    """The batch that is there."""
     batch = log.take(now_ns)
     assert batch is not None
     return batch
 
 
 def header_of(batch: Batch) -> SegmentHeader:
-    """
-    The header that a batch begins with.
-    """
+    """The header that a batch begins with."""
     found = decode_segment_header(batch.chunks[0])
     assert isinstance(found, SegmentHeader)
     return found
 
 
 def frame_of(chunk: bytes) -> independent_reader.Fields:
-    """
-    A frame as the other reader sees it.
-    """
+    """A frame as the other reader sees it."""
     frame = independent_reader.read_frame(chunk, 0, SALT)
     assert frame is not None
     return frame
@@ -217,9 +207,7 @@ def test_a_batch_says_whether_replies_wait_for_a_run(kind: Kind) -> None:
 
 
 def test_a_run_counts_as_its_records_wherever_they_are_counted() -> None:
-    """
-    Before it and behind it are records, and the segment ends with all of them in one batch.
-    """
+    """Before it and behind it are records, and the segment ends with all of them in one batch."""
     plain, quick = new_log(segment_bytes=1 << 20), new_log(segment_bytes=1 << 20)
     records = [delete(job_id, ts_ns=T0 + job_id) for job_id in (9, 3, 5)]
     run = [record._replace(ts_ns=T0 + 2 * MS) for record in records]
@@ -343,9 +331,7 @@ def test_open_bytes_are_those_of_the_next_batch() -> None:
 
 
 def filling(log: Log, job_id: int, left: int = 0) -> Record:
-    """
-    A record that leaves so many bytes of the segment free.
-    """
+    """A record that leaves so many bytes of the segment free."""
     return put(job_id, b"x" * (log.budget.rest - RECORD_BYTES - FRAME_BYTES - left))
 
 
@@ -556,9 +542,7 @@ class Appending:
         return Opening(self.job_id + 1, [*tubes, Counters(0, now_ns, {"cmd-put": self.job_id})])
 
     def put(self, size: int, tube_id: int, name_bytes: int) -> None:
-        """
-        As the queue does: room for both, then the tube if it is new, then the job.
-        """
+        """As the queue does: room for both, then the tube if it is new, then the job."""
         self.log.make_room(size, self.now_ns)
         segment = self.log.segment
         if tube_id not in self.tubes:
@@ -569,9 +553,7 @@ class Appending:
         assert self.log.segment == segment, "both are in one segment"
 
     def fill(self) -> None:
-        """
-        A record that takes all that is said to be left.
-        """
+        """A record that takes all that is said to be left."""
         left = self.log.budget.rest - RECORD_BYTES - FRAME_BYTES
         if left >= 0:
             segment = self.log.segment
@@ -579,23 +561,17 @@ class Appending:
             assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
 
     def fill_up_to(self, rest: int) -> None:
-        """
-        A record that leaves so many bytes, and a frame that is as good as full.
-        """
+        """A record that leaves so many bytes, and a frame that is as good as full."""
         left = self.log.budget.rest - rest - RECORD_BYTES - 3 * FRAME_BYTES
         self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
         assert self.log.budget.rest == rest
 
     def delete(self) -> None:
-        """
-        Any record without data.
-        """
+        """Any record without data."""
         self.log.append(image(Kind.DELETE, 1, state=State.GONE, tube_id=0))
 
     def delete_many(self, count: int) -> None:
-        """
-        As many as that in one run, or as surely fit.
-        """
+        """As many as that in one run, or as surely fit."""
         segment, lsn = self.log.segment, self.log.last_lsn
         count = min(count, self.log.budget.run_records)
         if count:
@@ -605,9 +581,7 @@ class Appending:
             assert self.log.budget.rest >= 0
 
     def put_whole(self, sizes: list[int], tube_id: int, name_bytes: int) -> None:
-        """
-        As the queue puts a batch: room for all, then the tube if it is new, then all jobs.
-        """
+        """As the queue puts a batch: room for all, then the tube if it is new, then all jobs."""
         self.log.make_room(whole_bytes(len(sizes), sum(sizes)), self.now_ns)
         segment = self.log.segment
         if tube_id not in self.tubes:
@@ -622,9 +596,7 @@ class Appending:
         assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
 
     def take(self, keeps: bool) -> None:
-        """
-        Write a batch.
-        """
+        """Write a batch."""
         self.now_ns += MS
         batch = self.log.take(self.now_ns)
         if batch is not None:
@@ -634,38 +606,28 @@ class Appending:
                 self.log.durable(batch.last_lsn)
 
     def take_all(self) -> None:
-        """
-        Write all that is open.
-        """
+        """Write all that is open."""
         while self.log.has_open:
             self.take(keeps=True)
 
     def mark(self) -> None:
-        """
-        As the committer does: when nothing is open, and not again until something was.
-        """
+        """As the committer does: when nothing is open, and not again until something was."""
         if not self.log.has_open and self.marks < 2:
             self.marks += 1
             self._write(self.log.mark())
 
     def add_spare(self, size: int) -> None:
-        """
-        Space is made ready.
-        """
+        """Space is made ready."""
         self.log.budget.add(PreallocatedSegment(next(self.salts), size, True))
 
     def rehome(self) -> None:
-        """
-        The disk has failed: a segment takes over what is not durable, at once.
-        """
+        """The disk has failed: a segment takes over what is not durable, at once."""
         self.log.rehome(self.now_ns)
         self.last_rehomed = self.log.segment
         self.take(keeps=True)
 
     def finish(self) -> None:
-        """
-        End in order.
-        """
+        """End in order."""
         self.take_all()
         self._write(self.log.finish(self.now_ns))
 
@@ -824,9 +786,7 @@ def test_re_homed_changes_count_too() -> None:
 
 
 def sealed_segment(scribe: Scribe, seq: int = 1) -> independent_reader.Fields:
-    """
-    A segment as the other reader sees it.
-    """
+    """A segment as the other reader sees it."""
     segment = independent_reader.read_segment(scribe.files()[f"{seq:020d}.tql"])
     assert segment is not None
     assert segment["trailer"] is not None
@@ -834,9 +794,7 @@ def sealed_segment(scribe: Scribe, seq: int = 1) -> independent_reader.Fields:
 
 
 def check_seal(segment: independent_reader.Fields) -> independent_reader.Fields:
-    """
-    All that a seal says of its segment is so.
-    """
+    """All that a seal says of its segment is so."""
     records = [r for frame in segment["frames"] for r in frame["records"]]
     index = independent_reader.read_index(records[-1]["data"])
     before, images = records[:-1], [r for r in records[:-1] if r["type"] < 17]
@@ -939,9 +897,7 @@ def test_an_ordered_stop_right_after_a_rotation_ends_the_new_segment() -> None:
 
 
 def rehomed_position() -> Position:
-    """
-    A log that goes on behind LSN 5, with two frames that were not known durable.
-    """
+    """A log that goes on behind LSN 5, with two frames that were not known durable."""
     array = [put(8).encode(_data(0)) + put(9).encode(_data(5)), delete(8).encode(_data(0))]
     lost = [
         RehomedFrame(array[0], b"helloworld", 2, 80, 6, 5, T0 + MS),

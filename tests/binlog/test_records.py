@@ -1,6 +1,4 @@
-"""
-Each kind of record, from value to bytes and back.
-"""
+"""Each kind of record, from value to bytes and back."""
 
 import dataclasses
 import re
@@ -63,9 +61,7 @@ any_tags = st.builds(
 
 @st.composite
 def images(draw: st.DrawFn) -> JobImage:
-    """
-    A job's image, its numbers anywhere within their fields.
-    """
+    """A job's image, its numbers anywhere within their fields."""
     kind = draw(st.sampled_from(Kind))
     tags = draw(st.none() | any_tags) if kind in FULL else None
     return JobImage(
@@ -91,16 +87,12 @@ any_record: st.SearchStrategy[Record] = st.one_of(images(), others)
 
 
 def placed(record: Record, offset: int = 0) -> Data:
-    """
-    Where a record's data would stand.
-    """
+    """Where a record's data would stand."""
     return (offset, len(record.data), zlib.crc32(record.data)) if record.data else NO_DATA
 
 
 def round_trip(record: Record) -> Record:
-    """
-    Written and read.
-    """
+    """Written and read."""
     return decode_record(RECORD.unpack(record.encode(placed(record))), record.data)
 
 
@@ -140,9 +132,7 @@ def test_the_size_of_extensions_is_known_without_making_them(chosen: int) -> Non
 
 
 def largest(kind: Kind) -> JobImage:
-    """
-    A job whose every number is as large as its field.
-    """
+    """A job whose every number is as large as its field."""
     fields: dict[str, Any] = {name: U32 for name in JobImage._fields[3:-2]}
     fields |= {"job_id": U64, "ts_ns": I64, "deadline_ns": I64}
     fields["body"] = b"b" if kind in FULL else b""
@@ -265,9 +255,7 @@ def test_an_unknown_reason_is_no_reason_to_refuse() -> None:
 
 
 def extended(data: bytes) -> Record:
-    """
-    A PUT whose data begins with extensions.
-    """
+    """A PUT whose data begins with extensions."""
     raw = list(RECORD.unpack(put().encode(NO_DATA)))
     raw[2] |= Flag.EXT
     return decode_record(tuple(raw), data)
@@ -327,9 +315,7 @@ def test_arbitrary_bytes_are_a_record_or_are_not_understood(raw: bytes, data: by
 
 
 def documented_types() -> dict[str, int]:
-    """
-    The names and numbers of the document's two tables of records.
-    """
+    """The names and numbers of the document's two tables of records."""
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", DOCUMENT.read_text(), re.MULTILINE)
     return {name: int(number) for number, name in rows}
 

@@ -1,6 +1,4 @@
-"""
-Records of many jobs as bytes, compared with one record after the other.
-"""
+"""Records of many jobs as bytes, compared with one record after the other."""
 
 from dataclasses import dataclass
 
@@ -22,9 +20,7 @@ COUNTER = st.one_of(st.integers(0, 9), st.integers(MAX_COUNTER - 1, MAX_COUNTER 
 
 @dataclass
 class Kicked:
-    """
-    What is asked of a job.
-    """
+    """What is asked of a job."""
 
     job_id: int
     priority: int

@@ -1,6 +1,4 @@
-"""
-What a log can surely still take: each rule at its limit and one past it.
-"""
+"""What a log can surely still take: each rule at its limit and one past it."""
 
 from collections.abc import Callable
 
@@ -40,9 +38,7 @@ MOST_SPARES = 64
 
 
 def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBudget:
-    """
-    A budget with so much left of its segment, and ready spares of these sizes.
-    """
+    """A budget with so much left of its segment, and ready spares of these sizes."""
     budget = SpaceBudget(SEGMENT_BYTES)
     budget.begin(rest, OVERHEAD)
     for number, size in enumerate(spares, start=1000):
@@ -55,9 +51,7 @@ def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBud
 
 
 def encoded_bytes(records: list[Record]) -> int:
-    """
-    What these records really take, with what a seal says of each frame.
-    """
+    """What these records really take, with what a seal says of each frame."""
     total = 0
     for run in frames.split(records):
         frame = frames.encode(run, base_lsn=1, durable_lsn=0, time_ns=0, salt=1)
@@ -101,9 +95,7 @@ def test_a_new_job_in_a_new_tube_takes_no_more_than_was_reckoned_with(body_bytes
 
 
 def needed(body_bytes: int, jobs: int) -> int:
-    """
-    The rest that takes a job, beside that of `jobs` others.
-    """
+    """The rest that takes a job, beside that of `jobs` others."""
     reserve = SEGMENT_BYTES + SEGMENT_BYTES // 4
     return new_job_bytes(body_bytes) + reserve + (jobs + 1) * DELETE_BYTES + TAIL_BYTES
 
@@ -250,9 +242,7 @@ def test_without_jobs_some_room_is_kept_ready_and_no_more() -> None:
 
 
 def fill(budget: SpaceBudget, demand: Demand) -> None:
-    """
-    Make ready all that is wanted, as a disk without limits does.
-    """
+    """Make ready all that is wanted, as a disk without limits does."""
     for _ in range(MOST_SPARES):
         spare = budget.wanted(demand)
         if spare is None:

@@ -1,6 +1,4 @@
-"""
-The example in docs/binlog-format.md: both readers understand it, and the encoder writes it.
-"""
+"""The example in docs/binlog-format.md: both readers understand it, and the encoder writes it."""
 
 import re
 
@@ -24,9 +22,7 @@ EXPECTED: list[Record] = [
 
 
 def example() -> bytes:
-    """
-    The bytes of the document's hex dump, whose addresses are checked on the way.
-    """
+    """The bytes of the document's hex dump, whose addresses are checked on the way."""
     raw = b""
     for address, digits in re.findall(
         r"^([0-9a-f]{4}) ((?:[0-9a-f]{8} ?)+(?: (?:[0-9a-f]{8} ?)+)?)$",

@@ -1,6 +1,4 @@
-"""
-The order in which a writer writes, syncs and renames: the order is the promise.
-"""
+"""The order in which a writer writes, syncs and renames: the order is the promise."""
 
 import errno
 import os
@@ -20,9 +18,7 @@ LARGE = put(1, b"x" * 9000)
 
 
 class Watched:
-    """
-    A directory that notes what is done to it.
-    """
+    """A directory that notes what is done to it."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -31,9 +27,7 @@ class Watched:
         self.scribe = Scribe(self.directory)
 
     def steps_of(self, action: Callable[[], object]) -> list[str]:
-        """
-        What an action does.
-        """
+        """What an action does."""
         self.steps.clear()
         action()
         return self.steps
@@ -158,9 +152,7 @@ def test_an_ordered_stop_is_durable() -> None:
 
 
 def refuses(nth: int, code: int) -> Callable[[str, str], None]:
-    """
-    A disk whose nth operation from now on fails.
-    """
+    """A disk whose nth operation from now on fails."""
     left = nth
 
     def fault(operation: str, name: str) -> None:

@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/client/.
-"""
+"""Mirrors beanstalk_twisted/client/."""

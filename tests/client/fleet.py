@@ -1,6 +1,4 @@
-"""
-Several servers in memory, a pool that leads to them, and one clock for all clients.
-"""
+"""Several servers in memory, a pool that leads to them, and one clock for all clients."""
 
 from __future__ import annotations
 
@@ -41,17 +39,13 @@ class Fleet:
         return self.worlds[name]
 
     def servers(self, *names: str) -> list[Server]:
-        """
-        Name servers as a pool wants them; all, if none is named.
-        """
+        """Name servers as a pool wants them; all, if none is named."""
         return [
             Server(cast(Any, self.worlds[name].endpoint), name) for name in names or self.worlds
         ]
 
     def pool(self, *names: str, **options: Any) -> Pool:
-        """
-        Start a pool over these servers, or over all.
-        """
+        """Start a pool over these servers, or over all."""
         pool = Pool(
             self.servers(*names), reactor=self.clock, lost=self._note_lost, changed=self._changed,
             make_client=partial(Client, backoff=Backoff(lambda: 1.0)), **options,
@@ -67,25 +61,19 @@ class Fleet:
         self.changes += 1
 
     def tube_on(self, name: str, *, among: tuple[str, ...] = ()) -> str:
-        """
-        Find a tube that is on this server.
-        """
+        """Find a tube that is on this server."""
         split = Split(dict.fromkeys(among or self.worlds, 1))
         return next(tube for tube in map("t{}".format, range(999)) if split.server_of(tube) == name)
 
     def settle(self) -> None:
-        """
-        Let all happen that needs no time.
-        """
+        """Let all happen that needs no time."""
         for _ in range(MAX_ROUNDS):
             if not any([world.step() for world in self.worlds.values()]):
                 return
         raise RuntimeError("it does not come to an end")
 
     def advance(self, seconds: float) -> None:
-        """
-        Let time pass, from one thing that is due to the next.
-        """
+        """Let time pass, from one thing that is due to the next."""
         self.settle()
         while seconds > 0:
             due_s = min(world.next_s() for world in self.worlds.values())
@@ -97,22 +85,16 @@ class Fleet:
             self.settle()
 
     def result(self, waited: Deferred[T]) -> T:
-        """
-        Let all happen that needs no time, and give what has come.
-        """
+        """Let all happen that needs no time, and give what has come."""
         self.settle()
         return result(waited)
 
     def run(self, script: Coroutine[Any, Any, T]) -> T:
-        """
-        The same for a coroutine.
-        """
+        """The same for a coroutine."""
         return self.result(Deferred.fromCoroutine(script))
 
     def waiting(self, name: str) -> int:
-        """
-        Ask a server how many of its connections wait in a `reserve`.
-        """
+        """Ask a server how many of its connections wait in a `reserve`."""
         client = self.worlds[name].client()
         waiting = self.result(client.stats()).current_waiting
         self.result(client.stopService())

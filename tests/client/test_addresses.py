@@ -1,6 +1,4 @@
-"""
-What addresses mean, to the client and to the tools.
-"""
+"""What addresses mean, to the client and to the tools."""
 
 from __future__ import annotations
 

@@ -41,17 +41,13 @@ CALLS: dict[str, Any] = {
 
 
 def knows(*words: str) -> bytes:
-    """
-    Say what a server knows.
-    """
+    """Say what a server knows."""
     listed = "".join(["---\n", *(f"- {word}\n" for word in words)]).encode()
     return b"OK %d\r\n%b\r\n" % (len(listed), listed)
 
 
 def say(world: World, *replies: bytes) -> None:
-    """
-    Answer in the place of the server.
-    """
+    """Answer in the place of the server."""
     for reply in replies:
         world.link.transport.unsent += reply
         world.link.transport.read()

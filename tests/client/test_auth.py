@@ -1,6 +1,4 @@
-"""
-Tokens: shown on each connection before anything else, and never told to anybody else.
-"""
+"""Tokens: shown on each connection before anything else, and never told to anybody else."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ WRONG = SECRET[:-1] + "x"
 
 
 def guarded(world: World) -> None:
-    """
-    Let the server ask for rights from now on.
-    """
+    """Let the server ask for rights from now on."""
     held = rules(it={"admin": "*"}, other={"look": "*"})
     world.server.service.require_access(held, InlineHashing())
 

@@ -55,18 +55,14 @@ KNOWS = knows("cancel-reserve", "reserve-batch", "wait-job")
 
 
 def asked(world: World) -> Client:
-    """
-    Make a client that knows what its server knows; job 1 is delayed.
-    """
+    """Make a client that knows what its server knows; job 1 is delayed."""
     client = world.client(probes=True)
     assert world.result(client.put(b"", delay=1000)) == 1
     return client
 
 
 def told() -> Line:
-    """
-    Make a connection whose server has announced what it knows.
-    """
+    """Make a connection whose server has announced what it knows."""
     line = Line()
     line.connection.probe()
     line.say(KNOWS)

@@ -1,6 +1,4 @@
-"""
-One connection: order, cancelling, deadlines, back-pressure, and how it ends.
-"""
+"""One connection: order, cancelling, deadlines, back-pressure, and how it ends."""
 
 from __future__ import annotations
 
@@ -284,9 +282,7 @@ def test_a_job_that_comes_for_a_cancelled_reserve_is_given_back_with_its_priorit
 
 
 def given_back(line: Line) -> None:
-    """
-    Let a job come for a `reserve` that was cancelled.
-    """
+    """Let a job come for a `reserve` that was cancelled."""
     reserve = line.connection.reserve()
     reserve.cancel()
     error(reserve, CancelledError)
@@ -611,14 +607,10 @@ def test_the_first_command_goes_past_the_buffer_and_what_is_left_of_it_does_not(
 
 def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
     class Wrapper(MemoryTransport):
-        """
-        As TLS does, it has the methods of what it wraps.
-        """
+        """As TLS does, it has the methods of what it wraps."""
 
         def writeSomeData(self, data: bytes) -> int:
-            """
-            Send it in the clear.
-            """
+            """Send it in the clear."""
             raise AssertionError
 
     connection = module.Connection(cast(Any, Clock()))
@@ -632,9 +624,7 @@ def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
 
 
 def extended(name: bytes = b"put-elsewhere ") -> CommandSpec:
-    """
-    Make a command that a server may know or not.
-    """
+    """Make a command that a server may know or not."""
     row = Command(name, (grammar.BYTES,), needs=OPEN, has_body=True, is_counted=False)
     return CommandSpec(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
 
@@ -675,9 +665,7 @@ def test_what_was_announced_is_sent() -> None:
 
 def test_an_endpoint_may_be_a_string_or_an_object() -> None:
     class Anything:
-        """
-        Stands for a reactor.
-        """
+        """Stands for a reactor."""
 
     world = World()
     assert endpoint_of(Anything(), world.endpoint) is world.endpoint

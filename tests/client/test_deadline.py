@@ -1,6 +1,4 @@
-"""
-Noticing that a server is dead.
-"""
+"""Noticing that a server is dead."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ GRACE_S = 10.0
 
 
 class Watched:
-    """
-    A deadline whose patience the test sets.
-    """
+    """A deadline whose patience the test sets."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -27,9 +23,7 @@ class Watched:
         self.deadline = Deadline(self.clock, GRACE_S, self.patience_s, self.passed.append)
 
     def patience_s(self, grace_s: float) -> float | None:
-        """
-        See `Exchange.patience_s`.
-        """
+        """See `Exchange.patience_s`."""
         return None if self.extra_s is None else self.extra_s + grace_s
 
 
@@ -64,9 +58,7 @@ def test_the_timer_looks_again_when_there_were_signs_of_life() -> None:
 
 
 class GoesOn(Clock):
-    """
-    Time passes while it is asked for, and a reactor takes no call for what has been.
-    """
+    """Time passes while it is asked for, and a reactor takes no call for what has been."""
 
     def callLater(
         self, delay: float, callable: Callable[..., Any], *args: object, **kw: object

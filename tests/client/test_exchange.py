@@ -1,6 +1,4 @@
-"""
-What was asked, and which reply belongs to what; no clock, no socket.
-"""
+"""What was asked, and which reply belongs to what; no clock, no socket."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from beanstalk_twisted.client.exchange import Exchange, Request
 
 
 def asked(exchange: Exchange[Request], spec: CommandSpec, *args: object) -> Request:
-    """
-    Ask something that is sent at once.
-    """
+    """Ask something that is sent at once."""
     request = Request(spec, args)
     if exchange.ask(request):
         request.is_begun = request.is_sent = True

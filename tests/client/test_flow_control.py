@@ -1,6 +1,4 @@
-"""
-Where those wait who would send more.
-"""
+"""Where those wait who would send more."""
 
 from __future__ import annotations
 

@@ -32,9 +32,7 @@ BOTH = CHANGES | LOOKS
 
 
 def told() -> Line:
-    """
-    Make a connection whose server has announced all.
-    """
+    """Make a connection whose server has announced all."""
     line = Line()
     line.connection.probe()
     line.say(knows(*BOTH))
@@ -43,18 +41,14 @@ def told() -> Line:
 
 
 def ready() -> tuple[World, Client]:
-    """
-    Make a client that knows what its server knows.
-    """
+    """Make a client that knows what its server knows."""
     world = World(max_job_bytes=1 << 20)
     client = world.client(probes=True)
     return world, client
 
 
 def lose(world: World, through: int) -> None:
-    """
-    Break the connection, with so many bytes of what was sent arriving, and no answer.
-    """
+    """Break the connection, with so many bytes of what was sent arriving, and no answer."""
     link = world.link
     link.wire.peer.send(bytes(link.transport.unread[:through]))
     link.transport.unread.clear()

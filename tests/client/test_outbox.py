@@ -1,6 +1,4 @@
-"""
-What the transport has not taken yet.
-"""
+"""What the transport has not taken yet."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox, cost
 
 
 def put(size: int) -> Request:
-    """
-    Make a put of so many bytes.
-    """
+    """Make a put of so many bytes."""
     return Request(PUT, (0, 0, 1, size), b"x" * size)
 
 

@@ -1,6 +1,4 @@
-"""
-The page on the client: its tables are those of the code, and its examples print what it says.
-"""
+"""The page on the client: its tables are those of the code, and its examples print what it says."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
 
 
 def written(method: object) -> str:
-    """
-    Write a method as the page does: names and defaults, without types.
-    """
+    """Write a method as the page does: names and defaults, without types."""
     parameters = list(inspect.signature(method).parameters.values())[1:]  # type: ignore[arg-type]
     words = []
     for each in parameters:
@@ -65,9 +61,7 @@ def test_what_a_method_gives_is_what_its_annotation_says(
 
 
 def word_of(name: str) -> bytes:
-    """
-    Give the reply for which an error is named.
-    """
+    """Give the reply for which an error is named."""
     return "_".join(re.findall(r"[A-Z][a-z]+", name)).upper().encode()
 
 

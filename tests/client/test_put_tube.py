@@ -1,6 +1,4 @@
-"""
-Jobs put into a tube of their own, whatever is in use.
-"""
+"""Jobs put into a tube of their own, whatever is in use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Any commands, sent all at once, are answered as if each had waited for the answer before.
-"""
+"""Any commands, sent all at once, are answered as if each had waited for the answer before."""
 
 from __future__ import annotations
 
@@ -89,17 +87,13 @@ CALLS = st.one_of(
 
 
 def begin(connection: Connection, call: Call) -> Deferred[Any]:
-    """
-    Send it.
-    """
+    """Send it."""
     sent: Deferred[Any] = getattr(connection, call.name)(*call.args, **call.options)
     return sent
 
 
 def outcome(answered: Deferred[Any]) -> Any:
-    """
-    Give what came out of it, in a form that can be compared.
-    """
+    """Give what came out of it, in a form that can be compared."""
     outcomes: list[Any] = []
     answered.addBoth(outcomes.append)
     assert outcomes, "it was not answered"
@@ -111,9 +105,7 @@ def outcome(answered: Deferred[Any]) -> Any:
 
 
 def told(**options: Any) -> tuple[World, Connection]:
-    """
-    Make a connection that knows what its server knows: no command waits to be sent.
-    """
+    """Make a connection that knows what its server knows: no command waits to be sent."""
     world = World(**options)
     connection = world.connection()
     world.result(connection.probe())
@@ -121,9 +113,7 @@ def told(**options: Any) -> tuple[World, Connection]:
 
 
 def one_by_one(script: list[Call]) -> list[Any]:
-    """
-    Wait for each answer.
-    """
+    """Wait for each answer."""
     world, connection = told()
     outcomes = []
     for call in script:
@@ -134,9 +124,7 @@ def one_by_one(script: list[Call]) -> list[Any]:
 
 
 def all_at_once(script: list[Call], piece_bytes: int) -> list[Any]:
-    """
-    Wait for none.
-    """
+    """Wait for none."""
     world, connection = told(piece_bytes=piece_bytes)
     answered = [begin(connection, call) for call in script]
     sent = [

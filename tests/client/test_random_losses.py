@@ -32,17 +32,13 @@ STEPS = st.one_of(
 
 
 def tell(outcome: Any, at: int, put: Deferred[int]) -> Any:
-    """
-    Tell what became of one job of a batch.
-    """
+    """Tell what became of one job of a batch."""
     put.callback(outcome if isinstance(outcome, Failure) else outcome[at])
     return outcome
 
 
 class Story:
-    """
-    What an application asks for, and what becomes of it.
-    """
+    """What an application asks for, and what becomes of it."""
 
     def __init__(self) -> None:
         self.world = World(max_job_bytes=1 << 20)
@@ -53,16 +49,12 @@ class Story:
         self.uses: list[Deferred[str]] = []
 
     def put(self, size: int) -> None:
-        """
-        Put a job that tells its number.
-        """
+        """Put a job that tells its number."""
         body = b"%d:" % len(self.puts) + bytes(size)
         self.puts.append((body, self.used, self.client.put(body)))
 
     def batch(self, sizes: list[int]) -> None:
-        """
-        Put jobs together.
-        """
+        """Put jobs together."""
         first = len(self.puts)
         bodies = [b"%d:" % (first + at) + bytes(size) for at, size in enumerate(sizes)]
         self.batches.append(bodies)
@@ -74,16 +66,12 @@ class Story:
         sent.addErrback(lambda failure: None)
 
     def use(self, tube: str) -> None:
-        """
-        Use another tube.
-        """
+        """Use another tube."""
         self.used = tube
         self.uses.append(self.client.use(tube))
 
     def lose(self, through: int) -> None:
-        """
-        Break the connection, with so many bytes of what was sent arriving, and no answer.
-        """
+        """Break the connection, with so many bytes of what was sent arriving, and no answer."""
         if not self.world.links or self.world.link.transport.is_closed:
             return
         link = self.world.link
@@ -94,9 +82,7 @@ class Story:
         self.world.settle()
 
     def go_on(self, step: str, value: Any) -> None:
-        """
-        Do one step.
-        """
+        """Do one step."""
         if step == "settle":
             self.world.settle()
         elif step == "come back":
@@ -105,9 +91,7 @@ class Story:
             getattr(self, step)(value)
 
     def jobs(self) -> dict[int, tuple[bytes, str]]:
-        """
-        Give the jobs that the server has, by their numbers.
-        """
+        """Give the jobs that the server has, by their numbers."""
         looker = self.world.connection()
         total = self.world.result(looker.stats()).total_jobs
         found = {}

@@ -1,6 +1,4 @@
-"""
-Bytes into replies: this one, not yet, or cannot be right.
-"""
+"""Bytes into replies: this one, not yet, or cannot be right."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-How long a client waits before it tries again.
-"""
+"""How long a client waits before it tries again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-A `use` that the server refuses: nothing goes into another tube than it was meant for.
-"""
+"""A `use` that the server refuses: nothing goes into another tube than it was meant for."""
 
 from __future__ import annotations
 
@@ -17,16 +15,12 @@ PUT = b"put 65536 0 60 1\r\nx\r\n"
 
 
 def used(line: Line, *tubes: str) -> list[Deferred[Any]]:
-    """
-    Use these, one after the other.
-    """
+    """Use these, one after the other."""
     return [line.connection.use(tube) for tube in tubes]
 
 
 def refused() -> Line:
-    """
-    Give a connection that uses ``old``, and has been refused ``new``.
-    """
+    """Give a connection that uses ``old``, and has been refused ``new``."""
     line = Line()
     _, new = used(line, "old", "new")
     line.say(b"USING old\r\n", b"OUT_OF_MEMORY\r\n")

@@ -1,6 +1,4 @@
-"""
-A client that stays connected.
-"""
+"""A client that stays connected."""
 
 from __future__ import annotations
 
@@ -23,17 +21,13 @@ from tests.client.world import World, error, is_waiting, result
 
 
 def lose(world: World) -> None:
-    """
-    Break the connection; the server goes on.
-    """
+    """Break the connection; the server goes on."""
     world.link.transport.end(ConnectionRefusedError())
     world.settle()
 
 
 def come_back(world: World) -> None:
-    """
-    Wait long enough for the next connection.
-    """
+    """Wait long enough for the next connection."""
     world.advance(MOST_S)
 
 
@@ -65,9 +59,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
 
 
 def heard(events: Sequence[LogEvent]) -> list[tuple[str, str]]:
-    """
-    Read what a client has told of its server.
-    """
+    """Read what a client has told of its server."""
     return [
         (each["log_level"].name, str(formatEvent(each)).partition(" ")[0]) for each in events
         if each["log_namespace"] == SERVER_LOG

@@ -1,6 +1,4 @@
-"""
-What a server tells of itself, as typed mappings.
-"""
+"""What a server tells of itself, as typed mappings."""
 
 from __future__ import annotations
 

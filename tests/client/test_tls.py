@@ -44,31 +44,23 @@ MANY = share(100)
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """
-    A server of ours without TLS; what is given is its port.
-    """
+    """A server of ours without TLS; what is given is its port."""
     with ServerProcess(ours_at_once("-p", 0, "-z", BIG), tmp_path_factory.mktemp("bs")) as server:
         yield server.port()
 
 
 def soon() -> Backoff:
-    """
-    Try again at once, nearly.
-    """
+    """Try again at once, nearly."""
     return Backoff(lambda: 1.0, 0.02, 0.1)
 
 
 def sleep(seconds: float) -> Deferred[None]:
-    """
-    Let others have their turn.
-    """
+    """Let others have their turn."""
     return deferLater(the_reactor(), seconds)
 
 
 async def refusal(port: int, *options: str) -> errors.TlsFailed:
-    """
-    Connect, ask for something, and give what is said about it.
-    """
+    """Connect, ask for something, and give what is said about it."""
     text = f"tls://127.0.0.1:{port}?{'&'.join(options)}".removesuffix("?")
     client = Client(text, backoff=soon(), logs=False)
     client.startService()

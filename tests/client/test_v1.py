@@ -1,6 +1,4 @@
-"""
-The client in the older dialect, on the double in the older dialect.
-"""
+"""The client in the older dialect, on the double in the older dialect."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.beanstalk(dialect="v1", uses_reactor=False)
 
 
 def client_of(beanstalk: Beanstalk, **options: Any) -> Client:
-    """
-    Make a client, and let it connect.
-    """
+    """Make a client, and let it connect."""
     client = Client(
         beanstalk.endpoint, reactor=beanstalk.clock, dialect="v1", backoff=Backoff(lambda: 1.0),
         **options,
@@ -35,9 +31,7 @@ def client_of(beanstalk: Beanstalk, **options: Any) -> Client:
 
 
 def failure(beanstalk: Beanstalk, waited: Deferred[Any]) -> BaseException:
-    """
-    Give what a Deferred fails with.
-    """
+    """Give what a Deferred fails with."""
     with pytest.raises(Exception) as caught:
         beanstalk.result(waited)
     return caught.value

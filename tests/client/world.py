@@ -30,9 +30,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def result(deferred: Deferred[T]) -> T:
-    """
-    Give what a Deferred has fired with; what it failed with is raised.
-    """
+    """Give what a Deferred has fired with; what it failed with is raised."""
     results: list[T] = []
     failures: list[Failure] = []
 
@@ -48,9 +46,7 @@ def result(deferred: Deferred[T]) -> T:
 
 
 def error(deferred: Deferred[Any], kind: type[E]) -> E:
-    """
-    Give what a Deferred has failed with, which must be of that kind.
-    """
+    """Give what a Deferred has failed with, which must be of that kind."""
     failed: list[Any] = []
     deferred.addErrback(failed.append)
     assert failed, "it has not failed"
@@ -59,9 +55,7 @@ def error(deferred: Deferred[Any], kind: type[E]) -> E:
 
 
 def is_waiting(deferred: Deferred[Any]) -> bool:
-    """
-    Whether a Deferred has not fired yet.
-    """
+    """Whether a Deferred has not fired yet."""
     return not deferred.called
 
 
@@ -89,30 +83,22 @@ class World(Network):
 
     @property
     def link(self) -> MemoryLink:
-        """
-        The newest connection.
-        """
+        """The newest connection."""
         return cast(MemoryLink, self.links[-1])
 
     @property
     def peer(self) -> memory_server.Client:
-        """
-        The server's side of it.
-        """
+        """The server's side of it."""
         return self.link.wire.peer
 
     def connection(self, **options: Any) -> Connection:
-        """
-        Make one plain connection.
-        """
+        """Make one plain connection."""
         connection = Connection(cast(Any, self.clock), **options)
         self.endpoint.join(connection)
         return connection
 
     def client(self, *, starts: bool = True, **options: Any) -> Client:
-        """
-        Make a client that comes back.
-        """
+        """Make a client that comes back."""
         backoff = Backoff(lambda: 1.0)
         client = Client(
             cast(Any, self.endpoint), reactor=self.clock, **{"backoff": backoff} | options,
@@ -127,38 +113,28 @@ class World(Network):
         self.connects += 1
 
     def result(self, waited: Deferred[T]) -> T:
-        """
-        Let all happen that needs no time, and give what has come.
-        """
+        """Let all happen that needs no time, and give what has come."""
         self.settle()
         return result(waited)
 
     def run(self, script: Coroutine[Any, Any, T]) -> T:
-        """
-        The same for a coroutine.
-        """
+        """The same for a coroutine."""
         return self.result(Deferred.fromCoroutine(script))
 
     def kill(self) -> None:
-        """
-        End the server as ``kill -9`` does; nobody listens any more.
-        """
+        """End the server as ``kill -9`` does; nobody listens any more."""
         self.server.kill()
         self.endpoint.is_refusing = True
         self.settle()
 
     def restart(self) -> None:
-        """
-        Begin another server on what the killed one has left.
-        """
+        """Begin another server on what the killed one has left."""
         self.server.start()
         self.endpoint.is_refusing = False
 
 
 class Line:
-    """
-    One connection whose server is the test.
-    """
+    """One connection whose server is the test."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
@@ -167,23 +143,17 @@ class Line:
         cast(Any, self.connection).makeConnection(self.transport)
 
     def sent(self) -> bytes:
-        """
-        Take what the client has sent.
-        """
+        """Take what the client has sent."""
         return self.transport.drain()
 
     def say(self, *replies: bytes) -> None:
-        """
-        Bring replies, each as a packet of its own.
-        """
+        """Bring replies, each as a packet of its own."""
         for reply in replies:
             self.transport.unsent += reply
             self.transport.read()
 
     def end(self, reason: Exception | None = None) -> None:
-        """
-        The connection is lost.
-        """
+        """The connection is lost."""
         self.transport.end(reason or ConnectionDone())
 
     def part(self) -> None:

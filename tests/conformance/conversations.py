@@ -30,33 +30,25 @@ class Say(NamedTuple):
 
 
 class Block(NamedTuple):
-    """
-    Send something that is not answered yet, and see that it has arrived.
-    """
+    """Send something that is not answered yet, and see that it has arrived."""
 
     who: str
     sent: bytes
 
 
 class End(NamedTuple):
-    """
-    Part; or only say that nothing more will be sent.
-    """
+    """Part; or only say that nothing more will be sent."""
 
     who: str
     is_half: bool
 
 
 class Restart(NamedTuple):
-    """
-    Kill the server and start another one on its directory.
-    """
+    """Kill the server and start another one on its directory."""
 
 
 class Drain(NamedTuple):
-    """
-    Send SIGUSR1.
-    """
+    """Send SIGUSR1."""
 
 
 Step = Say | Block | End | Restart | Drain
@@ -84,46 +76,34 @@ def conversation(
     title: str, *steps: Step, max_job_bytes: int = 65_535, is_logged: bool = False,
     is_timed: bool = False,
 ) -> None:  # fmt: skip
-    """
-    Add one to the list.
-    """
+    """Add one to the list."""
     CONVERSATIONS.append(Conversation(title, steps, max_job_bytes, is_logged, is_timed))
 
 
 def say(who: str, sent: str | bytes, *heard: str) -> Say:
-    """
-    Send a command, or with bytes exactly these.
-    """
+    """Send a command, or with bytes exactly these."""
     return Say(who, sent if isinstance(sent, bytes) else sent.encode() + b"\r\n", heard)
 
 
 def hear(who: str, *heard: str) -> Say:
-    """
-    Hear replies to what was sent before.
-    """
+    """Hear replies to what was sent before."""
     return Say(who, b"", heard)
 
 
 def put(
     who: str, heard: str, *, pri: int = 0, delay: int = 0, ttr: int = 60, body: str = "x"
 ) -> Say:
-    """
-    Put a job.
-    """
+    """Put a job."""
     return say(who, f"put {pri} {delay} {ttr} {len(body)}\r\n{body}", heard)
 
 
 def each(who: str, heard: str, *commands: str) -> Iterator[Say]:
-    """
-    Say one command after the other; all are answered in the same way.
-    """
+    """Say one command after the other; all are answered in the same way."""
     return (say(who, command, heard) for command in commands)
 
 
 def wait(seconds: int) -> tuple[Say, ...]:
-    """
-    Let at least so much time pass on the server's own clock.
-    """
+    """Let at least so much time pass on the server's own clock."""
     return (
         say("timer", "watch nothing", "WATCHING 2"),
         say("timer", "ignore default", "WATCHING 1"),

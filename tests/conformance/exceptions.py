@@ -37,15 +37,11 @@ What a clock changes while it runs: compared only when it does not, which anothe
 _IDENTITY: Final = re.compile(rb"[0-9a-f]{16}")
 
 LOOSE_TIMEOUT: Final = re.compile(rb"reserve-with-timeout (?!\d{1,9}\r\n)")
-"""
-After 1.12 beanstalkd became strict about this number; we are as strict as that.
-"""
+"""After 1.12 beanstalkd became strict about this number; we are as strict as that."""
 
 
 def may_differ(sent: bytes) -> bool:
-    """
-    Whether the reply to this is not compared at all.
-    """
+    """Whether the reply to this is not compared at all."""
     return bool(LOOSE_TIMEOUT.match(sent))
 
 
@@ -64,9 +60,7 @@ def normalised(reply: bytes) -> bytes:
 
 
 def _kept(key: bytes, values: dict[bytes, bytes]) -> bytes:
-    """
-    What is compared of a value.
-    """
+    """What is compared of a value."""
     name = key.decode()
     if name in VOLATILE or (name == "id" and _IDENTITY.fullmatch(values[key])):
         return b"..."

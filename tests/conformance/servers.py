@@ -1,6 +1,4 @@
-"""
-The three servers that the conversations are held with.
-"""
+"""The three servers that the conversations are held with."""
 
 from __future__ import annotations
 
@@ -30,61 +28,39 @@ from tests.server_process import (
 
 
 class Peer(Protocol):
-    """
-    A connection to a server.
-    """
+    """A connection to a server."""
 
     def send(self, request: bytes) -> None:
-        """
-        Send bytes.
-        """
+        """Send bytes."""
 
     def reply(self) -> bytes:
-        """
-        Wait for one reply; nothing when the server has parted.
-        """
+        """Wait for one reply; nothing when the server has parted."""
 
     def half_close(self) -> None:
-        """
-        Say that nothing more will be sent.
-        """
+        """Say that nothing more will be sent."""
 
     def close(self) -> None:
-        """
-        Part.
-        """
+        """Part."""
 
 
 class Server(Protocol):
-    """
-    A server that a conversation is held with.
-    """
+    """A server that a conversation is held with."""
 
     def connect(self) -> Peer:
-        """
-        Make a connection.
-        """
+        """Make a connection."""
 
     def restart(self) -> None:
-        """
-        Kill it, and start another one on its directory.
-        """
+        """Kill it, and start another one on its directory."""
 
     def drain(self) -> None:
-        """
-        Send SIGUSR1, and return when that has come through.
-        """
+        """Send SIGUSR1, and return when that has come through."""
 
     def end(self) -> None:
-        """
-        End it.
-        """
+        """End it."""
 
 
 class MemoryPeer:
-    """
-    A connection to ours in memory.
-    """
+    """A connection to ours in memory."""
 
     def __init__(self, server: MemoryServer) -> None:
         self._server = server
@@ -92,15 +68,11 @@ class MemoryPeer:
         self._heard = b""
 
     def send(self, request: bytes) -> None:
-        """
-        See `Peer.send`.
-        """
+        """See `Peer.send`."""
         self._connection.send(request)
 
     def reply(self) -> bytes:
-        """
-        See `Peer.reply`; lets time pass until there is one.
-        """
+        """See `Peer.reply`; lets time pass until there is one."""
         self._server.advance()
         self._heard += self._connection.take()
         while (end := self._end_of_reply()) is None:
@@ -120,22 +92,16 @@ class MemoryPeer:
         return len(line) + 1 + size if found and len(rest) >= size else None
 
     def half_close(self) -> None:
-        """
-        See `Peer.half_close`.
-        """
+        """See `Peer.half_close`."""
         self._connection.half_close()
 
     def close(self) -> None:
-        """
-        See `Peer.close`.
-        """
+        """See `Peer.close`."""
         self._connection.hang_up()
 
 
 class OursInMemory:
-    """
-    Our server, without a process.
-    """
+    """Our server, without a process."""
 
     body_cache: int | None = None
 
@@ -147,58 +113,42 @@ class OursInMemory:
         )  # fmt: skip
 
     def connect(self) -> MemoryPeer:
-        """
-        See `Server.connect`.
-        """
+        """See `Server.connect`."""
         return MemoryPeer(self._server)
 
     def restart(self) -> None:
-        """
-        See `Server.restart`.
-        """
+        """See `Server.restart`."""
         self._server.kill_and_restart()
 
     def drain(self) -> None:
-        """
-        See `Server.drain`.
-        """
+        """See `Server.drain`."""
         self._server.service.drain()
 
     def end(self) -> None:
-        """
-        See `Server.end`.
-        """
+        """See `Server.end`."""
         self._server.kill()
 
 
 class OursWithoutBodies(OursInMemory):
-    """
-    The same; bodies that may be are in the log only.
-    """
+    """The same; bodies that may be are in the log only."""
 
     body_cache = 0
 
 
 class OursWithAByte(OursInMemory):
-    """
-    The same with the smallest cache that there is.
-    """
+    """The same with the smallest cache that there is."""
 
     body_cache = 1
 
 
 class OursWithFewBodies(OursInMemory):
-    """
-    The same with a cache that few jobs fill.
-    """
+    """The same with a cache that few jobs fill."""
 
     body_cache = 64 << 10
 
 
 class OnASocket:
-    """
-    A process.
-    """
+    """A process."""
 
     command: Callable[..., list[str]]
     options: Sequence[object] = ()
@@ -215,22 +165,16 @@ class OnASocket:
         self._process = ServerProcess(self._command, folder)
 
     def connect(self) -> Connection:
-        """
-        See `Server.connect`.
-        """
+        """See `Server.connect`."""
         return Connection(self._process.port())
 
     def restart(self) -> None:
-        """
-        See `Server.restart`.
-        """
+        """See `Server.restart`."""
         self._process.kill()
         self._process = ServerProcess(self._command, self._folder)
 
     def drain(self) -> None:
-        """
-        See `Server.drain`.
-        """
+        """See `Server.drain`."""
         self._process.process.send_signal(signal.SIGUSR1)
         asking = self.connect()
         while b"draining: true\n" not in asking.ask(b"stats\r\n"):
@@ -238,33 +182,25 @@ class OnASocket:
         asking.close()
 
     def end(self) -> None:
-        """
-        See `Server.end`.
-        """
+        """See `Server.end`."""
         self._process.kill()
 
 
 class OursOnASocket(OnASocket):
-    """
-    Our server, as its users run it.
-    """
+    """Our server, as its users run it."""
 
     command = staticmethod(ours_at_once)
 
 
 class OursOnASocketWithoutBodies(OursOnASocket):
-    """
-    The same with a log; bodies that may be are in there only.
-    """
+    """The same with a log; bodies that may be are in there only."""
 
     options = ("--body-cache", 0)
     is_logged = True
 
 
 class TheirsOnASocket(OnASocket):
-    """
-    The real beanstalkd.
-    """
+    """The real beanstalkd."""
 
     command = staticmethod(theirs)
 
@@ -285,9 +221,7 @@ class Heard(NamedTuple):
 def hold(
     talk: Conversation, kind: Callable[[Conversation, Path], Server], folder: Path
 ) -> list[Heard]:
-    """
-    Hold a conversation with a new server.
-    """
+    """Hold a conversation with a new server."""
     server = kind(talk, folder)
     peers: dict[str, Peer] = {}
     heard: list[Heard] = []
@@ -302,9 +236,7 @@ def hold(
 
 
 def take_step(step: Step, server: Server, peers: dict[str, Peer]) -> list[Heard]:
-    """
-    Take one step of a conversation.
-    """
+    """Take one step of a conversation."""
     match step:
         case Say(who, sent, expected):
             peer = known(who, server, peers)
@@ -325,9 +257,7 @@ def take_step(step: Step, server: Server, peers: dict[str, Peer]) -> list[Heard]
 
 
 def known(who: str, server: Server, peers: dict[str, Peer]) -> Peer:
-    """
-    Give a connection by its name.
-    """
+    """Give a connection by its name."""
     if who not in peers:
         peers[who] = server.connect()
     return peers[who]

@@ -1,6 +1,4 @@
-"""
-Our server answers as the real beanstalkd does.
-"""
+"""Our server answers as the real beanstalkd does."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ UNTIMED = [talk for talk in CONVERSATIONS if not talk.is_timed]
 
 
 def assert_as_expected(heard: Iterable[Heard]) -> None:
-    """
-    See that each reply is of the kind that the conversation says.
-    """
+    """See that each reply is of the kind that the conversation says."""
     for each in heard:
         beginning, *lines = each.expected.split(" ... ")
         first, _, document = each.reply.decode("latin-1").partition("\r\n")
@@ -46,18 +42,14 @@ def assert_as_expected(heard: Iterable[Heard]) -> None:
 
 
 def assert_equal(one: list[Heard], other: list[Heard]) -> None:
-    """
-    See that two servers have said the same, but for what may differ.
-    """
+    """See that two servers have said the same, but for what may differ."""
     for mine, yours in zip(one, other, strict=True):
         if not exceptions.may_differ(mine.sent):
             assert exceptions.normalised(mine.reply) == exceptions.normalised(yours.reply), mine
 
 
 def assert_as_in_memory(heard: list[Heard], in_memory: list[Heard]) -> None:
-    """
-    See that ours has said what is expected, and the same as in memory.
-    """
+    """See that ours has said what is expected, and the same as in memory."""
     assert_as_expected(heard)
     assert_equal(heard, in_memory)
 

@@ -1,3 +1,1 @@
-"""
-Crashes at every operation and damage at every byte: no promise is broken.
-"""
+"""Crashes at every operation and damage at every byte: no promise is broken."""

@@ -74,17 +74,13 @@ class Expected(NamedTuple):
 def expect(
     promises: Promises, command: bytes, job_id: int, before: int, is_late: bool
 ) -> Expected:  # fmt: skip
-    """
-    What the reply to a command that was just sent will promise.
-    """
+    """What the reply to a command that was just sent will promise."""
     of_job, of_all = promises.committed_of(job_id), promises.committed_lsn
     return Expected(command.split()[0], job_id, of_job, of_all, before, is_late)
 
 
 class Talker:
-    """
-    One connection, whose commands are carried out as they are sent.
-    """
+    """One connection, whose commands are carried out as they are sent."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -95,15 +91,11 @@ class Talker:
 
     @property
     def session(self) -> Any:
-        """
-        What the queue knows of it.
-        """
+        """What the queue knows of it."""
         return self._client.protocol.session
 
     def say(self, command: bytes, job_id: int = 0) -> None:
-        """
-        Send a command.
-        """
+        """Send a command."""
         assert not self.session.is_blocked
         before = self._promises.committed_lsn
         self._client.send(command)
@@ -111,9 +103,7 @@ class Talker:
         self._expected.append(expect(self._promises, command, job_id, before, is_late))
 
     def hear(self) -> None:
-        """
-        Read all replies that have come.
-        """
+        """Read all replies that have come."""
         output = self._client.take()
         while output:
             line, _, output = output.partition(b"\r\n")
@@ -135,9 +125,7 @@ class Talker:
             self._heard(expected, words, body)
 
     def _heard(self, expected: Expected, words: list[bytes], body: bytes | None) -> None:
-        """
-        What docs/durability.md says that each reply promises.
-        """
+        """What docs/durability.md says that each reply promises."""
         now_s = self._server.now_s()
         if words[0] in DONE and words[-1] != b"0":
             self._promises.heard[expected.command] += 1
@@ -163,24 +151,18 @@ class Talker:
             assert words[0] in ABOUT_NOTHING, words
 
     def _ending(self, expected: Expected, word: bytes) -> int:
-        """
-        The LSN of what a `wait-job` has told of.
-        """
+        """The LSN of what a `wait-job` has told of."""
         if expected.is_late and word != b"TIMED_OUT":
             return self._promises.end_of(expected.job_id, expected.of_all)
         return expected.of_job
 
     def leave(self) -> None:
-        """
-        Vanish.
-        """
+        """Vanish."""
         self._client.hang_up()
 
 
 class Clients:
-    """
-    A few clients who draw what they do from what there is.
-    """
+    """A few clients who draw what they do from what there is."""
 
     def __init__(self, server: Server, draw: random.Random) -> None:
         self._draw = draw
@@ -194,16 +176,12 @@ class Clients:
         talker.say(b"watch %b\r\n" % self._draw.choice(TUBES))
 
     def hear(self) -> None:
-        """
-        All of them read their replies.
-        """
+        """All of them read their replies."""
         for talker in self._talkers:
             talker.hear()
 
     def act(self) -> None:
-        """
-        One of them does something.
-        """
+        """One of them does something."""
         is_full = len(self._server.service.queue.state.jobs) > MANY_JOBS
         puts, deletes = (2, 5) if is_full else (7, 1)
         actions: list[tuple[int, Callable[[Talker], None]]] = [

@@ -50,9 +50,7 @@ class Left(NamedTuple):
 
 
 def after_kill(directory: MemoryDirectory) -> Left:
-    """
-    The process was killed: all it wrote is there, and still not synced.
-    """
+    """The process was killed: all it wrote is there, and still not synced."""
     files = {name: bytes(directory.read(name)) for name in directory.names()}
     return Left("a kill", False, files, directory.after_kill)
 
@@ -60,17 +58,13 @@ def after_kill(directory: MemoryDirectory) -> Left:
 def power_lost(
     how: str, directory: MemoryDirectory, name: Callable[[], bool], parts: Callable[[int], Ranges]
 ) -> Left:
-    """
-    The power was lost, and some of what was not synced.
-    """
+    """The power was lost, and some of what was not synced."""
     files = directory.surviving(name, parts)
     return Left(how, True, files, lambda: MemoryDirectory(files))
 
 
 def only_synced(directory: MemoryDirectory) -> Left:
-    """
-    The power was lost, and all that was not synced.
-    """
+    """The power was lost, and all that was not synced."""
     return power_lost(
         "a loss of all that was not synced", directory, lambda: False, lambda size: []
     )
@@ -90,25 +84,19 @@ class Whole:
         self._beyond = beyond
 
     def name(self) -> bool:
-        """
-        See `MemoryDirectory.after_power_loss`.
-        """
+        """See `MemoryDirectory.after_power_loss`."""
         self.changes += 1
         at = self.changes - 1
         return self._bits[at] if at < len(self._bits) else self._beyond
 
     def parts(self, size: int) -> Ranges:
-        """
-        See `MemoryDirectory.after_power_loss`.
-        """
+        """See `MemoryDirectory.after_power_loss`."""
         self.sizes.append(size)
         return [(0, size)] if self.name() else []
 
 
 def after_power_loss(directory: MemoryDirectory, draw: random.Random) -> Iterator[Left]:
-    """
-    Of all that a power loss may leave: whole changes in many ways, and torn ones as drawn.
-    """
+    """Of all that a power loss may leave: whole changes in many ways, and torn ones as drawn."""
     all_of_it = Whole((), beyond=True)
     yield power_lost("a loss of nothing", directory, all_of_it.name, all_of_it.parts)
     for bits in choices(all_of_it.changes, draw):
@@ -139,9 +127,7 @@ def choices(changes: int, draw: random.Random) -> Iterator[tuple[bool, ...]]:
 
 
 def torn(directory: MemoryDirectory, size: int, draw: random.Random) -> Left:
-    """
-    :param size: bytes that were written and not synced.
-    """
+    """:param size: bytes that were written and not synced."""
     keep, how = draw.choice((first_bytes, sectors, all_but_one, only_one))(size, draw)
     share = draw.choice((0.5, 1))
     return power_lost(
@@ -153,9 +139,7 @@ Torn = tuple[Callable[[int], Ranges], str]
 
 
 def first_bytes(size: int, draw: random.Random) -> Torn:
-    """
-    The first bytes of all writes.
-    """
+    """The first bytes of all writes."""
     budget = left = draw.choice(
         (draw.randrange(1, size + 1), draw.randrange(1, min(size, 200) + 1))
     )
@@ -169,16 +153,12 @@ def first_bytes(size: int, draw: random.Random) -> Torn:
 
 
 def pieces(size: int, sector: int) -> Ranges:
-    """
-    A write, sector by sector; a change of size is one, too.
-    """
+    """A write, sector by sector; a change of size is one, too."""
     return [(at, min(at + sector, size)) for at in range(0, max(size, 1), sector)]
 
 
 def sectors(size: int, draw: random.Random) -> Torn:
-    """
-    Some sectors.
-    """
+    """Some sectors."""
     sector, share = draw.choice(SECTORS), draw.choice((0.3, 0.5, 0.9))
 
     def keep(size: int) -> Ranges:
@@ -188,9 +168,7 @@ def sectors(size: int, draw: random.Random) -> Torn:
 
 
 def all_but_one(size: int, draw: random.Random, is_kept: bool = False) -> Torn:
-    """
-    All sectors but one.
-    """
+    """All sectors but one."""
     sector, chosen, passed = draw.choice(SECTORS), draw.randrange(size), 0
 
     def keep(size: int) -> Ranges:
@@ -207,7 +185,5 @@ def all_but_one(size: int, draw: random.Random, is_kept: bool = False) -> Torn:
 
 
 def only_one(size: int, draw: random.Random) -> Torn:
-    """
-    One sector.
-    """
+    """One sector."""
     return all_but_one(size, draw, is_kept=True)

@@ -50,9 +50,7 @@ LARGE: Final = b"b" * 1500
 
 
 class Thread(SteppedIo):
-    """
-    A thread that tells of all that work can raise.
-    """
+    """A thread that tells of all that work can raise."""
 
     @staticmethod
     def _outcome(work: Any) -> Any:
@@ -79,15 +77,11 @@ class ExposedServer(Server):
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether the process has ended.
-        """
+        """Whether the process has ended."""
         return bool(self.failures)
 
     def advance(self, seconds: float = 0.0) -> None:
-        """
-        See `MemoryServer.advance`.
-        """
+        """See `MemoryServer.advance`."""
         if self.is_over:
             return
         try:
@@ -96,9 +90,7 @@ class ExposedServer(Server):
             self.raised.append(error)
 
     def settle(self) -> None:
-        """
-        Let the disk do all that it was asked for, and the reactor hear of it.
-        """
+        """Let the disk do all that it was asked for, and the reactor hear of it."""
         self.advance()
         for _ in range(200):
             if self.is_over or self.is_idle:
@@ -112,9 +104,7 @@ class ExposedServer(Server):
 
 
 class ExposedTalker(Talker):
-    """
-    A client whose connection Twisted ends when its protocol raises.
-    """
+    """A client whose connection Twisted ends when its protocol raises."""
 
     _server: ExposedServer
 
@@ -133,22 +123,16 @@ class ExposedTalker(Talker):
 
     @property
     def is_gone(self) -> bool:
-        """
-        Whether the connection has ended.
-        """
+        """Whether the connection has ended."""
         return bool(self._client.is_closed)
 
     @property
     def is_answered(self) -> bool:
-        """
-        Whether there is a reply to all that was sent, or nobody to hear it.
-        """
+        """Whether there is a reply to all that was sent, or nobody to hear it."""
         return self.is_gone or not self._expected
 
     def say(self, command: bytes, job_id: int = 0) -> None:
-        """
-        See `Talker.say`.
-        """
+        """See `Talker.say`."""
         if not self.is_gone and not self._server.is_over:
             before = self._promises.committed_lsn
             self.send(command)
@@ -156,16 +140,12 @@ class ExposedTalker(Talker):
             self._expected.append(expect(self._promises, command, job_id, before, is_late))
 
     def send(self, data: bytes) -> None:
-        """
-        Send bytes.
-        """
+        """Send bytes."""
         if not self._server.is_over:
             self._client.send(data)
 
     def leave(self) -> None:
-        """
-        See `Talker.leave`.
-        """
+        """See `Talker.leave`."""
         if self._server.is_over:
             return
         try:
@@ -174,9 +154,7 @@ class ExposedTalker(Talker):
             self._server.raised.append(error)
 
     def hear(self) -> None:
-        """
-        See `Talker.hear`.
-        """
+        """See `Talker.hear`."""
         if not self._server.is_over and not self.is_gone:
             super().hear()
 
@@ -281,24 +259,18 @@ class Outcome:
 
     @property
     def now_ns(self) -> int:
-        """
-        The wall clock.
-        """
+        """The wall clock."""
         return round(self.server.now_s() * NS) + STARTED_S * NS
 
     @property
     def way(self) -> str:
-        """
-        What the exception has cost.
-        """
+        """What the exception has cost."""
         if self.server.is_over:
             return "the server"
         return "a connection" if self.server.raised else "nothing, or a reply"
 
     def check(self) -> None:
-        """
-        A server starts after a kill, and after a loss of power, and has what was promised.
-        """
+        """A server starts after a kill, and after a loss of power, and has what was promised."""
         if not self.server.is_over:
             assert self.are_answered, f"{self.where}: somebody waits for ever"
             self.promises.check_queue(self.now_ns)

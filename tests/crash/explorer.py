@@ -43,9 +43,7 @@ class Explorer:
     """
 
     def __init__(self, seed: int, limit: int, parts: Parts = SOUND) -> None:
-        """
-        :param limit: how many disks to look at.
-        """
+        """:param limit: how many disks to look at."""
         self.states = self.second_crashes = 0
         self._random = random.Random(seed)
         self._limit = limit
@@ -54,15 +52,11 @@ class Explorer:
 
     @property
     def is_done(self) -> bool:
-        """
-        Whether all was looked at that should be.
-        """
+        """Whether all was looked at that should be."""
         return self.states >= self._limit
 
     def crash(self, directory: MemoryDirectory, promises: Promises, now_ns: int) -> None:
-        """
-        Look at what a crash at this very moment may leave.
-        """
+        """Look at what a crash at this very moment may leave."""
         if self.is_done:
             return
         for left in (after_kill(directory), *after_power_loss(directory, self._random)):
@@ -114,9 +108,7 @@ class Explorer:
         return queue, found
 
     def _crash_again(self, left: Left, promises: Promises, now_ns: int, lsn: int) -> None:
-        """
-        Start a server on a disk and crash it at each operation; it finds the same each time.
-        """
+        """Start a server on a disk and crash it at each operation; it finds the same each time."""
         second = left.make()
 
         def crash(operation: str, name: str) -> None:
@@ -142,25 +134,19 @@ class Explorer:
         self.examine(synced, promises, now_ns, least=lsn, most=lsn)
 
     def found_lsn(self, directory: MemoryDirectory, now_ns: int) -> int:
-        """
-        Where the log ends that a server would find.
-        """
+        """Where the log ends that a server would find."""
         left = after_kill(directory)
         return last_lsn(self._load(left, left.make(), now_ns)[1])
 
 
 def last_lsn(found: Replay) -> int:
-    """
-    Where a log ends.
-    """
+    """Where a log ends."""
     segments = found.survey.segments
     return segments[-1].ending.next_lsn - 1 if segments else 0
 
 
 def clock_at(now_ns: int) -> LogClock:
-    """
-    The clock of a server that starts now.
-    """
+    """The clock of a server that starts now."""
     return LogClock(lambda: now_ns, lambda: now_ns)
 
 

@@ -27,9 +27,7 @@ from beanstalk_twisted.storage.compactor import Compactor
 
 
 def does_not_wait(operation: str) -> Callable[[Methods], Methods]:
-    """
-    For `Parts.methods`: a command is answered before what it did is durable.
-    """
+    """For `Parts.methods`: a command is answered before what it did is durable."""
 
     def change(methods: Methods) -> Methods:
         carry_out = methods[operation]
@@ -61,16 +59,12 @@ class FlawedFile:
         return getattr(self.inner, name)
 
     def named(self) -> None:
-        """
-        It has become a segment.
-        """
+        """It has become a segment."""
         self.is_named = True
 
 
 class FlawedDisk:
-    """
-    A disk whose files are of another kind.
-    """
+    """A disk whose files are of another kind."""
 
     def __init__(self, inner: Any, file: Callable[[File], FlawedFile] = FlawedFile) -> None:
         self.inner = inner
@@ -81,30 +75,22 @@ class FlawedDisk:
         return getattr(self.inner, name)
 
     def create(self, name: str) -> FlawedFile:
-        """
-        See `Directory.create`.
-        """
+        """See `Directory.create`."""
         made = self._files[name] = self._file(self.inner.create(name))
         return made
 
     def open(self, name: str) -> FlawedFile:
-        """
-        See `Directory.open`.
-        """
+        """See `Directory.open`."""
         made = self._files[name] = self._file(self.inner.open(name))
         return made
 
     def displaced(self, name: str, file: FlawedFile) -> str:
-        """
-        See `Directory.displaced`.
-        """
+        """See `Directory.displaced`."""
         where: str = self.inner.displaced(name, file.inner)
         return where
 
     def rename(self, old: str, new: str) -> None:
-        """
-        See `Directory.rename`.
-        """
+        """See `Directory.rename`."""
         self.inner.rename(old, new)
         if old in self._files:
             self._renamed(self._files.pop(old))
@@ -114,68 +100,48 @@ class FlawedDisk:
 
 
 class NamesNotSynced(FlawedDisk):
-    """
-    A rename is believed to be durable as it is.
-    """
+    """A rename is believed to be durable as it is."""
 
     def sync(self) -> None:
-        """
-        Nothing.
-        """
+        """Nothing."""
 
 
 class NeverSynced(FlawedFile):
-    """
-    What is written to a segment is believed to be durable as it is.
-    """
+    """What is written to a segment is believed to be durable as it is."""
 
     def sync(self) -> None:
-        """
-        Only while the segment is being made.
-        """
+        """Only while the segment is being made."""
         if not self.is_named:
             self.inner.sync()
 
 
 class SealNotSynced(FlawedFile):
-    """
-    The successor of a segment is made before the segment is durable.
-    """
+    """The successor of a segment is made before the segment is durable."""
 
     is_sealed = False
 
     def write_at(self, offset: int, chunks: Any) -> None:
-        """
-        See whether it is the end.
-        """
+        """See whether it is the end."""
         self.inner.write_at(offset, chunks)
         self.is_sealed = bytes(chunks[-1]).endswith(TRAILER_MAGIC)
 
     def sync(self) -> None:
-        """
-        Not behind the seal.
-        """
+        """Not behind the seal."""
         if not self.is_sealed:
             self.inner.sync()
 
 
 class PublishedUnsynced(FlawedFile):
-    """
-    A segment's name is durable before its content is.
-    """
+    """A segment's name is durable before its content is."""
 
     def sync(self) -> None:
-        """
-        Only when it is a segment.
-        """
+        """Only when it is a segment."""
         if self.is_named:
             self.inner.sync()
 
 
 class HeldBack(FlawedFile):
-    """
-    A segment gets its name while this is all that it has.
-    """
+    """A segment gets its name while this is all that it has."""
 
     has_bytes = 0
 
@@ -184,35 +150,27 @@ class HeldBack(FlawedFile):
         self._held = b""
 
     def write_at(self, offset: int, chunks: Any) -> None:
-        """
-        The rest is written when it has its name.
-        """
+        """The rest is written when it has its name."""
         content = b"".join(chunks)
         if not self.is_named and not offset:
             content, self._held = content[: self.has_bytes], content[self.has_bytes :]
         self.inner.write_at(offset, [content])
 
     def named(self) -> None:
-        """
-        See `FlawedFile.named`.
-        """
+        """See `FlawedFile.named`."""
         super().named()
         self.inner.write_at(self.has_bytes, [self._held])
         self.inner.sync()
 
 
 class HeaderFirst(HeldBack):
-    """
-    A segment gets its name, which cuts off its predecessor, before it has what was cut off.
-    """
+    """A segment gets its name, which cuts off its predecessor, before it has what was cut off."""
 
     has_bytes = SEGMENT_HEADER_BYTES
 
 
 class HeldBackDisk(FlawedDisk):
-    """
-    Makes the name of a segment durable before its content is written.
-    """
+    """Makes the name of a segment durable before its content is written."""
 
     def _renamed(self, file: FlawedFile) -> None:
         self.inner.sync()
@@ -220,14 +178,10 @@ class HeldBackDisk(FlawedDisk):
 
 
 class SyncsAgain(FlawedFile):
-    """
-    A sync of a segment that fails is tried again.
-    """
+    """A sync of a segment that fails is tried again."""
 
     def sync(self) -> None:
-        """
-        Twice, if need be and it has its name.
-        """
+        """Twice, if need be and it has its name."""
         try:
             self.inner.sync()
         except OSError:
@@ -241,9 +195,7 @@ class SyncsAgain(FlawedFile):
 
 
 class MadeSyncsAgain(SyncsAgain):
-    """
-    Likewise while the segment is being made.
-    """
+    """Likewise while the segment is being made."""
 
     @property
     def _is_tried_again(self) -> bool:
@@ -253,9 +205,7 @@ class MadeSyncsAgain(SyncsAgain):
 def disk_of(
     file: Callable[[File], FlawedFile] = FlawedFile, disk: type[FlawedDisk] = FlawedDisk
 ) -> Callable[[MemoryDirectory], Directory]:
-    """
-    For `Parts.disk`.
-    """
+    """For `Parts.disk`."""
     return lambda directory: cast(Directory, disk(directory, file))
 
 
@@ -263,9 +213,7 @@ def disk_of(
 
 
 class DeletesBeforeCopies(Compactor):
-    """
-    A segment is deleted before what stood in it is durable elsewhere.
-    """
+    """A segment is deleted before what stood in it is durable elsewhere."""
 
     def _trim(self) -> None:
         self._slices, self._ids = None, []
@@ -276,9 +224,7 @@ class DeletesBeforeCopies(Compactor):
 
 
 class DeletesBeforeTrim(Compactor):
-    """
-    A segment is deleted when the TRIM and all copies are written, and not durable.
-    """
+    """A segment is deleted when the TRIM and all copies are written, and not durable."""
 
     def _trim(self) -> None:
         self._slices, self._ids = None, []
@@ -289,9 +235,7 @@ class DeletesBeforeTrim(Compactor):
 
 
 class DeletesWithoutTrim(Compactor):
-    """
-    A segment is deleted and nothing says so.
-    """
+    """A segment is deleted and nothing says so."""
 
     def _trim(self) -> None:
         self._slices, self._ids = None, []
@@ -305,9 +249,7 @@ class DeletesWithoutTrim(Compactor):
 def read_with(
     survey_class: type[Survey] = Survey, replay_class: type[Replay] = Replay
 ) -> Callable[[Directory, Progress], Replay]:
-    """
-    For `Parts.read`: what `replay.read` does, with other parts.
-    """
+    """For `Parts.read`: what `replay.read` does, with other parts."""
 
     def read(directory: Directory, progress: Progress) -> Replay:
         survey = survey_class(directory, progress)
@@ -318,9 +260,7 @@ def read_with(
 
 
 class ReplaysLeftovers(Survey):
-    """
-    Segments that a TRIM has freed are replayed as long as they are there.
-    """
+    """Segments that a TRIM has freed are replayed as long as they are there."""
 
     def _settle(self) -> None:
         trim_seq, self.small.trim_seq = self.small.trim_seq, 0
@@ -329,14 +269,10 @@ class ReplaysLeftovers(Survey):
 
 
 class GoodFrameProvesDamage(Survey):
-    """
-    Whoever finds a good frame behind a bad one calls it damage.
-    """
+    """Whoever finds a good frame behind a bad one calls it damage."""
 
     def refusal(self) -> BinlogError | None:
-        """
-        See `Survey.refusal`.
-        """
+        """See `Survey.refusal`."""
         if self.torn is not None:
             newest = self.segments[-1]
             buffer = self.read(newest)
@@ -349,14 +285,10 @@ class GoodFrameProvesDamage(Survey):
 
 
 class NotRehomed(Replay):
-    """
-    What was read is taken for durable where it is.
-    """
+    """What was read is taken for durable where it is."""
 
     def position(self, store_uuid: bytes) -> Position:
-        """
-        Behind all of it.
-        """
+        """Behind all of it."""
         found = super().position(store_uuid)
         if self.is_new:
             return found
@@ -364,20 +296,14 @@ class NotRehomed(Replay):
         return found._replace(rehomed=(), first_lsn=end.next_lsn, prev_end=end.offset)
 
     def release(self, directory: Directory) -> None:
-        """
-        There is nothing to cut.
-        """
+        """There is nothing to cut."""
 
 
 class RemovesDeadFirst(Replay):
-    """
-    What a TRIM has freed is removed before that TRIM is durable.
-    """
+    """What a TRIM has freed is removed before that TRIM is durable."""
 
     def tidy(self, directory: Directory) -> str:
-        """
-        See `Replay.tidy`.
-        """
+        """See `Replay.tidy`."""
         kept_at = super().tidy(directory)
         while self.survey.dead:
             directory.remove(self.survey.dead.pop())

@@ -22,9 +22,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 
 
 class Broken(BaseException):
-    """
-    A promise was broken.  No error of the disk that a server could do something about.
-    """
+    """A promise was broken.  No error of the disk that a server could do something about."""
 
 
 # What is seen of a queue.
@@ -57,9 +55,7 @@ class JobSeen(NamedTuple):
     tags: Tags | None
 
     def restarted(self, now_ns: int) -> "JobSeen":
-        """
-        The same job in a server that starts at this time: nobody holds it.
-        """
+        """The same job in a server that starts at this time: nobody holds it."""
         is_due = self.state is State.DELAYED and self.deadline_ns <= now_ns
         if is_due or self.state is State.RESERVED:
             return self._replace(state=State.READY, deadline_ns=0)
@@ -67,9 +63,7 @@ class JobSeen(NamedTuple):
 
 
 class PauseSeen(NamedTuple):
-    """
-    A tube's pause.
-    """
+    """A tube's pause."""
 
     seconds: int
     until_ns: int
@@ -93,16 +87,12 @@ class Picture(NamedTuple):
 
 
 def tube_seen(tube: Tube) -> TubeSeen:
-    """
-    See `TubeSeen`.
-    """
+    """See `TubeSeen`."""
     return DEFAULT_SEEN if tube.name == DEFAULT else (tube.tube_id, tube.name)
 
 
 def body_of(job: Job, reader: BodyReader | None) -> bytes:
-    """
-    A job's body, wherever it is.
-    """
+    """A job's body, wherever it is."""
     if job.body is not None:
         return job.body
     assert reader is not None
@@ -140,9 +130,7 @@ def picture(queue: WorkQueue, now_ns: int, reader: BodyReader | None = None) -> 
 
 
 def dead_letters(queue: WorkQueue, jobs: Mapping[int, JobSeen]) -> dict[bytes, list[int]]:
-    """
-    What the queue takes for dead letters of the tubes that jobs name.
-    """
+    """What the queue takes for dead letters of the tubes that jobs name."""
     found = {}
     for name in {job.tags.dead_from for job in jobs.values() if job.tags is not None} - {b""}:
         letters = queue.state.dead_letters.of(name)
@@ -200,9 +188,7 @@ class Moment:
         return replace(self, jobs=jobs, buried_at=buried_at, highest_id=highest_id)
 
     def _check_copy(self, lsn: int, image: JobImage, seen: JobSeen) -> None:
-        """
-        A copy says what is so; that a delay has ended since is told by the time alone.
-        """
+        """A copy says what is so; that a delay has ended since is told by the time alone."""
         old = self.jobs[image.job_id]
         if old.state is State.DELAYED and image.state is State.READY:
             old = old._replace(state=State.READY, deadline_ns=0)
@@ -210,27 +196,21 @@ class Moment:
             raise Broken(f"LSN {lsn}: the copy {image} of {old}")
 
     def paused(self, record: Pause, tube: TubeSeen) -> "Moment":
-        """
-        The state after one more record of a pause.
-        """
+        """The state after one more record of a pause."""
         others = {other: pause for other, pause in self.pauses.items() if other != tube}
         if record.seconds:
             others[tube] = PauseSeen(record.seconds, record.until_ns)
         return replace(self, pauses=others)
 
     def ruled(self, record: TubePolicy, tube: TubeSeen) -> "Moment":
-        """
-        The state after one more record of a policy.
-        """
+        """The state after one more record of a policy."""
         others = {other: rules for other, rules in self.policies.items() if other != tube}
         if record.rules:
             others[tube] = dict(record.rules)
         return replace(self, policies=others)
 
     def restarted(self, now_ns: int) -> Picture:
-        """
-        What a server should have that starts at this time.
-        """
+        """What a server should have that starts at this time."""
         jobs = {job_id: job.restarted(now_ns) for job_id, job in self.jobs.items()}
         pauses = {t: pause for t, pause in self.pauses.items() if pause.until_ns > now_ns}
         buried: dict[TubeSeen, list[int]] = {}
@@ -261,15 +241,11 @@ class History:
 
     @property
     def last_lsn(self) -> int:
-        """
-        Of the newest record.
-        """
+        """Of the newest record."""
         return self._lsns[-1]
 
     def appended(self, lsn: int, record: JobImage | Pause | TubePolicy, tube: TubeSeen) -> None:
-        """
-        One more.
-        """
+        """One more."""
         if lsn <= self.last_lsn:
             raise Broken(f"LSN {lsn} is given out behind {self.last_lsn}")
         now = self._moments[-1]
@@ -283,9 +259,7 @@ class History:
         self._moments.append(moment)
 
     def restarts(self, lsn: int, now_ns: int) -> None:
-        """
-        A server starts and finds this much; higher LSNs are given out anew.
-        """
+        """A server starts and finds this much; higher LSNs are given out anew."""
         keep = bisect_right(self._lsns, lsn)
         del self._lsns[keep:], self._moments[keep:]
         jobs = {job_id: job.restarted(now_ns) for job_id, job in self._moments[-1].jobs.items()}
@@ -293,15 +267,11 @@ class History:
         self._expected.clear()
 
     def moment(self, lsn: int) -> Moment:
-        """
-        The state after this record.
-        """
+        """The state after this record."""
         return self._moments[bisect_right(self._lsns, lsn) - 1]
 
     def expected(self, lsn: int, now_ns: int) -> Picture:
-        """
-        What a server should have that finds this as the last record.
-        """
+        """What a server should have that finds this as the last record."""
         key = (bisect_right(self._lsns, lsn), now_ns)
         found = self._expected.get(key)
         if found is None:
@@ -312,9 +282,7 @@ class History:
 
 
 def difference(found: Picture, expected: Picture) -> str:
-    """
-    The first thing that is not as it should be.
-    """
+    """The first thing that is not as it should be."""
     pairs: list[tuple[str, Mapping[Any, Any], Mapping[Any, Any]]] = [
         ("jobs", found.jobs, expected.jobs),
         ("pauses", found.pauses, expected.pauses),

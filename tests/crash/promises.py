@@ -70,17 +70,13 @@ class Promises:
     # The queue's side.
 
     def serves(self, queue: WorkQueue, log: JobLog) -> None:
-        """
-        A server opens the log.
-        """
+        """A server opens the log."""
         self._queue, self._log = queue, log
         self._reserved.clear()
         self._edits.clear()
 
     def appended(self, lsn: int, record: Record) -> None:
-        """
-        The queue logs a record, and is about to do what it says.
-        """
+        """The queue logs a record, and is about to do what it says."""
         if not isinstance(record, JobImage | Pause | TubePolicy):
             return
         assert self._queue is not None
@@ -109,15 +105,11 @@ class Promises:
             self.committed_lsn = self._committed[record.job_id] = lsn
 
     def committed_of(self, job_id: int) -> int:
-        """
-        The LSN of a job's newest change that replies wait for.
-        """
+        """The LSN of a job's newest change that replies wait for."""
         return self._committed.get(job_id, 0)
 
     def end_of(self, job_id: int, lsn: int) -> int:
-        """
-        The LSN of a job's first burial or deletion behind this one.
-        """
+        """The LSN of a job's first burial or deletion behind this one."""
         return next(end for end in self._ends[job_id] if end > lsn)
 
     def edit_of(self, connection: int, lsn: int, count: int) -> int:
@@ -131,9 +123,7 @@ class Promises:
     # The clients' side.
 
     def told(self, lsn: int, now_s: float) -> None:
-        """
-        A client has heard of what this record did.
-        """
+        """A client has heard of what this record did."""
         self._kill_lsn = max(self._kill_lsn, lsn)
         if self.policy.is_always:
             self._power_lsn = max(self._power_lsn, lsn)
@@ -141,15 +131,11 @@ class Promises:
             self._told.append((now_s, lsn))
 
     def told_inserted(self, job_id: int, now_s: float) -> None:
-        """
-        A client has heard that its job is there.
-        """
+        """A client has heard that its job is there."""
         self.told(self._put[job_id], now_s)
 
     def told_reserved(self, connection: int, job_id: int, now_s: float) -> None:
-        """
-        A client has heard that it has this job.
-        """
+        """A client has heard that it has this job."""
         self.told(self._reserved[connection, job_id].popleft(), now_s)
 
     # The disk's side.
@@ -174,9 +160,7 @@ class Promises:
         return has_failed
 
     def fails(self, operation: str) -> None:
-        """
-        The disk refuses that operation.
-        """
+        """The disk refuses that operation."""
         self._doing = None
         self._has_failed = operation in ("write", "sync", "truncate")
         self.is_in_doubt = self.is_in_doubt or operation == "sync"
@@ -205,9 +189,7 @@ class Promises:
         self._kill_lsn = self._power_lsn = max(self._kill_lsn, last_lsn)
 
     def starts(self, found_lsn: int, now_ns: int, was_power_lost: bool) -> None:
-        """
-        A server starts, and will find this much.
-        """
+        """A server starts, and will find this much."""
         self.history.restarts(found_lsn, now_ns)
         self._kill_lsn = found_lsn
         self._power_lsn = found_lsn if was_power_lost else min(self._power_lsn, found_lsn)
@@ -223,18 +205,14 @@ class Promises:
     # The checks.
 
     def least(self, is_power_lost: bool) -> int:
-        """
-        The LSN up to which all must be found now.
-        """
+        """The LSN up to which all must be found now."""
         durable_lsn = 0 if self._log is None else self._log.durable_lsn
         # After a failed sync, what was written before it may not be there, though it was read.
         must_be_synced = is_power_lost or self.is_in_doubt
         return max(durable_lsn, self._power_lsn if must_be_synced else self._kill_lsn)
 
     def check_queue(self, now_ns: int) -> None:
-        """
-        The server that runs has done what it has logged.
-        """
+        """The server that runs has done what it has logged."""
         if self.broken is not None:
             raise self.broken
         if self._queue is not None:
@@ -271,9 +249,7 @@ class Promises:
 
 
 class Recorder:
-    """
-    A log that tells of what passes through it.
-    """
+    """A log that tells of what passes through it."""
 
     def __init__(self, log: JobLog, promises: Promises) -> None:
         self._log = log
@@ -283,17 +259,13 @@ class Recorder:
         return getattr(self._log, name)
 
     def append(self, record: Record) -> int:
-        """
-        See `JobLog.append`.
-        """
+        """See `JobLog.append`."""
         lsn = self._log.append(record)
         self._note(lsn, record)
         return lsn
 
     def append_run(self, make: Callable[[], Run]) -> int:
-        """
-        See `JobLog.append_run`.
-        """
+        """See `JobLog.append_run`."""
         run = make()
         first = self._log.append_run(lambda: run)
         for lsn, record in enumerate(records_of(run), first):
@@ -301,9 +273,7 @@ class Recorder:
         return first
 
     def append_whole(self, records: Sequence[Record]) -> int:
-        """
-        See `JobLog.append_whole`.
-        """
+        """See `JobLog.append_whole`."""
         first = self._log.append_whole(records)
         self._promises.wholes.append((first, first + len(records) - 1))
         for lsn, record in enumerate(records, first):
@@ -319,15 +289,11 @@ class Recorder:
 
 
 class WatchedQueue(WorkQueue):
-    """
-    A queue whose records are noted.
-    """
+    """A queue whose records are noted."""
 
     promises: Promises
 
     def keep_in(self, log: JobLog) -> None:
-        """
-        See `WorkQueue.keep_in`.
-        """
+        """See `WorkQueue.keep_in`."""
         self.promises.serves(self, log)
         super().keep_in(cast(JobLog, Recorder(log, self.promises)))

@@ -72,60 +72,42 @@ class SteppedIo:
 
     @property
     def has_work(self) -> bool:
-        """
-        Whether a piece of work waits.
-        """
+        """Whether a piece of work waits."""
         return bool(self._todo)
 
     @property
     def has_news(self) -> bool:
-        """
-        Whether an outcome waits to be told.
-        """
+        """Whether an outcome waits to be told."""
         return bool(self._done)
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        See `Io.run`.
-        """
+        """See `Io.run`."""
         result: Deferred[T] = Deferred()
         self._todo.append((work, result))
         return result
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        See `Io.run_brief`; what is done at once is one of the orders that are tried.
-        """
+        """See `Io.run_brief`; what is done at once is one of the orders that are tried."""
         return self.run(work)
 
     @property
     def is_free(self) -> bool:
-        """
-        See `Io.is_free`.
-        """
+        """See `Io.is_free`."""
         return not (self.has_work or self.has_news)
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        See `Io.call`.
-        """
+        """See `Io.call`."""
         self.heres += 1
         return work()
 
     def stop(self) -> None:
-        """
-        See `Io.stop`.
-        """
+        """See `Io.stop`."""
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        No work is ever done in the thread that gave it.
-        """
+        """No work is ever done in the thread that gave it."""
 
     def work(self) -> None:
-        """
-        Do the oldest piece of work.
-        """
+        """Do the oldest piece of work."""
         work, result = self._todo.popleft()
         self._done.append((self._outcome(work), result))
 
@@ -137,9 +119,7 @@ class SteppedIo:
             return Failure()
 
     def tell(self) -> None:
-        """
-        Tell the oldest outcome.
-        """
+        """Tell the oldest outcome."""
         outcome, result = self._done.popleft()
         result.callback(outcome)
 
@@ -158,9 +138,7 @@ class Server(MemoryServer):
         self, promises: Promises, parts: Parts, draw: random.Random, body_cache: int | None = None,
         verify: Verify = Verify.FULL,
     ) -> None:  # fmt: skip
-        """
-        :param draw: what chance is; logs are the same each time, byte for byte.
-        """
+        """:param draw: what chance is; logs are the same each time, byte for byte."""
         self.promises = promises
         self._parts = parts
         self._ios = 0
@@ -173,9 +151,7 @@ class Server(MemoryServer):
         self.settings = self.settings._replace(verify=verify)
 
     def _make_io(self) -> WatchableIo:
-        """
-        The log's, then the one that reads bodies, then the one that checks them.
-        """
+        """The log's, then the one that reads bodies, then the one that checks them."""
         self._ios += 1
         if self._ios > 2:
             return InlineIo()
@@ -187,9 +163,7 @@ class Server(MemoryServer):
         return io
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
-        """
-        See `MemoryServer.make_service`.
-        """
+        """See `MemoryServer.make_service`."""
         disk = self._parts.disk(self.directory)
         service = BeanstalkService(
             self.settings, self.clock, log_clock, disk, self.io, chance=self.chance
@@ -203,23 +177,17 @@ class Server(MemoryServer):
         return service
 
     def start(self) -> None:
-        """
-        See `MemoryServer.start`.
-        """
+        """See `MemoryServer.start`."""
         self.failures.clear()
         self.reads, self._ios = SteppedIo(), 0
         self.promises.reader = LogBodyReader(self.directory)
         super().start()
 
     def now_s(self) -> float:
-        """
-        The reactor's time.
-        """
+        """The reactor's time."""
         return self.clock.seconds()
 
     @property
     def is_idle(self) -> bool:
-        """
-        Whether the disk has nothing to do.
-        """
+        """Whether the disk has nothing to do."""
         return not any(io.has_work or io.has_news for io in (self.thread, self.reads))

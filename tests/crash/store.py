@@ -1,6 +1,4 @@
-"""
-The life of a log: servers follow each other on it, each worked hard and ended in its own way.
-"""
+"""The life of a log: servers follow each other on it, each worked hard and ended in its own way."""
 
 import errno
 import os
@@ -65,22 +63,16 @@ class Store:
 
     @property
     def directory(self) -> MemoryDirectory:
-        """
-        The disk.
-        """
+        """The disk."""
         return self._server.directory
 
     @property
     def now_ns(self) -> int:
-        """
-        The wall clock.
-        """
+        """The wall clock."""
         return round(self._server.now_s() * NS) + STARTED_S * NS
 
     def live(self) -> None:
-        """
-        A server starts, serves and ends.
-        """
+        """A server starts, serves and ends."""
         turns = self._draw.choice(TURNS)
         self._start()
         self._plan_faults(turns)
@@ -144,18 +136,14 @@ class Store:
         self.promises.check_queue(self.now_ns)
 
     def _calm_down(self) -> None:
-        """
-        Nothing comes for a while; what goes on by itself does.
-        """
+        """Nothing comes for a while; what goes on by itself does."""
         for _ in range(30):
             self._advance(0.006)
             while not self._server.is_idle and not self._server.failures:
                 self._step()
 
     def _step(self) -> None:
-        """
-        The I/O thread does something, or the reactor hears of it.
-        """
+        """The I/O thread does something, or the reactor hears of it."""
         thread, reads = self._server.thread, self._server.reads
         if (reads.has_work or reads.has_news) and self._draw.random() < 0.5:
             thread = reads
@@ -176,9 +164,7 @@ class Store:
             self.promises.idle(self._server.now_s())
 
     def _hear(self) -> None:
-        """
-        Clients read what has come, unless the process has ended.
-        """
+        """Clients read what has come, unless the process has ended."""
         assert self._clients is not None
         if not self._server.failures:
             self._clients.hear()
@@ -186,9 +172,7 @@ class Store:
     # The disk.
 
     def _before(self, operation: str, name: str) -> None:
-        """
-        An operation is about to happen: look, count, and let it fail if it is to.
-        """
+        """An operation is about to happen: look, count, and let it fail if it is to."""
         self.counts["re-homed"] += self.promises.will(operation, name)
         self._explorer.crash(self.directory, self.promises, self.now_ns)
         if name.endswith(".tql") and operation in COUNTED:
@@ -204,9 +188,7 @@ class Store:
         return self._chances in self._faults
 
     def _plan_faults(self, turns: int) -> None:
-        """
-        In three of four lives the disk fails once, and sometimes once more right after.
-        """
+        """In three of four lives the disk fails once, and sometimes once more right after."""
         self._chances = 0
         self._faults = []
         if self._failing:

@@ -40,44 +40,34 @@ CASES: Final = {
 
 
 class Disks(NamedTuple):
-    """
-    A log and its archive, as a crash leaves them.
-    """
+    """A log and its archive, as a crash leaves them."""
 
     how: str
     directory: MemoryDirectory
     archive: MemoryArchive
 
     def serve(self) -> MemoryServer:
-        """
-        The next server.
-        """
+        """The next server."""
         return MemoryServer(
             directory=self.directory, archive=self.archive, archive_age_s=AGE_S,
             segment_bytes=SEGMENT_BYTES,
         )  # fmt: skip
 
     def archived(self) -> Files:
-        """
-        What is in the archive; one store has been there.
-        """
+        """What is in the archive; one store has been there."""
         folders = list(self.archive.folders.values())
         return files_of(folders[0]) if folders else {}
 
 
 def killed(directory: MemoryDirectory, archive: MemoryArchive) -> Disks:
-    """
-    All that was written is there; a link is still the same file.
-    """
+    """All that was written is there; a link is still the same file."""
     return Disks("kill", *copy.deepcopy((directory, archive)))
 
 
 def after_power_loss(
     directory: MemoryDirectory, archive: MemoryArchive, draw: random.Random
 ) -> Iterator[Disks]:
-    """
-    Some of all that a power loss may leave.
-    """
+    """Some of all that a power loss may leave."""
     shares = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.5, 0.5), (0.8, 0.3)]
     for names, writes in shares:
 
@@ -111,9 +101,7 @@ class Explorer:
         self.resume()
 
     def resume(self) -> None:
-        """
-        Look from now on.
-        """
+        """Look from now on."""
         self._directory.fault = self._archive.fault = self._look
 
     def _rest(self) -> None:
@@ -138,9 +126,7 @@ class Explorer:
 
 
 def examine(left: Disks) -> None:
-    """
-    Start a server on what is left, and let it deliver.
-    """
+    """Start a server on what is left, and let it deliver."""
     before = {name: each for name, each in left.archived().items() if name.endswith(".tql")}
     server = left.serve()
     server.advance(5)
@@ -153,9 +139,7 @@ def examine(left: Disks) -> None:
 
 
 def work(server: MemoryServer, turns: int) -> None:
-    """
-    Jobs come and go, one stays for long; now and then nothing happens for a while.
-    """
+    """Jobs come and go, one stays for long; now and then nothing happens for a while."""
     client = server.connect()
     old = b""
     for turn in range(turns):
@@ -174,9 +158,7 @@ def explore(
     archive: MemoryArchive, fsync: FsyncPolicy = ALWAYS, turns: int = 40,
     kind: type[Explorer] = Explorer,
 ) -> tuple[Explorer, MemoryServer]:  # fmt: skip
-    """
-    The life of a server, watched.
-    """
+    """The life of a server, watched."""
     directory = MemoryDirectory()
     explorer = kind(directory, archive, seed=4)
     with without_garbage_collection():
@@ -209,44 +191,30 @@ def test_no_crash_loses_a_segment_or_leaves_part_of_one_under_its_name(case: str
 
 
 class CopiesUnsynced(MemoryArchive):
-    """
-    A copy has its final name before its content is durable.
-    """
+    """A copy has its final name before its content is durable."""
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """
-        Not synced.
-        """
+        """Not synced."""
         file = self.files.create(name)
         file.write_at(0, [bytes(source.read(source_name)[:size])])
 
 
 class CopiesInPlace(MemoryArchive):
-    """
-    A copy has its final name while it is being made.
-    """
+    """A copy has its final name while it is being made."""
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """
-        Under the name that it is to have.
-        """
+        """Under the name that it is to have."""
         super().copy(name.removesuffix(".part"), source, source_name, size)
 
     def rename(self, old: str, new: str) -> None:
-        """
-        It was done before.
-        """
+        """It was done before."""
 
 
 class NamesUnsynced(MemoryArchive):
-    """
-    A name is believed to be durable as it is.
-    """
+    """A name is believed to be durable as it is."""
 
     def sync(self) -> None:
-        """
-        Nothing.
-        """
+        """Nothing."""
 
 
 @pytest.mark.exhaustive
@@ -260,9 +228,7 @@ def test_a_flaw_of_the_archive_is_found(archive: MemoryArchive) -> None:
 
 
 class Hasty(Explorer):
-    """
-    A segment is archived when it is sealed.
-    """
+    """A segment is archived when it is sealed."""
 
     def _look(self, operation: str, name: str) -> None:
         if operation == "create" and name.startswith("spare") and segments_of(self._directory):
@@ -271,9 +237,7 @@ class Hasty(Explorer):
 
 
 def link_newest(directory: MemoryDirectory, archive: MemoryArchive) -> None:
-    """
-    Archive the newest segment, which is sealed and has no successor.
-    """
+    """Archive the newest segment, which is sealed and has no successor."""
     newest = segments_of(directory)[-1]
     header = decode_segment_header(bytes(directory.read(newest)[:4096]))
     assert isinstance(header, SegmentHeader)
@@ -284,8 +248,6 @@ def link_newest(directory: MemoryDirectory, archive: MemoryArchive) -> None:
 
 @pytest.mark.exhaustive
 def test_it_is_found_when_a_segment_is_archived_before_its_successor_is_durable() -> None:
-    """
-    The next start may still cut it, and the file in the archive with it.
-    """
+    """The next start may still cut it, and the file in the archive with it."""
     explorer, _ = explore(MemoryArchive(), kind=Hasty)
     assert re.match("before create spare.*(it has changed|not all)", explorer.broken)

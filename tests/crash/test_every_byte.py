@@ -91,9 +91,7 @@ SurveyClass = Callable[[MemoryDirectory], Survey]
 
 
 def shipped(directory: MemoryDirectory) -> Survey:
-    """
-    The survey that servers use.
-    """
+    """The survey that servers use."""
     return Survey(directory, quiet)
 
 
@@ -118,9 +116,7 @@ def outcome(files: Files, survey_of: SurveyClass = shipped) -> Outcome:
 
 
 def check_refusal(problem: BinlogError) -> None:
-    """
-    It names the file, and for a frame its offset and LSN.
-    """
+    """It names the file, and for a frame its offset and LSN."""
     text = str(problem)
     assert (type(problem), problem.exit_code) in [(Damaged, 65), (Incompatible, 78)]
     assert ".tql: " in text
@@ -131,9 +127,7 @@ def check_refusal(problem: BinlogError) -> None:
 
 
 class Verdicts(NamedTuple):
-    """
-    How many changes of a log had which outcome.
-    """
+    """How many changes of a log had which outcome."""
 
     same: int
     refused: int
@@ -166,9 +160,7 @@ def judge(
 
 
 def is_prefix(original: Files, files: Files, found: Outcome) -> bool:
-    """
-    It is all up to a record, and no byte that is left bears witness to a later one.
-    """
+    """It is all up to a record, and no byte that is left bears witness to a later one."""
     watermark = independent_reader.read_log(files)["durable_lsn"]
     if found.last_lsn < watermark:
         return False
@@ -178,9 +170,7 @@ def is_prefix(original: Files, files: Files, found: Outcome) -> bool:
 
 @cache
 def prefix(last_lsn: int) -> dict[str, bytes]:
-    """
-    A log that ends with this LSN.
-    """
+    """A log that ends with this LSN."""
     scribe = Scribe(opening=[DEFAULT_TUBE, MAIL])
     for batch in BATCHES:
         if scribe.log.last_lsn + len(batch) > last_lsn:
@@ -190,18 +180,14 @@ def prefix(last_lsn: int) -> dict[str, bytes]:
 
 
 def flips(files: Files) -> Iterator[tuple[str, int, Files]]:
-    """
-    One bit flipped in each byte, another bit in each.
-    """
+    """One bit flipped in each byte, another bit in each."""
     for name, raw in files.items():
         for offset in one_in(SHARE, range(len(raw))):
             yield name, offset, {**files, name: flipped(raw, offset, (offset * 5 + 3) % 8)}
 
 
 def cuts(files: Files, name: str) -> Iterator[tuple[str, int, Files]]:
-    """
-    A file cut at each byte.
-    """
+    """A file cut at each byte."""
     for size in one_in(SHARE, range(len(files[name]))):
         yield name, size, {**files, name: files[name][:size]}
 
@@ -223,9 +209,7 @@ def test_no_bit_flip_changes_what_was_promised(is_stopped: bool) -> None:
 
 
 def test_without_a_last_mark_only_the_last_frame_can_be_taken_for_torn() -> None:
-    """
-    It is what docs/binlog-format.md says a sync mark is for.
-    """
+    """It is what docs/binlog-format.md says a sync mark is for."""
     files = log_of(has_marks=False)
     segment = independent_reader.read_segment(files[TWO])
     assert segment is not None
@@ -237,9 +221,7 @@ def test_without_a_last_mark_only_the_last_frame_can_be_taken_for_torn() -> None
 
 
 def test_no_bit_flip_takes_what_a_start_has_re_homed() -> None:
-    """
-    It was promised, and the segment that now holds it was durable before it had its name.
-    """
+    """It was promised, and the segment that now holds it was durable before it had its name."""
     directory = MemoryDirectory(log_of(has_marks=False))
     started = Started(directory, now_ns=T0)
     files = files_of(directory)
@@ -272,18 +254,14 @@ def test_the_newest_segment_cut_anywhere_is_what_it_was_at_some_time(is_stopped:
 
 
 def first_frame_end(raw: bytes) -> int:
-    """
-    Up to where a segment is durable before it has its name, whatever follows.
-    """
+    """Up to where a segment is durable before it has its name, whatever follows."""
     segment = independent_reader.read_segment(raw)
     assert segment is not None
     return SEGMENT_HEADER_BYTES + int(segment["frames"][0]["frame_len"])
 
 
 def test_a_start_on_a_log_cut_anywhere_leaves_a_sound_log() -> None:
-    """
-    The whole start, on each distinct kind of cut.
-    """
+    """The whole start, on each distinct kind of cut."""
     files = log_of()
     segment = independent_reader.read_segment(files[TWO])
     assert segment is not None
@@ -299,14 +277,10 @@ def test_a_start_on_a_log_cut_anywhere_leaves_a_sound_log() -> None:
 
 
 class ChecksumEndsTheLog(Survey):
-    """
-    Whatever cannot be read in the newest segment is where the log ends.
-    """
+    """Whatever cannot be read in the newest segment is where the log ends."""
 
     def refuse_if_unsound(self) -> None:
-        """
-        See `Survey.refuse_if_unsound`.
-        """
+        """See `Survey.refuse_if_unsound`."""
         newest = self.segments[-1].header.seq if self.segments else 0
         self.problems = [problem for problem in self.problems if problem.seq != newest]
         self.durable_lsn = min(self.durable_lsn, self.segments[-1].ending.next_lsn - 1)
@@ -314,9 +288,7 @@ class ChecksumEndsTheLog(Survey):
 
 
 def test_it_is_found_if_a_wrong_checksum_ends_the_log() -> None:
-    """
-    This loses what was promised after one flipped bit.
-    """
+    """This loses what was promised after one flipped bit."""
     files = log_of()
     changes = ((name, at, left) for name, at, left in flips(files) if name == TWO and at % 7 == 0)
     verdicts = judge(files, changes, lambda directory: ChecksumEndsTheLog(directory, quiet))
@@ -324,9 +296,7 @@ def test_it_is_found_if_a_wrong_checksum_ends_the_log() -> None:
 
 
 def test_it_is_found_if_sync_marks_are_left_out() -> None:
-    """
-    A bit of the last promise is flipped, while the server is idle.
-    """
+    """A bit of the last promise is flipped, while the server is idle."""
     last = put(5, b"").encode(NO_DATA)
     unmarked, marked = (
         outcome(edited(log_of(has_marks), TWO, lambda raw: flipped(raw, raw.rindex(last))))

@@ -54,9 +54,7 @@ LIVES: Final = 8
 
 
 def living(files: dict[str, bytes]) -> dict[str, bytes]:
-    """
-    The files of a log, but for those that a TRIM or a header says are dead.
-    """
+    """The files of a log, but for those that a TRIM or a header says are dead."""
     segments = [each for each in independent_reader.read_log(files)["segments"].values() if each]
     records = [
         record for each in segments for frame in each["frames"] for record in frame["records"]
@@ -126,9 +124,7 @@ def test_no_crash_breaks_a_promise_wherever_bodies_are(
 
 
 def test_a_seed_is_a_history() -> None:
-    """
-    Byte for byte: a case that fails fails again.
-    """
+    """Byte for byte: a case that fails fails again."""
     logs = []
     for _ in range(2):
         explorer = Explorer(1, 100)
@@ -140,9 +136,7 @@ def test_a_seed_is_a_history() -> None:
 
 
 def heard_of(store: Store) -> Counter[str]:
-    """
-    How often clients have heard that each extension did what it does.
-    """
+    """How often clients have heard that each extension did what it does."""
     return Counter({word.decode(): count for word, count in store.promises.heard.items()})
 
 

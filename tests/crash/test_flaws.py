@@ -135,9 +135,7 @@ def test_a_flaw_is_found(name: str) -> None:
 
 
 def violation(explorer: Explorer, flaw: Flaw, seed: int) -> str:
-    """
-    The first promise that is found broken in the life of a log, or an empty string.
-    """
+    """The first promise that is found broken in the life of a log, or an empty string."""
     store = Store(explorer, flaw.policy, seed, flaw.parts, flaw.failing)
     try:
         for _ in range(LIVES):

@@ -17,9 +17,7 @@ BATCH = 500
 
 
 def with_group() -> MemoryServer:
-    """
-    Give a server with a job of a group, and many that wait for the group.
-    """
+    """Give a server with a job of a group, and many that wait for the group."""
     server = MemoryServer(directory=MemoryDirectory())
     client = server.connect()
     assert client.ask(b"put 0 0 60 1 grp:g\r\nx\r\n") == b"INSERTED 1\r\n"
@@ -31,9 +29,7 @@ def with_group() -> MemoryServer:
 
 
 def counts(server: MemoryServer) -> tuple[int, int]:
-    """
-    Say how many jobs are ready and delayed.
-    """
+    """Say how many jobs are ready and delayed."""
     state = server.service.queue.state
     return state.counts[State.READY], state.counts[State.DELAYED]
 

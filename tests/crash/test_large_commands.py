@@ -28,9 +28,7 @@ TICK_S = 0.001
 
 
 class Held:
-    """
-    A server whose disk does one thing after the other.
-    """
+    """A server whose disk does one thing after the other."""
 
     def __init__(self) -> None:
         self.io = HeldIo()
@@ -41,9 +39,7 @@ class Held:
         self.client = self.server.connect()
 
     def steps(self) -> Iterator[None]:
-        """
-        All that the disk is to do, and each turn of the server.
-        """
+        """All that the disk is to do, and each turn of the server."""
         idle = 0
         while idle < 20:
             idle += 1
@@ -55,18 +51,14 @@ class Held:
                 yield
 
     def ask(self, request: bytes) -> bytes:
-        """
-        Ask, and let all be written.
-        """
+        """Ask, and let all be written."""
         self.client.send(request)
         for _ in self.steps():
             pass
         return self.client.take()
 
     def left(self) -> Iterator[MemoryServer]:
-        """
-        Give the servers that start when it ends now.
-        """
+        """Give the servers that start when it ends now."""
         for disk in (self.directory.after_kill(), self.directory.after_power_loss()):
             yield MemoryServer(directory=disk)
 
@@ -76,23 +68,17 @@ def _same(io: HeldIo) -> HeldIo:
 
 
 def put_batch(count: int) -> bytes:
-    """
-    Make a batch.
-    """
+    """Make a batch."""
     return b"put-batch %d\r\n" % count + count * (b"0 0 60 %d\r\n%b\r\n" % (len(BODY), BODY))
 
 
 def fill(held: Held, count: int) -> None:
-    """
-    Put ready jobs.
-    """
+    """Put ready jobs."""
     assert held.ask(put_batch(count)).startswith(b"INSERTED_BATCH ")
 
 
 def fill_with_dead(held: Held, count: int) -> None:
-    """
-    Put jobs that die.
-    """
+    """Put jobs that die."""
     fill(held, count)
     held.ask(b"tube-policy default max-reserves=1 dead-letter=dead\r\n")
     worker = held.server.connect()
@@ -119,24 +105,18 @@ class Case(NamedTuple):
 
 
 def put_jobs(server: MemoryServer, count: int) -> list[int]:
-    """
-    Those that are there.
-    """
+    """Those that are there."""
     return sorted(server.service.queue.state.jobs)
 
 
 def gone_jobs(server: MemoryServer, count: int) -> list[int]:
-    """
-    Those that are not.
-    """
+    """Those that are not."""
     there = server.service.queue.state.jobs
     return [job_id for job_id in range(1, count + 1) if job_id not in there]
 
 
 def kicked_jobs(server: MemoryServer, count: int) -> list[int]:
-    """
-    Those that have another life; the others are as they died.
-    """
+    """Those that have another life; the others are as they died."""
     kicked = []
     for job_id in range(1, count + 1):
         stats = _stats(server.connect(), job_id)
@@ -155,15 +135,11 @@ def _stats(client: Client, job_id: int) -> bytes:
 
 
 def _nothing(held: Held, count: int) -> None:
-    """
-    Nothing is there.
-    """
+    """Nothing is there."""
 
 
 def delete_batch(count: int) -> bytes:
-    """
-    Delete all.
-    """
+    """Delete all."""
     return b"delete-batch " + b" ".join(b"%d" % each for each in range(1, count + 1)) + b"\r\n"
 
 

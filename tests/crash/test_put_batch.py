@@ -80,9 +80,7 @@ def _same(io: HeldIo) -> HeldIo:
 
 
 def batch_of(bodies: list[bytes]) -> bytes:
-    """
-    Make a batch.
-    """
+    """Make a batch."""
     jobs = b"".join(b"0 0 60 %d\r\n%b\r\n" % (len(body), body) for body in bodies)
     return b"put-batch %d\r\n" % len(bodies) + jobs
 

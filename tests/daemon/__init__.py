@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/daemon/.
-"""
+"""Mirrors beanstalk_twisted/daemon/."""

@@ -1,6 +1,4 @@
-"""
-How addresses are named, and what is advised when one cannot be listened on.
-"""
+"""How addresses are named, and what is advised when one cannot be listened on."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def test_an_address_is_named_as_options_take_it(address: object, words: str) -> 
 
 
 def os_error(number: int) -> OSError:
-    """
-    Make an error as the system does.
-    """
+    """Make an error as the system does."""
     return OSError(number, os.strerror(number))
 
 

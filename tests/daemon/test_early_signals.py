@@ -1,6 +1,4 @@
-"""
-Signals from the first moment of the process: none ends it, and none is lost.
-"""
+"""Signals from the first moment of the process: none ends it, and none is lost."""
 
 from __future__ import annotations
 
@@ -28,18 +26,14 @@ print(sorted(set(sys.modules) - before))
 
 
 def is_held_back(pid: int) -> bool:
-    """
-    Whether the kernel keeps the signals from a process, as it does until there are handlers.
-    """
+    """Whether the kernel keeps the signals from a process, as it does until there are handlers."""
     status = Path(f"/proc/{pid}/status").read_text()
     [blocked] = re.findall(r"^SigBlk:\t([0-9a-f]+)$", status, re.MULTILINE)
     return int(blocked, 16) & MASK == MASK
 
 
 def wait_until_held_back(pid: int) -> None:
-    """
-    Python itself, which cannot be told, is up by then; nothing of Twisted is.
-    """
+    """Python itself, which cannot be told, is up by then; nothing of Twisted is."""
     give_up = time.monotonic() + LIMIT_S
     while not is_held_back(pid):
         assert time.monotonic() < give_up

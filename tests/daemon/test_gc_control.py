@@ -25,33 +25,23 @@ class FakeCollector:
         self.threshold = (700, 10, 10)
 
     def get_threshold(self) -> tuple[int, int, int]:
-        """
-        See `Collector.get_threshold`.
-        """
+        """See `Collector.get_threshold`."""
         return self.threshold
 
     def set_threshold(self, youngest: int, middle: int, oldest: int, /) -> None:
-        """
-        See `Collector.set_threshold`.
-        """
+        """See `Collector.set_threshold`."""
         self.threshold = (youngest, middle, oldest)
 
     def freeze(self) -> None:
-        """
-        See `Collector.freeze`.
-        """
+        """See `Collector.freeze`."""
         self.done.append("freeze")
 
     def unfreeze(self) -> None:
-        """
-        See `Collector.unfreeze`.
-        """
+        """See `Collector.unfreeze`."""
         self.done.append("unfreeze")
 
     def collect(self, generation: int) -> list[str]:
-        """
-        :return: what it was asked for meanwhile.
-        """
+        """:return: what it was asked for meanwhile."""
         self.done.clear()
         phases: tuple[Phase, Phase] = ("start", "stop")
         for phase in phases:
@@ -61,9 +51,7 @@ class FakeCollector:
 
 
 class Bench:
-    """
-    A server whose connections are counted.
-    """
+    """A server whose connections are counted."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -121,9 +109,7 @@ def test_a_server_that_has_stopped_leaves_pythons_collector_as_it_was() -> None:
 
 @pytest.fixture
 def pythons_own() -> Iterator[Collecting]:
-    """
-    Let Python's own collector be told, for the time of a test.
-    """
+    """Let Python's own collector be told, for the time of a test."""
     collecting = Collecting(lambda: 0)
     collecting.start()
     yield collecting

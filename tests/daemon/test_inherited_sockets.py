@@ -41,9 +41,7 @@ RESTARTS = 3
 
 
 class ActivatedServer(ServerProcess):
-    """
-    A server that is passed sockets under names.
-    """
+    """A server that is passed sockets under names."""
 
     def __init__(
         self, cwd: Path, sockets: Sequence[tuple[str, socket.socket]], *options: object
@@ -56,9 +54,7 @@ class ActivatedServer(ServerProcess):
 
 
 def listening(family: int = socket.AF_INET, address: Any = ("127.0.0.1", 0)) -> socket.socket:
-    """
-    Listen as a socket unit does: on a socket that blocks.
-    """
+    """Listen as a socket unit does: on a socket that blocks."""
     listener = socket.socket(family)
     listener.bind(address)
     listener.listen(1024)
@@ -210,9 +206,7 @@ class Load:
             self.failures.append(failure)
 
     def close(self) -> None:
-        """
-        End them.
-        """
+        """End them."""
         self._ends.set()
         for thread in self._threads:
             thread.join(LIMIT_S)

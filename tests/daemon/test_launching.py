@@ -1,6 +1,4 @@
-"""
-How a start that fails is told: by an exit code, by an exception, and where somebody sees it.
-"""
+"""How a start that fails is told: by an exit code, by an exception, and where somebody sees it."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from beanstalk_twisted.daemon.launching import STDERR, Launcher, Refused
 
 @pytest.fixture(autouse=True)
 def own_excepthook() -> Iterator[None]:
-    """
-    Put the hook for exceptions that nobody catches back as it was.
-    """
+    """Put the hook for exceptions that nobody catches back as it was."""
     before = sys.excepthook
     yield
     sys.excepthook = before

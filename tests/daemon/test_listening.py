@@ -1,6 +1,4 @@
-"""
-The whole server as one service: in which order it starts and stops, and how it refuses.
-"""
+"""The whole server as one service: in which order it starts and stops, and how it refuses."""
 
 from __future__ import annotations
 
@@ -51,45 +49,33 @@ from tests.uncollected import Uncollected
 
 
 def queue_on(clock: Any, io: Callable[[], WatchableIo] | None = None) -> BeanstalkService:
-    """
-    Make a queue, with a log if there is something to run its work.
-    """
+    """Make a queue, with a log if there is something to run its work."""
     settings = Settings(65_535, 1 << 16, ALWAYS)
     directory = MemoryDirectory() if io is not None else None
     return BeanstalkService(settings, clock, LogClock(), directory, io)
 
 
 def listening(*args: Any, **options: Any) -> ListeningService:
-    """
-    Make the service, for a process that is not only a server.
-    """
+    """Make the service, for a process that is not only a server."""
     return ListeningService(*args, **{"collector": Uncollected(), **options})
 
 
 def local_port() -> TCP4ServerEndpoint:
-    """
-    Give an endpoint on a free port.
-    """
+    """Give an endpoint on a free port."""
     return TCP4ServerEndpoint(the_reactor(), 0, interface="127.0.0.1")
 
 
 @implementer(IStreamServerEndpoint)
 class Taken:
-    """
-    An endpoint that somebody else listens on.
-    """
+    """An endpoint that somebody else listens on."""
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        """
-        See `IStreamServerEndpoint.listen`.
-        """
+        """See `IStreamServerEndpoint.listen`."""
         return fail(CannotListenError("127.0.0.1", 1, OSError(98, "Address already in use")))
 
 
 class Client(Protocol):
-    """
-    A client that collects what it gets.
-    """
+    """A client that collects what it gets."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -98,24 +84,18 @@ class Client(Protocol):
         self._heard: Deferred[None] = Deferred()
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        See `Protocol.dataReceived`.
-        """
+        """See `Protocol.dataReceived`."""
         self.received += data
         if self._wanted and self._wanted in self.received:
             self._wanted = b""
             self._heard.callback(None)
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """
-        See `Protocol.connectionLost`.
-        """
+        """See `Protocol.connectionLost`."""
         self.lost.callback(None)
 
     async def ask(self, request: bytes, answer: bytes) -> None:
-        """
-        Send, and wait until that is among what came.
-        """
+        """Send, and wait until that is among what came."""
         self._wanted, self._heard = answer, Deferred()
         assert self.transport is not None
         self.transport.write(request)
@@ -123,9 +103,7 @@ class Client(Protocol):
 
 
 async def connect(service: ListeningService) -> Client:
-    """
-    Connect to its first port.
-    """
+    """Connect to its first port."""
     host = service.ports[0].getHost()
     assert isinstance(host, IPv4Address)
     endpoint = TCP4ClientEndpoint(the_reactor(), "127.0.0.1", host.port)
@@ -225,9 +203,7 @@ def test_a_log_that_cannot_be_used_ends_the_process_with_its_exit_code(
 
 
 def refuse() -> None:
-    """
-    Find a damaged log.
-    """
+    """Find a damaged log."""
     raise Damaged("segment 7 is damaged")
 
 
@@ -291,9 +267,7 @@ async def test_the_hub_is_said_to_be_on_where_it_is() -> None:
 
 @pytest.fixture
 def own_excepthook() -> Iterator[None]:
-    """
-    Put the hook for exceptions that nobody catches back as it was.
-    """
+    """Put the hook for exceptions that nobody catches back as it was."""
     before = sys.excepthook
     yield
     sys.excepthook = before
@@ -310,21 +284,15 @@ def test_a_refused_start_leaves_no_pidfile(tmp_path: Path) -> None:
 
 
 def interrupt() -> None:
-    """
-    Get Ctrl-C.
-    """
+    """Get Ctrl-C."""
     signal.raise_signal(signal.SIGINT)
 
 
 class InterruptedDirectory(MemoryDirectory):
-    """
-    A log that nobody has the patience for.
-    """
+    """A log that nobody has the patience for."""
 
     def names(self) -> list[str]:
-        """
-        See `Directory.names`.
-        """
+        """See `Directory.names`."""
         interrupt()
         return super().names()
 
@@ -416,9 +384,7 @@ async def test_ports_are_closed_before_the_queue_stops_and_what_was_begun_is_ans
 
 
 async def turn() -> None:
-    """
-    Let one turn of the reactor pass.
-    """
+    """Let one turn of the reactor pass."""
     passed: Deferred[None] = Deferred()
     the_reactor().callLater(0, passed.callback, None)
     await passed

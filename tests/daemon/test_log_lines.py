@@ -1,6 +1,4 @@
-"""
-The lines of the server's log.
-"""
+"""The lines of the server's log."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ AT = 1_795_353_792.9
 
 
 def event(text: str, **others: Any) -> LogEvent:
-    """
-    Make an event as a logger does.
-    """
+    """Make an event as a logger does."""
     return {
         "log_time": AT, "log_format": text, "log_level": LogLevel.info,
         "log_namespace": "beanstalk_twisted.daemon.listening.ListeningService", **others,

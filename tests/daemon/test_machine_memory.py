@@ -1,6 +1,4 @@
-"""
-How much memory the process may use, and the share of it that jobs may take.
-"""
+"""How much memory the process may use, and the share of it that jobs may take."""
 
 from __future__ import annotations
 

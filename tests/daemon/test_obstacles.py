@@ -1,6 +1,4 @@
-"""
-What would refuse a start: files and ports.
-"""
+"""What would refuse a start: files and ports."""
 
 from __future__ import annotations
 
@@ -16,16 +14,12 @@ from beanstalk_twisted.daemon.obstacles import ports_in_use, wrong_files
 
 
 def endpoint(text: str, reactor: Any = None) -> Any:
-    """
-    One of a reactor without sockets.
-    """
+    """One of a reactor without sockets."""
     return serverFromString(reactor or MemoryReactor(), text)
 
 
 def options(*endpoints: Any, listen: bool = False, http: tuple[Any, ...] = ()) -> dict[str, Any]:
-    """
-    Those that name ports.
-    """
+    """Those that name ports."""
     return {
         "listen": listen, "endpoints": endpoints, "endpoints_v1": (), "endpoints_http": http,
     }  # fmt: skip

@@ -1,6 +1,4 @@
-"""
-The options of replication, and what wrong ones do.
-"""
+"""The options of replication, and what wrong ones do."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ def test_half_of_the_credentials_of_a_nats_user_is_warned_of(
 
 
 def left(folder: Path, pid: int) -> Path:
-    """
-    A temporary log of a process.
-    """
+    """A temporary log of a process."""
     path = folder / os.path.basename(temporary_log()).replace(f"-{os.getpid()}-", f"-{pid}-")
     path.mkdir()
     for name in ("LOCK", "00000000000000000001.tql"):
@@ -172,9 +168,7 @@ print([name for name in sys.modules if name.startswith((
 
 
 def said(words: list[str], before: str = "") -> str:
-    """
-    Run the start of a server in a process of its own, up to where it would listen.
-    """
+    """Run the start of a server in a process of its own, up to where it would listen."""
     command = [sys.executable, "-c", SCRIPT.format(words=words, before=before)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr

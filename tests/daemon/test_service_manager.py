@@ -1,6 +1,4 @@
-"""
-What a service manager is told: over a real socket, by a real server, and in which order.
-"""
+"""What a service manager is told: over a real socket, by a real server, and in which order."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ EXTENDED = f"\nEXTEND_TIMEOUT_USEC={EXTENSION_S}000000"
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    """
-    A service manager's end of the socket, at ``tmp_path / "notify"``.
-    """
+    """A service manager's end of the socket, at ``tmp_path / "notify"``."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.settimeout(LIMIT_S)
@@ -43,9 +39,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def started(watchdog_s: float | None) -> tuple[RecordedNotifications, Clock, ServiceManager]:
-    """
-    Give the manager of a server that has just started.
-    """
+    """Give the manager of a server that has just started."""
     heard, clock = RecordedNotifications(), Clock()
     manager = ServiceManager(heard, watchdog_s)
     manager.start(clock, lambda: "3 jobs")
@@ -225,9 +219,7 @@ def test_a_manager_that_does_not_read_is_not_waited_for(manager: socket.socket) 
 
 
 def messages(manager: socket.socket, until: str) -> list[str]:
-    """
-    Read messages up to one with this line.
-    """
+    """Read messages up to one with this line."""
     found = [manager.recv(4096).decode()]
     while until not in found[-1].split("\n"):
         found.append(manager.recv(4096).decode())

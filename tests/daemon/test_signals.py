@@ -1,6 +1,4 @@
-"""
-What the signals do.
-"""
+"""What the signals do."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ NUMBERS = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
-    """
-    Put the handlers back as they were.
-    """
+    """Put the handlers back as they were."""
     before = {number: signal.getsignal(number) for number in NUMBERS}
     yield
     for number, handler in before.items():
@@ -48,30 +44,22 @@ class Reactor(Clock):
         self.turns: list[Callable[[], object]] = []
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        See `IReactorFromThreads.callFromThread`.
-        """
+        """See `IReactorFromThreads.callFromThread`."""
         self.turns.append(lambda: callable(*args))
 
     def turn(self) -> None:
-        """
-        Do what was left for this turn.
-        """
+        """Do what was left for this turn."""
         turns, self.turns = self.turns, []
         for each in turns:
             each()
 
     def stop(self, number: int, frame: object) -> None:
-        """
-        Receive a signal as the real one does.
-        """
+        """Receive a signal as the real one does."""
         self.stops += 1
 
 
 def said(events: list[LogEvent]) -> list[str]:
-    """
-    Give what was logged, each behind the name of its event.
-    """
+    """Give what was logged, each behind the name of its event."""
     return [f"{event['event']}: {formatEvent(event)}" for event in events]
 
 

@@ -1,6 +1,4 @@
-"""
-Listening where a UNIX socket was left behind, and where one is in use.
-"""
+"""Listening where a UNIX socket was left behind, and where one is in use."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from tests.server_process import LIMIT_S
 
 
 async def listens_on(path: Path) -> None:
-    """
-    Listen, see that the kernel lets others connect, and stop.
-    """
+    """Listen, see that the kernel lets others connect, and stop."""
     port = UnixListener(the_reactor()).listenUNIX(str(path), Factory(), 10, 0o600, 1)
     assert answers(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -33,9 +29,7 @@ async def listens_on(path: Path) -> None:
 
 
 def answers(path: Path) -> bool:
-    """
-    Whether somebody listens there.
-    """
+    """Whether somebody listens there."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(path)) == 0
 
@@ -53,9 +47,7 @@ def is_refused(path: Path) -> str:
 
 @contextmanager
 def bound(path: Path, *, backlog: int | None, kind: int = socket.SOCK_STREAM) -> Iterator[Any]:
-    """
-    A socket of somebody else's, with somebody behind it if there is a backlog.
-    """
+    """A socket of somebody else's, with somebody behind it if there is a backlog."""
     with socket.socket(socket.AF_UNIX, kind) as there:
         there.bind(str(path))
         if backlog is not None:

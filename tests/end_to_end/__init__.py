@@ -1,3 +1,1 @@
-"""
-The whole server as its users start it: a process, a port, a directory.
-"""
+"""The whole server as its users start it: a process, a port, a directory."""

@@ -1,6 +1,4 @@
-"""
-The server as a process that asks for rights: tokens, users of UNIX sockets, ports, SIGHUP.
-"""
+"""The server as a process that asks for rights: tokens, users of UNIX sockets, ports, SIGHUP."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ admin = "*"
 
 
 def serving(tmp_path: Path, text: str = FILE) -> ServerProcess:
-    """
-    Start our server on a free port and a UNIX socket, with an access file.
-    """
+    """Start our server on a free port and a UNIX socket, with an access file."""
     (tmp_path / "access.toml").write_text(text)
     return ServerProcess(
         ours(
@@ -43,9 +39,7 @@ def serving(tmp_path: Path, text: str = FILE) -> ServerProcess:
 
 
 def call(*words: object, **environment: str) -> Result:
-    """
-    Call ``beanstalk``.
-    """
+    """Call ``beanstalk``."""
     return CliRunner(env=environment).invoke(cli, [*map(str, words)], input="hello")
 
 

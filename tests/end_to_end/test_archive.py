@@ -1,6 +1,4 @@
-"""
-A server as a process, with an archive: what is kept there, and going back to it.
-"""
+"""A server as a process, with an archive: what is kept there, and going back to it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
 
 class Setting:
-    """
-    Folders for a log and its archive, and servers on them.
-    """
+    """Folders for a log and its archive, and servers on them."""
 
     def __init__(self, path: Path, archive: Path) -> None:
         self.path = path
@@ -34,37 +30,27 @@ class Setting:
         self.seen: dict[str, bytes] = {}
 
     def serve(self, log: Path | None = None, *options: object) -> ServerProcess:
-        """
-        Small segments, and none that is finished for its age.
-        """
+        """Small segments, and none that is finished for its age."""
         archiving = () if log else ("--binlog-archive", self.archive, "--binlog-archive-age", 0)
         command = ours("-p0", "-b", log or self.log, "-s", 8192, *archiving, *options)
         return ServerProcess(command, self.path)
 
     @property
     def folder(self) -> Path:
-        """
-        That of the one store.
-        """
+        """That of the one store."""
         (folder,) = self.archive.iterdir()
         return folder
 
     def archived(self) -> Files:
-        """
-        All files of the archive.
-        """
+        """All files of the archive."""
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
     def live(self) -> Files:
-        """
-        All segments of the log.
-        """
+        """All segments of the log."""
         return {path.name: path.read_bytes() for path in self.log.glob("*.tql")}
 
     def look(self) -> None:
-        """
-        Remember the finished segments of the log, before they are trimmed.
-        """
+        """Remember the finished segments of the log, before they are trimmed."""
         for path in sorted(self.log.glob("*.tql"))[:-1]:
             try:
                 self.seen.setdefault(path.name, path.read_bytes())
@@ -74,9 +60,7 @@ class Setting:
 
 @pytest.fixture
 def other_file_system(tmp_path: Path) -> Iterator[Path]:
-    """
-    A folder that no file of the log can be linked into.
-    """
+    """A folder that no file of the log can be linked into."""
     if not os.access(MEMORY_FILE_SYSTEM, os.W_OK):
         pytest.skip(f"there is no {MEMORY_FILE_SYSTEM} to write in")
     if os.stat(MEMORY_FILE_SYSTEM).st_dev == os.stat(tmp_path).st_dev:
@@ -87,9 +71,7 @@ def other_file_system(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
-    """
-    An archive on the file system of the log.
-    """
+    """An archive on the file system of the log."""
     (tmp_path / "archive").mkdir()
     return Setting(tmp_path, tmp_path / "archive")
 
@@ -125,17 +107,13 @@ def work(setting: Setting, connection: Connection, rounds: int) -> set[bytes]:
 
 
 def jobs_in(folder: Path) -> set[bytes]:
-    """
-    The bodies of the jobs that a server would find.
-    """
+    """The bodies of the jobs that a server would find."""
     found = replay.read(RealDirectory(str(folder)), lambda done, total: None)
     return {bytes(image.body) for image, _, _ in found.survivors(0)}
 
 
 def check(setting: Setting) -> None:
-    """
-    All that was ever finished is there, byte for byte, and no record is missing.
-    """
+    """All that was ever finished is there, byte for byte, and no record is missing."""
     archived = setting.archived()
     check_archive(archived, setting.live())
     by_seq = {f"{name.split('-')[0]}.tql": content for name, content in archived.items()}
@@ -231,9 +209,7 @@ OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
 
 def restore(setting: Setting, into: Path, *, has_log: bool = True) -> None:
-    """
-    Do what docs/operations.md says, without starting the server.
-    """
+    """Do what docs/operations.md says, without starting the server."""
     _, _, section = OPERATIONS.read_text().partition("### Restore from the archive\n")
     script = section.split("```sh\n")[1].split("```")[0]
     line, start = script.splitlines()
@@ -248,9 +224,7 @@ def restore(setting: Setting, into: Path, *, has_log: bool = True) -> None:
 
 
 def served_bodies(setting: Setting, log: Path) -> set[bytes]:
-    """
-    Start a server on a log, and take its jobs.
-    """
+    """Start a server on a log, and take its jobs."""
     bodies = set()
     with setting.serve(log) as server:
         connection = server.connect()

@@ -1,6 +1,4 @@
-"""
-The client on real sockets, with our server and the real one.
-"""
+"""The client on real sockets, with our server and the real one."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ Command = Callable[..., list[str]]
 
 
 def ours(*options: object) -> list[str]:
-    """
-    Give the command that runs our server, without twistd's search for plugins.
-    """
+    """Give the command that runs our server, without twistd's search for plugins."""
     return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
 
 
@@ -40,27 +36,21 @@ EACH_SERVER = pytest.mark.parametrize("command", [ours, theirs], ids=["ours", "b
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
-    """
-    Run a server that the tests share; each has tubes of its own.
-    """
+    """Run a server that the tests share; each has tubes of its own."""
     command = request.param("-p", 0, "-z", MAX_JOB_BYTES)
     with ServerProcess(command, tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
 def endpoint_of(server: ServerProcess) -> str:
-    """
-    Give its endpoint, when it listens.
-    """
+    """Give its endpoint, when it listens."""
     server.connect().close()
     return f"tcp:127.0.0.1:{server.port()}"
 
 
 @asynccontextmanager
 async def connected(endpoint: str, **options: Any) -> AsyncIterator[Client]:
-    """
-    Start a client, and stop it.
-    """
+    """Start a client, and stop it."""
     client = Client(endpoint, backoff=Backoff(lambda: 1.0, most_s=0.2), **options)
     client.startService()
     try:
@@ -77,9 +67,7 @@ async def test_all_commands_work(server: ServerProcess) -> None:
 
 
 async def every_command(client: Client) -> None:
-    """
-    Use each of them once, at least.
-    """
+    """Use each of them once, at least."""
     assert (await client.use("t"), await client.list_tube_used()) == ("t", "t")
     assert (await client.watch("t"), await client.ignore("default")) == (2, 1)
     assert await client.list_tubes_watched() == ("t",)
@@ -127,9 +115,7 @@ async def test_our_server_announces_what_it_knows_and_each_of_it_works(tmp_path:
 
 
 async def every_extension(client: Client) -> None:
-    """
-    Use each of them once, at least.
-    """
+    """Use each of them once, at least."""
     await client.use("t")
     await client.watch("t")
     ids = await client.put_batch([bytes(1000), b"", b"\r\n"] * 300)
@@ -228,9 +214,7 @@ async def test_a_killed_server_that_is_started_again_is_found_and_goes_on(
 
 
 async def put_again_if_lost(client: Client, put: Deferred[int]) -> None:
-    """
-    Whether a put reached a server that was killed, its client may not know.
-    """
+    """Whether a put reached a server that was killed, its client may not know."""
     try:
         await put
     except errors.Unanswered:

@@ -31,17 +31,13 @@ if library() is None:
 
 
 def profile() -> dict[str, Any]:
-    """
-    Read the shipped profile.
-    """
+    """Read the shipped profile."""
     found: dict[str, Any] = json.loads(PROFILE.read_text())
     return found
 
 
 def names_of(group: str) -> set[str]:
-    """
-    Give the system calls of a group of systemd's, with those of the groups in it.
-    """
+    """Give the system calls of a group of systemd's, with those of the groups in it."""
     if not group.startswith("@"):
         return {group}
     lines = [line.strip() for line in analyzed("syscall-filter", "--no-pager", group).splitlines()]
@@ -50,9 +46,7 @@ def names_of(group: str) -> set[str]:
 
 
 def filter_of_the_unit() -> dict[str, Any]:
-    """
-    Give the unit's filter as a profile.
-    """
+    """Give the unit's filter as a profile."""
     allowed: set[str] = set()
     for line in re.findall(r"^SystemCallFilter=(.*)$", UNIT.read_text(), re.MULTILINE):
         for group in line.lstrip("~").split():
@@ -66,9 +60,7 @@ def filter_of_the_unit() -> dict[str, Any]:
 
 @pytest.fixture(params=["container", pytest.param("unit", marks=pytest.mark.exhaustive)])
 def confined(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """
-    Give the words before a command that runs it under a filter.
-    """
+    """Give the words before a command that runs it under a filter."""
     path = tmp_path / "profile.json"
     made = profile() if request.param == "container" else filter_of_the_unit()
     path.write_text(json.dumps(made))
@@ -76,9 +68,7 @@ def confined(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 def serve(confined: list[str], tmp_path: Path) -> ServerProcess:
-    """
-    Start a server with all that touches the system.
-    """
+    """Start a server with all that touches the system."""
     (tmp_path / "access.toml").write_text(FILE)
     (tmp_path / "access.toml").chmod(0o600)
     (tmp_path / "archive").mkdir(exist_ok=True)
@@ -94,9 +84,7 @@ def serve(confined: list[str], tmp_path: Path) -> ServerProcess:
 
 
 def work(connection: Connection, rounds: int) -> None:
-    """
-    Put and delete so much that segments are finished, archived and compacted.
-    """
+    """Put and delete so much that segments are finished, archived and compacted."""
     body = b"x" * 4000
     for _ in range(rounds):
         reply = connection.ask(b"put 0 0 60 4000\r\n%s\r\n" % body)
@@ -105,9 +93,7 @@ def work(connection: Connection, rounds: int) -> None:
 
 
 def asked(server: ServerProcess, path: str, **headers: str) -> int:
-    """
-    Send a request to the console.
-    """
+    """Send a request to the console."""
     server.wait_for(", HTTP")
     [port] = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
     with urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=headers)) as reply:

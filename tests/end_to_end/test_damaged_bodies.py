@@ -21,16 +21,12 @@ BATCH = 200
 
 
 def body(number: int) -> bytes:
-    """
-    What a job has; no other has it, nor a part of it.
-    """
+    """What a job has; no other has it, nor a part of it."""
     return b"<%06d>" % number * 4
 
 
 def fill(client: Connection) -> None:
-    """
-    Put all jobs, numbered as their ids.
-    """
+    """Put all jobs, numbered as their ids."""
     for first in range(1, JOBS + 1, BATCH):
         numbers = range(first, first + BATCH)
         client.send(b"".join([b"put 0 0 600 32\r\n%b\r\n" % body(each) for each in numbers]))
@@ -38,9 +34,7 @@ def fill(client: Connection) -> None:
 
 
 def damage(log: Path) -> None:
-    """
-    Change one byte of every second body, in place.
-    """
+    """Change one byte of every second body, in place."""
     left = set(range(1, JOBS, 2))
     for path in log.glob("*.tql"):
         content = path.read_bytes()
@@ -53,16 +47,12 @@ def damage(log: Path) -> None:
 
 
 def lost(said: str) -> list[int]:
-    """
-    The jobs of which the server has said that their bodies are lost, in that order.
-    """
+    """The jobs of which the server has said that their bodies are lost, in that order."""
     return [int(each) for each in re.findall(r"job (\d+): its body cannot be read", said)]
 
 
 def found(log: Path) -> list[int]:
-    """
-    The jobs that `binlog-inspect check` calls damaged.
-    """
+    """The jobs that `binlog-inspect check` calls damaged."""
     checked = subprocess.run(
         [Path(sys.executable).with_name("binlog-inspect"), "check", log],
         capture_output=True, text=True, check=False,
@@ -97,9 +87,7 @@ def test_of_a_thousand_damaged_bodies_each_is_told_once_and_all_others_are_deliv
 def test_what_was_damaged_before_a_start_that_read_records_only_is_found_in_the_background(
     tmp_path: Path,
 ) -> None:
-    """
-    The first server is killed while it looks, or before: the next one begins anew.
-    """
+    """The first server is killed while it looks, or before: the next one begins anew."""
     log = tmp_path / "log"
     command = ours_at_once(
         "-p0", "-b", log, "--body-cache", 0, "--segment-size", 32_768,

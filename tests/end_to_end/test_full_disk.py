@@ -1,6 +1,4 @@
-"""
-A disk that is full: new jobs are refused, and all else goes on until there is space again.
-"""
+"""A disk that is full: new jobs are refused, and all else goes on until there is space again."""
 
 from __future__ import annotations
 
@@ -37,55 +35,39 @@ class Shortage(ABC):
 
     @abstractmethod
     def serve(self) -> ServerProcess:
-        """
-        Start a server whose disk can be full.
-        """
+        """Start a server whose disk can be full."""
 
     @abstractmethod
     def begin(self, server: ServerProcess) -> None:
-        """
-        From now on there is no space.
-        """
+        """From now on there is no space."""
 
     @abstractmethod
     def end(self, server: ServerProcess) -> None:
-        """
-        There is some again.
-        """
+        """There is some again."""
 
 
 class NothingCanBeAllocated(Shortage):
-    """
-    The space of files that are there is theirs; there is none for more.
-    """
+    """The space of files that are there is theirs; there is none for more."""
 
     def __init__(self, tmp_path: Path, error: int = errno.ENOSPC) -> None:
         self.error = error
         self._disk = FaultyDisk(tmp_path)
 
     def serve(self) -> ServerProcess:
-        """
-        See `Shortage.serve`.
-        """
+        """See `Shortage.serve`."""
         return self._disk.serve("-s", SEGMENT_BYTES)
 
     def begin(self, server: ServerProcess) -> None:
-        """
-        See `Shortage.begin`.
-        """
+        """See `Shortage.begin`."""
         self._disk.obey(Rule("allocate", "fail", self.error, times=FOR_EVER))
 
     def end(self, server: ServerProcess) -> None:
-        """
-        See `Shortage.end`.
-        """
+        """See `Shortage.end`."""
         self._disk.obey()
 
 
 class FilesMayNotGrow(Shortage):
-    """
-    A limit of the size of files (``ulimit -f``) that is smaller than a segment.
-    """
+    """A limit of the size of files (``ulimit -f``) that is smaller than a segment."""
 
     error = errno.EFBIG
 
@@ -93,23 +75,17 @@ class FilesMayNotGrow(Shortage):
         self._folder = tmp_path
 
     def serve(self) -> ServerProcess:
-        """
-        See `Shortage.serve`.
-        """
+        """See `Shortage.serve`."""
         command = ours_at_once("-p0", "-b", self._folder / "log", "-s", SEGMENT_BYTES)
         return ServerProcess(command, self._folder)
 
     def begin(self, server: ServerProcess) -> None:
-        """
-        The segment that is allocated ahead is there by now; it may be used up to the limit.
-        """
+        """The segment that is allocated ahead is there by now; it may be used up to the limit."""
         wait_until(lambda: list((self._folder / "log").glob("spare.*.tmp")))
         self._limit(server, SEGMENT_BYTES * 3 // 4)
 
     def end(self, server: ServerProcess) -> None:
-        """
-        See `Shortage.end`.
-        """
+        """See `Shortage.end`."""
         self._limit(server, resource.RLIM_INFINITY)
 
     @staticmethod
@@ -120,9 +96,7 @@ class FilesMayNotGrow(Shortage):
 
 
 class SmallFileSystem(Shortage):
-    """
-    A file system that somebody else has filled.
-    """
+    """A file system that somebody else has filled."""
 
     def __init__(self, mount: Path, tmp_path: Path) -> None:
         self._folder = tmp_path
@@ -130,32 +104,24 @@ class SmallFileSystem(Shortage):
         self._ballast = mount / "ballast"
 
     def serve(self) -> ServerProcess:
-        """
-        See `Shortage.serve`.
-        """
+        """See `Shortage.serve`."""
         return ServerProcess(
             ours_at_once("-p0", "-b", self._log, "-s", SEGMENT_BYTES), self._folder
         )
 
     def begin(self, server: ServerProcess) -> None:
-        """
-        See `Shortage.begin`.
-        """
+        """See `Shortage.begin`."""
         with self._ballast.open("wb", buffering=0) as file:
             for size in (65_536, 4096, 1):
                 fill(file.write, bytes(size))
 
     def end(self, server: ServerProcess) -> None:
-        """
-        See `Shortage.end`.
-        """
+        """See `Shortage.end`."""
         self._ballast.unlink()
 
 
 def fill(write: Callable[[bytes], int | None], chunk: bytes) -> None:
-    """
-    Write until no more goes in.
-    """
+    """Write until no more goes in."""
     try:
         while write(chunk) == len(chunk):
             pass
@@ -164,9 +130,7 @@ def fill(write: Callable[[bytes], int | None], chunk: bytes) -> None:
 
 
 def wait_until(is_so: Callable[[], object]) -> None:
-    """
-    Wait until it is so.
-    """
+    """Wait until it is so."""
     give_up = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < give_up
@@ -175,9 +139,7 @@ def wait_until(is_so: Callable[[], object]) -> None:
 
 @contextmanager
 def shortage_of(kind: str, tmp_path: Path) -> Iterator[Shortage]:
-    """
-    Make one.
-    """
+    """Make one."""
     if kind == "small file system":
         with small_tmpfs(tmp_path / "mount", "4m") as mount:
             yield SmallFileSystem(mount, tmp_path)
@@ -197,9 +159,7 @@ EACH_KIND = pytest.mark.parametrize(
 
 
 def put(connection: Connection, size: int = 500, delay_s: int = 0) -> bytes:
-    """
-    Put a job.
-    """
+    """Put a job."""
     return connection.ask(b"put 5 %d 600 %d\r\n%s\r\n" % (delay_s, size, b"x" * size))
 
 
@@ -218,16 +178,12 @@ def put_until_refused(connection: Connection, size: int = 500) -> list[int]:
 
 
 def state_of(connection: Connection, job_id: int) -> str:
-    """
-    Ask for it.
-    """
+    """Ask for it."""
     return values(connection.ask(b"stats-job %d\r\n" % job_id)).get("state", "gone")
 
 
 def count_jobs(connection: Connection) -> int:
-    """
-    Ask how many there are.
-    """
+    """Ask how many there are."""
     stats = values(connection.ask(b"stats\r\n"))
     states = ("ready", "reserved", "delayed", "buried")
     return sum(int(stats[f"current-jobs-{state}"]) for state in states)
@@ -248,9 +204,7 @@ OPERATIONS = {
 
 
 def prepare(connection: Connection) -> dict[str, int]:
-    """
-    Put one job for each operation, and bring it where it has to be before.
-    """
+    """Put one job for each operation, and bring it where it has to be before."""
     jobs = {}
     for name in OPERATIONS:
         reply = put(connection, delay_s=1000 if name == "kick a delayed one" else 0)
@@ -263,9 +217,7 @@ def prepare(connection: Connection) -> dict[str, int]:
 
 
 def carry_out(connection: Connection, jobs: dict[str, int]) -> None:
-    """
-    All operations but `put`; each must succeed.
-    """
+    """All operations but `put`; each must succeed."""
     for name, (command, reply, state) in OPERATIONS.items():
         assert connection.ask(command % jobs[name]).startswith(reply), name
         assert state_of(connection, jobs[name]) == state, name
@@ -305,9 +257,7 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on_until_there_is_spa
 
 
 def assert_deletable(connection: Connection, ids: list[int]) -> None:
-    """
-    All of them are, whatever they are.
-    """
+    """All of them are, whatever they are."""
     replies = ask_all(connection, [b"delete %d\r\n" % job_id for job_id in ids])
     assert set(replies) == {b"DELETED\r\n"}
 

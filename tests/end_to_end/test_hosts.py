@@ -44,9 +44,7 @@ async def wait(attempt):
 
 
 class Pair:
-    """
-    Two servers, and the address of their queue.
-    """
+    """Two servers, and the address of their queue."""
 
     def __init__(self, first: ServerProcess, second: ServerProcess) -> None:
         self.first, self.second = first, second
@@ -56,9 +54,7 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    """
-    Start both.
-    """
+    """Start both."""
     with (
         ServerProcess(ours_at_once("-p", 0, "--http", 0), tmp_path) as first,
         ServerProcess(ours_at_once("-p", 0, "--http", 0), tmp_path) as second,
@@ -133,9 +129,7 @@ async def test_the_command_of_workers_says_once_what_is_done_again(
 
 
 def beanstalk(pair: Pair, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    """
-    Run the command.
-    """
+    """Run the command."""
     return subprocess.run(
         [sys.executable, "-c", "from binlog_tools.queue.cli.main import main; main()", *words],
         env={**os.environ, "BEANSTALK_SERVER": pair.address}, cwd=ROOT, input=typed, text=True,
@@ -180,9 +174,7 @@ def proxied(places: Sequence[tuple[int, int]], folder: Path) -> Iterator[int]:
 
 
 def put_until_taken(port: int, body: str) -> int:
-    """
-    Put a job with a client that knows nothing of hosts: it connects again when it has to.
-    """
+    """Put a job with a client that knows nothing of hosts: it connects again when it has to."""
     while True:
         try:
             with greenstalk.Client(("127.0.0.1", port)) as queue:

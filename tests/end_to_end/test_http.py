@@ -1,6 +1,4 @@
-"""
-The HTTP endpoint of a real server, asked by a real client.
-"""
+"""The HTTP endpoint of a real server, asked by a real client."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _PORT = re.compile(r"listening on 127\.0\.0\.1:(\d+), HTTP")
 
 
 class HttpServer:
-    """
-    A server with an endpoint on a free port.
-    """
+    """A server with an endpoint on a free port."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.server = ServerProcess(ours("-p0", "-b", folder / "log", "--http=0", *options), folder)
@@ -38,9 +34,7 @@ class HttpServer:
     def ask(
         self, path: str, body: dict[str, Any] | None = None, **headers: str
     ) -> tuple[int, bytes]:
-        """
-        Ask with Python's own client.
-        """
+        """Ask with Python's own client."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data)
         for name, value in headers.items():
@@ -69,9 +63,7 @@ class HttpServer:
 
 
 def until_closed(connection: socket.socket) -> bytes:
-    """
-    Read all that comes.
-    """
+    """Read all that comes."""
     heard = b""
     try:
         while piece := connection.recv(1 << 16):

@@ -30,25 +30,19 @@ FLOOD = 60_000
 
 @pytest.fixture
 def server(tmp_path: Path, hub: str, kind: str) -> Iterator[ServerProcess]:
-    """
-    Run a server each way.
-    """
+    """Run a server each way."""
     log = ["-b", tmp_path / "log"] if kind == "log" else []
     with ServerProcess(ours_at_once("-p0", "--hub", hub, *log), tmp_path) as process:
         yield process
 
 
 def raw(server: ServerProcess) -> socket.socket:
-    """
-    Connect.
-    """
+    """Connect."""
     return socket.create_connection(("127.0.0.1", server.port()), timeout=LIMIT_S)
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """
-    Read until the server closes.
-    """
+    """Read until the server closes."""
     found = bytearray()
     while arrived := connection.recv(1 << 16):
         found += arrived
@@ -204,9 +198,7 @@ that happened once in 3 to 20 of them.
 
 
 def connected(server: ServerProcess, socket_path: Path | None) -> Connection:
-    """
-    Connect through TCP, or through a UNIX socket.
-    """
+    """Connect through TCP, or through a UNIX socket."""
     return Connection(server.port()) if socket_path is None else UnixConnection(socket_path)
 
 

@@ -38,9 +38,7 @@ WITHOUT_BODIES = ("--body-cache", 0)
 
 
 def serve(tmp_path: Path, fsync: str, options: tuple[object, ...] = ()) -> ServerProcess:
-    """
-    Start our server.
-    """
+    """Start our server."""
     command = ours_at_once(
         "-p0", "-b", tmp_path / "log", "-s", SEGMENT_BYTES, "--fsync", fsync, *options
     )
@@ -48,18 +46,14 @@ def serve(tmp_path: Path, fsync: str, options: tuple[object, ...] = ()) -> Serve
 
 
 def kill_while_it_starts(tmp_path: Path, fsync: str, after_s: float) -> None:
-    """
-    Start a server and end it a moment later, wherever it is then.
-    """
+    """Start a server and end it a moment later, wherever it is then."""
     with serve(tmp_path, fsync) as server:
         server.wait_for("starting up")
         time.sleep(after_s)
 
 
 def oldest_segment(server: ServerProcess) -> int:
-    """
-    Ask for its number.
-    """
+    """Ask for its number."""
     connection = server.connect()
     stats = values(connection.ask(b"stats\r\n"))
     connection.close()
@@ -92,9 +86,7 @@ def test_a_server_that_is_killed_again_and_again_has_all_that_clients_have_writt
 def kill_at_work(
     disk: FaultyDisk, crowd: Crowd, rule: Rule, segment_bytes: int = SEGMENT_BYTES
 ) -> None:
-    """
-    Let a server work until a certain call ends it.
-    """
+    """Let a server work until a certain call ends it."""
     disk.obey()
     with disk.serve("-s", segment_bytes) as server:
         crowd.check_after_restart(server)
@@ -106,18 +98,14 @@ def kill_at_work(
 
 
 def kill_at_start(disk: FaultyDisk, rule: Rule) -> None:
-    """
-    Start a server that does not come to serve.
-    """
+    """Start a server that does not come to serve."""
     disk.obey(rule)
     with disk.serve() as server:
         assert server.process.wait(LIMIT_S) == -signal.SIGKILL
 
 
 def check_all(disk: FaultyDisk, crowd: Crowd) -> ServerProcess:
-    """
-    Start a server on a sound disk and hold all that is known against it.
-    """
+    """Start a server on a sound disk and hold all that is known against it."""
     disk.obey()
     with disk.serve() as server:
         crowd.check_after_restart(server)

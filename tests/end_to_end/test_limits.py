@@ -1,6 +1,4 @@
-"""
-What a stock client makes of a server's limits, at a real one.
-"""
+"""What a stock client makes of a server's limits, at a real one."""
 
 from __future__ import annotations
 

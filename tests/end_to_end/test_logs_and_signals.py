@@ -23,25 +23,19 @@ PUT = b"put 0 0 60 4\r\nbody\r\n"
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """
-    Read a log of JSON; each line of it is an object.
-    """
+    """Read a log of JSON; each line of it is an object."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def logging(tmp_path: Path) -> ServerProcess:
-    """
-    Start our server at a socket, its log in a file, as JSON.
-    """
+    """Start our server at a socket, its log in a file, as JSON."""
     command = [str(TWISTD), "-n", "--pidfile=", f"--logfile={tmp_path}/bs.log", "beanstalk"]
     options = ["-l", f"unix:{tmp_path}/s", "-b", f"{tmp_path}/log", "--log-format", "json"]
     return ServerProcess([*command, *options], tmp_path)
 
 
 def wait_for_event(path: Path, name: str) -> None:
-    """
-    Wait until the log tells of an event of this name.
-    """
+    """Wait until the log tells of an event of this name."""
     give_up = time.monotonic() + LIMIT_S
     while not (path.exists() and f'"event": "{name}"' in path.read_text()):
         assert time.monotonic() < give_up, path.read_text() if path.exists() else ""
@@ -49,9 +43,7 @@ def wait_for_event(path: Path, name: str) -> None:
 
 
 def audited(path: Path) -> list[str]:
-    """
-    Give what the audit of a log says, without who did it.
-    """
+    """Give what the audit of a log says, without who did it."""
     return [line["message"].partition(": ")[2] for line in lines(path) if line["level"] == "audit"]
 
 

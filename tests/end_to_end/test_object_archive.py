@@ -1,6 +1,4 @@
-"""
-A server as a process, with an archive in object storage that is away for a while.
-"""
+"""A server as a process, with an archive in object storage that is away for a while."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def pass_through(connection: Connection, count: int) -> None:
-    """
-    So many jobs are put and deleted.
-    """
+    """So many jobs are put and deleted."""
     for _ in range(count):
         job_id = int(connection.ask(b"put 1 0 60 500\r\n%s\r\n" % (b"x" * 500)).split()[1])
         assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
@@ -36,9 +32,7 @@ def wait_until(what: Callable[[], object]) -> None:
 
 
 def archived(url: str) -> dict[str, bytes]:
-    """
-    All objects of the one store.
-    """
+    """All objects of the one store."""
     store = open_store(url)
     (folder,) = store.folders()
     return {
@@ -48,9 +42,7 @@ def archived(url: str) -> dict[str, bytes]:
 
 
 def delivered(url: str) -> int:
-    """
-    How many segments are complete; others may just get their names.
-    """
+    """How many segments are complete; others may just get their names."""
     store = open_store(url)
     names = [entry.name for folder in store.folders() for entry in store.entries(folder)]
     return sum(name.endswith(".tql") for name in names)

@@ -34,16 +34,12 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info |warn |critical|audit)
 
 
 def at_socket(tmp_path: Path, *options: str) -> ServerProcess:
-    """
-    Start our server on a UNIX socket.
-    """
+    """Start our server on a UNIX socket."""
     return ServerProcess(ours_at_once("-l", f"unix:{tmp_path}/s", *options), tmp_path)
 
 
 def serves(server: ServerProcess, tmp_path: Path) -> None:
-    """
-    Wait until it listens at its socket, and ask it something.
-    """
+    """Wait until it listens at its socket, and ask it something."""
     server.wait_for(f"listening on unix:{tmp_path}/s")
     connection = UnixConnection(tmp_path / "s")
     assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
@@ -137,16 +133,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def with_few_descriptors(taken: int) -> list[str]:
-    """
-    Give the command that runs our server with 64 descriptors, of which so many are taken.
-    """
+    """Give the command that runs our server with 64 descriptors, of which so many are taken."""
     return [sys.executable, "-c", FEW_DESCRIPTORS, str(taken), *ours_at_once("-p0")]
 
 
 def knock(port: int, times: int) -> None:
-    """
-    Connect so often, each time until the server has closed the connection.
-    """
+    """Connect so often, each time until the server has closed the connection."""
     for _ in range(times):
         with socket.socket() as client, suppress(ConnectionResetError):
             client.settimeout(LIMIT_S)
@@ -155,9 +147,7 @@ def knock(port: int, times: int) -> None:
 
 
 def refusals(said: str, why: str) -> list[int]:
-    """
-    Give the numbers of connections that were refused for a reason, line by line.
-    """
+    """Give the numbers of connections that were refused for a reason, line by line."""
     return [int(count) for count in re.findall(rf"(\d+) connections? refused: {why}", said)]
 
 
@@ -225,9 +215,7 @@ def test_the_log_tells_in_order_what_happens(
 
 
 def check_order(said: str) -> None:
-    """
-    See that each line has its form, and that they come in the order in which things happen.
-    """
+    """See that each line has its form, and that they come in the order in which things happen."""
     lines = said.splitlines()
     assert all(LINE.fullmatch(line) for line in lines), said
     assert "starting on" not in said and "IPv4Address" not in said

@@ -1,6 +1,4 @@
-"""
-An archive in stores that are no S3, from a server to its log restored, and to a table.
-"""
+"""An archive in stores that are no S3, from a server to its log restored, and to a table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-A pool over two servers on real sockets.
-"""
+"""A pool over two servers on real sockets."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ NAMES = ("a", "b")
 
 @asynccontextmanager
 async def started(endpoints: list[str], **options: Any) -> AsyncIterator[Pool]:
-    """
-    Start a pool, and stop it.
-    """
+    """Start a pool, and stop it."""
     servers = [Server(endpoint, name) for endpoint, name in zip(endpoints, NAMES, strict=True)]
     quick = partial(Client, backoff=Backoff(lambda: 1.0, most_s=0.2))
     pool = Pool(servers, make_client=quick, **options)
@@ -40,9 +36,7 @@ async def started(endpoints: list[str], **options: Any) -> AsyncIterator[Pool]:
 
 
 def tube_on(split: Split, name: str) -> str:
-    """
-    Find a tube that is on this server.
-    """
+    """Find a tube that is on this server."""
     return next(tube for tube in map("t{}".format, range(999)) if split.server_of(tube) == name)
 
 

@@ -29,9 +29,7 @@ LONG_LEASE_S = 20  # An empty server waits for one lease before it begins an emp
 
 
 class Replicated:
-    """
-    Servers of one queue, each at a port of its own, whether it is the active one or not.
-    """
+    """Servers of one queue, each at a port of its own, whether it is the active one or not."""
 
     def __init__(self, cluster: Cluster, folder: Path, names: str = "ab") -> None:
         self._url = cluster.url("jobs")
@@ -42,9 +40,7 @@ class Replicated:
         self.servers: dict[str, ServerProcess] = {}
 
     def start(self, name: str, *options: object) -> ServerProcess:
-        """
-        Start a server.
-        """
+        """Start a server."""
         server = self.servers[name] = ServerProcess(
             ours_at_once(
                 "--binlog", self._folder / name, "--port", self.ports[name], "--http",
@@ -55,9 +51,7 @@ class Replicated:
         return server
 
     def get(self, name: str, path: str) -> tuple[int, str]:
-        """
-        Ask a server over HTTP.
-        """
+        """Ask a server over HTTP."""
         url = f"http://127.0.0.1:{self.http[name]}{path}"
         try:
             with urllib.request.urlopen(url, timeout=LIMIT_S) as reply:
@@ -66,9 +60,7 @@ class Replicated:
             return refused.code, refused.read().decode()
 
     def role(self, name: str) -> str:
-        """
-        What a server is now; empty while it cannot say.
-        """
+        """What a server is now; empty while it cannot say."""
         try:
             said = json.loads(self.get(name, "/api/v1/replication")[1])
         except OSError:
@@ -76,16 +68,12 @@ class Replicated:
         return str(said["role"]) if not said["why_not_ready"] else "waits"
 
     def active(self, name: str) -> Connection:
-        """
-        Wait until a server is active, and connect to it.
-        """
+        """Wait until a server is active, and connect to it."""
         self.servers[name].wait_for("active: ")
         return Connection(self.ports[name])
 
     def follows(self, name: str, active: str) -> None:
-        """
-        Wait until a server follows another, which hears that it is in sync.
-        """
+        """Wait until a server follows another, which hears that it is in sync."""
         self.servers[name].wait_for("standby of ")
         port = f":{self.ports[name]}"
 
@@ -96,23 +84,17 @@ class Replicated:
         wait_for(is_heard)
 
     def told(self, name: str) -> str:
-        """
-        What a server has said so far.
-        """
+        """What a server has said so far."""
         return "".join(self.servers[name].said())
 
     def kill(self) -> None:
-        """
-        End all.
-        """
+        """End all."""
         for server in self.servers.values():
             server.kill()
 
 
 def wait_for(is_so: Callable[[], object]) -> None:
-    """
-    Wait until something is so.
-    """
+    """Wait until something is so."""
     give_up = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < give_up, "it never came"
@@ -121,9 +103,7 @@ def wait_for(is_so: Callable[[], object]) -> None:
 
 @contextmanager
 def replicated(folder: Path, names: str = "ab", count: int = 1) -> Iterator[Replicated]:
-    """
-    Servers on a cluster of NATS; the first one that is started is active.
-    """
+    """Servers on a cluster of NATS; the first one that is started is active."""
     (folder / "nats").mkdir()
     with running(folder / "nats", count) as cluster:
         servers = Replicated(cluster, folder, names)

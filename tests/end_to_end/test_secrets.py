@@ -49,9 +49,7 @@ PAGES = ["/metrics", "/readyz", "/api/v1/server", "/api/v1/log", "/api/v1/connec
 
 
 def hurt(log: Path) -> None:
-    """
-    Change a byte of a body, in a log that was ended in order.
-    """
+    """Change a byte of a body, in a log that was ended in order."""
     for path in sorted(log.glob("*.tql")):
         content = bytearray(path.read_bytes())
         at = content.find(SECRET)

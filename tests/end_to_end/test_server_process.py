@@ -1,6 +1,4 @@
-"""
-The server as a process: how it ends, what it says then, and what it keeps.
-"""
+"""The server as a process: how it ends, what it says then, and what it keeps."""
 
 from __future__ import annotations
 
@@ -33,23 +31,17 @@ from tests.server_process import (
 
 
 def serving(tmp_path: Path, *options: object) -> ServerProcess:
-    """
-    Start our server on a free port, with a log.
-    """
+    """Start our server on a free port, with a log."""
     return ServerProcess(ours("-p0", "-b", tmp_path / "log", *options), tmp_path)
 
 
 def put(connection: Connection, body: bytes = b"x") -> bytes:
-    """
-    Put a job.
-    """
+    """Put a job."""
     return connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
 
 
 def newest_segment(folder: Path) -> Path:
-    """
-    Find it.
-    """
+    """Find it."""
     return max(folder.glob("*.tql"))
 
 
@@ -253,9 +245,7 @@ def test_a_daemon_serves_and_stops_in_order(tmp_path: Path) -> None:
 
 
 def end_daemon(pid: int, client: socket.socket) -> None:
-    """
-    Ask it to stop, and wait until it has: it parts when its log is sealed.
-    """
+    """Ask it to stop, and wait until it has: it parts when its log is sealed."""
     os.kill(pid, signal.SIGTERM)
     assert client.recv(100) == b""
 
@@ -278,9 +268,7 @@ def held_open(path: Path) -> Iterator[Callable[[], bool]]:
 
 
 def hold(file: BinaryIO) -> None:
-    """
-    Take a lease of it, or skip the test.
-    """
+    """Take a lease of it, or skip the test."""
     try:
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError as problem:
@@ -387,9 +375,7 @@ def test_greenstalk_takes_a_job_through_its_whole_life(tmp_path: Path) -> None:
 
 
 def live_through(client: greenstalk.Client[str], job: greenstalk.Job[str]) -> None:
-    """
-    Release, bury, kick and delete a reserved job.
-    """
+    """Release, bury, kick and delete a reserved job."""
     client.touch(job)
     client.release(job, priority=3, delay=1000)
     assert client.stats_job(job)["state"] == "delayed"

@@ -37,9 +37,7 @@ admin = "mail"
 
 
 class TlsConnection(Connection):
-    """
-    A client that waits for each reply, over TLS.
-    """
+    """A client that waits for each reply, over TLS."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
@@ -53,9 +51,7 @@ class TlsConnection(Connection):
 
 
 class TlsServer:
-    """
-    A server of ours with a folder of its own, whose files can be exchanged.
-    """
+    """A server of ours with a folder of its own, whose files can be exchanged."""
 
     def __init__(self, certificates: Certificates, folder: Path, *options: object) -> None:
         self.certificates = certificates
@@ -75,31 +71,23 @@ class TlsServer:
         )  # fmt: skip
 
     def install(self, pem: Path) -> None:
-        """
-        Have this key and certificate in the folder.
-        """
+        """Have this key and certificate in the folder."""
         shutil.copy(pem, self.folder / "server.pem")
 
     def reload(self, told: str) -> None:
-        """
-        Have the files read again.
-        """
+        """Have the files read again."""
         self.process.process.send_signal(signal.SIGHUP)
         self.process.wait_for(told)
 
     def connect(
         self, certificate: Path | None = None, words: str = "TLS", roots: Path | None = None
     ) -> TlsConnection:
-        """
-        Connect to the port that the log tells of with these words.
-        """
+        """Connect to the port that the log tells of with these words."""
         context = client_context(roots or self.certificates.ca, certificate)
         return TlsConnection(self.process.port_of(words), context)
 
     def ask_http(self, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
-        """
-        Ask the console's port.
-        """
+        """Ask the console's port."""
         port = self.process.port_of("TLS, HTTP, changes allowed")
         content = None if body is None else json.dumps(body).encode()
         url = f"https://127.0.0.1:{port}{path}"
@@ -113,9 +101,7 @@ class TlsServer:
                 return problem.code, problem.read()
 
     def cookie_of_logout(self) -> str:
-        """
-        Log out without a header Origin, as programs do.
-        """
+        """Log out without a header Origin, as programs do."""
         url = f"https://127.0.0.1:{self.process.port_of('TLS, HTTP, changes allowed')}/logout"
         request = urllib.request.Request(url, b"{}", {"X-Beanstalk-Request": "1"})
         context = client_context(self.certificates.ca)
@@ -125,9 +111,7 @@ class TlsServer:
 
 @contextmanager
 def serving(certificates: Certificates, folder: Path, *options: object) -> Iterator[TlsServer]:
-    """
-    Run one, and see that it has said nothing that it should not.
-    """
+    """Run one, and see that it has said nothing that it should not."""
     server = TlsServer(certificates, folder, *options)
     with server.process:
         yield server
@@ -137,9 +121,7 @@ def serving(certificates: Certificates, folder: Path, *options: object) -> Itera
 
 
 def count_connections(connection: Connection) -> int:
-    """
-    Ask how many there are.
-    """
+    """Ask how many there are."""
     (line,) = (
         line for line in connection.ask(b"stats\r\n").splitlines() if b"current-connections" in line
     )

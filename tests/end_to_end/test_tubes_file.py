@@ -1,6 +1,4 @@
-"""
-The server as a process, with policies of tubes.
-"""
+"""The server as a process, with policies of tubes."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tests.server_process import ServerProcess, ours
 
 
 def serving(tmp_path: Path) -> ServerProcess:
-    """
-    Start our server on a free port, with a log and a file of policies.
-    """
+    """Start our server on a free port, with a log and a file of policies."""
     return ServerProcess(
         ours("-p0", "-b", tmp_path / "log", "--tubes", tmp_path / "tubes.toml"), tmp_path
     )

@@ -41,9 +41,7 @@ def folder() -> Iterator[Path]:
 
 
 def access_file(folder: Path, owner: int) -> Path:
-    """
-    Write a file of `--access` that its owner alone may read.
-    """
+    """Write a file of `--access` that its owner alone may read."""
     path = folder / "access.toml"
     path.write_text(FILE)
     path.chmod(0o600)
@@ -52,9 +50,7 @@ def access_file(folder: Path, owner: int) -> Path:
 
 
 def rights(process: int) -> set[tuple[str, str]]:
-    """
-    Give what each thread of a process is, and may do.
-    """
+    """Give what each thread of a process is, and may do."""
     wanted = ("Uid:", "Gid:", "Groups:", "CapPrm:", "CapEff:", "CapInh:", "CapAmb:")
     return {
         (name, " ".join(values))

@@ -1,6 +1,4 @@
-"""
-Old clients and a real server: two ports, one queue, and what is left of it after a kill.
-"""
+"""Old clients and a real server: two ports, one queue, and what is left of it after a kill."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ OLD_PORT = ("--listen-v1", "tcp:0:interface=127.0.0.1")
 
 
 def serving(tmp_path: Path, *options: object) -> ServerProcess:
-    """
-    Start our server on a free port for each dialect, with a log.
-    """
+    """Start our server on a free port for each dialect, with a log."""
     return ServerProcess(ours("-p0", "-b", tmp_path / "log", *OLD_PORT, *options), tmp_path)
 
 

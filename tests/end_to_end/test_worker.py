@@ -1,6 +1,4 @@
-"""
-The worker on real sockets, with our server and the real one, and as a command.
-"""
+"""The worker on real sockets, with our server and the real one, and as a command."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ LONG_S = 600
 async def working(
     endpoint: str, tube: str, doer: Any, concurrency: int = 1, **options: Any
 ) -> AsyncIterator[Worker[Any]]:
-    """
-    Start a worker, and stop it.
-    """
+    """Start a worker, and stop it."""
     worker: Worker[Any] = Worker(
         endpoint, tube, doer, concurrency, backoff=lambda: Backoff(lambda: 1.0, most_s=0.2),
         **options,
@@ -54,16 +50,12 @@ async def working(
 
 
 async def a_moment() -> None:
-    """
-    Let the reactor turn.
-    """
+    """Let the reactor turn."""
     await deferLater(the_reactor(), 0.01, lambda: None)
 
 
 async def gone(client: Client, job: int) -> None:
-    """
-    Wait until there is no such job.
-    """
+    """Wait until there is no such job."""
     while True:
         try:
             await client.stats_job(job)
@@ -73,9 +65,7 @@ async def gone(client: Client, job: int) -> None:
 
 
 class Slow:
-    """
-    Does jobs as slowly as a test wants.
-    """
+    """Does jobs as slowly as a test wants."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -89,9 +79,7 @@ class Slow:
         return waiting
 
     async def has_begun(self, count: int) -> None:
-        """
-        Wait until so many were.
-        """
+        """Wait until so many were."""
         while len(self.begun) < count:
             await a_moment()
 
@@ -143,9 +131,7 @@ async def test_a_delete_does_not_wait_behind_the_reserve_of_an_idle_worker(
 async def test_a_second_reserve_on_a_connection_holds_up_what_is_behind_it(
     server: ServerProcess,
 ) -> None:
-    """
-    The stall itself, on the same servers: why a worker must not do this.
-    """
+    """The stall itself, on the same servers: why a worker must not do this."""
     async with connected(endpoint_of(server)) as client:
         await client.use("held-up")
         await client.watch("held-up")
@@ -231,9 +217,7 @@ async def test_what_a_worker_gives_back_when_it_stops_does_not_come_back_to_it(
 
 
 def work(server: ServerProcess, folder: Path, *options: str) -> subprocess.Popen[str]:
-    """
-    Start a worker process; ``-v`` tells each job.
-    """
+    """Start a worker process; ``-v`` tells each job."""
     return subprocess.Popen(
         [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", *options],
         cwd=folder, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -245,9 +229,7 @@ def work(server: ServerProcess, folder: Path, *options: str) -> subprocess.Popen
 
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
-    """
-    Tell it to stop, and read what it has written to its log.
-    """
+    """Tell it to stop, and read what it has written to its log."""
     process.send_signal(number)
     said, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, log
@@ -407,9 +389,7 @@ async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
 
 
 async def state_of(client: Client, job: int, wanted: str) -> None:
-    """
-    Wait until a job is in a state.
-    """
+    """Wait until a job is in a state."""
     while (await client.stats_job(job)).state != wanted:
         await a_moment()
 
@@ -500,9 +480,7 @@ missed = "one"
 async def test_the_command_puts_recurring_jobs(
     server: ServerProcess, has_function: bool, tmp_path: Path
 ) -> None:
-    """
-    Alone, and beside a function that does them, and jobs of another tube by weight.
-    """
+    """Alone, and beside a function that does them, and jobs of another tube by weight."""
     (tmp_path / "jobs.py").write_text(FUNCTIONS)
     (tmp_path / "jobs.toml").write_text(RECURRING)
     options = ["--tube", "recurring=3", "--tube", "other", "--mode", "weighted", "jobs:note"]

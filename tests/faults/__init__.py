@@ -1,3 +1,1 @@
-"""
-A disk that fails, for real processes: a library that is preloaded into the server.
-"""
+"""A disk that fails, for real processes: a library that is preloaded into the server."""

@@ -1,6 +1,4 @@
-"""
-A disk that fails when told to, under a server that is a real process.
-"""
+"""A disk that fails when told to, under a server that is a real process."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ FOR_EVER = 1 << 30
 
 @functools.cache
 def library() -> Path:
-    """
-    Build what is preloaded, or skip the test; in CI, where there must be a compiler, fail.
-    """
+    """Build what is preloaded, or skip the test; in CI, where there must be a compiler, fail."""
     if shutil.which("gcc") is None:
         if os.environ.get("CI") == "true":
             pytest.fail(NO_COMPILER)
@@ -82,9 +78,7 @@ class FaultyDisk:
     """
 
     def __init__(self, folder: Path, log: Path | None = None) -> None:
-        """
-        :param folder: for this and what belongs to it.
-        """
+        """:param folder: for this and what belongs to it."""
         self.log = log or folder / "log"
         self._folder = folder
         self._rules = folder / "rules"
@@ -92,9 +86,7 @@ class FaultyDisk:
 
     @property
     def environment(self) -> dict[str, str]:
-        """
-        What a process needs to have its files there.
-        """
+        """What a process needs to have its files there."""
         return {
             "LD_PRELOAD": str(library()),
             "FAULTS_DIRECTORY": str(self.log),
@@ -103,34 +95,26 @@ class FaultyDisk:
         }
 
     def serve(self, *options: object) -> ServerProcess:
-        """
-        Start our server with its log there.
-        """
+        """Start our server with its log there."""
         command = ours_at_once("-p0", "-b", self.log, *options)
         return ServerProcess(command, self._folder, self.environment)
 
     def obey(self, *rules: Rule) -> None:
-        """
-        From now on, these rules hold and no others; calls are counted anew.
-        """
+        """From now on, these rules hold and no others; calls are counted anew."""
         written = self._rules.with_suffix(".new")
         lines = (f"{r.call} {r.first} {r.times} {r.action} {r.number}\n" for r in rules)
         written.write_text("".join(lines))
         written.rename(self._rules)
 
     def wait_for_errors(self, number: int) -> None:
-        """
-        Wait until so many calls have failed.
-        """
+        """Wait until so many calls have failed."""
         give_up = time.monotonic() + LIMIT_S
         while sum(call.result < 0 for call in self.calls()) < number:
             assert time.monotonic() < give_up
             time.sleep(0.01)
 
     def calls(self) -> list[Call]:
-        """
-        All calls that have ended, in order.
-        """
+        """All calls that have ended, in order."""
         fields = (line.split() for line in self._trace.read_text().splitlines())
         return [
             Call(call, int(serial), name, int(result), int(error))

@@ -1,6 +1,4 @@
-"""
-Small file systems of our own, for tests that run as root.
-"""
+"""Small file systems of our own, for tests that run as root."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ class Mounted:
     """
 
     def __init__(self, at: Path, *options: str) -> None:
-        """
-        :param options: of ``mount``.
-        """
+        """:param options: of ``mount``."""
         self.at = at
         self._options = options
 
@@ -45,16 +41,12 @@ class Mounted:
 
 
 def small_tmpfs(at: Path, size: str) -> Mounted:
-    """
-    One in memory.
-    """
+    """One in memory."""
     return Mounted(at, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
 
 
 def small_ext4(at: Path, image: Path) -> Mounted:
-    """
-    One in a file.
-    """
+    """One in a file."""
     with image.open("wb") as file:
         file.truncate(32 << 20)
     try:
@@ -65,8 +57,6 @@ def small_ext4(at: Path, image: Path) -> Mounted:
 
 
 def run(*command: str) -> None:
-    """
-    Run a command that must succeed.
-    """
+    """Run a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr.strip()

@@ -31,16 +31,12 @@ EACH_WAY = pytest.mark.parametrize("way", ["rehome", "exit"])
 
 
 def put(connection: Connection, body: bytes) -> bytes:
-    """
-    Put a job.
-    """
+    """Put a job."""
     return connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
 
 
 def make_all_durable(server: ServerProcess) -> None:
-    """
-    Let a change be waited for: what no reply waits for is on disk with it.
-    """
+    """Let a change be waited for: what no reply waits for is on disk with it."""
     connection = server.connect()
     job_id = int(put(connection, b"last").split()[1])
     assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
@@ -63,9 +59,7 @@ def touched_after_a_failure(calls: list[Call]) -> list[Call]:
 
 
 def check_on_a_sound_disk(disk: FaultyDisk, crowd: Crowd) -> None:
-    """
-    Hold all that clients know against a new server.
-    """
+    """Hold all that clients know against a new server."""
     disk.obey()
     with disk.serve() as server:
         crowd.check_after_restart(server)
@@ -126,9 +120,7 @@ def test_told_to_exit_the_server_ends_with_74_at_the_first_error(
 
 
 def assert_it_ends(disk: FaultyDisk, server: ServerProcess, error: int) -> None:
-    """
-    It does, and says why and what to do.
-    """
+    """It does, and says why and what to do."""
     status, said = server.ended()
     assert status == 74, said
     assert f"the server ends: writing {disk.log}/" in said

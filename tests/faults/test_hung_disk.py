@@ -1,6 +1,4 @@
-"""
-A sync that neither returns nor fails.
-"""
+"""A sync that neither returns nor fails."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ HANGS = Rule("sync", "hang")
 
 
 def put(connection: Connection, body: bytes) -> None:
-    """
-    Send a job.
-    """
+    """Send a job."""
     connection.send(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
 
 
@@ -51,9 +47,7 @@ def begin_to_hang(server: ServerProcess, hang: Callable[[], None]) -> tuple[Conn
 
 
 def assert_it_ends(server: ServerProcess, log: Path) -> None:
-    """
-    It does, and says why and what to do.
-    """
+    """It does, and says why and what to do."""
     status, said = server.ended()
     assert status == 74, said
     assert (
@@ -63,9 +57,7 @@ def assert_it_ends(server: ServerProcess, log: Path) -> None:
 
 
 def assert_the_safe_job_is_there(server: ServerProcess) -> None:
-    """
-    And what was asked for later, too, or not.
-    """
+    """And what was asked for later, too, or not."""
     with server:
         connection = server.connect()
         assert connection.ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"
@@ -109,9 +101,7 @@ def test_a_stop_while_the_disk_hangs_ends_too(tmp_path: Path) -> None:
 
 @contextmanager
 def frozen(mount: Path) -> Iterator[None]:
-    """
-    Let all that writes to a file system hang in the kernel.
-    """
+    """Let all that writes to a file system hang in the kernel."""
     run("fsfreeze", "--freeze", str(mount))
     try:
         yield
@@ -161,9 +151,7 @@ def quick_ext4(folder: Path) -> Iterator[Path]:
 
 
 def wait_for_the_sync_mark(log: Path) -> None:
-    """
-    Wait until the log ends with the empty frame that follows what was done last.
-    """
+    """Wait until the log ends with the empty frame that follows what was done last."""
     give_up = time.monotonic() + LIMIT_S
     while not ends_with_a_sync_mark(log):
         assert time.monotonic() < give_up
@@ -171,9 +159,7 @@ def wait_for_the_sync_mark(log: Path) -> None:
 
 
 def ends_with_a_sync_mark(log: Path) -> bool:
-    """
-    Whether the last frame of the newest segment has no records.
-    """
+    """Whether the last frame of the newest segment has no records."""
     *_, newest = segments(open_source(str(log)))
     assert isinstance(newest, OpenSegment)
     frames = [piece for piece in newest.pieces() if isinstance(piece, Frame)]
@@ -181,9 +167,7 @@ def ends_with_a_sync_mark(log: Path) -> bool:
 
 
 def wait_until_stuck(server: ServerProcess) -> None:
-    """
-    See its main thread hang in the kernel; one that has ended, or its process, never does.
-    """
+    """See its main thread hang in the kernel; one that has ended, or its process, never does."""
     pid = server.process.pid
     state = "R"
     while state in "RS":

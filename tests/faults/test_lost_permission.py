@@ -1,6 +1,4 @@
-"""
-A directory that may not be read or written: when the server starts, and while it runs.
-"""
+"""A directory that may not be read or written: when the server starts, and while it runs."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ WITHOUT_ITS_POWER = (
 
 
 def serve(tmp_path: Path, log: Path, *options: object) -> ServerProcess:
-    """
-    Start our server as somebody to whom permissions apply.
-    """
+    """Start our server as somebody to whom permissions apply."""
     command = ours_at_once("-p0", "-b", log, *options)
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
@@ -37,9 +33,7 @@ def serve(tmp_path: Path, log: Path, *options: object) -> ServerProcess:
 
 @contextmanager
 def mode(path: Path, bits: int) -> Iterator[None]:
-    """
-    Give a file or folder other permissions for a while.
-    """
+    """Give a file or folder other permissions for a while."""
     before = path.stat().st_mode
     path.chmod(bits)
     try:
@@ -49,9 +43,7 @@ def mode(path: Path, bits: int) -> Iterator[None]:
 
 
 def assert_refused(server: ServerProcess, message: str) -> None:
-    """
-    It has not started, and says why.
-    """
+    """It has not started, and says why."""
     with server:
         status, said = server.ended()
     assert (status, message in said) == (73, True), said
@@ -60,9 +52,7 @@ def assert_refused(server: ServerProcess, message: str) -> None:
 
 
 def log_with_jobs(folder: Path) -> tuple[Path, Crowd]:
-    """
-    Make one.
-    """
+    """Make one."""
     crowd, log = Crowd(), folder / "log"
     with serve(folder, log, "-s", 65536) as server:
         crowd.work(server)
@@ -73,9 +63,7 @@ def log_with_jobs(folder: Path) -> tuple[Path, Crowd]:
 
 
 def content(log: Path) -> dict[str, bytes]:
-    """
-    All that is in the directory, but for the text in the lock.
-    """
+    """All that is in the directory, but for the text in the lock."""
     return {path.name: path.read_bytes() for path in log.glob("*.*")}
 
 

@@ -25,16 +25,12 @@ ROUNDS = 200
 
 
 def limited(tmp_path: Path, spare_mb: int, *options: str) -> ServerProcess:
-    """
-    Start a server with so much more memory than one needs that has done nothing yet.
-    """
+    """Start a server with so much more memory than one needs that has done nothing yet."""
     return started(tmp_path, needed_kb(tmp_path) + (spare_mb << 10), *options)
 
 
 def needed_kb(tmp_path: Path) -> int:
-    """
-    How much memory a server has asked for that has done nothing yet.
-    """
+    """How much memory a server has asked for that has done nothing yet."""
     with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "other"), tmp_path) as server:
         server.connect()
         status = Path(f"/proc/{server.process.pid}/status").read_text()
@@ -44,17 +40,13 @@ def needed_kb(tmp_path: Path) -> int:
 
 
 def started(tmp_path: Path, limit_kb: int, *options: str) -> ServerProcess:
-    """
-    Start a server under a limit.
-    """
+    """Start a server under a limit."""
     command = ours_at_once("-p0", "-z", "20000000", *options, "-b", tmp_path / "log")
     return ServerProcess(["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", *command], tmp_path)
 
 
 def put(number: int) -> bytes:
-    """
-    A put whose body can be told from others.
-    """
+    """A put whose body can be told from others."""
     body = (b"%08d" % number) * (BODY_BYTES // 8)
     return b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)
 
@@ -105,9 +97,7 @@ def test_new_jobs_are_refused_and_all_else_goes_on(tmp_path: Path, spare_mb: int
 
 
 def put_again(control: Connection) -> int:
-    """
-    There is memory again: a job is taken, as soon as that is seen.
-    """
+    """There is memory again: a job is taken, as soon as that is seen."""
     give_up = time.monotonic() + 20
     while not (reply := control.ask(put(0))).startswith(b"INSERTED"):
         assert reply == b"OUT_OF_MEMORY\r\n" and time.monotonic() < give_up
@@ -126,9 +116,7 @@ def put_again(control: Connection) -> int:
 def test_a_full_server_that_was_killed_starts_again_under_the_same_limit(
     tmp_path: Path, body_bytes: int, delay_s: int, policy: str
 ) -> None:
-    """
-    Twice: what the first one had is in order in the memory of the second, which takes more.
-    """
+    """Twice: what the first one had is in order in the memory of the second, which takes more."""
     limit_kb = needed_kb(tmp_path) + (8 << 10)
     last_id = 0
     for _ in range(2):

@@ -1,6 +1,4 @@
-"""
-A Debian in a folder, as a machine on which nothing of ours is installed.
-"""
+"""A Debian in a folder, as a machine on which nothing of ours is installed."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ IN_ROOT = 'mount -t proc proc "$0/proc" && exec chroot "$@"'
 
 
 def needs(*programs: str) -> None:
-    """
-    Skip the test if it cannot be done here; in CI, where all must be there, fail.
-    """
+    """Skip the test if it cannot be done here; in CI, where all must be there, fail."""
     missing = [name for name in programs if shutil.which(name) is None]
     may_mount = os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"]).returncode == 0
     if not may_mount:
@@ -56,43 +52,31 @@ def done(*command: str | Path, cwd: Path | None = None, **variables: str) -> str
 
 
 class DebianRoot:
-    """
-    The folder.
-    """
+    """The folder."""
 
     def __init__(self, path: Path, *packages: str) -> None:
-        """
-        Make it, of what is essential to a Debian and these packages.
-        """
+        """Make it, of what is essential to a Debian and these packages."""
         self.path = path
         suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
         include = ",".join(packages)
         done(MAKER, "--quiet", "--variant=minbase", f"--include={include}", suite, path)
 
     def command(self, *words: object, user: str = "root") -> list[str]:
-        """
-        :return: the command that runs this one in there.
-        """
+        """:return: the command that runs this one in there."""
         program = ["unshare", "--mount", "sh", "-c", IN_ROOT, str(self.path)]
         group = "" if user == "root" else user
         return [*program, f"--userspec={user}:{group}", str(self.path), *map(str, words)]
 
     def run(self, *words: object, user: str = "root") -> str:
-        """
-        Run a command in there that must succeed.
-        """
+        """Run a command in there that must succeed."""
         return done(*self.command(*words, user=user), DEBIAN_FRONTEND="noninteractive")
 
     def serve(self, *words: object, user: str) -> ServerProcess:
-        """
-        Start a server in there.
-        """
+        """Start a server in there."""
         return ServerProcess(self.command(*words, user=user), self.path)
 
     def files(self) -> set[str]:
-        """
-        What is in it, but for what dpkg and the tools of users keep as their own.
-        """
+        """What is in it, but for what dpkg and the tools of users keep as their own."""
         own = ("var/lib/dpkg", "var/log", "var/cache", "proc", "dev", "run", "tmp")
         return {name for name in self._walk() if not name.startswith(own) and name[-1] != "-"}
 

@@ -51,9 +51,7 @@ class Image(NamedTuple):
     config: dict[str, Any]
 
     def command(self, volume: Path, words: list[str]) -> list[str]:
-        """
-        :return: the command that runs this one as a container runtime does.
-        """
+        """:return: the command that runs this one as a container runtime does."""
         [inside] = self.config["Volumes"]
         variables = ["env", "-i", *self.config["Env"]]
         chroot = [f"--userspec={self.config['User']}", str(self.root), *variables, *words]
@@ -62,9 +60,7 @@ class Image(NamedTuple):
 
 
 class Buildah:
-    """
-    Runs it with a storage of its own.
-    """
+    """Runs it with a storage of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._storage = ["--root", f"{folder}/storage", "--runroot", f"{folder}/run"]
@@ -74,9 +70,7 @@ class Buildah:
 
     @contextmanager
     def mounted(self, image: str) -> Iterator[tuple[str, Path]]:
-        """
-        :return: a new container of an image, and where its files are.
-        """
+        """:return: a new container of an image, and where its files are."""
         container = self("from", "--pull-never", image)
         try:
             yield container, Path(self("mount", container))
@@ -86,9 +80,7 @@ class Buildah:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """
-    Build it, pure: to compile takes three times as long, and ``make test-compiled`` does it.
-    """
+    """Build it, pure: to compile takes three times as long, and ``make test-compiled`` does it."""
     needs("buildah", "mmdebstrap")
     folder = tmp_path_factory.mktemp("container")
     buildah = Buildah(folder)
@@ -106,9 +98,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
 
 
 def volume_of(image: Image, path: Path) -> Path:
-    """
-    Make an empty volume: as the image has that folder.
-    """
+    """Make an empty volume: as the image has that folder."""
     [inside] = image.config["Volumes"]
     there = (image.root / inside.lstrip("/")).stat()
     path.mkdir(mode=there.st_mode & 0o777)
@@ -118,9 +108,7 @@ def volume_of(image: Image, path: Path) -> Path:
 
 @contextmanager
 def running(image: Image, volume: Path, cwd: Path) -> Iterator[ServerProcess]:
-    """
-    Run the image's own command, at a free port of this machine alone.
-    """
+    """Run the image's own command, at a free port of this machine alone."""
     arguments = [word.replace("0.0.0.0", "127.0.0.1") for word in image.config["Cmd"]]
     words = [*image.config["Entrypoint"], *arguments, "--port", "0"]
     with ServerProcess(image.command(volume, words), cwd) as server:
@@ -128,9 +116,7 @@ def running(image: Image, volume: Path, cwd: Path) -> Iterator[ServerProcess]:
 
 
 def health(image: Image, volume: Path, port: int) -> subprocess.CompletedProcess[str]:
-    """
-    Run the image's health check.
-    """
+    """Run the image's health check."""
     kind, *probe = image.config["Healthcheck"]["Test"]
     assert kind == "CMD"
     words = ["env", f"BEANSTALK_SERVER=127.0.0.1:{port}", *probe]

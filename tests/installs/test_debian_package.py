@@ -27,9 +27,7 @@ LOG = f"var/lib/{PACKAGE}"
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    """
-    Build it as a packager does.
-    """
+    """Build it as a packager does."""
     needs("dpkg-buildpackage", "dh", "mmdebstrap")
     done("make", "deb", cwd=ROOT)
     [built] = (ROOT / "dist").glob(f"{PACKAGE}_*.deb")
@@ -38,9 +36,7 @@ def package() -> Path:
 
 @pytest.fixture(scope="module")
 def debian(package: Path, tmp_path_factory: pytest.TempPathFactory) -> DebianRoot:
-    """
-    A Debian with what the package depends on, and with beanstalkd.
-    """
+    """A Debian with what the package depends on, and with beanstalkd."""
     fields = done("dpkg-deb", "--field", package, "Depends")
     depends = {field.split()[0] for field in fields.split(", ")}
     assert depends == {"libc6", "python3", "adduser"}
@@ -48,9 +44,7 @@ def debian(package: Path, tmp_path_factory: pytest.TempPathFactory) -> DebianRoo
 
 
 def as_the_unit_does(debian: DebianRoot) -> tuple[list[str], str]:
-    """
-    :return: the command of the installed unit, and its user.
-    """
+    """:return: the command of the installed unit, and its user."""
     service = unit(debian.path / UNIT)["Service"]
     settings = variables(debian.path / OPTIONS)
     words = shlex.split(service["ExecStart"].replace("%S", "/var/lib"))
@@ -59,17 +53,13 @@ def as_the_unit_does(debian: DebianRoot) -> tuple[list[str], str]:
 
 
 def variables(path: Path) -> dict[str, str]:
-    """
-    Read a file of variables.
-    """
+    """Read a file of variables."""
     lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
     return dict(line.split("=", 1) for line in lines)
 
 
 def install(debian: DebianRoot, package: Path) -> None:
-    """
-    Install it, or install it again as an upgrade does.
-    """
+    """Install it, or install it again as an upgrade does."""
     copy = debian.path / package.name
     copy.write_bytes(package.read_bytes())
     debian.run("dpkg", "--force-confold", "--install", f"/{package.name}")
@@ -77,9 +67,7 @@ def install(debian: DebianRoot, package: Path) -> None:
 
 
 def check_files(debian: DebianRoot) -> None:
-    """
-    What came with the package can be used.
-    """
+    """What came with the package can be used."""
     assert debian.run("dpkg", "--verify", PACKAGE) == ""
     for command in COMMANDS:
         assert debian.run(f"/usr/bin/{command}", "--version").split()
@@ -88,9 +76,7 @@ def check_files(debian: DebianRoot) -> None:
 
 
 def check_upgrade(debian: DebianRoot, package: Path) -> None:
-    """
-    A job stays over a stop, an upgrade and a start, and options that were changed do, too.
-    """
+    """A job stays over a stop, an upgrade and a start, and options that were changed do, too."""
     options = debian.path / OPTIONS
     options.write_text(options.read_text() + "OPTIONS=--port 0 --http 0\n")
     words, user = as_the_unit_does(debian)

@@ -1,3 +1,1 @@
-"""
-The jobs and tubes as they are.
-"""
+"""The jobs and tubes as they are."""

@@ -1,6 +1,4 @@
-"""
-Jobs whose bodies are in the log only, in the table of all jobs.
-"""
+"""Jobs whose bodies are in the log only, in the table of all jobs."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ KINDS = pytest.mark.parametrize("is_row", [True, False], ids=["row", "tagged"])
 
 
 def table_with(is_row: bool) -> JobTable:
-    """
-    Job 5, with its body in memory.
-    """
+    """Job 5, with its body in memory."""
     table = table_of(5)
     if not is_row:
         tagged = seen(table)
@@ -29,9 +25,7 @@ def table_with(is_row: bool) -> JobTable:
 
 
 def seen(table: JobTable) -> Job:
-    """
-    Job 5 as it is.
-    """
+    """Job 5 as it is."""
     job = table.look(5)
     assert job is not None
     return job

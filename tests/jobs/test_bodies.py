@@ -65,23 +65,17 @@ class World:
             self.put(job_id)
 
     def note_failed(self, job_id: int, until_ns: int, now_ns: int) -> None:
-        """
-        See `Bodies.tell_failed`.
-        """
+        """See `Bodies.tell_failed`."""
         self.put_off.append((job_id, until_ns))
 
     def ask(self, bodies: Sequence[tuple[BodyPlace, int]], is_wanted: bool) -> None:
-        """
-        See `bodies.Ask`.
-        """
+        """See `bodies.Ask`."""
         self.asked += [each for each in bodies if each not in self.asked]
         if is_wanted:
             self.wanted += [job_id for _, job_id in bodies]
 
     def put(self, job_id: int, body: bytes = BODY) -> None:
-        """
-        A job is put, and is durable.
-        """
+        """A job is put, and is durable."""
         self.log(JobImage(
             Kind.PUT, State.READY, Reason.CLIENT, priority=0, job_id=job_id, ts_ns=0,
             deadline_ns=0, delay_s=0, ttr_s=60, tube_id=self.tube.tube_id, body=body,
@@ -89,9 +83,7 @@ class World:
         self.durable_lsn = self.last_lsn
 
     def log(self, image: JobImage) -> None:
-        """
-        Apply an image as the next record, which is not durable yet.
-        """
+        """Apply an image as the next record, which is not durable yet."""
         self.last_lsn += 1
         self.reader.bodies[BodyPlace(SEGMENT, self.last_lsn), image.job_id] = image.body
         self.state.apply(image, self.last_lsn, SEGMENT)
@@ -108,9 +100,7 @@ class World:
         return slices
 
     def end_reads(self) -> None:
-        """
-        End all reads, those too that begin meanwhile.
-        """
+        """End all reads, those too that begin meanwhile."""
         while self.asked:
             place, job_id = self.asked.pop(0)
             body: bytes | Unread
@@ -122,9 +112,7 @@ class World:
 
     @property
     def loaded(self) -> list[int]:
-        """
-        The jobs whose bodies are in memory.
-        """
+        """The jobs whose bodies are in memory."""
         return [job_id for job_id in self.state.jobs if self.state.jobs.has_body(job_id)]
 
 
@@ -203,9 +191,7 @@ def test_jobs_that_are_there_when_it_begins_leave_too() -> None:
 
 @pytest.mark.parametrize(("most", "left"), [(0, []), (299, [1, 2]), (300, [1, 2, 3])])
 def test_of_what_a_start_loads_the_oldest_stay(most: int, left: list[int]) -> None:
-    """
-    A log is loaded from its end to its beginning.
-    """
+    """A log is loaded from its end to its beginning."""
     world = World(1 << 30)
     for first in (5, 3, 1):
         world.put(first)
@@ -238,9 +224,7 @@ def test_what_a_start_loads_is_noted_above_half_of_what_may_be(most: int, noted:
 
 
 def test_what_is_noted_of_jobs_that_are_gone_is_forgotten() -> None:
-    """
-    A queue between half of the cache and all of it, whose jobs come and go.
-    """
+    """A queue between half of the cache and all of it, whose jobs come and go."""
     world = World(100 * 12)
     for job_id in range(1, 20 * (SPARE_NOTES + 20)):
         world.put(job_id)
@@ -287,18 +271,14 @@ def test_what_was_read_back_leaves_again_but_after_all_others() -> None:
 
 
 def end(world: World) -> None:
-    """
-    Job 1 is deleted.
-    """
+    """Job 1 is deleted."""
     job = world.state.jobs.get(1)
     assert job is not None
     world.state.apply(job.image(Kind.DELETE, State.GONE, Reason.CLIENT, 0), 9, SEGMENT)
 
 
 def update(world: World) -> None:
-    """
-    Job 1 has another body.
-    """
+    """Job 1 has another body."""
     job = world.state.jobs.get(1)
     assert job is not None
     image = job.image(Kind.UPDATE, State.READY, Reason.CLIENT, 0)
@@ -356,9 +336,7 @@ def test_a_body_that_cannot_be_read_is_told_and_costs_nobody_else_his(error: Exc
 
 
 def fail_always(place: BodyPlace) -> None:
-    """
-    A disk of which nothing can be read.
-    """
+    """A disk of which nothing can be read."""
     raise OSError(5, "Input/output error")
 
 
@@ -427,9 +405,7 @@ def test_a_body_for_whoever_comes_again_stays_for_a_while() -> None:
 
 
 def test_reads_that_end_at_once_and_begin_others_are_no_recursion() -> None:
-    """
-    Each body that is lost has the next one read, as a reserve does.
-    """
+    """Each body that is lost has the next one read, as a reserve does."""
     world = World(0, jobs=5000)
     world.drop()
     world.bodies.begin(0, lambda bodies, _: world.bodies.arrived(bodies[0][1], LOST, 0))
@@ -480,9 +456,7 @@ def test_no_more_bytes_are_read_ahead_than_may_be(more: int, count: int) -> None
 
 
 def take(world: World, job_id: int) -> None:
-    """
-    A worker takes a job.
-    """
+    """A worker takes a job."""
     world.tube.ready.discard(0, job_id)
     job = world.state.jobs.get(job_id)
     assert job is not None
@@ -515,9 +489,7 @@ def test_a_job_that_was_not_read_in_time_has_the_next_ones_read_at_once() -> Non
 
 
 def draining(tubes: int) -> tuple[World, list[Tube]]:
-    """
-    So many tubes that were looked ahead of, of which each has jobs of its own.
-    """
+    """So many tubes that were looked ahead of, of which each has jobs of its own."""
     world = World(0, jobs=tubes * AHEAD_JOBS)
     world.drop()
     world.bodies.most_bytes = 1 << 30

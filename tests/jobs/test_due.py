@@ -1,6 +1,4 @@
-"""
-Who wants to be called when.
-"""
+"""Who wants to be called when."""
 
 from __future__ import annotations
 
@@ -9,9 +7,7 @@ from tests.rules.memory import growth_bytes
 
 
 def due(agenda: DueTimes[str], now_ns: int) -> list[str]:
-    """
-    Take all whose time has come.
-    """
+    """Take all whose time has come."""
     owners = []
     while (owner := agenda.pop_due(now_ns)) is not None:
         owners.append(owner)

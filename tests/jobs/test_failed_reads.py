@@ -1,6 +1,4 @@
-"""
-When a body that cannot be read is lost, and for how long its job is left alone before.
-"""
+"""When a body that cannot be read is lost, and for how long its job is left alone before."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-A job in memory.
-"""
+"""A job in memory."""
 
 from __future__ import annotations
 
@@ -17,16 +15,12 @@ IMAGE = JobImage(
 
 
 def new_job() -> Job:
-    """
-    Make a job that nothing was done with yet.
-    """
+    """Make a job that nothing was done with yet."""
     return Job.new(IMAGE._replace(kind=Kind.PUT, ts_ns=1, body=b"hello"), lsn=15, segment=14)
 
 
 def reserved_job() -> Job:
-    """
-    Make a job that is as the image says.
-    """
+    """Make a job that is as the image says."""
     job = new_job()
     job.become(IMAGE)
     return job

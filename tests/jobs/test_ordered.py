@@ -1,6 +1,4 @@
-"""
-Job ids in order, any of which can leave.
-"""
+"""Job ids in order, any of which can leave."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ MOST_CALLS = 24
 
 
 def queue_of(jobs: Jobs) -> OrderedJobs:
-    """
-    Let jobs enter one by one.
-    """
+    """Let jobs enter one by one."""
     queue = OrderedJobs()
     for major, job_id in jobs:
         queue.add(major, job_id)
@@ -39,9 +35,7 @@ def queue_of(jobs: Jobs) -> OrderedJobs:
 
 
 def first(queue: OrderedJobs) -> tuple[int, int] | None:
-    """
-    Give major and id of the first job.
-    """
+    """Give major and id of the first job."""
     key = queue.first()
     pair = None if key is None else (key >> 64, key & ID_MASK)
     assert pair == queue.first_pair()
@@ -49,27 +43,21 @@ def first(queue: OrderedJobs) -> tuple[int, int] | None:
 
 
 def firsts(queue: OrderedJobs, most: int) -> Jobs:
-    """
-    Give the same of the first jobs.
-    """
+    """Give the same of the first jobs."""
     jobs = [(key >> 64, key & ID_MASK) for key in queue.behind(LEAST, most)]
     assert [job_id for _, job_id in jobs] == queue.first_ids(most)
     return jobs
 
 
 def drain(queue: OrderedJobs) -> Iterator[tuple[int, int]]:
-    """
-    Take the jobs in their order.
-    """
+    """Take the jobs in their order."""
     while (found := first(queue)) is not None:
         yield found
         queue.discard(*found)
 
 
 def calls(action: Callable[[], object]) -> int:
-    """
-    Count the calls that this makes, its own counted in.
-    """
+    """Count the calls that this makes, its own counted in."""
     count = 0
 
     def note(frame: object, event: str, arg: object) -> None:
@@ -128,9 +116,7 @@ def test_majors_and_ids_are_compared_as_numbers_of_full_width() -> None:
 
 
 def test_a_job_may_be_due_before_1970() -> None:
-    """
-    The log's times are signed: a server starts on whatever a tool has written there.
-    """
+    """The log's times are signed: a server starts on whatever a tool has written there."""
     jobs = [(-(1 << 63), 1), (-(1 << 63), ID_MASK), (-1, 1), (-1, ID_MASK), (0, 1)]
     assert list(drain(queue_of(jobs[::-1]))) == jobs
 
@@ -281,9 +267,7 @@ MAJOR = st.one_of(st.integers(0, 3), st.integers(-(1 << 63), (1 << 63) - 1))
 
 
 class Comparison(RuleBasedStateMachine):
-    """
-    The same done to a queue and to a sorted list.
-    """
+    """The same done to a queue and to a sorted list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,9 +276,7 @@ class Comparison(RuleBasedStateMachine):
         self.gone: Jobs = []
 
     def drop(self, jobs: Jobs) -> None:
-        """
-        Take these out of the list.
-        """
+        """Take these out of the list."""
         leaving = set(jobs)
         self.expected = [job for job in self.expected if job not in leaving]
         self.gone = jobs[-1000:]

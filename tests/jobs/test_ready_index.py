@@ -1,6 +1,4 @@
-"""
-The best ready job of many watched tubes.
-"""
+"""The best ready job of many watched tubes."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ TUBES = 5
 
 
 class Place:
-    """
-    Tubes with numbers from 1 on, all watched.
-    """
+    """Tubes with numbers from 1 on, all watched."""
 
     def __init__(self, tubes: int = TUBES) -> None:
         self.state = QueueState()
@@ -31,37 +27,27 @@ class Place:
         self.firsts = ReadyIndex(self.watched)
 
     def tube(self, number: int) -> Tube:
-        """
-        Give a tube by its number.
-        """
+        """Give a tube by its number."""
         return self.state.tubes.by_id(number)
 
     def put(self, job_id: int, tube: int, priority: int = 0) -> None:
-        """
-        Let a job be ready.
-        """
+        """Let a job be ready."""
         self.state.apply(JobImage(
             Kind.PUT, State.READY, Reason.CLIENT, priority, job_id, 0, 0, 0, 1, tube
         ))  # fmt: skip
 
     def delete(self, job_id: int) -> None:
-        """
-        Let a job be gone.
-        """
+        """Let a job be gone."""
         job = self.state.jobs.look(job_id)
         assert job is not None
         self.state.apply(job.image(Kind.DELETE, State.GONE, Reason.CLIENT, 0))
 
     def pause(self, tube: int, seconds: int) -> None:
-        """
-        Let a tube hand out nothing; 0 seconds end that.
-        """
+        """Let a tube hand out nothing; 0 seconds end that."""
         self.state.apply_pause(Pause(tube, seconds, 99, 0))
 
     def expected(self) -> int | None:
-        """
-        Find the first by looking at all.
-        """
+        """Find the first by looking at all."""
         firsts = (tube.ready.first() for tube in self.watched if not tube.pause_until_ns)
         return min((key for key in firsts if key is not None), default=None)
 

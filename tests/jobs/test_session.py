@@ -1,6 +1,4 @@
-"""
-What the queue knows of one connection.
-"""
+"""What the queue knows of one connection."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tests.rules.memory import growth_bytes
 
 
 class Place:
-    """
-    One session and the jobs it holds.
-    """
+    """One session and the jobs it holds."""
 
     def __init__(self) -> None:
         self.jobs = JobTable()
@@ -23,9 +19,7 @@ class Place:
         self.session = Session(1, self.tubes.get_or_make(DEFAULT))
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
-        """
-        Let the session hold a job until then, a new one or one that it holds.
-        """
+        """Let the session hold a job until then, a new one or one that it holds."""
         job = self.jobs.get(job_id)
         if job is None:
             job = Job(job_id, b"", None, (0,) * 16)
@@ -38,18 +32,14 @@ class Place:
             self.session.hold(job_id, deadline_ns)
 
     def let_go(self, job_id: int) -> None:
-        """
-        Take a job from the session.
-        """
+        """Take a job from the session."""
         job = self.jobs.get(job_id)
         assert job is not None
         job.state = State.READY
         self.session.let_go(job_id, job.deadline_ns)
 
     def watched(self) -> list[str]:
-        """
-        Give the names of the watched tubes.
-        """
+        """Give the names of the watched tubes."""
         order = self.session.watching_order
         assert {tube: place for place, tube in enumerate(order)} == self.session.watching
         return [tube.name.decode() for tube in order]

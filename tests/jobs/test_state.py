@@ -1,6 +1,4 @@
-"""
-The one function that changes a job.
-"""
+"""The one function that changes a job."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ OUT = READY._replace(kind=Kind.DELETE, state=State.GONE, body=b"")
 
 
 def make_state() -> QueueState:
-    """
-    Make a state with one tube beside `default` and one session.
-    """
+    """Make a state with one tube beside `default` and one session."""
     state = QueueState()
     default = state.default()
     state.define(TUBE_ID, b"work")
@@ -45,25 +41,19 @@ def make_state() -> QueueState:
 
 
 def work(state: QueueState) -> Tube:
-    """
-    Give the tube that the jobs are in.
-    """
+    """Give the tube that the jobs are in."""
     return state.tubes.by_id(TUBE_ID)
 
 
 def job_of(state: QueueState) -> Job:
-    """
-    Look at the one job.
-    """
+    """Look at the one job."""
     job = state.jobs.look(1)
     assert job is not None
     return job
 
 
 def places(state: QueueState) -> dict[State, int]:
-    """
-    Count the jobs that stand in each place, by the place's own count.
-    """
+    """Count the jobs that stand in each place, by the place's own count."""
     tube = work(state)
     held = sum(len(session.reserved) for session in state.sessions.values())
     assert tube.reserved == held

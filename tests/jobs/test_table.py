@@ -1,6 +1,4 @@
-"""
-Where all jobs are.
-"""
+"""Where all jobs are."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ MAX_U32, MAX_U64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 def put_image(job_id: int, body: bytes = b"hello") -> JobImage:
-    """
-    Make the image of a job that was just put.
-    """
+    """Make the image of a job that was just put."""
     return JobImage(
         Kind.PUT, State.READY, Reason.CLIENT, priority=7, job_id=job_id, ts_ns=11, deadline_ns=0,
         delay_s=0, ttr_s=13, tube_id=3, body=body,
@@ -35,9 +31,7 @@ def put_image(job_id: int, body: bytes = b"hello") -> JobImage:
 
 
 def table_of(*job_ids: int) -> JobTable:
-    """
-    Make a table of jobs that were just put.
-    """
+    """Make a table of jobs that were just put."""
     table = JobTable()
     for job_id in job_ids:
         table.add_row(put_image(job_id), lsn=17, segment=19)
@@ -45,9 +39,7 @@ def table_of(*job_ids: int) -> JobTable:
 
 
 def held(table: JobTable, job_id: int) -> Job:
-    """
-    Let a session hold a job.
-    """
+    """Let a session hold a job."""
     job = table.get(job_id)
     assert job is not None
     job.state = State.RESERVED
@@ -56,9 +48,7 @@ def held(table: JobTable, job_id: int) -> Job:
 
 
 def remove(table: JobTable, job_id: int) -> None:
-    """
-    Get a job, and end it.
-    """
+    """Get a job, and end it."""
     job = table.get(job_id)
     assert job is not None
     table.remove(job)
@@ -169,9 +159,7 @@ def test_a_job_with_tags_is_an_object_until_it_has_none() -> None:
 
 @pytest.mark.parametrize("created_ns", [-(1 << 63), -1])
 def test_a_job_may_have_been_put_before_1970(created_ns: int) -> None:
-    """
-    The log's times are signed: a server starts on whatever a tool has written there.
-    """
+    """The log's times are signed: a server starts on whatever a tool has written there."""
     table = JobTable()
     table.add_row(put_image(1)._replace(ts_ns=created_ns), lsn=17, segment=19)
     job = table.look(1)
@@ -248,9 +236,7 @@ FIELDS = (
 
 
 def cold_jobs(job_ids: list[int], segment: int = 19) -> ColdJobs:
-    """
-    Many jobs that were just put.
-    """
+    """Many jobs that were just put."""
     images = [put_image(job_id, b"%d" % job_id) for job_id in job_ids]
     heap = b"".join(image.body for image in images)
     offsets = accumulate((len(image.body) for image in images), initial=0)

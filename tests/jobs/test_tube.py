@@ -1,6 +1,4 @@
-"""
-A tube, and the list of all.
-"""
+"""A tube, and the list of all."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from tests.rules.memory import growth_bytes
 
 
 def make_list(*names: str) -> TubeList:
-    """
-    Make tubes with these names, in this order.
-    """
+    """Make tubes with these names, in this order."""
     tubes = TubeList()
     for name in names:
         tubes.get_or_make(name.encode())
@@ -22,44 +18,34 @@ def make_list(*names: str) -> TubeList:
 
 
 def names(tubes: TubeList) -> list[str]:
-    """
-    Give the tubes' names in the order of the list.
-    """
+    """Give the tubes' names in the order of the list."""
     assert [tube.place for tube in tubes.in_order] == list(range(len(tubes)))
     return [tube.name.decode() for tube in tubes.in_order]
 
 
 def found(tubes: TubeList, name: str) -> Tube:
-    """
-    Find a tube that is there.
-    """
+    """Find a tube that is there."""
     tube = tubes.find(name.encode())
     assert tube is not None
     return tube
 
 
 def waiting_session(number: int, tube: Tube) -> Session:
-    """
-    Make a session that waits for a job of this tube.
-    """
+    """Make a session that waits for a job of this tube."""
     session = Session(number, tube)
     start_waiting(session, tube)
     return session
 
 
 def start_waiting(session: Session, tube: Tube) -> None:
-    """
-    Let a session wait, anew.
-    """
+    """Let a session wait, anew."""
     session.is_waiting = True
     session.wait_serial += 1
     tube.add_waiter(session)
 
 
 def stop_waiting(session: Session, tube: Tube) -> None:
-    """
-    End a session's wait.
-    """
+    """End a session's wait."""
     session.is_waiting = False
     tube.drop_waiter()
 

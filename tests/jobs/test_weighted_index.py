@@ -1,6 +1,4 @@
-"""
-Whose turn it is of watched tubes with weights.
-"""
+"""Whose turn it is of watched tubes with weights."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ SEED = 7
 def index(
     place: Place, *, counts_time: bool = False, weights: tuple[int, ...] = ()
 ) -> WeightedIndex:
-    """
-    Make an index of a place's tubes, each with weight 1 unless told.
-    """
+    """Make an index of a place's tubes, each with weight 1 unless told."""
     given_weights = weights or (1,) * len(place.watched)
     pairs = zip(place.watched, given_weights, strict=True)
     return WeightedIndex(pairs, counts_time=counts_time, seed=SEED, first_number=0)
@@ -37,9 +33,7 @@ def index(
 
 @dataclass
 class Part:
-    """
-    What the model knows of a tube.
-    """
+    """What the model knows of a tube."""
 
     number: int
     weight: int
@@ -47,9 +41,7 @@ class Part:
 
 
 class Model:
-    """
-    The rule without a queue: look at all tubes each time.
-    """
+    """The rule without a queue: look at all tubes each time."""
 
     def __init__(self, place: Place, *, counts_time: bool) -> None:
         self.counts_time = counts_time
@@ -60,57 +52,43 @@ class Model:
             self.watch(tube)
 
     def stride(self, tube: Tube) -> int:
-        """
-        Give what a turn costs a tube.
-        """
+        """Give what a turn costs a tube."""
         times = tube.processing_time if self.counts_time else None
         return (times.expected_ns() if times else USUAL_NS) // self.parts[tube].weight
 
     def make(self, tube: Tube, weight: int, due: int) -> None:
-        """
-        Begin with a tube, or begin anew.
-        """
+        """Begin with a tube, or begin anew."""
         self.parts[tube] = Part(self.made, weight, due)
         self.made += 1
 
     def watch(self, tube: Tube) -> None:
-        """
-        A tube is watched.
-        """
+        """A tube is watched."""
         self.end_turn()
         begins = spread((SEED << 32) + self.made)
         self.make(tube, 1, 0)
         self.parts[tube].due = self.now + self.stride(tube) * begins // 2**32
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """
-        A tube has another weight.
-        """
+        """A tube has another weight."""
         self.end_turn()
         old = self.parts[tube]
         left = max(old.due, self.now) - self.now
         self.make(tube, weight, self.now + left * old.weight // weight)
 
     def ignore(self, tube: Tube) -> None:
-        """
-        A tube is no longer watched.
-        """
+        """A tube is no longer watched."""
         self.end_turn()
         del self.parts[tube]
 
     def end_turn(self) -> None:
-        """
-        Whose turn it was has had it.
-        """
+        """Whose turn it was has had it."""
         if self.turn is not None:
             self.now = self.parts[self.turn].due
             self.parts[self.turn].due += self.stride(self.turn)
             self.turn = None
 
     def first(self) -> int | None:
-        """
-        Find whose turn it is.
-        """
+        """Find whose turn it is."""
         self.end_turn()
         tubes = [tube for tube in self.parts if tube.first_open() is not None]
         for tube in tubes:
@@ -175,16 +153,12 @@ def test_whatever_happens_in_the_tubes_the_turns_are_those_of_the_model(counts_t
 
 
 def turns(tested: WeightedIndex, count: int) -> list[int]:
-    """
-    Give the jobs of so many turns; none is taken away.
-    """
+    """Give the jobs of so many turns; none is taken away."""
     return [key for _ in range(count) if (key := tested.first()) is not None]
 
 
 def filled(*weights: int) -> tuple[Place, WeightedIndex]:
-    """
-    Make tubes of these weights, each with one job of the tube's number.
-    """
+    """Make tubes of these weights, each with one job of the tube's number."""
     place = Place(len(weights))
     for number in range(1, len(weights) + 1):
         place.put(number, number)

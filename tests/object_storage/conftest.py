@@ -1,6 +1,4 @@
-"""
-One S3 server, and one emulator of another store, for all tests of a process.
-"""
+"""One S3 server, and one emulator of another store, for all tests of a process."""
 
 from collections.abc import Iterator
 

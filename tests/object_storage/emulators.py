@@ -41,9 +41,7 @@ class Emulator:
         self.endpoint = endpoint
 
     def url(self, prefix: str) -> str:
-        """
-        Of a folder in the bucket.
-        """
+        """Of a folder in the bucket."""
         return f"{self._place}/{prefix}?endpoint_override={self.endpoint}&scheme=http"
 
 
@@ -66,9 +64,7 @@ def google() -> Iterator[Emulator]:
 
 
 def _serve_google() -> None:
-    """
-    Say the port, and serve until killed.
-    """
+    """Say the port, and serve until killed."""
     from gcp_storage_emulator.handlers import buckets
     from gcp_storage_emulator.storage import Storage
 
@@ -83,9 +79,7 @@ def _serve_google() -> None:
 
 @contextlib.contextmanager
 def azure() -> Iterator[Emulator]:
-    """
-    That of the environment.
-    """
+    """That of the environment."""
     from pyarrow.fs import AzureFileSystem
 
     with pytest.MonkeyPatch.context() as patch:

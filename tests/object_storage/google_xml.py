@@ -27,9 +27,7 @@ ALONE: Final = RLock()
 
 
 class Handler(RequestHandler):  # type: ignore[misc]
-    """
-    Both interfaces.
-    """
+    """Both interfaces."""
 
     def do_GET(self) -> None:
         if self.path.startswith(JSON):

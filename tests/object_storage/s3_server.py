@@ -1,6 +1,4 @@
-"""
-An S3 server in this process: moto's, with latency and errors as a test wishes.
-"""
+"""An S3 server in this process: moto's, with latency and errors as a test wishes."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ class S3Server:
         return self._app(environ, start_response)
 
     def url(self, prefix: str) -> str:
-        """
-        Of a folder in `BUCKET`.
-        """
+        """Of a folder in `BUCKET`."""
         return (
             f"s3://{BUCKET}/{prefix}"
             f"?endpoint_override=127.0.0.1:{self.port}&scheme=http&region=us-east-1"
@@ -67,9 +63,7 @@ class S3Server:
         ).create_dir(BUCKET)  # fmt: skip
 
     def stop(self) -> None:
-        """
-        Nobody listens any more; another server of this process has the same objects.
-        """
+        """Nobody listens any more; another server of this process has the same objects."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -77,9 +71,7 @@ class S3Server:
 
 @contextlib.contextmanager
 def credentials() -> Iterator[None]:
-    """
-    What the environment of whoever uses S3 has.
-    """
+    """What the environment of whoever uses S3 has."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
@@ -88,9 +80,7 @@ def credentials() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running() -> Iterator[S3Server]:
-    """
-    A server with an empty bucket.
-    """
+    """A server with an empty bucket."""
     with credentials():
         server = S3Server()
         try:

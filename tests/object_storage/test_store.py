@@ -31,9 +31,7 @@ KINDS = ["memory", "directory", *(pytest.param(kind, marks=pytest.mark.exhaustiv
 
 
 def store_of(kind: str, request: pytest.FixtureRequest, path: Path) -> Store:
-    """
-    An empty one of a kind.
-    """
+    """An empty one of a kind."""
     if kind == "memory":
         return MemoryStore()
     if kind in REMOTE:
@@ -302,9 +300,7 @@ def test_of_other_errors_nothing_is_advised(what: str) -> None:
 
 
 def test_what_pyarrow_looked_for_in_vain_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Its wheels have no libhdfs, so this finds Java or not.
-    """
+    """Its wheels have no libhdfs, so this finds Java or not."""
     pytest.importorskip("pyarrow")
     monkeypatch.setenv("HADOOP_HOME", "/nowhere")
     monkeypatch.delenv("ARROW_LIBHDFS_DIR", raising=False)

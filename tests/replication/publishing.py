@@ -110,22 +110,16 @@ class ActiveLog:
         self.acknowledged.append(self.committer.acknowledgeable_lsn)
 
     def put(self, body: bytes = b"body") -> int:
-        """
-        Append a record that replies wait for.
-        """
+        """Append a record that replies wait for."""
         self.jobs += 1
         return self._append(Kind.PUT, State.READY, self.jobs, body)
 
     def reserve(self) -> int:
-        """
-        Append a record that replies wait for only with a replica.
-        """
+        """Append a record that replies wait for only with a replica."""
         return self._append(Kind.RESERVE, State.RESERVED, 1)
 
     def touch(self) -> int:
-        """
-        Append a record that no reply waits for.
-        """
+        """Append a record that no reply waits for."""
         return self._append(Kind.TOUCH, State.RESERVED, 1)
 
     def _append(self, kind: Kind, state: State, job_id: int, body: bytes = b"") -> int:
@@ -135,18 +129,14 @@ class ActiveLog:
         return lsn
 
     def write_all(self) -> None:
-        """
-        Let the disk do all that it was and will be asked for now.
-        """
+        """Let the disk do all that it was and will be asked for now."""
         self.reactor.settle()
         while self.io:
             self.io.step()
             self.reactor.settle()
 
     def said(self) -> list[Write | Note]:
-        """
-        Give what is in the stream.
-        """
+        """Give what is in the stream."""
         assembler, said = Assembler(), list[Write | Note]()
         for payload in self.messages.messages.values():
             found = decode(payload)
@@ -159,15 +149,11 @@ class ActiveLog:
         return said
 
     def writes(self) -> list[Write]:
-        """
-        Give the writes that are in the stream.
-        """
+        """Give the writes that are in the stream."""
         return [each for each in self.said() if isinstance(each, Write)]
 
     def files_of_a_standby(self) -> dict[int, bytes]:
-        """
-        Give the segments that one has who has followed from the beginning.
-        """
+        """Give the segments that one has who has followed from the beginning."""
         files: dict[int, bytes] = {}
         for write in self.writes():
             assert len(files.get(write.segment, b"")) == write.offset

@@ -73,23 +73,17 @@ TORN: Final = "more than heartbeats"
 
 
 class Broken(Exception):
-    """
-    A queue of this schedule has said, or has, what it must not.
-    """
+    """A queue of this schedule has said, or has, what it must not."""
 
 
 def old_body(number: int) -> bytes:
-    """
-    The body of a job of `old_log`.
-    """
+    """The body of a job of `old_log`."""
     return b"%d for %d s " % (number, LONG_TTR_S) + b"o" * 900
 
 
 @cache
 def old_log() -> dict[str, bytes]:
-    """
-    The files of a log that was never replicated; its server was killed.
-    """
+    """The files of a log that was never replicated; its server was killed."""
     server = MemoryServer(directory=MemoryDirectory(), segment_bytes=MIN_SEGMENT_BYTES)
     client = server.connect()
     for number in range(OLD_JOBS):
@@ -101,9 +95,7 @@ def old_log() -> dict[str, bytes]:
 
 
 class Left(NamedTuple):
-    """
-    A job that is there at the end.
-    """
+    """A job that is there at the end."""
 
     body: bytes
     priority: int
@@ -120,9 +112,7 @@ class Schedule(Mishaps):
     """
 
     def __init__(self, seed: int, parts: Parts = SOUND, most: int = STEPS) -> None:
-        """
-        :param most: steps after which all heals, if it does not before.
-        """
+        """:param most: steps after which all heals, if it does not before."""
         self.draw = draw = random.Random(seed)
         self.seed = seed
         self.steps: list[str] = []
@@ -199,9 +189,7 @@ class Schedule(Mishaps):
         self.go(1.0)
 
     def _begin_filling(self) -> None:
-        """
-        One server has a log that was never replicated.
-        """
+        """One server has a log that was never replicated."""
         first, *others = self.hosts
         first.directory = MemoryDirectory(old_log())
         first.fate = self.draw.choice((quick, self._slow, self._lossy))
@@ -222,9 +210,7 @@ class Schedule(Mishaps):
     # Time, and what clients do in it.
 
     def go(self, seconds: float) -> None:
-        """
-        Pass time; clients do this and that.
-        """
+        """Pass time; clients do this and that."""
         end_s = self.world.now_s + seconds
         while self.world.now_s < end_s:
             for _ in range(self.draw.choice((0, 1, 2, 3))):
@@ -275,9 +261,7 @@ class Schedule(Mishaps):
         self._broken(f"servers become active in turn: {[self._how(h) for h in self.hosts]}")
 
     def _settle(self) -> None:
-        """
-        Pass time until all replies have left and all standbys have all.
-        """
+        """Pass time until all replies have left and all standbys have all."""
         end_s = self.world.now_s + SETTLED_S + 2 * max(host.lease_s for host in self.hosts)
         while self.world.now_s < end_s:
             self.world.go(0.1)
@@ -310,9 +294,7 @@ class Schedule(Mishaps):
         return is_early and len(notes) >= REFUSALS and all(TORN in note for note in notes)
 
     def _fill_again(self) -> None:
-        """
-        Do what the message of a torn stream says.
-        """
+        """Do what the message of a torn stream says."""
         self.counts["torn"] += 1
         for host in self.hosts:
             host.kill()
@@ -412,9 +394,7 @@ def explore(seed: int, parts: Parts = SOUND) -> Schedule:
 
 
 def jobs_of(queue: Any) -> dict[int, Left]:
-    """
-    What is left of each job.
-    """
+    """What is left of each job."""
     jobs, tubes = queue.state.jobs, queue.state.tubes
     return {
         job_id: Left(bytes(job.body), job.priority, tubes.by_id(job.tube_id).name, job.state)
@@ -434,8 +414,6 @@ def contents(directory: MemoryDirectory) -> dict[int, bytes]:
 
 
 def without_trailer(content: bytes) -> bytes:
-    """
-    The bytes of a segment, up to its trailer.
-    """
+    """The bytes of a segment, up to its trailer."""
     is_sealed = is_trailer(content, len(content) - TRAILER_BYTES, len(content))
     return content[:-TRAILER_BYTES] if is_sealed else content

@@ -71,9 +71,7 @@ class ReplicatedLog(MemoryLog):
         self._world = world
 
     def accept(self, sender: Process, payload: bytes, expected: int) -> int:
-        """
-        See `MemoryLog.append`.
-        """
+        """See `MemoryLog.append`."""
         position = self.append(payload, expected)
         found = decode(payload)
         if isinstance(found, Part | Note) and not is_stale(found, self.term):
@@ -103,9 +101,7 @@ class ReplicatedLog(MemoryLog):
 
 
 class Door(MemoryStream):
-    """
-    A process's door to the stream.
-    """
+    """A process's door to the stream."""
 
     def __init__(
         self, log: ReplicatedLog, network: Process, process: Process, fate: Callable[[str], Fate]
@@ -143,9 +139,7 @@ class Port:
 
 
 class Parts(NamedTuple):
-    """
-    What a server is built of; each flaw that must be found replaces one.
-    """
+    """What a server is built of; each flaw that must be found replaces one."""
 
     service: type[ReplicatedService] = ReplicatedService
     queue: type[BeanstalkService] = BeanstalkService
@@ -197,16 +191,12 @@ class Host:
 
     @property
     def runs(self) -> bool:
-        """
-        Whether a process runs.
-        """
+        """Whether a process runs."""
         return self.process is not None
 
     @property
     def listens(self) -> bool:
-        """
-        Whether clients can connect.
-        """
+        """Whether clients can connect."""
         return self.process is not None and self.port.factory is not None
 
     @property
@@ -226,29 +216,21 @@ class Host:
 
     @property
     def _has_written_all(self) -> bool:
-        """
-        Whether all that is in memory is in the stream and on the disk.
-        """
+        """Whether all that is in memory is in the stream and on the disk."""
         return not self.service.situation().lag_bytes and all(disk.is_free for disk in self._disks)
 
     @property
     def queue(self) -> Any:
-        """
-        The queue of the present term.
-        """
+        """The queue of the present term."""
         return self.service.term.queue.queue
 
     def goes_on(self) -> None:
-        """
-        It does not stand still.
-        """
+        """It does not stand still."""
 
     # Starting and ending.
 
     def start(self) -> None:
-        """
-        Begin a process.
-        """
+        """Begin a process."""
         self._starts += 1
         self._disks: list[SlowIo] = []
         self.process = process = Process(self._world, self.rate, self.ahead_s)
@@ -314,9 +296,7 @@ class Host:
     # The network.
 
     def cut_clients(self, deaf: bool, silent: bool) -> None:
-        """
-        Cut the ways from and to clients, or free them.
-        """
+        """Cut the ways from and to clients, or free them."""
         self.is_deaf, self.is_silent = deaf, silent
         for line in list(self.connections):
             if not silent:
@@ -325,17 +305,13 @@ class Host:
                 self.process.callLater(0, line.bring)
 
     def cut(self, sending: bool, receiving: bool) -> None:
-        """
-        Cut it off from the stream.
-        """
+        """Cut it off from the stream."""
         self.can_send, self.can_receive = not sending, not receiving
         if self.runs:
             self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
 
     def mend(self) -> None:
-        """
-        Connect it again.
-        """
+        """Connect it again."""
         self.cut(False, False)
         if self.runs:
             self.door.mend()

@@ -57,9 +57,7 @@ class Change:
 
 @dataclass
 class Job:
-    """
-    What is known of a job.
-    """
+    """What is known of a job."""
 
     job_id: int
     body: bytes
@@ -95,15 +93,11 @@ class Memory:
         log.blame = self.blame
 
     def blame(self, fault: str) -> None:
-        """
-        A queue has said, or has, what it must not.
-        """
+        """A queue has said, or has, what it must not."""
         self.faults.append(f"{self.now_s():.3f}: {fault}")
 
     def knows(self, job_id: int, body: bytes) -> None:
-        """
-        A job was there before all others.
-        """
+        """A job was there before all others."""
         now_s = self.now_s()
         self.puts[body] = put = Change(frozenset({State.READY}), 0, now_s, now_s)
         self.jobs[job_id] = Job(job_id, body, now_s, [put])
@@ -111,15 +105,11 @@ class Memory:
         self.note("before", Kind.PUT_TOLD, job_id, body)
 
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """
-        Write a line of the history.
-        """
+        """Write a line of the history."""
         self.history.append(Event(self.now_s(), connection, kind, job, body))
 
     def reservations(self, job_id: int) -> int:
-        """
-        How often the stream says that a job was reserved.
-        """
+        """How often the stream says that a job was reserved."""
         unread = self.log.unread
         while unread:
             found = unread.popleft()
@@ -143,9 +133,7 @@ class Memory:
             at = frame.end
 
     def check_job(self, job_id: int, state: State, priority: int) -> None:
-        """
-        Blame a job that cannot be so.
-        """
+        """Blame a job that cannot be so."""
         job = self.jobs.get(job_id)
         if job is None:
             return
@@ -174,9 +162,7 @@ class Memory:
 
 
 class Wire(MemoryTransport):
-    """
-    A connection whose other end reads at once.
-    """
+    """A connection whose other end reads at once."""
 
     def __init__(self, talker: Talker, clock: Any, protocol: Any) -> None:
         super().__init__(clock, protocol)
@@ -195,9 +181,7 @@ class Wire(MemoryTransport):
 
 
 class Talker:
-    """
-    One connection, which has one command under way at a time.
-    """
+    """One connection, which has one command under way at a time."""
 
     def __init__(self, host: Host, memory: Memory, name: str, draw: random.Random) -> None:
         assert host.process is not None
@@ -225,16 +209,12 @@ class Talker:
     # The connection.
 
     def lose(self) -> None:
-        """
-        The process at the other end is no more.
-        """
+        """The process at the other end is no more."""
         self._wire.is_closed = True
         self.lost()
 
     def lost(self) -> None:
-        """
-        The connection has ended.
-        """
+        """The connection has ended."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -246,9 +226,7 @@ class Talker:
             self.host.connections.remove(self)
 
     def superseded(self) -> None:
-        """
-        Another server is active: whatever is in this one's hands is in none.
-        """
+        """Another server is active: whatever is in this one's hands is in none."""
         self._memory.note(self._name, Kind.LOST)
 
     def _send(
@@ -278,26 +256,20 @@ class Talker:
         self.bring()
 
     def bring(self) -> None:
-        """
-        Let what was sent arrive, if the way is free.
-        """
+        """Let what was sent arrive, if the way is free."""
         if not (self.host.is_deaf or self._wire.is_closed):
             self._wire.unsent += b"".join(self._to_send)
             self._to_send.clear()
             self._wire.read()
 
     def hang_up(self) -> None:
-        """
-        Close the connection, whatever is under way or in hand.
-        """
+        """Close the connection, whatever is under way or in hand."""
         self._process.callLater(0, self._wire.end, ConnectionLost())
 
     # What is sent.
 
     def act(self) -> None:
-        """
-        Send something.
-        """
+        """Send something."""
         draw, jobs = self._draw, self._living()
         if self.only_looks:
             self._look(jobs)
@@ -382,9 +354,7 @@ class Talker:
             self._send(line, job_id, AS_BEFORE, priority)
 
     def _give_up(self, job_id: int) -> None:
-        """
-        Whoever gives a job back has it no more, from then on.
-        """
+        """Whoever gives a job back has it no more, from then on."""
         self._memory.note(self._name, Kind.RELEASE_SENT, job_id)
         self.reserved.discard(job_id)
 
@@ -402,9 +372,7 @@ class Talker:
     # What is heard.
 
     def says(self, output: bytes) -> None:
-        """
-        The server says something; the client hears it when the way is free.
-        """
+        """The server says something; the client hears it when the way is free."""
         if self._process.is_dead:
             return
         log, line = self._memory.log, output.partition(b"\r\n")[0]
@@ -418,17 +386,13 @@ class Talker:
             self.hear(output)
 
     def hear_late(self) -> None:
-        """
-        The way from the server is free again.
-        """
+        """The way from the server is free again."""
         unheard, self._unheard = self._unheard, []
         for output in unheard:
             self.hear(output)
 
     def hear(self, output: bytes) -> None:
-        """
-        The client reads what the server has said.
-        """
+        """The client reads what the server has said."""
         memory, log = self._memory, self._memory.log
         line, _, rest = output.partition(b"\r\n")
         word, *words = line.split()

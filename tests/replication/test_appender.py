@@ -1,6 +1,4 @@
-"""
-Messages get into the stream in order, each once, whatever becomes of requests and answers.
-"""
+"""Messages get into the stream in order, each once, whatever becomes of requests and answers."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ FOREIGN = b"rubbish"
 
 
 class NotedLog(MemoryLog):
-    """
-    A log that notes when it has accepted what.
-    """
+    """A log that notes when it has accepted what."""
 
     def __init__(self, reactor: SimulatedReactor) -> None:
         super().__init__()
@@ -61,9 +57,7 @@ class NotedLog(MemoryLog):
 
 
 class NotedStream(MemoryStream):
-    """
-    A door that notes what is sent.
-    """
+    """A door that notes what is sent."""
 
     sent: list[bytes]
     reads: list[int]
@@ -78,9 +72,7 @@ class NotedStream(MemoryStream):
 
 
 class Forgetful(NotedStream):
-    """
-    The flaw of one who sends again without an expected position.
-    """
+    """The flaw of one who sends again without an expected position."""
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
         if payload not in self.sent:
@@ -89,9 +81,7 @@ class Forgetful(NotedStream):
 
 
 class Hasty(HeldLease):
-    """
-    The flaw of one who counts from the answer.
-    """
+    """The flaw of one who counts from the answer."""
 
     reactor: SimulatedReactor
 
@@ -100,17 +90,13 @@ class Hasty(HeldLease):
 
 
 class Bench:
-    """
-    An appender and all around it.
-    """
+    """An appender and all around it."""
 
     def __init__(
         self, fates: list[tuple[str, Fate]] | None = None, door: type[NotedStream] = NotedStream,
         lease: type[HeldLease] = HeldLease,
     ) -> None:  # fmt: skip
-        """
-        :param fates: of the first requests of each kind; of all others nothing goes wrong.
-        """
+        """:param fates: of the first requests of each kind; of all others nothing goes wrong."""
         self.fates = [] if fates is None else list(fates)
         self.reactor = SimulatedReactor()
         self.log = NotedLog(self.reactor)
@@ -144,17 +130,13 @@ class Bench:
         self.appender.append(payload, expires=expires).addCallbacks(done, fell)
 
     def has_sound_lease(self) -> bool:
-        """
-        Whether it is counted from before the last acknowledged message was accepted.
-        """
+        """Whether it is counted from before the last acknowledged message was accepted."""
         margin_ns = int(LEASE_S * 1e9) // MARGIN_PARTS
         since_ns = self.lease.until_ns - int(LEASE_S * 1e9) + margin_ns
         return since_ns <= self.log.accepted_ns[self.appender.position]
 
     def check(self, given: list[bytes]) -> None:
-        """
-        What is told is so: what is acknowledged is there, once, in order, all before it too.
-        """
+        """What is told is so: what is acknowledged is there, once, in order, all before it too."""
         assert self.is_lease_sound
         ours = [payload for payload in self.log.messages.values() if payload in given]
         assert len(ours) == len(set(ours))
@@ -178,9 +160,7 @@ SCHEDULES = st.lists(st.tuples(st.sampled_from(["append", "ends", "read"]), FATE
 
 
 def carry_out(bench: Bench, rival_after_s: float | None = None) -> None:
-    """
-    Give the messages, some of them later, and pass time until all is told.
-    """
+    """Give the messages, some of them later, and pass time until all is told."""
     for payload in GIVEN[:3]:
         bench.append(payload)
     if rival_after_s is not None:
@@ -356,9 +336,7 @@ STALE = [next(encode_write(Write(6, at, b"%d" % at, 41, 0, False, False))) for a
 
 
 def in_place(messages: Iterable[bytes], given: list[bytes]) -> list[bytes]:
-    """
-    What a follower takes of messages: those that go on.
-    """
+    """What a follower takes of messages: those that go on."""
     taken: list[bytes] = []
     for payload in messages:
         if given[len(taken) : len(taken) + 1] == [payload]:
@@ -591,9 +569,7 @@ def test_a_stream_that_has_lost_what_it_acknowledged_ends_it() -> None:
 
 @pytest.mark.parametrize("others", [3, 40])
 def test_a_stream_that_has_lost_something_is_told_by_what_is_there_instead(others: int) -> None:
-    """
-    However far it has been gone on with by another server meanwhile.
-    """
+    """However far it has been gone on with by another server meanwhile."""
     bench = Bench()
     bench.append(b"kept")
     bench.append(b"kept too")

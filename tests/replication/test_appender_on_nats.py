@@ -1,6 +1,4 @@
-"""
-Appends to a cluster of NATS servers whose leader is killed in the midst of them.
-"""
+"""Appends to a cluster of NATS servers whose leader is killed in the midst of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-A short run of chaos; `make chaos` runs an hour.
-"""
+"""A short run of chaos; `make chaos` runs an hour."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ SECONDS = 60
 
 
 def run(folder: Path, seconds: int, *options: str) -> tuple[int, str]:
-    """
-    :return: the exit code, and what was said.
-    """
+    """:return: the exit code, and what was said."""
     command = [sys.executable, "-m", "tests.replication.chaos", "--seconds", str(seconds)]
     done = subprocess.run(
         [*command, "--folder", str(folder), *options], capture_output=True, text=True,
@@ -54,9 +50,7 @@ def test_a_loss_of_power_loses_nothing(tmp_path: Path) -> None:
 def test_a_loss_of_power_loses_what_nats_has_not_synced(
     tmp_path: Path, sync_interval: str, left: int
 ) -> None:
-    """
-    So the disks lose what they should; what a queue does on such a stream is left to chance.
-    """
+    """So the disks lose what they should; what a queue does on such a stream is left to chance."""
     command = [sys.executable, "-m", "tests.replication.chaos.unsynced", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*command, "--sync-interval", sync_interval], capture_output=True, text=True, timeout=240,

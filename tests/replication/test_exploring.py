@@ -1,6 +1,4 @@
-"""
-The command that goes through very many schedules.
-"""
+"""The command that goes through very many schedules."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The checker of histories finds each kind of violation, and takes what a queue may do.
-"""
+"""The checker of histories finds each kind of violation, and takes what a queue may do."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ HISTORIES = share(200)
 
 
 def faults(history: list[Event], left: dict[int, bytes], **options: float) -> list[Fault]:
-    """
-    Name what is found.
-    """
+    """Name what is found."""
     return [violation.fault for violation in check(history, left, **options)]
 
 
@@ -39,16 +35,12 @@ class Queue:
         self.puts = 0
 
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """
-        Write a line; time passes.
-        """
+        """Write a line; time passes."""
         self.now_s += self.random.random() / 100
         self.history.append(Event(self.now_s, connection, kind, job, body))
 
     def step(self) -> None:
-        """
-        Let one client do something.
-        """
+        """Let one client do something."""
         connection = self.random.choice(self.connections)
         choices: list[Callable[[str], None]] = [self.put, self.put, self.reserve, self.reserve]
         self.random.choice([*choices, self.delete, self.delete, self.release, self.lose])(
@@ -97,9 +89,7 @@ class Queue:
             del self.held[job]
 
     def lose(self, connection: str) -> None:
-        """
-        End a connection; who had it hears of it a little later.
-        """
+        """End a connection; who had it hears of it a little later."""
         for job in [job for job, holder in self.held.items() if holder == connection]:
             del self.held[job]
         if self.random.random() < 0.5:
@@ -110,9 +100,7 @@ class Queue:
 
 
 def of_a_queue(seed: int) -> Queue:
-    """
-    Make a history.
-    """
+    """Make a history."""
     queue = Queue(seed)
     for _ in range(200):
         queue.step()
@@ -126,9 +114,7 @@ def test_what_a_queue_may_do_is_no_violation() -> None:
 
 
 def last(queue: Queue, kind: Kind, *, left: bool) -> Event:
-    """
-    Find the newest event of a kind, about a job that is there, or is none any more.
-    """
+    """Find the newest event of a kind, about a job that is there, or is none any more."""
     return next(
         event for event in reversed(queue.history)
         if event.kind is kind and (event.job in queue.left) is left

@@ -1,6 +1,4 @@
-"""
-What the active server tells the stream, and what waits for it.
-"""
+"""What the active server tells the stream, and what waits for it."""
 
 from __future__ import annotations
 
@@ -416,9 +414,7 @@ def test_an_exception_of_those_who_are_told_ends_the_server(what: str) -> None:
 
 
 class BrokenLease(HeldLease):
-    """
-    One that cannot be renewed.
-    """
+    """One that cannot be renewed."""
 
     def accepted(self, sent_ns: int) -> None:
         _broken()

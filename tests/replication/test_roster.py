@@ -1,6 +1,4 @@
-"""
-Who the servers of one replicated queue are, as they tell each other.
-"""
+"""Who the servers of one replicated queue are, as they tell each other."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ OTHER = Presence("b:11300", "02", STANDBY, 90, 900)
 
 
 def roster_of(*others: Presence) -> Roster:
-    """
-    One that has heard these at 0.
-    """
+    """One that has heard these at 0."""
     roster = Roster(US)
     for each in others:
         roster.hear(each.encode(), 0)
@@ -106,9 +102,7 @@ NOBODY = "no standby is there: start another server with the same --replicate"
 
 
 def found(roster: Roster, position: int = 90, name: str = "", now_ns: int = 0) -> str:
-    """
-    The name of who is handed over to, or why nobody is.
-    """
+    """The name of who is handed over to, or why nobody is."""
     try:
         return roster.successor(now_ns, position, name).name
     except NoSuccessor as why:

@@ -28,9 +28,7 @@ def test_some_schedules(clean_reactor: list[Failure]) -> None:
 
 
 def forgive_stops(failures: list[Failure]) -> None:
-    """
-    One that is stopped while the stream has no quorum says that it does not end in order.
-    """
+    """One that is stopped while the stream has no quorum says that it does not end in order."""
     failures[:] = [each for each in failures if not each.check(TimeoutError)]
 
 

@@ -1,6 +1,4 @@
-"""
-What schedules take for the active server is the one that the stream says.
-"""
+"""What schedules take for the active server is the one that the stream says."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tests.replication.world import STARTED_NS, Process, World
 
 
 def beginning(incarnation: int, first_lsn: int) -> bytes:
-    """
-    A message that begins segment 13.
-    """
+    """A message that begins segment 13."""
     header = SegmentHeader(
         13, first_lsn, STARTED_NS, 0, 0, 1, bytes(16), 1, 0, incarnation, "test"
     )  # fmt: skip

@@ -1,6 +1,4 @@
-"""
-What is said in other threads, waited for in the reactor's.
-"""
+"""What is said in other threads, waited for in the reactor's."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future

@@ -1,6 +1,4 @@
-"""
-The judge of standbys finds those that say that they follow and do not.
-"""
+"""The judge of standbys finds those that say that they follow and do not."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ LOOKS = int(STUCK_S + TOLD_S) + 2
 
 
 def looks(lsn_step: int, changes: int, active: str = "a") -> list[Look]:
-    """
-    One each second: the standby's LSN grows by so much, and so many changes are acknowledged.
-    """
+    """One each second: the standby's LSN grows by so much, and so many changes are acknowledged."""
     return [Look(at, active, at * changes, {"b": at * lsn_step}) for at in range(LOOKS)]
 
 

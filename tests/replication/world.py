@@ -25,9 +25,7 @@ DISK_S: Final = (0.0, 0.0, 0.001, 0.01)
 
 
 class Call:
-    """
-    An `IDelayedCall`.
-    """
+    """An `IDelayedCall`."""
 
     __slots__ = ("at_s", "call", "process")
 
@@ -37,21 +35,15 @@ class Call:
         self.call: Callable[[], object] | None = call
 
     def cancel(self) -> None:
-        """
-        Let it never come.
-        """
+        """Let it never come."""
         self.call = None
 
     def active(self) -> bool:
-        """
-        Whether it will come.
-        """
+        """Whether it will come."""
         return self.call is not None
 
     def getTime(self) -> float:
-        """
-        When it comes.
-        """
+        """When it comes."""
         return self.at_s
 
 
@@ -68,16 +60,12 @@ class World:
         self._calls: list[tuple[float, int, Call]] = []
 
     def add(self, call: Call) -> None:
-        """
-        Let a call come at its time, behind all others of that time.
-        """
+        """Let a call come at its time, behind all others of that time."""
         self._number += 1
         heappush(self._calls, (call.at_s, self._number, call))
 
     def go(self, seconds: float) -> None:
-        """
-        Pass time.
-        """
+        """Pass time."""
         end_s = self.now_s + seconds
         calls = self._calls
         while calls and calls[0][0] <= end_s:
@@ -122,15 +110,11 @@ class Process:
         self.held: list[Call] = []
 
     def hold(self) -> None:
-        """
-        Stand still.
-        """
+        """Stand still."""
         self.is_held += 1
 
     def go_on(self) -> None:
-        """
-        Do what has become due meanwhile, and what comes.
-        """
+        """Do what has become due meanwhile, and what comes."""
         self.is_held -= 1
         if not self.is_held:
             held, self.held = self.held, []
@@ -140,52 +124,38 @@ class Process:
     # What a reactor does.
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: Any) -> Any:
-        """
-        See `IReactorTime.callLater`.
-        """
+        """See `IReactorTime.callLater`."""
         run = partial(callable, *args) if args else callable
         call = Call(self, self._world.now_s + delay, run)
         self._world.add(call)
         return call
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        See `IReactorFromThreads.callFromThread`.
-        """
+        """See `IReactorFromThreads.callFromThread`."""
         self.callLater(0.0, callable, *args)
 
     def seconds(self) -> float:
-        """
-        See `IReactorTime.seconds`.
-        """
+        """See `IReactorTime.seconds`."""
         return self._world.now_s
 
     # Clocks.
 
     def monotonic_ns(self) -> int:
-        """
-        The clock of leases and of the log.
-        """
+        """The clock of leases and of the log."""
         self.stalls()
         return int(self._world.now_s * self._rate * 1e9)
 
     def wall_ns(self) -> int:
-        """
-        The wall clock.
-        """
+        """The wall clock."""
         return STARTED_NS + int((self._world.now_s + self._ahead_s) * 1e9)
 
 
 def _goes_on() -> None:
-    """
-    It does not stand still.
-    """
+    """It does not stand still."""
 
 
 class SlowIo:
-    """
-    A `WatchableIo` whose work takes time, one piece after the other.
-    """
+    """A `WatchableIo` whose work takes time, one piece after the other."""
 
     def __init__(self, process: Process, draw: random.Random) -> None:
         self._process = process
@@ -194,9 +164,7 @@ class SlowIo:
         self._under_way = 0
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        See `Io.run`.
-        """
+        """See `Io.run`."""
         result: Deferred[T] = Deferred()
         self._todo.append((work, result))
         self._under_way += 1
@@ -226,23 +194,15 @@ class SlowIo:
 
     @property
     def is_free(self) -> bool:
-        """
-        See `Io.is_free`.
-        """
+        """See `Io.is_free`."""
         return not self._under_way
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        See `Io.call`.
-        """
+        """See `Io.call`."""
         return work()
 
     def stop(self) -> None:
-        """
-        See `Io.stop`.
-        """
+        """See `Io.stop`."""
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        It never hangs.
-        """
+        """It never hangs."""

@@ -1,3 +1,1 @@
-"""
-The rules of the queue, driven with plain numbers for time and a list for a log.
-"""
+"""The rules of the queue, driven with plain numbers for time and a list for a log."""

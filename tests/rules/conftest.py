@@ -1,6 +1,4 @@
-"""
-What most tests of one command begin with.
-"""
+"""What most tests of one command begin with."""
 
 from __future__ import annotations
 
@@ -11,15 +9,11 @@ from tests.rules.conversation import Client, Server
 
 @pytest.fixture
 def server() -> Server:
-    """
-    Make a queue.
-    """
+    """Make a queue."""
     return Server()
 
 
 @pytest.fixture
 def client(server: Server) -> Client:
-    """
-    Make a connection.
-    """
+    """Make a connection."""
     return server.connect()

@@ -1,6 +1,4 @@
-"""
-Clients that talk to a queue in the words of the protocol, without wire, clock or disk.
-"""
+"""Clients that talk to a queue in the words of the protocol, without wire, clock or disk."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ FACTS = ProcessFacts(
 
 
 class Server:
-    """
-    A queue, its log and its time.
-    """
+    """A queue, its log and its time."""
 
     def __init__(self, max_job_bytes: int = 65535) -> None:
         self.facts = FACTS
@@ -43,17 +39,13 @@ class Server:
         self._ticked_ns = self._ticks = 0
 
     def connect(self, *, hears_deadlines: bool = True) -> Client:
-        """
-        Make a connection.
-        """
+        """Make a connection."""
         session = self.queue.connect(hears_deadlines=hears_deadlines)
         client = self._clients[session] = Client(self, session)
         return client
 
     def tick(self) -> None:
-        """
-        Do what is due, once.
-        """
+        """Do what is due, once."""
         self._ticks = self._ticks + 1 if self._ticked_ns == self.now_ns else 1
         self._ticked_ns = self.now_ns
         assert self._ticks <= MOST_TICKS, "something is due again and again"
@@ -61,9 +53,7 @@ class Server:
         self.deliver()
 
     def pass_time(self, seconds: float) -> None:
-        """
-        Let time pass as the service does: with a tick at each instant that something is due.
-        """
+        """Let time pass as the service does: with a tick at each instant that something is due."""
         end_ns = self.now_ns + round(seconds * NS)
         while self._is_due(end_ns):
             self.now_ns = max(self.now_ns, self.queue.next_due_ns() or 0)
@@ -71,16 +61,12 @@ class Server:
         self.now_ns = end_ns
 
     def stall(self, seconds: float) -> None:
-        """
-        Let time pass as it does for a process that is stopped: with one late tick.
-        """
+        """Let time pass as it does for a process that is stopped: with one late tick."""
         self.now_ns += round(seconds * NS)
         self.tick()
 
     def finish_slices(self) -> int:
-        """
-        Tick until nothing is left to do at once, and count the ticks.
-        """
+        """Tick until nothing is left to do at once, and count the ticks."""
         ticks = 0
         while self._is_due(self.now_ns):
             self.tick()
@@ -99,9 +85,7 @@ class Server:
                 self._clients[session].late.append(answer)
 
     def forget(self, client: Client) -> None:
-        """
-        A connection has ended.
-        """
+        """A connection has ended."""
         del self._clients[client.session]
 
     def _is_due(self, now_ns: int) -> bool:
@@ -135,23 +119,17 @@ class Client:
         return None if answer is None else self._take(answer)
 
     def hears(self) -> str | None:
-        """
-        Give the next reply that came late, None if none has come.
-        """
+        """Give the next reply that came late, None if none has come."""
         return self._take(self.late.pop(0)) if self.late else None
 
     def put(self, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr: int = 60) -> int:
-        """
-        Put a job and give its id.
-        """
+        """Put a job and give its id."""
         reply = self.says(f"put {pri} {delay} {ttr} {len(body)}", body)
         assert reply is not None and reply.startswith("INSERTED ")
         return int(reply.split()[1])
 
     def place(self, state: str, pri: int, tube: str) -> int:
-        """
-        Put a job into this state and give its id.
-        """
+        """Put a job into this state and give its id."""
         self.says(f"use {tube}")
         job_id = self.put(pri=pri, delay=50 + pri if state == "delayed" else 0)
         if state in ("buried", "reserved"):
@@ -161,9 +139,7 @@ class Client:
         return job_id
 
     def puts_batch(self, *jobs: tuple[int, int, int, bytes]) -> str | None:
-        """
-        Put jobs together: priority, delay, TTR and body of each.
-        """
+        """Put jobs together: priority, delay, TTR and body of each."""
         queue, now_ns = self._server.queue, self._server.now_ns
         collected = [(pri, delay, ttr, None, body) for pri, delay, ttr, body in jobs]
         answer = queue.put_batches.put_batch(self.session, now_ns, now_ns, collected)
@@ -171,40 +147,30 @@ class Client:
         return None if answer is None else self._take(answer)
 
     def takes(self) -> int:
-        """
-        Reserve a job, which must be there, and give its id.
-        """
+        """Reserve a job, which must be there, and give its id."""
         reply = self.says("reserve-with-timeout 0")
         assert reply is not None and reply.startswith("RESERVED "), reply
         return int(reply.split()[1])
 
     def asks(self, line: str) -> dict[str, str]:
-        """
-        Send a command that is answered with statistics, and read them.
-        """
+        """Send a command that is answered with statistics, and read them."""
         reply = self.says(line)
         assert reply is not None and reply.startswith("OK "), reply
         pairs = (row.split(": ", 1) for row in reply.splitlines()[2:])
         return {key: value.strip('"') for key, value in pairs}
 
     def lists(self, line: str) -> list[str]:
-        """
-        Send a command that is answered with a list, and read it.
-        """
+        """Send a command that is answered with a list, and read it."""
         reply = self.says(line)
         assert reply is not None and reply.startswith("OK "), reply
         return [row.removeprefix("- ") for row in reply.splitlines()[2:]]
 
     def half_closes(self) -> None:
-        """
-        Send no more.
-        """
+        """Send no more."""
         self._hears_at_once(self._server.queue.half_close(self.session))
 
     def cancels(self) -> None:
-        """
-        Take back what it waits for.
-        """
+        """Take back what it waits for."""
         self._hears_at_once(self._server.queue.cancel_wait(self.session))
 
     def _hears_at_once(self, answer: Answer | None) -> None:
@@ -212,9 +178,7 @@ class Client:
             self.late.append(answer)
 
     def leaves(self) -> None:
-        """
-        End the connection.
-        """
+        """End the connection."""
         self._server.forget(self)
         self._server.queue.disconnect(self.session, self._server.now_ns)
         self._server.deliver()

@@ -1,6 +1,4 @@
-"""
-How much memory something takes.
-"""
+"""How much memory something takes."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ from collections.abc import Callable
 
 
 def growth_bytes(action: Callable[[], object]) -> int:
-    """
-    Do something and tell how much more memory is in use then.
-    """
+    """Do something and tell how much more memory is in use then."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -26,26 +22,18 @@ def growth_bytes(action: Callable[[], object]) -> int:
 
 
 class Scarce:
-    """
-    A `puts.Memory` that has less than so many bytes for anything.
-    """
+    """A `puts.Memory` that has less than so many bytes for anything."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
 
     def takes(self, size: int) -> bool:
-        """
-        See `Memory.takes`.
-        """
+        """See `Memory.takes`."""
         return size < self._most_bytes
 
     def takes_all(self, size: int, growth: int) -> bool:
-        """
-        See `Memory.takes_all`.
-        """
+        """See `Memory.takes_all`."""
         return size < self._most_bytes
 
     def hold(self, change: int) -> None:
-        """
-        See `Memory.hold`.
-        """
+        """See `Memory.hold`."""

@@ -1,6 +1,4 @@
-"""
-A log that is a list, on a disk that gives as much as a test says.
-"""
+"""A log that is a list, on a disk that gives as much as a test says."""
 
 from __future__ import annotations
 
@@ -32,30 +30,22 @@ class Budget:
         self.asked: list[tuple[int, int]] = []
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_put`.
-        """
+        """See `SpaceBudget.takes_put`."""
         self.asked.append((body_bytes, jobs))
         return self.largest is not None and body_bytes <= self.largest
 
     def takes_change(self, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_change`.
-        """
+        """See `SpaceBudget.takes_change`."""
         self.changes -= 1
         return self.changes >= 0
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_copy`.
-        """
+        """See `SpaceBudget.takes_copy`."""
         return self.largest_copy is not None and body_bytes <= self.largest_copy
 
 
 def full_disk(changes: int = 0) -> Budget:
-    """
-    Make the budget of a disk that has room for deletions, so many other changes, and no more.
-    """
+    """Make the budget of a disk that has room for deletions, so many other changes, and no more."""
     return Budget(
         is_short=True, has_segment=False, run_records=0, largest=None, largest_copy=None,
         changes=changes,
@@ -78,52 +68,38 @@ class RecordingLog:
         self.has_extensions = False
 
     def allow_extensions(self, time_ns: int) -> None:
-        """
-        See `JobLog.allow_extensions`.
-        """
+        """See `JobLog.allow_extensions`."""
         self.has_extensions = True
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """
-        There is no end to it.
-        """
+        """There is no end to it."""
 
     def append_run(self, make: Callable[[], Run]) -> int:
-        """
-        Keep records and number the first.
-        """
+        """Keep records and number the first."""
         first = len(self.records) + 1
         self.records += records_of(make())
         assert 0 <= len(self.records) - first < self.budget.run_records
         return first
 
     def append_whole(self, records: Sequence[Record]) -> int:
-        """
-        Keep records and number the first.
-        """
+        """Keep records and number the first."""
         first = len(self.records) + 1
         self.records += records
         self.wholes.append((first, len(self.records)))
         return first
 
     def append(self, record: Record) -> int:
-        """
-        Keep a record and number it.
-        """
+        """Keep a record and number it."""
         self.records.append(record)
         return len(self.records)
 
     def begin_segment(self, head: Sequence[Record]) -> None:
-        """
-        Let the next records lie in another segment, behind these.
-        """
+        """Let the next records lie in another segment, behind these."""
         self.segment += 1
         self.records += head
 
     def images(self, job_id: int | None = None) -> list[JobImage]:
-        """
-        Give the images of one job, or of all.
-        """
+        """Give the images of one job, or of all."""
         images = [record for record in self.records if isinstance(record, JobImage)]
         return [image for image in images if job_id is None or image.job_id == job_id]
 

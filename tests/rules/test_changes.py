@@ -1,6 +1,4 @@
-"""
-Changes that are logged and made in one step.
-"""
+"""Changes that are logged and made in one step."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ NOW_NS = 1000 * NS
 
 
 class Place:
-    """
-    A state, a log, and what changes one and tells the other.
-    """
+    """A state, a log, and what changes one and tells the other."""
 
     def __init__(self) -> None:
         self.state = QueueState()
@@ -27,16 +23,12 @@ class Place:
         self.changes.log = self.log
 
     def tube(self, name: bytes) -> Tube:
-        """
-        Give the tube of that name.
-        """
+        """Give the tube of that name."""
         return self.state.tubes.get_or_make(name)
 
 
 def put_image(tube: Tube, job_id: int) -> JobImage:
-    """
-    Make the image of a job that is put into this tube.
-    """
+    """Make the image of a job that is put into this tube."""
     return JobImage(
         Kind.PUT, State.READY, Reason.CLIENT, priority=0, job_id=job_id, ts_ns=NOW_NS,
         deadline_ns=0, delay_s=0, ttr_s=1, tube_id=tube.tube_id, body=b"x",

@@ -1,6 +1,4 @@
-"""
-Jobs with a concurrency key: who gets one, and when.
-"""
+"""Jobs with a concurrency key: who gets one, and when."""
 
 from __future__ import annotations
 
@@ -16,17 +14,13 @@ TIMED_OUT = "TIMED_OUT"
 
 
 def two() -> tuple[Server, Client, Client]:
-    """
-    Give a server and two clients of it.
-    """
+    """Give a server and two clients of it."""
     server = Server()
     return server, server.connect(), server.connect()
 
 
 def takes(client: Client) -> int | None:
-    """
-    Reserve a job if there is one.
-    """
+    """Reserve a job if there is one."""
     return heard(client.says("reserve-with-timeout 0"))
 
 
@@ -190,9 +184,7 @@ def test_parked_jobs_are_ready_in_all_that_is_told() -> None:
 
 
 def listed(client: Client, state: str, limit: int) -> list[list[int]]:
-    """
-    List jobs page by page.
-    """
+    """List jobs page by page."""
     pages, cursor = [], ""
     while True:
         reply = client.says(f"list-jobs default {state} {limit}{cursor}") or ""

@@ -1,6 +1,4 @@
-"""
-`move-job` and `update-job`: what they answer, and what the job is then.
-"""
+"""`move-job` and `update-job`: what they answer, and what the job is then."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ STATES = ["ready", "delayed", "buried"]
 
 @pytest.fixture
 def budget(server: Server) -> Budget:
-    """
-    Give the queue a disk that may become full.
-    """
+    """Give the queue a disk that may become full."""
     budget = server.log.budget = Budget()
     return budget
 

@@ -1,6 +1,4 @@
-"""
-Commands that beanstalkd does not have, asked of the queue.
-"""
+"""Commands that beanstalkd does not have, asked of the queue."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Jobs that wait for a group.
-"""
+"""Jobs that wait for a group."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from tests.rules.tagged import heard, put, states
 
 
 def start() -> tuple[Server, Client]:
-    """
-    Give a server and a client of it.
-    """
+    """Give a server and a client of it."""
     server = Server()
     return server, server.connect()
 
@@ -197,9 +193,7 @@ def test_a_flush_ends_groups() -> None:
 
 
 def many(client: Client, count: int) -> tuple[int, list[int]]:
-    """
-    Put a job of a group, and so many that wait for it.
-    """
+    """Put a job of a group, and so many that wait for it."""
     return put(client, "grp:g"), [put(client, "aft:g", pri=9 - n % 9) for n in range(count)]
 
 

@@ -1,6 +1,4 @@
-"""
-`wait-job`: who hears what became of a job, and when.
-"""
+"""`wait-job`: who hears what became of a job, and when."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ LONG = 1000
 
 
 def waiting(server: Server, job_id: int, seconds: int = LONG) -> Client:
-    """
-    Make a connection that waits for the end of a job.
-    """
+    """Make a connection that waits for the end of a job."""
     client = server.connect()
     assert client.says(f"wait-job {job_id} {seconds}") is None
     return client
@@ -24,9 +20,7 @@ def waiting(server: Server, job_id: int, seconds: int = LONG) -> Client:
 
 @pytest.fixture
 def worker(server: Server) -> Client:
-    """
-    Make a connection that has put job 1.
-    """
+    """Make a connection that has put job 1."""
     client = server.connect()
     client.put()
     return client
@@ -246,9 +240,7 @@ def test_who_does_not_wait_has_nothing_to_cancel(server: Server, worker: Client)
 
 
 def last_lsn(client: Client) -> int:
-    """
-    Give what the newest reply waits for.
-    """
+    """Give what the newest reply waits for."""
     assert client.last is not None
     return client.last[1]
 

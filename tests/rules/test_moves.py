@@ -1,6 +1,4 @@
-"""
-Moves of jobs and dead letters: what is logged, what the job is then, who hears of it.
-"""
+"""Moves of jobs and dead letters: what is logged, what the job is then, who hears of it."""
 
 from __future__ import annotations
 
@@ -20,33 +18,25 @@ STATES = ["ready", "delayed", "buried"]
 
 
 def the_job(server: Server, job_id: int) -> Job:
-    """
-    Give a job, which must be there.
-    """
+    """Give a job, which must be there."""
     job = server.queue.state.jobs.get(job_id)
     assert job is not None
     return job
 
 
 def move(server: Server, job_id: int, tube: str, *, connection: int = 0) -> int:
-    """
-    Move a job, five seconds after all has begun, and give the LSN.
-    """
+    """Move a job, five seconds after all has begun, and give the LSN."""
     target = server.queue.state.tubes.get_or_make(tube.encode())
     return server.queue.moves.move(the_job(server, job_id), target, LATER_NS, connection)
 
 
 def bury_for_good(server: Server, job_id: int, reason: Reason = Reason.MAX_RESERVES) -> bool:
-    """
-    Make a dead letter of a job, five seconds after all has begun.
-    """
+    """Make a dead letter of a job, five seconds after all has begun."""
     return server.queue.moves.dead_letter(the_job(server, job_id), reason, LATER_NS)
 
 
 def send_dead_letters_to(server: Server, name: bytes) -> None:
-    """
-    The dead letters of all other tubes go to this one.
-    """
+    """The dead letters of all other tubes go to this one."""
 
     def where(tube: Tube) -> bytes | None:
         return None if tube.name == name else name

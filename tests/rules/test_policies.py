@@ -1,6 +1,4 @@
-"""
-Policies of tubes, asked of the queue.
-"""
+"""Policies of tubes, asked of the queue."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ MS = 1_000_000
 
 
 def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
-    """
-    Give a server whose tube has this policy, and a client.
-    """
+    """Give a server whose tube has this policy, and a client."""
     server = Server()
     client = server.connect()
     if pairs:
@@ -40,9 +36,7 @@ def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
 
 
 def restarted(server: Server) -> tuple[Server, Client]:
-    """
-    Give a server that has loaded what the other one's log would tell.
-    """
+    """Give a server that has loaded what the other one's log would tell."""
     again = Server()
     again.now_ns = server.now_ns
     old, queue = server.queue.state, again.queue
@@ -64,9 +58,7 @@ def restarted(server: Server) -> tuple[Server, Client]:
 
 
 def state_of(client: Client, job_id: int) -> str:
-    """
-    Give a job's state.
-    """
+    """Give a job's state."""
     return client.asks(f"stats-job {job_id}")["state"]
 
 
@@ -271,9 +263,7 @@ def test_a_draining_server_does_not_answer_for_a_key_that_is_taken() -> None:
 
 
 def comes_back(server: Server, worker: Client, job_id: int, way: str, ttr_left: int) -> None:
-    """
-    The worker that holds a job gives it back, leaves, or takes too long.
-    """
+    """The worker that holds a job gives it back, leaves, or takes too long."""
     if way == "TTR":
         server.pass_time(ttr_left)
     elif way == "disconnect":
@@ -758,9 +748,7 @@ def test_jobs_that_change_while_they_are_counted_are_counted_once() -> None:
      ("rate=1:1", "rate=100 max-age=100 expired=delete")],
 )  # fmt: skip
 def test_a_policy_that_counts_what_is_there_may_open_the_tube_too(before: str, after: str) -> None:
-    """
-    A job is handed out between the moment from which the tube is to be counted and its count.
-    """
+    """A job is handed out between the moment from which the tube is to be counted and its count."""
     server, client = a_server(*before.split())
     holder, waiter = server.connect(), server.connect()
     first, second = client.put(), client.put()
@@ -810,9 +798,7 @@ def test_a_policy_set_while_a_file_is_applied_counts_no_job_twice(at: int, reads
 
 
 def check_totals(queue: WorkQueue) -> None:
-    """
-    Compare what totals say with the jobs that there are.
-    """
+    """Compare what totals say with the jobs that there are."""
     for tube in queue.state.tubes.in_order:
         size, ages = 0, 0
         for job_id in queue.state.jobs:

@@ -1,6 +1,4 @@
-"""
-Keys and values of policies, and patterns of tubes' names.
-"""
+"""Keys and values of policies, and patterns of tubes' names."""
 
 from __future__ import annotations
 

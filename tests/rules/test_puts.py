@@ -1,6 +1,4 @@
-"""
-New jobs when there is no room: who waits, who is refused, who is forgotten.
-"""
+"""New jobs when there is no room: who waits, who is refused, who is forgotten."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tests.rules.recording_log import Budget, full_disk
 
 
 class Place:
-    """
-    A server whose log has a room that the test rules.
-    """
+    """A server whose log has a room that the test rules."""
 
     def __init__(self) -> None:
         self.server = Server()
@@ -24,26 +20,20 @@ class Place:
         self.clients: list[Client] = []
 
     def waits(self, body: bytes = b"x", line: str = "put 0 0 60 {}") -> Client:
-        """
-        Put a job that has no room yet, from a connection of its own.
-        """
+        """Put a job that has no room yet, from a connection of its own."""
         client = self.server.connect()
         assert client.says(line.format(len(body)), body) is None
         assert client.session.is_blocked
         return client
 
     def change(self) -> None:
-        """
-        Tell the queue that the room has changed.
-        """
+        """Tell the queue that the room has changed."""
         self.server.queue.room_changed(self.server.now_ns)
         self.server.deliver()
 
     @property
     def job_ids(self) -> list[int]:
-        """
-        Give the jobs there are.
-        """
+        """Give the jobs there are."""
         return sorted(self.server.queue.state.jobs)
 
 
@@ -209,9 +199,7 @@ def test_the_demand_is_all_that_waits_and_all_deletions() -> None:
 
 
 class Full(Place):
-    """
-    Jobs in all states, and then a full disk.
-    """
+    """Jobs in all states, and then a full disk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,17 +215,13 @@ class Full(Place):
         self.records = len(self.server.log.records)
 
     def states(self) -> list[tuple[int, str, str]]:
-        """
-        Give every job's state and priority.
-        """
+        """Give every job's state and priority."""
         asked = ((job_id, self.worker.asks(f"stats-job {job_id}")) for job_id in self.job_ids)
         return [(job_id, facts["state"], facts["pri"]) for job_id, facts in asked]
 
     @property
     def logged(self) -> int:
-        """
-        How many records there were since.
-        """
+        """How many records there were since."""
         return len(self.server.log.records) - self.records
 
 

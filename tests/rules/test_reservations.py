@@ -1,6 +1,4 @@
-"""
-Who gets which job, and who waits.
-"""
+"""Who gets which job, and who waits."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tests.rules.recording_log import full_disk
 
 
 def waiting(server: Server, count: int, line: str = "reserve") -> list[Client]:
-    """
-    Make sessions that wait, one behind the other.
-    """
+    """Make sessions that wait, one behind the other."""
     clients = [server.connect() for _ in range(count)]
     for client in clients:
         assert client.says(line) is None
@@ -23,9 +19,7 @@ def waiting(server: Server, count: int, line: str = "reserve") -> list[Client]:
 
 
 def holder_of_a_job(server: Server, ttr: int, tube: str = "default") -> tuple[Client, int]:
-    """
-    Make a session that holds a job, and watches `default` and the job's tube.
-    """
+    """Make a session that holds a job, and watches `default` and the job's tube."""
     client = server.connect()
     client.says(f"use {tube}")
     client.says(f"watch {tube}")

@@ -1,6 +1,4 @@
-"""
-Reserves choose among the watched tubes by weights, in every command that reserves.
-"""
+"""Reserves choose among the watched tubes by weights, in every command that reserves."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ MODES = ("fifo", "weighted", "weighted-fair")
 
 
 def serving(mode: str = "weighted", **weights: int) -> tuple[Server, Client, Client]:
-    """
-    Start a server with a worker in a mode that watches these tubes, and somebody else.
-    """
+    """Start a server with a worker in a mode that watches these tubes, and somebody else."""
     server = Server()
     worker, other = server.connect(), server.connect()
     for name, weight in weights.items():
@@ -37,9 +33,7 @@ def serving(mode: str = "weighted", **weights: int) -> tuple[Server, Client, Cli
 
 
 def fill(client: Client, jobs: int, *tubes: str) -> None:
-    """
-    Put so many jobs into each tube, the first tube's with the best priority.
-    """
+    """Put so many jobs into each tube, the first tube's with the best priority."""
     for pri, name in enumerate(tubes):
         client.says(f"use {name}")
         for _ in range(jobs):
@@ -47,16 +41,12 @@ def fill(client: Client, jobs: int, *tubes: str) -> None:
 
 
 def tube_of(client: Client, job_id: int) -> str:
-    """
-    Ask for the tube of a job.
-    """
+    """Ask for the tube of a job."""
     return client.asks(f"stats-job {job_id}")["tube"]
 
 
 def reserves(client: Client, count: int) -> Counter[str]:
-    """
-    Reserve and release so often, and count the tubes.
-    """
+    """Reserve and release so often, and count the tubes."""
     had = Counter[str]()
     for _ in range(count):
         job_id = client.takes()
@@ -147,9 +137,7 @@ def test_batches_take_turns_too() -> None:
 
 
 def alternate(had: list[str]) -> bool:
-    """
-    Tell whether no tube was had twice in a row.
-    """
+    """Tell whether no tube was had twice in a row."""
     return all(one != other for one, other in pairwise(had))
 
 
@@ -293,9 +281,7 @@ STEPS = st.lists(
 
 
 def firsts(client: Client) -> set[int]:
-    """
-    Give the best ready job of each tube that a client watches and that is not paused.
-    """
+    """Give the best ready job of each tube that a client watches and that is not paused."""
     keys = [tube.first_open() for tube in client.session.watching]
     return {key & (1 << 64) - 1 for key in keys if key is not None}
 
@@ -333,9 +319,7 @@ def test_a_reserve_finds_a_job_if_there_is_one_and_it_is_the_best_of_its_tube(
 
 
 def watching(client: Client, tubes: int) -> None:
-    """
-    Watch so many tubes, `default` among them.
-    """
+    """Watch so many tubes, `default` among them."""
     for number in range(1, tubes):
         client.says(f"watch t{number}")
 

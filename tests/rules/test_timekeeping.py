@@ -1,6 +1,4 @@
-"""
-What happens by itself, and large work slice by slice.
-"""
+"""What happens by itself, and large work slice by slice."""
 
 from __future__ import annotations
 
@@ -16,25 +14,19 @@ INSTANT = 0.000000001
 
 
 def state_of(client: Client, job_id: int) -> str:
-    """
-    Ask for a job's state.
-    """
+    """Ask for a job's state."""
     return client.asks(f"stats-job {job_id}")["state"]
 
 
 def counts(client: Client) -> dict[str, int]:
-    """
-    Ask how many jobs are in each state.
-    """
+    """Ask how many jobs are in each state."""
     stats = client.asks("stats")
     names = ("ready", "reserved", "delayed", "buried")
     return {name: int(stats[f"current-jobs-{name}"]) for name in names}
 
 
 def bury_many(client: Client, count: int) -> list[int]:
-    """
-    Put jobs and bury them, in this order.
-    """
+    """Put jobs and bury them, in this order."""
     ids = [client.put() for _ in range(count)]
     for _ in ids:
         client.says(f"bury {client.takes()} 0")
@@ -42,9 +34,7 @@ def bury_many(client: Client, count: int) -> list[int]:
 
 
 def hold_many(client: Client, count: int, ttr: int = 60) -> list[int]:
-    """
-    Put jobs and reserve them, in this order.
-    """
+    """Put jobs and reserve them, in this order."""
     ids = [client.put(ttr=ttr) for _ in range(count)]
     assert [client.takes() for _ in ids] == ids
     return ids

@@ -1,6 +1,4 @@
-"""
-Puts with a unique key.
-"""
+"""Puts with a unique key."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tests.rules.recording_log import Budget
 
 
 def put(client: Client, tags: str = "idp:k", body: bytes = b"x", *, delay: int = 0) -> str:
-    """
-    Put a job with tags; priority 0, TTR 60 s.
-    """
+    """Put a job with tags; priority 0, TTR 60 s."""
     reply = client.says(f"put 0 {delay} 60 {len(body)} {tags}", body)
     assert reply is not None
     return reply
@@ -107,9 +103,7 @@ def test_a_put_for_a_moment_may_have_a_key() -> None:
 
 
 def batch(queue: WorkQueue, session: Session, *keys: bytes) -> str:
-    """
-    Put a batch of jobs with these keys; an empty one is none.
-    """
+    """Put a batch of jobs with these keys; an empty one is none."""
     jobs = [(0, 0, 60, PutTags(unique_key=key) if key else None, b"x") for key in keys]
     answer = queue.put_batches.put_batch(session, 0, 0, jobs)
     assert answer is not None

@@ -41,16 +41,12 @@ class InLog(Server):
         self.asked += [each for each in bodies if each not in self.asked]
 
     def drop(self) -> None:
-        """
-        All is durable, and leaves memory if it may.
-        """
+        """All is durable, and leaves memory if it may."""
         while self.queue.state.bodies.drop_slice(len(self.log.records), self.now_ns):
             pass
 
     def read(self, most: int = 1 << 30) -> None:
-        """
-        End so many reads.
-        """
+        """End so many reads."""
         for place, job_id in self.asked[:most]:
             self.asked.remove((place, job_id))
             self.reads += 1
@@ -61,17 +57,13 @@ class InLog(Server):
         self.deliver()
 
     def settle(self) -> None:
-        """
-        Let all happen that is due now, and all reads end.
-        """
+        """Let all happen that is due now, and all reads end."""
         while self.asked or self._is_due(self.now_ns):
             self.finish_slices()
             self.read()
 
     def run(self, seconds: float) -> None:
-        """
-        Let time pass, and all reads end as they begin.
-        """
+        """Let time pass, and all reads end as they begin."""
         end_ns = self.now_ns + round(seconds * NS)
         self.settle()
         while (due_ns := self.queue.next_due_ns()) is not None and due_ns <= end_ns:
@@ -80,9 +72,7 @@ class InLog(Server):
         self.now_ns = end_ns
 
     def states(self, *job_ids: int) -> list[State]:
-        """
-        In which states jobs are.
-        """
+        """In which states jobs are."""
         found = [self.queue.state.jobs.look(job_id) for job_id in job_ids]
         return [State.GONE if job is None else job.state for job in found]
 
@@ -98,9 +88,7 @@ def client(server: InLog) -> Client:
 
 
 def put_all(server: InLog, client: Client, count: int, body: bytes = b"x") -> list[int]:
-    """
-    Put jobs whose bodies are in the log only then.
-    """
+    """Put jobs whose bodies are in the log only then."""
     job_ids = [client.put(body) for _ in range(count)]
     server.drop()
     assert server.queue.state.jobs.loaded_bytes == 0
@@ -215,9 +203,7 @@ def test_a_full_disk_reads_nothing_for_dead_letters(server: InLog, client: Clien
 
 
 def dead_letters(server: InLog, client: Client, count: int) -> list[int]:
-    """
-    Dead letters whose bodies are in the log only.
-    """
+    """Dead letters whose bodies are in the log only."""
     client.says("tube-policy default max-age=10 dead-letter=dead")
     jobs = put_all(server, client, count)
     server.run(10)

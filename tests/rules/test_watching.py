@@ -1,6 +1,4 @@
-"""
-Tubes that sessions use and watch: they come and go with them.
-"""
+"""Tubes that sessions use and watch: they come and go with them."""
 
 from __future__ import annotations
 

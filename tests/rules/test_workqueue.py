@@ -1,6 +1,4 @@
-"""
-Commands and their replies; what replies wait for; loading.
-"""
+"""Commands and their replies; what replies wait for; loading."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tests.rules.conversation import NS, START_NS, Client, Server
 
 
 def bury(client: Client, *, pri: int = 0, buried_pri: int = 0) -> int:
-    """
-    Put a job, take it, bury it, and give its id.
-    """
+    """Put a job, take it, bury it, and give its id."""
     job_id = client.put(pri=pri)
     assert client.says(f"reserve-job {job_id}") == f"RESERVED {job_id} 1\r\nx"
     assert client.says(f"bury {job_id} {buried_pri}") == "BURIED"
@@ -417,9 +413,7 @@ class Waits:
         unrelated.takes()
 
     def lsn(self, line: str) -> int:
-        """
-        Say something and give what its reply waits for.
-        """
+        """Say something and give what its reply waits for."""
         assert self.client.says(line, b"x") is not None
         assert self.client.last is not None
         return self.client.last[1]
@@ -527,9 +521,7 @@ def test_a_refused_put_waits_for_nothing() -> None:
 
 
 def loaded(*images: JobImage, tubes: dict[int, bytes], pauses: tuple[Pause, ...] = ()) -> Server:
-    """
-    Make a server that was loaded from a log.
-    """
+    """Make a server that was loaded from a log."""
     server = Server()
     queue = server.queue
     queue.state.load_tubes(tubes, next_tube_id=20, next_job_id=100)
@@ -540,9 +532,7 @@ def loaded(*images: JobImage, tubes: dict[int, bytes], pauses: tuple[Pause, ...]
 
 
 def logged(job_id: int, tube_id: int, state: State, deadline_ns: int = 0) -> JobImage:
-    """
-    Make the image of a job as a log has it.
-    """
+    """Make the image of a job as a log has it."""
     return JobImage(
         Kind.COPY, state, Reason.CLIENT, priority=7, job_id=job_id, ts_ns=START_NS - 5 * NS,
         deadline_ns=deadline_ns, delay_s=9, ttr_s=60, tube_id=tube_id, reserves=1, body=b"hello",
@@ -567,9 +557,7 @@ def test_ids_of_jobs_and_tubes_go_on_where_the_log_ends() -> None:
 
 
 def with_an_empty_tube() -> Server:
-    """
-    Load tubes of which the second has neither jobs nor a pause.
-    """
+    """Load tubes of which the second has neither jobs nor a pause."""
     tubes = {1: b"default", 2: b"empty", 5: b"paused", 4: b"full", 3: b"delayed"}
     return loaded(
         logged(8, 4, State.BURIED, START_NS - NS), logged(9, 3, State.DELAYED, START_NS + NS),

@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/server/.
-"""
+"""Mirrors beanstalk_twisted/server/."""

@@ -31,9 +31,7 @@ def connect(most: int, *, is_logged: bool = False) -> tuple[MemoryServer, Client
 
 
 def in_pieces(client: Client, sent: bytes) -> bytes:
-    """
-    Send each byte alone, as long as the connection is open, and give all that is heard.
-    """
+    """Send each byte alone, as long as the connection is open, and give all that is heard."""
     heard = b""
     for at in range(len(sent)):
         if not client.is_closed:
@@ -42,18 +40,14 @@ def in_pieces(client: Client, sent: bytes) -> bytes:
 
 
 def check_conversation(sent: bytes, replies: bytes, most: int, *, is_logged: bool) -> None:
-    """
-    Expect these replies to what is sent in one packet, and byte by byte.
-    """
+    """Expect these replies to what is sent in one packet, and byte by byte."""
     assert connect(most, is_logged=is_logged)[1].ask(sent) == replies
     if len(sent) <= MOST_PIECES:
         assert in_pieces(connect(most, is_logged=is_logged)[1], sent) == replies
 
 
 def check_lost(sent: bytes, most: int, *, is_cut: bool, reply: bytes = b"BAD_FORMAT\r\n") -> None:
-    """
-    Expect this one reply and the end of the connection: nothing behind it is carried out.
-    """
+    """Expect this one reply and the end of the connection: nothing behind it is carried out."""
     server, client = connect(most)
     other = server.connect()
     other.ask(b"put 0 5 60 1\r\nx\r\n")

@@ -1,6 +1,4 @@
-"""
-What the log says of wrong lines, slow commands and short memory.
-"""
+"""What the log says of wrong lines, slow commands and short memory."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ PUT = b"put 0 0 9 1\r\nx\r\n"
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """
-    Gather the lines of an event.
-    """
+    """Gather the lines of an event."""
     with capturedLogs() as events:
         yield lambda name: [formatEvent(each) for each in events if each["event"] == name]
 
@@ -195,9 +191,7 @@ def test_a_stop_tells_what_was_counted_and_leaves_no_timer(told: Any) -> None:
 
 
 def no_memory(session: Session) -> str:
-    """
-    Say who is at the other end, where there is no memory for it.
-    """
+    """Say who is at the other end, where there is no memory for it."""
     raise MemoryError
 
 

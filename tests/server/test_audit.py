@@ -1,6 +1,4 @@
-"""
-What somebody did is told: who, what, and how many jobs it changed.
-"""
+"""What somebody did is told: who, what, and how many jobs it changed."""
 
 from __future__ import annotations
 
@@ -31,25 +29,19 @@ MANAGING = {
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """
-    Gather the lines of the audit.
-    """
+    """Gather the lines of the audit."""
     with capturedLogs() as events:
         yield lambda: [line(event) for event in events if event["event"] == "audit"]
 
 
 def line(event: LogEvent) -> str:
-    """
-    Give the text of an event, behind the number of jobs if it says one.
-    """
+    """Give the text of an event, behind the number of jobs if it says one."""
     jobs = f"[{event['jobs']}] " if "jobs" in event else ""
     return f"{jobs}{formatEvent(event)}"
 
 
 def buried(client: Client, count: int = 2) -> None:
-    """
-    Bury so many jobs, from 1 on.
-    """
+    """Bury so many jobs, from 1 on."""
     for job_id in range(1, count + 1):
         client.ask(PUT + b"reserve\r\nbury %d 0\r\n" % job_id)
 
@@ -188,9 +180,7 @@ def test_with_a_log_a_line_does_not_wait_for_the_disk(told: Any) -> None:
 
 
 class Unwritable:
-    """
-    An address of a peer that cannot be told.
-    """
+    """An address of a peer that cannot be told."""
 
     def __call__(self, session: Session) -> str:
         raise OverflowError("no such address")

@@ -28,9 +28,7 @@ USING = b"USING default\r\n"
 
 
 def line(count: int, size: int = 0) -> bytes:
-    """
-    Give the line that deletes the jobs 1 to ``count``, with spaces up to a size.
-    """
+    """Give the line that deletes the jobs 1 to ``count``, with spaces up to a size."""
     text = b"delete-batch" + b"".join(b" %d" % number for number in range(1, count + 1))
     return text.replace(b" 1 ", b" 1 " + b" " * (size - len(text) - 2), 1) + b"\r\n"
 
@@ -51,17 +49,13 @@ REPLIES = (
 
 
 def a_server(*, is_logged: bool = False, max_job_bytes: int = 65_535) -> MemoryServer:
-    """
-    Start a server.
-    """
+    """Start a server."""
     directory = MemoryDirectory() if is_logged else None
     return MemoryServer(directory=directory, segment_bytes=1 << 20, max_job_bytes=max_job_bytes)
 
 
 def hear(client: Client, sent: list[bytes]) -> bytes:
-    """
-    Send packets, each in a turn of its own, and give the replies.
-    """
+    """Send packets, each in a turn of its own, and give the replies."""
     return b"".join(client.ask(packet) for packet in sent)
 
 
@@ -170,9 +164,7 @@ def test_what_others_have_waits_for_no_batch_that_waits() -> None:
 
 
 def fill(client: Client, count: int, size: int) -> bytes:
-    """
-    Put jobs of a size, and give the reply that has all of them.
-    """
+    """Put jobs of a size, and give the reply that has all of them."""
     bodies = [bytes([97 + number % 26]) * size for number in range(count)]
     for body in bodies:
         client.ask(b"put 0 0 60 %d\r\n%b\r\n" % (size, body))

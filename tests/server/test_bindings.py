@@ -1,6 +1,4 @@
-"""
-Which method of the queue each command runs.
-"""
+"""Which method of the queue each command runs."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ from tests.held_io import HeldIo
 
 
 def damage(directory: MemoryDirectory, body: bytes) -> None:
-    """
-    Another byte stands in a body on the disk.
-    """
+    """Another byte stands in a body on the disk."""
     name = segment_name(1)
     sound = bytes(directory.read(name))
     assert sound.count(body) == 1
@@ -50,9 +48,7 @@ def damage(directory: MemoryDirectory, body: bytes) -> None:
 
 @pytest.fixture
 def heard() -> Iterator[list[LogEvent]]:
-    """
-    What is logged.
-    """
+    """What is logged."""
     events: list[LogEvent] = []
 
     def hear(event: LogEvent) -> None:
@@ -64,9 +60,7 @@ def heard() -> Iterator[list[LogEvent]]:
 
 
 class Kept:
-    """
-    A server that keeps so many bytes of bodies in memory, and reads when the test says so.
-    """
+    """A server that keeps so many bytes of bodies in memory, and reads when the test says so."""
 
     def __init__(self, body_cache: int | None = 0, segment_bytes: int = 1 << 20) -> None:
         self.reads = HeldIo()
@@ -80,33 +74,25 @@ class Kept:
         self.other = self.server.connect()
 
     def put(self, *bodies: bytes) -> None:
-        """
-        Put jobs; then what may leave memory has done so.
-        """
+        """Put jobs; then what may leave memory has done so."""
         for body in bodies:
             reply = self.client.ask(b"put 0 0 60 %d\r\n%b\r\n" % (len(body), body))
             assert reply.startswith(b"INSERTED ")
         self.server.advance()
 
     def step(self) -> None:
-        """
-        One read ends.
-        """
+        """One read ends."""
         self.reads.step()
         self.server.advance()
 
     def job(self, job_id: int) -> Job:
-        """
-        A job as it is.
-        """
+        """A job as it is."""
         job = self.server.service.queue.state.jobs.look(job_id)
         assert job is not None
         return job
 
     def damage(self, body: bytes) -> None:
-        """
-        Another byte stands in a body on the disk.
-        """
+        """Another byte stands in a body on the disk."""
         damage(self.directory, body)
 
 
@@ -243,9 +229,7 @@ def test_a_job_whose_ttr_ends_while_it_is_read_is_reserved_again_or_goes_to_anot
 
 
 def ahead(most_bytes: int = 16_000) -> Kept:
-    """
-    Nine jobs of 500 bytes and a short one in the log only, of a queue that may read ahead.
-    """
+    """Nine jobs of 500 bytes and a short one in the log only, of a queue that may read ahead."""
     kept = Kept()
     kept.client.ask(b"use some\r\n")
     kept.put(*[b"%d" % at * 500 for at in range(1, 10)], b"wanted")
@@ -433,9 +417,7 @@ def test_a_read_that_lacks_descriptors_or_memory_is_tried_again(number: int) -> 
 
 
 def fail(name: str) -> None:
-    """
-    A disk of which nothing can be read.
-    """
+    """A disk of which nothing can be read."""
     raise OSError(errno.EIO, "Input/output error", name)
 
 
@@ -484,9 +466,7 @@ def test_a_disk_that_is_away_for_longer_costs_a_worker_a_wait_and_nobody_a_job(
 
 
 def test_one_bad_sector_has_its_job_buried_and_no_other() -> None:
-    """
-    The second segment of two cannot be read.
-    """
+    """The second segment of two cannot be read."""
     kept = Kept(segment_bytes=8192)
     bodies = [b"%d" % at * 500 for at in range(1, 10)]
     kept.put(*bodies)
@@ -570,17 +550,13 @@ class Gone(Kept):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
 
     def finish(self) -> None:
-        """
-        All reads end, and what they lead to.
-        """
+        """All reads end, and what they lead to."""
         self.server.advance()
         while self.reads:
             self.step()
 
     def buried(self) -> int:
-        """
-        How many jobs are buried.
-        """
+        """How many jobs are buried."""
         return self.server.service.queue.state.counts[State.BURIED]
 
 
@@ -717,9 +693,7 @@ def test_a_server_that_stops_waits_for_no_body() -> None:
 @pytest.mark.parametrize("body_cache", [0, 1, 200])
 @pytest.mark.parametrize("is_synced", [True, False])
 def test_after_a_restart_bodies_are_where_the_log_says(body_cache: int, is_synced: bool) -> None:
-    """
-    Jobs in all states, in several segments, some stated again; what was not synced has moved.
-    """
+    """Jobs in all states, in several segments, some stated again; what was not synced has moved."""
     server = MemoryServer(
         directory=MemoryDirectory(), segment_bytes=8192, body_cache=body_cache,
         fsync=ALWAYS if is_synced else FsyncPolicy(1000.0),
@@ -742,9 +716,7 @@ def test_after_a_restart_bodies_are_where_the_log_says(body_cache: int, is_synce
 
 
 def test_a_start_leaves_bodies_to_the_log_as_it_loads_them() -> None:
-    """
-    At no time has it more of them in memory than the cache and a part of the log.
-    """
+    """At no time has it more of them in memory than the cache and a part of the log."""
     server = MemoryServer(directory=MemoryDirectory(), segment_bytes=1 << 20, body_cache=50_000)
     client = server.connect()
     for _ in range(200):
@@ -846,9 +818,7 @@ def test_the_damage_is_found_by_a_check_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_worker_of_several_tubes_reads_each_body_once() -> None:
-    """
-    What is read ahead of one does not drive out what was read ahead of the others.
-    """
+    """What is read ahead of one does not drive out what was read ahead of the others."""
     server = MemoryServer(directory=MemoryDirectory(), segment_bytes=1 << 20, body_cache=16_000)
     client, jobs = server.connect(), 240
     for at in range(jobs):

@@ -30,9 +30,7 @@ USED, SAID = b"list-tube-used\r\n", b"USING default\r\n"
 
 
 def update(body: bytes, line: bytes = b"1 0 0 60 %d") -> bytes:
-    """
-    Make an update with a body.
-    """
+    """Make an update with a body."""
     return b"update-job " + line % len(body) + b"\r\n" + body + b"\r\n"
 
 
@@ -149,9 +147,7 @@ def _same(io: HeldIo) -> HeldIo:
 
 
 def settle(server: MemoryServer, io: HeldIo) -> None:
-    """
-    Let the disk do all that it has to do.
-    """
+    """Let the disk do all that it has to do."""
     server.advance()
     while io:
         io.step()

@@ -66,53 +66,39 @@ class Place:
         self.executor = Executor(self.context, dialect, self.session, self.replies)
 
     def failed(self, line: bytes, has_only_looked: bool) -> Answer:
-        """
-        A command has failed.
-        """
+        """A command has failed."""
         self.failures.append((line, has_only_looked))
         return INTERNAL_ERROR, 0
 
     def look(self) -> int:
-        """
-        The time.
-        """
+        """The time."""
         self.now_ns += self.step_ns
         return self.now_ns
 
     def deliver(self) -> None:
-        """
-        Others hear what the queue has for them.
-        """
+        """Others hear what the queue has for them."""
         self.delivered += [reply.encode() for _, (reply, _) in self.queue.outbox]
         self.queue.outbox.clear()
 
     def write(self, pieces: list[bytes]) -> None:
-        """
-        See `Output.write`.
-        """
+        """See `Output.write`."""
         self.sent.append(b"".join(pieces))
 
     def execute(self, data: bytes, ends_ns: int = LATE_NS) -> int:
-        """
-        Carry out, and send what there is to say.
-        """
+        """Carry out, and send what there is to say."""
         try:
             return self.executor.execute(data, self.now_ns, ends_ns)
         finally:
             self.replies.send()
 
     def begin(self, line: bytes) -> IncomingBody:
-        """
-        Begin a `put` that was left.
-        """
+        """Begin a `put` that was left."""
         incoming = self.executor.begin_body(line, self.now_ns)
         assert isinstance(incoming, IncomingBody)
         return incoming
 
     def finish(self, incoming: Incoming) -> bytes:
-        """
-        Give the answer to what has come in raw mode.
-        """
+        """Give the answer to what has come in raw mode."""
         self.executor.finish(incoming, self.now_ns)
         self.replies.send()
         return self.sent.pop()
@@ -130,23 +116,17 @@ class Onlooker:
         self.planted: Answer | None = None
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """
-        See `Observer.command_received`.
-        """
+        """See `Observer.command_received`."""
         self.told.append(("received", line, None if parsed is None else parsed[1]))
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        """
-        See `Observer.plant`.
-        """
+        """See `Observer.plant`."""
         self.told.append(("about to", parsed[0].name, body))
         planted, self.planted = self.planted, None
         return planted
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """
-        See `Observer.answered`.
-        """
+        """See `Observer.answered`."""
         self.told.append(("answered", reply, encoded))
 
 
@@ -343,9 +323,7 @@ LONG = b"delete-batch " + b"1 " * 130 + b"2"
 
 
 def long_line(size: int) -> bytes:
-    """
-    Give a line of so many bytes, its CR LF included, that asks for the deletion of two jobs.
-    """
+    """Give a line of so many bytes, its CR LF included, that asks for the deletion of two jobs."""
     return b"delete-batch 1" + b" " * (size - 17) + b"2\r\n"
 
 

@@ -1,6 +1,4 @@
-"""
-Commands that beanstalkd does not have, over the wire and over crashes.
-"""
+"""Commands that beanstalkd does not have, over the wire and over crashes."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ MANY = 3 * SLICE_JOBS
 
 
 def filled(count: int = MANY, *, io: HeldIo | None = None) -> MemoryServer:
-    """
-    Start a server with a log and so many ready jobs.
-    """
+    """Start a server with a log and so many ready jobs."""
     directory = MemoryDirectory()
     server = MemoryServer(directory=directory) if io is None else MemoryServer(
         directory=directory, io=lambda: io

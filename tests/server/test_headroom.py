@@ -1,6 +1,4 @@
-"""
-Whether there is memory for another job.
-"""
+"""Whether there is memory for another job."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ class Bench:
         self.headroom = Headroom(self.has, lambda: self.now_s)
 
     def has(self, size: int) -> bool:
-        """
-        See `can_have`.
-        """
+        """See `can_have`."""
         self.asked.append(size)
         return size <= self.free
 
@@ -161,9 +157,7 @@ def test_the_kernel_gives_what_there_is_and_not_more() -> None:
 
 
 class ShortServer(MemoryServer):
-    """
-    A server for which the kernel has no more.
-    """
+    """A server for which the kernel has no more."""
 
     def __init__(self) -> None:
         super().__init__(directory=MemoryDirectory(), max_job_bytes=1 << 20)
@@ -173,9 +167,7 @@ class ShortServer(MemoryServer):
         self.service.connections._headroom = self.bench.headroom
 
     def have(self, free: int) -> None:
-        """
-        So much is free now, and it is time to ask.
-        """
+        """So much is free now, and it is time to ask."""
         self.bench.free = free
         self.bench.now_s += AGAIN_S
 

@@ -1,6 +1,4 @@
-"""
-How much memory jobs may take, and what happens beyond.
-"""
+"""How much memory jobs may take, and what happens beyond."""
 
 from __future__ import annotations
 
@@ -33,17 +31,13 @@ EMPTY = TUBE_BYTES
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """
-    Gather the lines of an event.
-    """
+    """Gather the lines of an event."""
     with capturedLogs() as events:
         yield lambda name: [formatEvent(each) for each in events if each["event"] == name]
 
 
 def limited(most_bytes: int, *, is_logged: bool = False) -> tuple[MemoryServer, Client]:
-    """
-    Start a server whose jobs may take so much, and make a connection.
-    """
+    """Start a server whose jobs may take so much, and make a connection."""
     directory = MemoryDirectory() if is_logged else None
     server = MemoryServer(directory=directory, max_job_bytes=1 << 20, is_started=False)
     server.settings = server.settings._replace(limits=Limits(memory_bytes=most_bytes))
@@ -171,9 +165,7 @@ def test_what_is_counted_of_each_job_is_gone_with_it() -> None:
 
 
 def recounted(server: MemoryServer) -> int:
-    """
-    Add up what is there.
-    """
+    """Add up what is there."""
     state = server.service.queue.state
     total = TUBE_BYTES * len(state.tubes) + KEY_BYTES * state.unique.remembered
     for tube in state.tubes.in_order:

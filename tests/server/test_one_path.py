@@ -1,6 +1,4 @@
-"""
-There is one path for every connection, and it says, byte for byte, what its oracle says.
-"""
+"""There is one path for every connection, and it says, byte for byte, what its oracle says."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ TAGS = (
 
 @st.composite
 def puts(draw: st.DrawFn) -> bytes:
-    """
-    Draw a put of either dialect; now and then its body is not as long as it says.
-    """
+    """Draw a put of either dialect; now and then its body is not as long as it says."""
     body = draw(BODY)
     size = len(body) + draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
     end = draw(st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n", b""]))
@@ -113,9 +109,7 @@ MOMENTS = (b"0", b"1700000000", b"1700000001", b"6000000000", b"9" * 30, b"-1", 
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """
-    Draw a batch; often something is wrong with it.
-    """
+    """Draw a batch; often something is wrong with it."""
     jobs = []
     for body in draw(st.lists(BODY, max_size=4)):
         line = draw(st.sampled_from(JOB_LINES[:5] if draw(st.booleans()) else JOB_LINES))
@@ -129,9 +123,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def puts_at(draw: st.DrawFn) -> bytes:
-    """
-    Draw a put for a moment.
-    """
+    """Draw a put for a moment."""
     body, line = draw(BODY), draw(st.sampled_from(JOB_LINES))
     words = line.split(b" ", 1)
     rest = words[1].split(b" ", 1)[-1] if len(words) > 1 else b""
@@ -153,9 +145,7 @@ UPDATES = (
 
 @st.composite
 def updates(draw: st.DrawFn) -> bytes:
-    """
-    Draw an update; now and then its body is not as long as it says.
-    """
+    """Draw an update; now and then its body is not as long as it says."""
     line: bytes = draw(st.sampled_from(UPDATES[:6] if draw(st.booleans()) else UPDATES))
     if b"%d" not in line:
         return b"update-job " + line + b"\r\n"
@@ -180,9 +170,7 @@ COMMAND = st.one_of(
 
 @st.composite
 def packets(draw: st.DrawFn) -> list[tuple[int, bytes]]:
-    """
-    Draw what clients send: conversations, cut anywhere, and who is next.
-    """
+    """Draw what clients send: conversations, cut anywhere, and who is next."""
     sent = []
     for number in range(CLIENTS):
         text = b"".join(draw(st.lists(COMMAND, max_size=12)))
@@ -194,9 +182,7 @@ def packets(draw: st.DrawFn) -> list[tuple[int, bytes]]:
 
 
 class Path:
-    """
-    A server whose connections go one way.
-    """
+    """A server whose connections go one way."""
 
     def __init__(
         self, dialect: str, *, is_logged: bool, makes: type[BeanstalkFactory] = BeanstalkFactory
@@ -210,9 +196,7 @@ class Path:
         self.clients = [self.server.connect(dialect) for _ in range(CLIENTS)]
 
     def send(self, number: int, packet: bytes, seconds: float) -> list[bytes]:
-        """
-        Send, let the disk do one thing, and read all that anybody hears.
-        """
+        """Send, let the disk do one thing, and read all that anybody hears."""
         self.clients[number].send(packet)
         self.server.advance(seconds)
         if self.io:
@@ -221,9 +205,7 @@ class Path:
         return [client.take() for client in self.clients]
 
     def end(self) -> list[bytes]:
-        """
-        Half-close all, let the disk do all, and read the rest.
-        """
+        """Half-close all, let the disk do all, and read the rest."""
         for client in self.clients:
             client.half_close()
         self.server.advance(10)
@@ -234,18 +216,14 @@ class Path:
 
 
 def counters(server: MemoryServer) -> bytes:
-    """
-    Ask for the statistics that are the same in each run.
-    """
+    """Ask for the statistics that are the same in each run."""
     asking: Client = server.connect()
     lines = asking.ask(b"stats\r\n").split(b"\n")
     return b"\n".join(line for line in lines if line.startswith((b"cmd-", b"current-", b"total-")))
 
 
 def observed(dialect: str, *, is_logged: bool) -> Path:
-    """
-    Make a server that somebody looks on at.
-    """
+    """Make a server that somebody looks on at."""
     path = Path(dialect, is_logged=is_logged)
     recorder = Recorder()
     recorder.look_on(path.server.service.queue, path.server.clock)
@@ -291,9 +269,7 @@ def test_what_comes_while_others_hear_of_it_waits_for_its_turn() -> None:
 
 
 def telling() -> MemoryServer:
-    """
-    Start a server that tells its log of each command.
-    """
+    """Start a server that tells its log of each command."""
     server = MemoryServer(is_started=False)
     server.settings = server.settings._replace(verbosity=2)
     server.start()

@@ -1,6 +1,4 @@
-"""
-`put-batch` and `put-at` on a connection: in pieces, with others, and wrong in every way.
-"""
+"""`put-batch` and `put-at` on a connection: in pieces, with others, and wrong in every way."""
 
 from __future__ import annotations
 
@@ -19,23 +17,17 @@ LIMIT = 20
 
 
 def job(body: bytes = b"x", line: bytes = b"0 0 60 %d") -> bytes:
-    """
-    Make a job of a batch.
-    """
+    """Make a job of a batch."""
     return (line % len(body) if b"%d" in line else line) + b"\r\n" + body + b"\r\n"
 
 
 def batch(*jobs: bytes) -> bytes:
-    """
-    Make a batch.
-    """
+    """Make a batch."""
     return b"put-batch %d\r\n" % len(jobs) + b"".join(jobs)
 
 
 def inserted(first: int, count: int) -> bytes:
-    """
-    Give the reply to a batch.
-    """
+    """Give the reply to a batch."""
     ids = range(first, first + count)
     return b"INSERTED_BATCH %d\r\n" % count + b"".join(b"INSERTED %d\r\n" % each for each in ids)
 
@@ -188,30 +180,22 @@ def test_a_batch_that_is_many_segments_long_is_taken(body: bytes) -> None:
 
 
 class Scarce:
-    """
-    Memory for so many bytes.
-    """
+    """Memory for so many bytes."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
     def takes(self, size: int) -> bool:
-        """
-        See `Memory.takes`.
-        """
+        """See `Memory.takes`."""
         self.left -= size
         return self.left >= 0
 
     def takes_all(self, size: int, growth: int) -> bool:
-        """
-        See `Memory.takes_all`.
-        """
+        """See `Memory.takes_all`."""
         return self.takes(size)
 
     def hold(self, change: int) -> None:
-        """
-        See `Memory.hold`.
-        """
+        """See `Memory.hold`."""
 
 
 def test_a_batch_for_which_there_is_no_memory_is_read_and_dropped() -> None:

@@ -1,6 +1,4 @@
-"""
-Refused connections are counted, and told once a minute.
-"""
+"""Refused connections are counted, and told once a minute."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from beanstalk_twisted.storage.repeats import TELL_S
 
 
 def said(events: Any) -> list[str]:
-    """
-    Give what was logged as text.
-    """
+    """Give what was logged as text."""
     return [str(formatEvent(event)) for event in events]
 
 
@@ -69,9 +65,7 @@ def test_a_stop_tells_what_was_not_told_and_leaves_no_timer() -> None:
 
 
 def accept_event(text: str, **others: Any) -> LogEvent:
-    """
-    Make an event as Twisted's ports do while they accept.
-    """
+    """Make an event as Twisted's ports do while they accept."""
     return {"log_namespace": "twisted.internet.tcp.Port", "log_format": text, **others}
 
 

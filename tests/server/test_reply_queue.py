@@ -1,6 +1,4 @@
-"""
-Replies leave in order, and none before what it tells of is durable.
-"""
+"""Replies leave in order, and none before what it tells of is durable."""
 
 from __future__ import annotations
 
@@ -34,30 +32,22 @@ class Place:
         self.replies = ReplyQueue(self.durability, self, self)
 
     def write(self, pieces: list[bytes]) -> None:
-        """
-        See `Output.write`.
-        """
+        """See `Output.write`."""
         if self.fails:
             raise MemoryError
         self.pieces.append(pieces)
         self.sent.append(b"".join(pieces))
 
     def replies_held(self) -> None:
-        """
-        See `Connection.replies_held`.
-        """
+        """See `Connection.replies_held`."""
         self.told.append("held")
 
     def replies_released(self) -> None:
-        """
-        See `Connection.replies_released`.
-        """
+        """See `Connection.replies_released`."""
         self.told.append("released")
 
     def break_off(self) -> None:
-        """
-        See `Connection.break_off`.
-        """
+        """See `Connection.break_off`."""
         self.told.append("break off")
         self.replies.forget()
 
@@ -218,9 +208,7 @@ def test_nobody_hears_what_was_forgotten() -> None:
 
 
 class Leased(Place):
-    """
-    A place where replies leave only while a lease holds.
-    """
+    """A place where replies leave only while a lease holds."""
 
     def __init__(self) -> None:
         super().__init__()

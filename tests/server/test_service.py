@@ -27,18 +27,14 @@ DAY_S = 86_400
 
 
 def logged(io: HeldIo | None = None) -> MemoryServer:
-    """
-    Start a server with a log on a new disk.
-    """
+    """Start a server with a log on a new disk."""
     if io is None:
         return MemoryServer(directory=MemoryDirectory())
     return MemoryServer(directory=MemoryDirectory(), io=lambda: io)
 
 
 def finish(server: MemoryServer, io: HeldIo) -> None:
-    """
-    Let the disk do all that there is.
-    """
+    """Let the disk do all that there is."""
     server.advance()
     while io:
         io.step()
@@ -58,18 +54,14 @@ def put(client: Client, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr
 
 
 def facts(client: Client, question: bytes) -> dict[str, str]:
-    """
-    Ask for statistics.
-    """
+    """Ask for statistics."""
     _, _, document = client.ask(question + b"\r\n").partition(b"\r\n")
     lines = document.decode().splitlines()[1:-1]
     return dict(line.split(": ", 1) for line in lines)
 
 
 def state_of(client: Client, job_id: int) -> str:
-    """
-    Ask for a job's state.
-    """
+    """Ask for a job's state."""
     return facts(client, b"stats-job %d" % job_id)["state"]
 
 
@@ -321,9 +313,7 @@ def test_a_stop_brings_what_was_begun_to_disk_answers_it_and_parts() -> None:
 
 
 def assert_sealed_with_jobs(server: MemoryServer, count: int) -> None:
-    """
-    See that a power loss now leaves a log that ended in order.
-    """
+    """See that a power loss now leaves a log that ended in order."""
     assert server.directory is not None
     found = replay.read(server.directory.after_power_loss(), lambda done, total: None)
     assert found.small.is_clean
@@ -454,9 +444,7 @@ LIVING = (1, 2, 3, 4, 5, 6, 7, 9)
 
 
 def with_every_state() -> MemoryServer:
-    """
-    Make a server with a job in every state and every counter.
-    """
+    """Make a server with a job in every state and every counter."""
     server = logged()
     server.connect().ask(EVERY_STATE)
     server.advance(4)
@@ -464,9 +452,7 @@ def with_every_state() -> MemoryServer:
 
 
 def jobs_of(server: MemoryServer) -> list[dict[str, str]]:
-    """
-    Give all fields of all jobs, but for the number of the log's segment.
-    """
+    """Give all fields of all jobs, but for the number of the log's segment."""
     client = server.connect()
     found = [facts(client, b"stats-job %d" % job_id) for job_id in LIVING]
     for fields in found:
@@ -614,9 +600,7 @@ def test_statistics_of_the_log_are_shown() -> None:
 
 
 class BusyServer(MemoryServer):
-    """
-    A server on which each look at the clock takes a millisecond.
-    """
+    """A server on which each look at the clock takes a millisecond."""
 
     looks = 0
 

@@ -1,6 +1,4 @@
-"""
-Puts with tags on a connection: in pieces, with others, on long lines, and wrong in every way.
-"""
+"""Puts with tags on a connection: in pieces, with others, on long lines, and wrong in every way."""
 
 from __future__ import annotations
 
@@ -25,23 +23,17 @@ EVIL = b"delete 1\r\nput 0 0 1 0\r\n"
 
 
 def put(tags: bytes, body: bytes = b"x", start: bytes = PUT) -> bytes:
-    """
-    Make a job with tags.
-    """
+    """Make a job with tags."""
     return start + b"%d %s\r\n%s\r\n" % (len(body), tags, body)
 
 
 def batch(*jobs: bytes) -> bytes:
-    """
-    Make a batch.
-    """
+    """Make a batch."""
     return b"put-batch %d\r\n" % len(jobs) + b"".join(jobs)
 
 
 def long(size: int, start: bytes = PUT, tag: bytes = b"aft:g", body: bytes = b"x") -> bytes:
-    """
-    Make a job whose line has so many bytes with its CR LF.
-    """
+    """Make a job whose line has so many bytes with its CR LF."""
     before, behind = start + b"%d con:a" % len(body), tag + b"\r\n"
     return before + b" " * (size - len(before) - len(behind)) + behind + body + b"\r\n"
 

@@ -1,6 +1,4 @@
-"""
-Policies of tubes, asked of a server: its lines, its log, its timer.
-"""
+"""Policies of tubes, asked of a server: its lines, its log, its timer."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def test_a_policy_is_set_in_its_place_whatever_the_pieces(cut: int) -> None:
 
 
 def line(size: int) -> bytes:
-    """
-    Give a line of so many bytes, its CR LF included.
-    """
+    """Give a line of so many bytes, its CR LF included."""
     words = b"tube-policy default rate=1"
     return words.ljust(size - 2) + b"\r\n"
 

@@ -100,9 +100,7 @@ EACH = pytest.mark.parametrize("title", CONVERSATIONS)
 
 
 def replies_to(packets: Iterable[bytes], *, is_logged: bool = False) -> bytes:
-    """
-    Send packets to a new server, each in a turn of its own.
-    """
+    """Send packets to a new server, each in a turn of its own."""
     directory = MemoryDirectory() if is_logged else None
     server = MemoryServer(directory=directory, max_job_bytes=SMALL_LIMIT, segment_bytes=8192)
     client = server.connect("v1")
@@ -110,9 +108,7 @@ def replies_to(packets: Iterable[bytes], *, is_logged: bool = False) -> bytes:
 
 
 def numbers(answer: bytes) -> dict[str, str]:
-    """
-    Read the answer to a `stats`.
-    """
+    """Read the answer to a `stats`."""
     return dict(yaml.read_mapping(answer.partition(b"\r\n")[2].removesuffix(b"\r\n")))
 
 
@@ -347,17 +343,13 @@ def test_the_shortest_ttr_is_a_second_and_is_waited_out() -> None:
 
 
 def half_close_while_it_waits(client: Client) -> None:
-    """
-    Wait, then say that no more comes.
-    """
+    """Wait, then say that no more comes."""
     client.send(b"reserve\r\nput 0 1\r\ny\r\n")
     client.half_close()
 
 
 def half_close_before_it_would_wait(client: Client) -> None:
-    """
-    All comes at once, the end too.
-    """
+    """All comes at once, the end too."""
     client.transport.unsent += b"reserve\r\nput 0 1\r\ny\r\n"
     client.half_close()
 
@@ -407,17 +399,13 @@ def test_a_half_closed_connection_gets_all_its_replies() -> None:
 
 
 def finish_start(server: MemoryServer, io: HeldIo) -> None:
-    """
-    Start, and let the disk do what a start needs.
-    """
+    """Start, and let the disk do what a start needs."""
     server.start()
     finish(server, io)
 
 
 def finish(server: MemoryServer, io: HeldIo) -> None:
-    """
-    Let the disk do all that waits for it.
-    """
+    """Let the disk do all that waits for it."""
     while io:
         io.step()
         server.advance()

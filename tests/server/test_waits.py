@@ -1,6 +1,4 @@
-"""
-Connections that wait: for a job, or for the end of one; and how they take that back.
-"""
+"""Connections that wait: for a job, or for the end of one; and how they take that back."""
 
 from __future__ import annotations
 
@@ -34,27 +32,21 @@ EACH_WAIT = pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 
 @pytest.fixture
 def server() -> MemoryServer:
-    """
-    Start a server whose job 1 is reserved.
-    """
+    """Start a server whose job 1 is reserved."""
     server = MemoryServer()
     server.connect().ask(PUT + b"reserve\r\n")
     return server
 
 
 def logged(io: HeldIo) -> MemoryServer:
-    """
-    Start a server with a log, whose disk waits.
-    """
+    """Start a server with a log, whose disk waits."""
     server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
     finish(server, io)
     return server
 
 
 def waiting(server: MemoryServer, wait: bytes) -> Client:
-    """
-    Make a connection that waits.
-    """
+    """Make a connection that waits."""
     client = server.connect()
     assert client.ask(wait) == b""
     return client

@@ -1,6 +1,4 @@
-"""
-One Spark session for all tests that need one, in one process of the run.
-"""
+"""One Spark session for all tests that need one, in one process of the run."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ carry it out.  Those of other processes (test_cluster.py, the kills) are as Spar
 
 
 def need_java() -> None:
-    """
-    Skip with what to do, where there is no Java; but what runs for all must not skip this.
-    """
+    """Skip with what to do, where there is no Java; but what runs for all must not skip this."""
     try:
         find_java(os.environ)
     except NoJava as problem:
@@ -49,9 +45,7 @@ def need_java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """
-    Spark on two threads of this process, without a page of its own, its files apart.
-    """
+    """Spark on two threads of this process, without a page of its own, its files apart."""
     from binlog_tools.spark.session import PATIENCE_S, session
     from tests.object_storage.s3_server import CREDENTIALS
 
@@ -82,7 +76,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """
-    What a real server has left after 5,000 jobs: its log and its archive.  Read it only.
-    """
+    """What a real server has left after 5,000 jobs: its log and its archive.  Read it only."""
     return make(tmp_path_factory.mktemp("history") / "made", SMALL)

@@ -69,9 +69,7 @@ def rows_of(raw: bytes, end: int | None = None, records: str = "jobs", copies: s
 
 
 def row_of(record: Row, frame: Row, header: Row, names: dict[int, str], server: str) -> Row:
-    """
-    One row, by the meaning of each column in docs/spark.md.
-    """
+    """One row, by the meaning of each column in docs/spark.md."""
     kind = record["type"]
     job = kind in OF_JOBS
     extensions, body = reader.taken_apart(record) if kind in FULL else ({}, None)
@@ -103,9 +101,7 @@ def row_of(record: Row, frame: Row, header: Row, names: dict[int, str], server: 
 
 
 def tags_of(extensions: Row) -> Row:
-    """
-    The columns of what a job carries beside its body.
-    """
+    """The columns of what a job carries beside its body."""
     unique_s, unique = extensions.get("unique", (None, None))
     limit, concurrency = extensions.get("concurrency", (None, None))
     reason, dead_ns, dead_from = extensions.get("dead", (None, None, None))
@@ -121,14 +117,10 @@ def tags_of(extensions: Row) -> Row:
 
 
 def text_of(name: bytes | None) -> str | None:
-    """
-    A name; bytes that are no UTF-8 are written out.
-    """
+    """A name; bytes that are no UTF-8 are written out."""
     return None if name is None else name.decode("utf-8", "backslashreplace")
 
 
 def moment(ns: int) -> datetime:
-    """
-    A moment to the microsecond, never later than it was.
-    """
+    """A moment to the microsecond, never later than it was."""
     return EPOCH + timedelta(microseconds=ns // 1000)

@@ -1,6 +1,4 @@
-"""
-Logs in simulated object storage, which this process takes for what URLs name.
-"""
+"""Logs in simulated object storage, which this process takes for what URLs name."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from tests.binlog.scribe import UUID, Files
 
 
 class Waits:
-    """
-    Takes down how long was waited.
-    """
+    """Takes down how long was waited."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -69,9 +65,7 @@ class Lent:
         self.requests: list[tuple[str, str]] = []
 
     def folder(self, path: str, objects: Files, options: str = "") -> CountingStore:
-        """
-        Objects below a folder of the bucket.
-        """
+        """Objects below a folder of the bucket."""
         store = CountingStore(f"{self.bucket}/{path}")
         store.objects.update(objects)
         store.fault = lambda operation, name: self.requests.append((operation, name))
@@ -91,9 +85,7 @@ class Lent:
 
 
 def as_archived(files: Files) -> Files:
-    """
-    The segments of a log by the names that they have in an archive.
-    """
+    """The segments of a log by the names that they have in an archive."""
     return {
         archive_name(int(name[:20]), int.from_bytes(raw[24:32], "little")): raw
         for name, raw in files.items()
@@ -102,9 +94,7 @@ def as_archived(files: Files) -> Files:
 
 
 def manifest_of(objects: Files) -> bytes:
-    """
-    Of the segments of an archive's store.
-    """
+    """Of the segments of an archive's store."""
     entries = {}
     names = sorted(objects)
     for name, after in zip(names, [*names[1:], None], strict=True):

@@ -60,9 +60,7 @@ print("RESULT " + json.dumps({"counts": counts, "places": places}))
 
 @contextlib.contextmanager
 def processes(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """
-    :return: the URL of a master with two workers.
-    """
+    """:return: the URL of a master with two workers."""
     home = Path(environment["SPARK_HOME"])
     run = [str(home / "bin" / "spark-class")]
     started: list[subprocess.Popen[bytes]] = []
@@ -95,9 +93,7 @@ def processes(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
 
 
 def said(log: Path, pattern: str) -> str:
-    """
-    What a process has written, once it has.
-    """
+    """What a process has written, once it has."""
     for _ in range(600):
         found = re.search(pattern, log.read_text())
         if found:
@@ -107,9 +103,7 @@ def said(log: Path, pattern: str) -> str:
 
 
 def bare_python(folder: Path) -> Path:
-    """
-    A Python that has numpy and pyarrow, and nothing else that was installed here.
-    """
+    """A Python that has numpy and pyarrow, and nothing else that was installed here."""
     only = folder / "only"
     only.mkdir()
     for name in PACKAGES:

@@ -1,6 +1,4 @@
-"""
-What a person reads when something goes wrong.
-"""
+"""What a person reads when something goes wrong."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Logs become an events table, and what is new in them is appended, once; without Spark.
-"""
+"""Logs become an events table, and what is new in them is appended, once; without Spark."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def table(out: Path) -> list[dict[str, Any]]:
 
 
 def events(out: Path) -> list[dict[str, Any]]:
-    """
-    Without the date.
-    """
+    """Without the date."""
     return [{name: row[name] for name in BY_NAME if name in row} for row in table(out)]
 
 
@@ -175,9 +171,7 @@ def test_a_kill_before_the_commit_leaves_the_last_version_and_orphans(tmp_path: 
 
 
 def started_on_a_copy(count: int) -> dict[str, bytes]:
-    """
-    A log whose server went its own way behind so many segments.
-    """
+    """A log whose server went its own way behind so many segments."""
     old = decode_segment_header(FILES[NAMES[count]][:SEGMENT_HEADER_BYTES])
     assert isinstance(old, SegmentHeader)
     raw = segment_of([TUBES, *[[PUT]] * 400], first_lsn=old.first_lsn, seq=old.seq)

@@ -1,6 +1,4 @@
-"""
-A program whose packages are not installed says so in one line, and how to get them.
-"""
+"""A program whose packages are not installed says so in one line, and how to get them."""
 
 from __future__ import annotations
 

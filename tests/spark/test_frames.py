@@ -1,6 +1,4 @@
-"""
-Stored tables through Spark: what is written is read, from a directory and from an S3 server.
-"""
+"""Stored tables through Spark: what is written is read, from a directory and from an S3 server."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def sorted_rows(frame: Any) -> list[dict[str, Any]]:
 
 
 def filled(place: str) -> Stored:
-    """
-    A table of three servers, one of them null, and a column that its first file has not.
-    """
+    """A table of three servers, one of them null, and a column that its first file has not."""
     add(open_stored(place, LAYOUT), rows([1, 2], "1e5"), rows([3], ODD), rows([4], None))
     wider = LAYOUT._replace(schema=SCHEMA.append(pa.field("more", pa.int64())))
     table = open_stored(place, wider)
@@ -50,9 +46,7 @@ def filled(place: str) -> Stored:
 def test_spark_knows_plain_parquet_with_its_comments(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """
-    By itself, of all types that our tables have.
-    """
+    """By itself, of all types that our tables have."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = commented(BY_NAME) if name == "events" else LAYOUTS[name].schema

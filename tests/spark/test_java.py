@@ -1,6 +1,4 @@
-"""
-Java is looked for before Spark starts, and what is wrong with it is said in one line.
-"""
+"""Java is looked for before Spark starts, and what is wrong with it is said in one line."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def java_that_says(folder: Path, text: str, code: int = 0) -> Path:
-    """
-    A folder that serves as JAVA_HOME, with a program that is no Java but talks like one.
-    """
+    """A folder that serves as JAVA_HOME, with a program that is no Java but talks like one."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {code}\n")

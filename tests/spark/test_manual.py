@@ -1,6 +1,4 @@
-"""
-docs/spark*.md say what the code does.
-"""
+"""docs/spark*.md say what the code does."""
 
 from __future__ import annotations
 

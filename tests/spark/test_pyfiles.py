@@ -1,6 +1,4 @@
-"""
-The zip for executors is enough to read a log, without Twisted and without click.
-"""
+"""The zip for executors is enough to read a log, without Twisted and without click."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ def test_the_zip_holds_what_executors_need_and_no_more(tmp_path: Path) -> None:
 
 
 def imported_at_once(path: Path) -> set[str]:
-    """
-    Modules of ours, and names in them, that a module imports when it is imported.
-    """
+    """Modules of ours, and names in them, that a module imports when it is imported."""
     nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
     names = {f"{node.module}.{each.name}" for node in nodes for each in node.names}
     modules = {str(node.module) for node in nodes}

@@ -72,48 +72,36 @@ LATER = T0 + 10**6 * NS
 
 
 def loaded(path: Path | str, now_ns: int = LATER) -> tuple[list[StoredJob], list[StoredPause]]:
-    """
-    What a server would load.
-    """
+    """What a server would load."""
     survey = open_source(str(path)).survey()
     return sorted(loaded_jobs(survey, now_ns)), sorted(loaded_pauses(survey, now_ns))
 
 
 def rebuilt(*paths: Path | str, to: Path, now_ns: int = 0, **wish: Any) -> Rebuilt:
-    """
-    Rebuild a log into small segments; its time is that of its newest record.
-    """
+    """Rebuild a log into small segments; its time is that of its newest record."""
     wish.setdefault("segment_bytes", 8192)
     return rebuild(Wish(tuple(map(str, paths)), str(to), **wish), now_ns=now_ns)
 
 
 def newest_time(path: Path | str) -> int:
-    """
-    The newest time in a log.
-    """
+    """The newest time in a log."""
     return open_source(str(path)).survey().small.time_ns
 
 
 def folders(folder: Path, spoken: Spoken) -> tuple[Path, Path]:
-    """
-    The directory of a server and its archive, which lacks the segment in use.
-    """
+    """The directory of a server and its archive, which lacks the segment in use."""
     newest = max(name for name in spoken.archive if name in segments_in(spoken.files))
     finished = {name: raw for name, raw in spoken.archive.items() if name != newest}
     return written(folder / "log", spoken.files), archived(folder / "archive", finished)
 
 
 def segments_in(files: Files) -> Files:
-    """
-    Without those that are to become segments.
-    """
+    """Without those that are to become segments."""
     return {name: raw for name, raw in files.items() if not name.startswith("spare")}
 
 
 def headers(path: Path) -> list[SegmentHeader]:
-    """
-    Of a log, in order.
-    """
+    """Of a log, in order."""
     found = [decode_segment_header(raw[:SEGMENT_HEADER_BYTES])
              for _, raw in sorted(contents(path).items())]  # fmt: skip
     return [each for each in found if isinstance(each, SegmentHeader)]
@@ -193,9 +181,7 @@ def test_the_pauses_in_force_are_taken_along(tmp_path: Path) -> None:
 
 
 def remembered(path: Path | str, now_ns: int = LATER) -> tuple[object, ...]:
-    """
-    The unique keys and the policies that a server would load.
-    """
+    """The unique keys and the policies that a server would load."""
     survey = open_source(str(path)).survey()
     policies = {policy.tube: dict(policy.rules) for policy in loaded_policies(survey)}
     return sorted(loaded_keys(survey, now_ns)), policies
@@ -280,18 +266,14 @@ def test_a_key_that_two_jobs_have_is_told_and_stays_with_the_first(tmp_path: Pat
 
 
 def crashed(seed: int) -> tuple[Files, Files]:
-    """
-    A log, and what a crash may have left of it.
-    """
+    """A log, and what a crash may have left of it."""
     dice = random.Random(seed)
     files = segment_files(any_sensible_log(seed, (0, 2, 5)[seed % 3]).directory)
     return files, edited(files, max(files), lambda raw: ends(dice, raw))
 
 
 def ends(dice: random.Random, raw: bytes) -> bytes:
-    """
-    The end of a segment as a crash may have left it.
-    """
+    """The end of a segment as a crash may have left it."""
     at = dice.randrange(SEGMENT_HEADER_BYTES + 700, len(raw))
     torn = dice.choice([raw[:at], raw[:at] + bytes(len(raw) - at), flipped(raw, at),
                         raw[:at] + dice.randbytes(64)])  # fmt: skip
@@ -427,9 +409,7 @@ def test_a_point_before_the_log_begins_is_an_error(tmp_path: Path) -> None:
 
 
 def a_log(segments: int = 4) -> Files:
-    """
-    One job put in each segment; and the first one is deleted in the last.
-    """
+    """One job put in each segment; and the first one is deleted in the last."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(DEFAULT_TUBE)
     for number in range(1, segments + 1):
@@ -442,9 +422,7 @@ def a_log(segments: int = 4) -> Files:
 
 
 def refused(*paths: Path, to: Path, **wish: Any) -> str:
-    """
-    What is said instead of a new log, of which nothing is there.
-    """
+    """What is said instead of a new log, of which nothing is there."""
     before = sorted(to.parent.iterdir())
     with pytest.raises(SourceError) as failed:
         rebuilt(*paths, to=to, **wish)
@@ -591,9 +569,7 @@ def test_an_empty_directory_may_be_there(tmp_path: Path) -> None:
 
 
 def run(*words: object) -> Result:
-    """
-    Run the command.
-    """
+    """Run the command."""
     from binlog_tools.spark.cli.main import cli
 
     return CliRunner().invoke(cli, ["rebuild", *(str(word) for word in words)])

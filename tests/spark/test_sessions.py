@@ -67,18 +67,14 @@ def test_work_in_tasks_gives_results_in_order(spark: SparkSession) -> None:
 
 
 def spark_home() -> Path:
-    """
-    Where pip has put Spark.
-    """
+    """Where pip has put Spark."""
     import pyspark
 
     return Path(pyspark.__path__[0])
 
 
 def is_open(port: int) -> bool:
-    """
-    Whether somebody listens there.
-    """
+    """Whether somebody listens there."""
     with closing(socket.socket()) as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -97,9 +93,7 @@ class Remote(NamedTuple):
 
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
-    """
-    A Connect server in a process of its own.
-    """
+    """A Connect server in a process of its own."""
     need_java()
     place = tmp_path_factory.mktemp("connect")
     port = free_ports(1)[0]

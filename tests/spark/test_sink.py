@@ -1,6 +1,4 @@
-"""
-Rows into a queue, by Spark.
-"""
+"""Rows into a queue, by Spark."""
 
 from __future__ import annotations
 
@@ -65,33 +63,25 @@ JOBS = StructType().add("body", "string")
 
 @pytest.fixture(scope="module")
 def sinking(spark: SparkSession) -> SparkSession:
-    """
-    The session, with the format.
-    """
+    """The session, with the format."""
     return register(spark)
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Connection]:
-    """
-    A connection to a server of ours.
-    """
+    """A connection to a server of ours."""
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         yield server.connect()
 
 
 def address_of(client: Connection) -> str:
-    """
-    Where its server is.
-    """
+    """Where its server is."""
     host, port = client._socket.getpeername()
     return f"{host}:{port}"
 
 
 def jobs_in(client: Connection, tube: str) -> list[str]:
-    """
-    Take all jobs of a tube.
-    """
+    """Take all jobs of a tube."""
     client.ask(f"watch {tube}\r\n".encode())
     found = []
     while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED "):
@@ -101,9 +91,7 @@ def jobs_in(client: Connection, tube: str) -> list[str]:
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
-    """
-    So many jobs, in two partitions.
-    """
+    """So many jobs, in two partitions."""
     return spark.range(0, count, 1, 2).selectExpr("concat('job ', id) as body", "'mail' as tube")
 
 
@@ -207,9 +195,7 @@ write.option("address", sys.argv[1]).save()
 
 @contextmanager
 def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """
-    Run that driver, and kill it with its JVM and its workers.
-    """
+    """Run that driver, and kill it with its JVM and its workers."""
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, f"127.0.0.1:{port}"], cwd=folder,
         stderr=subprocess.DEVNULL, start_new_session=True,
@@ -222,9 +208,7 @@ def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for_jobs(client: Connection, count: int, driver: subprocess.Popen[bytes]) -> None:
-    """
-    Return when so many jobs were put, while the driver runs.
-    """
+    """Return when so many jobs were put, while the driver runs."""
     while int(parse_stats(client.ask(b"stats\r\n"))[b"total-jobs"]) < count:
         assert driver.poll() is None
         time.sleep(0.01)
@@ -305,9 +289,7 @@ def test_the_example_puts_tags_and_counts_what_is_left_out(
 def tubes_of(
     client: Connection, tubes: Iterable[bytes]
 ) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
-    """
-    What the server says of them.
-    """
+    """What the server says of them."""
     for tube in tubes:
         reply = client.ask(b"stats-tube %b\r\n" % tube)
         yield tube, parse_stats(reply.partition(b"\r\n")[2])

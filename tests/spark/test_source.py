@@ -44,9 +44,7 @@ GOLDEN = Path(__file__).parent.parent / "binlog" / "golden"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    An archive of many small segments.
-    """
+    """An archive of many small segments."""
     return archived(tmp_path_factory.mktemp("archive"), FILES)
 
 
@@ -202,9 +200,7 @@ COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
 
 
 def any_filter(dice: random.Random, rows: list[Row]) -> Any:
-    """
-    A filter on a column with a value that the table has, or one beside it.
-    """
+    """A filter on a column with a value that the table has, or one beside it."""
     names = ("lsn", "job", "time", "time_ns", "logged", "logged_ns", "event", "tube", "segment",
              "server", "state", "priority", "incarnation")  # fmt: skip
     name = dice.choice(names)
@@ -223,17 +219,13 @@ def any_filter(dice: random.Random, rows: list[Row]) -> Any:
 
 
 def column_of(each: Any) -> str:
-    """
-    The column that a filter is about.
-    """
+    """The column that a filter is about."""
     name: str = each.attribute[0]
     return name
 
 
 def holds(each: Any, row: Row) -> bool:
-    """
-    Whether Spark would keep the row.
-    """
+    """Whether Spark would keep the row."""
     if isinstance(each, Not):
         return row[column_of(each.child)] is not None and not holds(each.child, row)
     value = row[column_of(each)]
@@ -249,9 +241,7 @@ def holds(each: Any, row: Row) -> bool:
 
 
 def segments_read(archive: Path, *filters: Any) -> list[int]:
-    """
-    Which segments are opened for these filters.
-    """
+    """Which segments are opened for these filters."""
     tasks = tasks_of(archive, filters=filters)
     return [share.place.header.seq for items in tasks for share in items]
 
@@ -311,9 +301,7 @@ def test_bounds_give_exactly_the_rows_within_them(archive: Path, seed: int, copi
 
 
 def iso(time_ns: int) -> str:
-    """
-    A moment as an option has it.
-    """
+    """A moment as an option has it."""
     seconds, rest = divmod(time_ns, NS)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}Z"

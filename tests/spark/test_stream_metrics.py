@@ -1,6 +1,4 @@
-"""
-``/metrics`` of a job that streams: a listener that Spark tells, and what is served.
-"""
+"""``/metrics`` of a job that streams: a listener that Spark tells, and what is served."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ if TYPE_CHECKING:
 
 
 def progress(batch: int, lag: Lag, rows: int = 5) -> SimpleNamespace:
-    """
-    As Spark tells it, as far as it is looked at.
-    """
+    """As Spark tells it, as far as it is looked at."""
     offset = json.dumps(with_lag({"v": 1, "stores": {}}, {"5c": lag}))
     sources = [SimpleNamespace(latestOffset=offset), SimpleNamespace(latestOffset="7"),
                SimpleNamespace(latestOffset=None)]  # fmt: skip
@@ -48,9 +44,7 @@ def progress(batch: int, lag: Lag, rows: int = 5) -> SimpleNamespace:
 
 
 def shown(samples: list[Sample]) -> dict[str, float]:
-    """
-    By name, as another reader of the text reads it.
-    """
+    """By name, as another reader of the text reads it."""
     return {
         each.name: each.value
         for family in text_string_to_metric_families(exposition(samples, METRICS))

@@ -1,6 +1,4 @@
-"""
-The source through Spark itself: few tests, since each query costs half a second.
-"""
+"""The source through Spark itself: few tests, since each query costs half a second."""
 
 from __future__ import annotations
 
@@ -30,32 +28,24 @@ FILES = segment_files(any_log(11, batches=60).directory)
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    An archive of many small segments.
-    """
+    """An archive of many small segments."""
     return archived(tmp_path_factory.mktemp("archive"), FILES)
 
 
 @pytest.fixture
 def spark(spark: SparkSession) -> SparkSession:
-    """
-    The session, which knows the format.
-    """
+    """The session, which knows the format."""
     return register(spark)
 
 
 def load(spark: SparkSession, *paths: Path, **options: Any) -> DataFrame:
-    """
-    The table of some logs.
-    """
+    """The table of some logs."""
     reading = spark.read.format("beanstalk_binlog").options(**options)
     return reading.load([str(path) for path in paths])
 
 
 def rows(table: DataFrame) -> list[dict[str, Any]]:
-    """
-    All rows, in the order of LSNs, as Arrow has them.
-    """
+    """All rows, in the order of LSNs, as Arrow has them."""
     arrow: pa.Table = table.orderBy("lsn").toArrow()
     found: list[dict[str, Any]] = arrow.to_pylist()
     return found

@@ -18,9 +18,7 @@ from binlog_tools.spark.session import session
 
 
 def said(path: str) -> str:
-    """
-    What a read of a path says that is not there.
-    """
+    """What a read of a path says that is not there."""
     try:
         session().read.format("beanstalk_binlog").load(path).count()
     except Exception as problem:
@@ -29,9 +27,7 @@ def said(path: str) -> str:
 
 
 def main(log: str, out: str, address: str) -> None:
-    """
-    Read, write and stream through Connect, and print what was found, as JSON.
-    """
+    """Read, write and stream through Connect, and print what was found, as JSON."""
     spark = session()
     settings = spark.conf.getAll
     session("again", {"spark.sql.shuffle.partitions": "7"})

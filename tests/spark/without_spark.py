@@ -1,6 +1,4 @@
-"""
-The source without Spark: what the planner and the tasks would do, one after the other.
-"""
+"""The source without Spark: what the planner and the tasks would do, one after the other."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ TYPES: dict[str, DataType] = {
 
 
 def struct(ddl: str) -> StructType:
-    """
-    A schema as Spark would make it of these words; its own parser runs in the JVM.
-    """
+    """A schema as Spark would make it of these words; its own parser runs in the JVM."""
     fields = (field.strip().split(" ") for field in ddl.split(", "))
     return StructType([StructField(name.strip("`"), TYPES[kind]) for name, kind in fields])
 
@@ -42,9 +38,7 @@ def struct(ddl: str) -> StructType:
 def reader_of(
     *paths: Path | str, schema: str | None = None, filters: Any = (), **options: Any
 ) -> BinlogReader:
-    """
-    What Spark would have after the planning.
-    """
+    """What Spark would have after the planning."""
     texts = {name: str(value) for name, value in options.items()}
     if filters:
         texts.setdefault("pushdown", "true")
@@ -56,16 +50,12 @@ def reader_of(
 
 
 def tasks_of(*paths: Path | str, **options: Any) -> list[Any]:
-    """
-    What would be read, task by task.
-    """
+    """What would be read, task by task."""
     return [list(partition.value) for partition in reader_of(*paths, **options).partitions()]
 
 
 def read(*paths: Path | str, **options: Any) -> list[Row]:
-    """
-    All rows.
-    """
+    """All rows."""
     reader = reader_of(*paths, **options)
     batches = [batch for each in reader.partitions() for batch in reader.read(each)]
     return pa.Table.from_batches(batches).to_pylist() if batches else []

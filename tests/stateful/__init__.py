@@ -1,3 +1,1 @@
-"""
-Machines that do what comes to their mind, and rules that must hold after each step.
-"""
+"""Machines that do what comes to their mind, and rules that must hold after each step."""

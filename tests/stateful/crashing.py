@@ -76,9 +76,7 @@ that jobs which were let go were too old.
 
 
 class Crashing(Talking):
-    """
-    A server that loses its power.
-    """
+    """A server that loses its power."""
 
     last_id = 0
 
@@ -88,9 +86,7 @@ class Crashing(Talking):
             self.crash(crash)
 
     def crash(self, crash: Crash) -> None:
-        """
-        Lose the power once.
-        """
+        """Lose the power once."""
         number, tube = crash.number, crash.tube
         for each in range(len(self.clients)):
             self.cancel(each)
@@ -104,15 +100,11 @@ class Crashing(Talking):
         self.go_on(deed, tube, heard)
 
     def cancel(self, number: int) -> None:
-        """
-        A client waits no more.
-        """
+        """A client waits no more."""
         self.talk(number, "cancel-reserve\r\n", lambda heard: self.model.cancel(number))
 
     def deed(self, crash: Crash) -> Deed:
-        """
-        Make up a command.
-        """
+        """Make up a command."""
         number, word, tube, places, jobs, *_ = crash
         ids, new = [self.pick(place) for place in places], [job_of(job) for job in jobs]
         at, numbers = ids[0], " ".join(map(str, ids))
@@ -184,9 +176,7 @@ class Crashing(Talking):
         return heard
 
     def left(self, disk: MemoryDirectory, crash: Crash) -> MemoryDirectory:
-        """
-        Give what is left on the disk if it happens now.
-        """
+        """Give what is left on the disk if it happens now."""
         if crash.is_killed:
             return disk.after_kill()
         return disk.after_power_loss(
@@ -194,9 +184,7 @@ class Crashing(Talking):
         )
 
     def go_on(self, deed: Deed, tube: str, heard: str) -> None:
-        """
-        Find out what the command has come to, and go on from there.
-        """
+        """Find out what the command has come to, and go on from there."""
         before = self.model
         self.model = before.copied()
         self.model.restart()
@@ -210,9 +198,7 @@ class Crashing(Talking):
         self.check()
 
     def ends(self, before: Commands, deed: Deed, heard: str) -> Iterator[Commands]:
-        """
-        Give what may have come of a command, the most first.
-        """
+        """Give what may have come of a command, the most first."""
         steps: list[Step] = deed.steps[-1:] if heard else [lambda model: "", *deed.steps]
         for step in reversed(steps):
             for rounds in reversed(ROUNDS):
@@ -222,9 +208,7 @@ class Crashing(Talking):
                     yield self.restarted(end)
 
     def restarted(self, model: Commands) -> Commands:
-        """
-        Restart the server of a model; the clients watch all tubes again.
-        """
+        """Restart the server of a model; the clients watch all tubes again."""
         model.restart()
         for peer in model.peers:
             peer.watched = dict.fromkeys(TUBES, 1)
@@ -232,9 +216,7 @@ class Crashing(Talking):
         return model
 
     def name_new_jobs(self, before: Commands, jobs: list[Job]) -> None:
-        """
-        Give new jobs the ids of those that are there now, and were not before.
-        """
+        """Give new jobs the ids of those that are there now, and were not before."""
         shown = [self.keeper.ask(f"list-jobs {tube} all 1000\r\n".encode()) for tube in TUBES]
         there = {int(job["id"]) for said in shown for job in self.listed(said.decode())}
         ids = sorted(there - before.jobs.keys())
@@ -243,9 +225,7 @@ class Crashing(Talking):
             job.job_id = job_id
 
     def is_as(self, model: Commands) -> bool:
-        """
-        Say whether all is as a model has it, policies and keys too.
-        """
+        """Say whether all is as a model has it, policies and keys too."""
         for tube in TUBES:
             said = self.keeper.ask(f"tube-policy {tube}\r\n".encode()).split(b"\r\n")[1]
             shown = {key: value for key, value in read_mapping(said) if not key.endswith("-from")}

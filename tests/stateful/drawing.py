@@ -45,9 +45,7 @@ NewJob = tuple[int, int, int, str, str, str, str, str]
 
 
 def near(model: Model, tube: str, rule: str) -> tuple[str, str]:
-    """
-    Give a rule of a policy; one that is relative, by what the tube has.
-    """
+    """Give a rule of a policy; one that is relative, by what the tube has."""
     key, _, value = rule.partition("=")
     if not value.startswith("~"):
         return key, value
@@ -63,9 +61,7 @@ def near(model: Model, tube: str, rule: str) -> tuple[str, str]:
 
 
 def job_of(new: NewJob) -> Job:
-    """
-    Give a new job, which has no id yet.
-    """
+    """Give a new job, which has no id yet."""
     pri, delay, ttr, body, unique, key, group, after = new
     (unique, _, unique_s), (key, _, limit) = unique.partition(":"), key.partition(":")
     return Job(
@@ -88,8 +84,6 @@ def lines_of(new: NewJob, at: int | None = None) -> str:
 
 
 def ids_of(said: str) -> list[int]:
-    """
-    Give the ids of the jobs that were reserved.
-    """
+    """Give the ids of the jobs that were reserved."""
     lines = said.split("\r\n")
     return [int(line.split()[1]) for line in lines if line.startswith("RESERVED ")]

@@ -38,9 +38,7 @@ from tests.stateful.talking import STEP_TICKS
 
 
 class Everything(Crashing):
-    """
-    What they do; where they begin, a class of this one says.
-    """
+    """What they do; where they begin, a class of this one says."""
 
     # Puts.
 
@@ -58,9 +56,7 @@ class Everything(Crashing):
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, tube=TUBE, job=NEW_JOB, ahead=st.sampled_from([-5, 0, 3, 11]))
     def put_at(self, number: int, tube: str, job: NewJob, ahead: int) -> None:
-        """
-        At a whole second, and no two of them for the same one.
-        """
+        """At a whole second, and no two of them for the same one."""
         number = self.idle(number)
         self.use(number, tube)
         dues = {each.due for each in self.model.jobs.values()}
@@ -92,9 +88,7 @@ class Everything(Crashing):
         self.put(number, tube, [(*job[:4], unique, *job[5:])], is_batch)
 
     def keys(self) -> list[tuple[str, str]]:
-        """
-        Give the tubes and the unique keys of jobs that are or were there.
-        """
+        """Give the tubes and the unique keys of jobs that are or were there."""
         jobs = [job for job in self.model.jobs.values() if job.unique]
         return [*self.model.remembered, *[(job.dead_from or job.tube, job.unique) for job in jobs]]
 
@@ -123,9 +117,7 @@ class Everything(Crashing):
         self.talk(number, words + "".join(lines), answer)
 
     def use(self, number: int, tube: str) -> None:
-        """
-        Use a tube.
-        """
+        """Use a tube."""
         if self.model.peers[number].using != tube:
             self.model.peers[number].using = tube
             self.talk(number, f"use {tube}\r\n", lambda heard: f"USING {tube}\r\n")
@@ -185,9 +177,7 @@ class Everything(Crashing):
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, weights=st.tuples(*[st.sampled_from([1, 3])] * 2), count=st.integers(6, 9))
     def share(self, number: int, weights: tuple[int, int], count: int) -> None:
-        """
-        Choose by weight among two tubes with many jobs, for some time.
-        """
+        """Choose by weight among two tubes with many jobs, for some time."""
         number = self.idle(number)
         self.reserve_mode(number, "weighted")
         for tube, weight in zip(("a", "b"), weights, strict=True):
@@ -261,9 +251,7 @@ class Everything(Crashing):
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, place=PLACE, more=st.sampled_from([-1, -1, 0, 1]))
     def kick_dead(self, number: int, place: int, more: int) -> None:
-        """
-        Kick about as many as there are.
-        """
+        """Kick about as many as there are."""
         number = self.idle(number)
         dead = sorted([job.dead_from for job in self.letters()]) or [*TUBES]
         tube = dead[place % len(dead)] if place % 2 else max(dead, key=dead.count)
@@ -337,18 +325,14 @@ class Everything(Crashing):
     @precondition(lambda self: self.anybody and any(self.letters()))
     @rule(number=WHO, place=PLACE, ahead=st.integers(1, 3))
     def end_dead(self, number: int, place: int, ahead: int) -> None:
-        """
-        Have dead letters deleted, some time after their deaths.
-        """
+        """Have dead letters deleted, some time after their deaths."""
         letters = self.letters()
         tube = letters[place % len(letters)].tube
         self.set_policy(number, tube, ["expired=delete", f"max-age=~{ahead}"])
         self.pass_time(ahead)
 
     def letters(self) -> list[Job]:
-        """
-        Give all dead letters.
-        """
+        """Give all dead letters."""
         return [job for job in self.model.jobs.values() if job.dead_from]
 
     @rule(file=st.sampled_from(FILES))
@@ -418,9 +402,7 @@ class Everything(Crashing):
     @precondition(lambda self: not self.model.is_draining)
     @rule(count=st.integers(1, 12))
     def others_come_and_go(self, count: int) -> None:
-        """
-        So that segments end, and are compacted.
-        """
+        """So that segments end, and are compacted."""
         other = self.server.connect()
         other.ask(b"use other\r\n")
         for _ in range(count):

@@ -65,30 +65,22 @@ class Job:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """
-        Its place among ready jobs.
-        """
+        """Its place among ready jobs."""
         return self.pri, self.job_id
 
     @property
     def is_waiting(self) -> bool:
-        """
-        Whether it waits for a group.
-        """
+        """Whether it waits for a group."""
         return self.state == "delayed" and self.due == FOREVER
 
     @property
     def holds_key(self) -> bool:
-        """
-        Whether it keeps others with its unique key out of its tube.
-        """
+        """Whether it keeps others with its unique key out of its tube."""
         return bool(self.unique) and not self.dead_from
 
     @property
     def reserved(self) -> str:
-        """
-        How it is handed out.
-        """
+        """How it is handed out."""
         return f"RESERVED {self.job_id} {len(self.body)}\r\n{self.body}\r\n"
 
 
@@ -118,24 +110,18 @@ class Peer:
 
     @property
     def is_blocked(self) -> bool:
-        """
-        Whether its next command is not carried out now.
-        """
+        """Whether its next command is not carried out now."""
         return bool(self.waits or self.waits_for)
 
     def hears(self, reply: str) -> None:
-        """
-        It hears what it has waited for.
-        """
+        """It hears what it has waited for."""
         self.late += reply
         self.waits, self.waits_for, self.until = 0, 0, FOREVER
 
 
 @dataclass
 class Bucket:
-    """
-    How many jobs a tube with a rate may hand out, in jobs times `TICKS`.
-    """
+    """How many jobs a tube with a rate may hand out, in jobs times `TICKS`."""
 
     rule: str
     rate: int
@@ -145,25 +131,19 @@ class Bucket:
 
     @classmethod
     def full(cls, rule: str, now: int) -> Bucket:
-        """
-        A new one; none of these rates has a burst of its own above one job.
-        """
+        """A new one; none of these rates has a burst of its own above one job."""
         rate, _, burst = rule.partition(":")
         most = int(burst or 1) * TICKS
         return cls(rule, int(rate), most, most, now)
 
     def fill(self, now: int) -> None:
-        """
-        Time has passed.
-        """
+        """Time has passed."""
         self.content = min(self.most, self.content + (now - self.filled) * self.rate)
         self.filled = now
 
     @property
     def opens(self) -> int:
-        """
-        When it has a job, if it has none.
-        """
+        """When it has a job, if it has none."""
         return self.filled + -(-(TICKS - self.content) // self.rate)
 
 
@@ -195,9 +175,7 @@ class Model:
         self.rounds = LIMIT
 
     def copied(self: M) -> M:
-        """
-        Give the same server once more.
-        """
+        """Give the same server once more."""
         made = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, dict | list):
@@ -207,15 +185,11 @@ class Model:
     # What is so.
 
     def ahead(self, seconds: int) -> int:
-        """
-        Give a moment so far ahead.
-        """
+        """Give a moment so far ahead."""
         return self.now + seconds * TICKS
 
     def rules(self, tube: str) -> dict[str, str]:
-        """
-        Give the policy that holds for a tube.
-        """
+        """Give the policy that holds for a tube."""
         found = dict(self.commands.get(tube, {}))
         for pattern, rules in reversed(self.file):
             if pattern == tube or (pattern.endswith("*") and tube.startswith(pattern[:-1])):
@@ -223,22 +197,16 @@ class Model:
         return {key: value for key, value in found.items() if value != "-"}
 
     def most(self, tube: str, key: str) -> int:
-        """
-        Give a number of a tube's policy.
-        """
+        """Give a number of a tube's policy."""
         return int(self.rules(tube).get(key, LIMIT))
 
     def of(self, tube: str, *states: str) -> list[Job]:
-        """
-        Give the jobs of a tube that are in these states, or all, in their order.
-        """
+        """Give the jobs of a tube that are in these states, or all, in their order."""
         found = [job for job in self.jobs.values() if job.tube == tube]
         return sorted([job for job in found if not states or job.state in states], key=self.place)
 
     def place(self, job: Job) -> tuple[int, ...]:
-        """
-        Give the place of a job among those of its state.
-        """
+        """Give the place of a job among those of its state."""
         if job.state == "ready":
             return job.rank
         if job.state == "reserved":
@@ -246,38 +214,28 @@ class Model:
         return job.due, job.job_id
 
     def members(self, group: str) -> list[Job]:
-        """
-        Give the jobs of a group.
-        """
+        """Give the jobs of a group."""
         return [job for job in self.jobs.values() if job.group == group]
 
     def letters(self, tube: str) -> list[Job]:
-        """
-        Give a tube's dead letters, in the order in which they died.
-        """
+        """Give a tube's dead letters, in the order in which they died."""
         found = [job for job in self.jobs.values() if job.dead_from == tube]
         return sorted(found, key=lambda job: (job.since, job.job_id))
 
     def has_place(self, job: Job) -> bool:
-        """
-        Whether its concurrency key lets a job be reserved.
-        """
+        """Whether its concurrency key lets a job be reserved."""
         reserved = [each for each in self.jobs.values() if each.state == "reserved"]
         return not job.key or len([j for j in reserved if j.key == job.key]) < job.limit
 
     def may_go(self, job: Job) -> bool:
-        """
-        Whether a ready job may be handed out to who asks for any, but for a pause.
-        """
+        """Whether a ready job may be handed out to who asks for any, but for a pause."""
         reserved = len(self.of(job.tube, "reserved"))
         has_room = reserved < self.most(job.tube, "max-reserved")
         bucket = self.bucket(job.tube)
         return has_room and self.has_place(job) and (bucket is None or bucket.content >= TICKS)
 
     def bucket(self, tube: str) -> Bucket | None:
-        """
-        Give what a tube may hand out now; None for any number.
-        """
+        """Give what a tube may hand out now; None for any number."""
         rule = self.rules(tube).get("rate")
         found = self.buckets.get(tube)
         if rule is None:
@@ -289,30 +247,22 @@ class Model:
         return found
 
     def open_jobs(self, tubes: Iterable[str]) -> list[Job]:
-        """
-        Give the jobs of tubes that may be handed out, the best first.
-        """
+        """Give the jobs of tubes that may be handed out, the best first."""
         found = [job for tube in tubes if tube not in self.paused for job in self.of(tube, "ready")]
         return sorted([job for job in found if self.may_go(job)], key=lambda job: job.rank)
 
     def is_seen(self, number: int, job_id: int) -> Job | None:
-        """
-        Give a job that a connection may delete, move or update.
-        """
+        """Give a job that a connection may delete, move or update."""
         job = self.jobs.get(job_id)
         return job if job is not None and job.holder in (-1, number) else None
 
     def own(self, number: int, job_id: int) -> Job | None:
-        """
-        Give a job that a connection has reserved.
-        """
+        """Give a job that a connection has reserved."""
         job = self.jobs.get(job_id)
         return job if job is not None and job.holder == number else None
 
     def holder_of(self, tube: str, key: str) -> tuple[int, str] | None:
-        """
-        Give the id and the state of who has a unique key.
-        """
+        """Give the id and the state of who has a unique key."""
         for job in self.of(tube):
             if job.holds_key and job.unique == key:
                 return job.job_id, job.state.upper()
@@ -320,9 +270,7 @@ class Model:
         return (job_id, "DELETED") if until > self.now else None
 
     def ends_of_age(self, job: Job) -> int:
-        """
-        Give the moment when a job is too old.
-        """
+        """Give the moment when a job is too old."""
         rules = self.rules(job.tube)
         is_over = job.dead_from and rules.get("expired") != "delete"
         if "max-age" not in rules or is_over:
@@ -330,9 +278,7 @@ class Model:
         return job.since + int(rules["max-age"]) * TICKS
 
     def is_soon(self, number: int) -> bool:
-        """
-        Whether a connection has a job in its last second.
-        """
+        """Whether a connection has a job in its last second."""
         return any(
             job.holder == number and job.due - TICKS <= self.now for job in self.jobs.values()
         )
@@ -340,9 +286,7 @@ class Model:
     # What happens to jobs.
 
     def take(self, job: Job, number: int) -> str:
-        """
-        A connection gets a job.
-        """
+        """A connection gets a job."""
         job.state, job.holder, job.due = "reserved", number, self.ahead(job.ttr)
         job.reserves += 1
         bucket = self.bucket(job.tube)
@@ -367,16 +311,12 @@ class Model:
             assert abs(had - other_had) <= turn + other_turn + 1e-9, peer
 
     def let_go(self, job: Job, due: int = 0) -> None:
-        """
-        A job is ready, or delayed until then.
-        """
+        """A job is ready, or delayed until then."""
         is_delayed = due > self.now
         job.state, job.due, job.holder = ("delayed", due, -1) if is_delayed else ("ready", 0, -1)
 
     def serve(self) -> None:
-        """
-        Give jobs to those who wait, the best one first, and to who has waited longest.
-        """
+        """Give jobs to those who wait, the best one first, and to who has waited longest."""
         while True:
             waiting = sorted([peer for peer in self.peers if peer.waits], key=lambda p: p.waits)
             tubes = {tube for peer in waiting for tube in peer.watched}
@@ -387,34 +327,26 @@ class Model:
             peer.hears(self.take(best, self.peers.index(peer)))
 
     def told_end(self, job: Job, reply: str) -> None:
-        """
-        Tell those who wait for a job that it has ended.
-        """
+        """Tell those who wait for a job that it has ended."""
         for peer in self.peers:
             if peer.waits_for == job.job_id:
                 peer.hears(f"{reply}\r\n")
 
     def entomb(self, job: Job) -> None:
-        """
-        A job is the last of those that are buried.
-        """
+        """A job is the last of those that are buried."""
         job.state, job.holder, job.due = "buried", -1, self.buried
         job.buries += 1
         self.buried += 1
         self.told_end(job, "BURIED")
 
     def die(self, job: Job, reason: str) -> None:
-        """
-        A job is a dead letter.
-        """
+        """A job is a dead letter."""
         job.dead_from, job.reason, job.since = job.tube, reason, self.now
         job.tube = self.rules(job.tube).get("dead-letter", job.tube)
         self.entomb(job)
 
     def drop(self, job: Job) -> None:
-        """
-        A job is deleted.
-        """
+        """A job is deleted."""
         del self.jobs[job.job_id]
         self.gone.append(job.job_id)
         if job.holds_key and job.unique_s:
@@ -423,9 +355,7 @@ class Model:
         self.told_end(job, "DELETED")
 
     def come_back(self, job: Job, how: str, delay: int = 0) -> None:
-        """
-        A job comes back from who had it.
-        """
+        """A job comes back from who had it."""
         self.let_go(job, self.ahead(delay) if delay else 0)
         rules = self.rules(job.tube)
         if job.reserves >= self.most(job.tube, "max-reserves"):
@@ -451,9 +381,7 @@ class Model:
         return any((at - self.now) % TICKS == 0 for at in moments if at != FOREVER)
 
     def next_due(self) -> int:
-        """
-        Give the next moment when something does.
-        """
+        """Give the next moment when something does."""
         dues = [*self.paused.values(), *[peer.until for peer in self.peers]]
         for job in self.jobs.values():
             if job.state in ("delayed", "reserved"):
@@ -469,9 +397,7 @@ class Model:
         return min([due for due in dues if due > self.now], default=FOREVER)
 
     def end_old(self) -> None:
-        """
-        End the jobs that are too old.
-        """
+        """End the jobs that are too old."""
         old = [
             job for job in self.jobs.values()
             if job.state != "reserved" and self.ends_of_age(job) <= self.now
@@ -483,9 +409,7 @@ class Model:
                 self.die(job, "max-age")
 
     def end_groups(self) -> None:
-        """
-        Let those go whose groups have no job.
-        """
+        """Let those go whose groups have no job."""
         waiting = [job for job in self.jobs.values() if job.is_waiting]
         free = [job for job in waiting if not self.members(job.after)]
         for job in sorted(free, key=lambda job: job.rank):
@@ -493,9 +417,7 @@ class Model:
             self.serve()
 
     def settle(self) -> None:
-        """
-        All happens that follows.
-        """
+        """All happens that follows."""
         before, rounds = None, 0
         while before != (before := [(*vars(job).values(),) for job in self.jobs.values()]):
             self.serve()
@@ -509,9 +431,7 @@ class Model:
         self.remembered = {at: kept for at, kept in self.remembered.items() if kept[1] > self.now}
 
     def end_due(self) -> None:
-        """
-        End what is due, in its order.
-        """
+        """End what is due, in its order."""
         self.paused = {tube: due for tube, due in self.paused.items() if due > self.now}
         timed = [job for job in self.jobs.values() if job.state in ("delayed", "reserved")]
         for job in sorted(timed, key=lambda job: (job.due, job.job_id)):
@@ -530,9 +450,7 @@ class Model:
                 peer.hears("TIMED_OUT\r\n")
 
     def restart(self) -> None:
-        """
-        The process ends, and the next one has what is on the disk.
-        """
+        """The process ends, and the next one has what is on the disk."""
         self.peers = [Peer() for _ in self.peers]
         self.is_draining = False
         self.rounds = LIMIT

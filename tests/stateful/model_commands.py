@@ -11,16 +11,12 @@ NOT_FOUND = "NOT_FOUND\r\n"
 
 
 class Commands(Model):
-    """
-    A server that is talked to.  ``number`` is a connection's, in each method.
-    """
+    """A server that is talked to.  ``number`` is a connection's, in each method."""
 
     # Puts.
 
     def refusal(self, tube: str, jobs: list[Job]) -> str:
-        """
-        Say why new jobs are not taken; empty if they are.
-        """
+        """Say why new jobs are not taken; empty if they are."""
         if self.is_draining:
             return "DRAINING"
         if max([len(job.body) for job in jobs], default=0) > self.most(tube, "max-job-size"):
@@ -33,15 +29,11 @@ class Commands(Model):
         return REFUSED if size > self.most(tube, "max-bytes") else ""
 
     def measured(self, jobs: list[Job]) -> tuple[int, int]:
-        """
-        Give the number of new jobs, and the bytes of their bodies.
-        """
+        """Give the number of new jobs, and the bytes of their bodies."""
         return len(jobs), sum(len(job.body) for job in jobs)
 
     def new_ones(self, tube: str, jobs: list[Job]) -> list[Job]:
-        """
-        Give those of the jobs that have no unique key which is taken.
-        """
+        """Give those of the jobs that have no unique key which is taken."""
         keys: set[str] = set()
         found = []
         for job in jobs:
@@ -80,9 +72,7 @@ class Commands(Model):
         return "".join(lines)
 
     def enter(self, job: Job, tube: str, due: int) -> None:
-        """
-        A job is new, and delayed until then.
-        """
+        """A job is new, and delayed until then."""
         job.tube = job.home = tube
         job.created = job.since = self.now
         self.remembered.pop((tube, job.unique), None)
@@ -94,18 +84,14 @@ class Commands(Model):
     # Reserves.
 
     def choices(self, number: int) -> list[Job]:
-        """
-        Give the jobs of which one is handed out next: the best, or of each tube the best.
-        """
+        """Give the jobs of which one is handed out next: the best, or of each tube the best."""
         peer = self.peers[number]
         if peer.mode == FIFO:
             return self.open_jobs(peer.watched)[:1]
         return [job for tube in peer.watched for job in self.open_jobs([tube])[:1]]
 
     def reserve(self, number: int, timeout: int | None, chosen: int) -> str:
-        """
-        :param chosen: the id of the job that the server has chosen, where it has a choice.
-        """
+        """:param chosen: the id of the job that the server has chosen, where it has a choice."""
         found = self.choices(number)
         best = next((job for job in found if job.job_id == chosen), (*found, None)[0])
         if best is not None:
@@ -120,9 +106,7 @@ class Commands(Model):
         return ""
 
     def reserve_batch(self, number: int, count: int, chosen: list[int]) -> str:
-        """
-        See `reserve`.
-        """
+        """See `reserve`."""
         taken = []
         for at in range(count):
             found = self.choices(number)
@@ -133,9 +117,7 @@ class Commands(Model):
         return f"RESERVED_BATCH {len(taken)}\r\n" + "".join(taken)
 
     def reserve_job(self, number: int, job_id: int) -> str:
-        """
-        A pause and the limits of its tube are passed by; a concurrency key is not.
-        """
+        """A pause and the limits of its tube are passed by; a concurrency key is not."""
         job = self.jobs.get(job_id)
         if job is None or job.state == "reserved" or not self.has_place(job):
             return NOT_FOUND
@@ -144,9 +126,7 @@ class Commands(Model):
     # Ends, one by one.
 
     def delete(self, number: int, ids: list[int], *, is_batch: bool) -> str:
-        """
-        Delete what the connection may delete.
-        """
+        """Delete what the connection may delete."""
         deleted = 0
         for job_id in ids:
             job = self.is_seen(number, job_id)
@@ -187,9 +167,7 @@ class Commands(Model):
     # Kicks.
 
     def kick_one(self, job: Job) -> None:
-        """
-        A job is ready, for who waits too.
-        """
+        """A job is ready, for who waits too."""
         self.let_go(job)
         job.kicks += 1
         self.serve()
@@ -255,9 +233,7 @@ class Commands(Model):
         return "UPDATED\r\n"
 
     def flush(self, tube: str, state: str, most: int = LIMIT) -> str:
-        """
-        :param most: so many jobs, in their order, are deleted before it ends for good.
-        """
+        """:param most: so many jobs, in their order, are deleted before it ends for good."""
         states = ["delayed", "buried", "ready"] if state in ("", "all") else [state]
         flushed = [job for each in states for job in self.of(tube, each)][:most]
         for job in flushed:
@@ -300,9 +276,7 @@ class Commands(Model):
         return said + "CANCELLED\r\n"
 
     def hang_up(self, number: int, order: list[int]) -> None:
-        """
-        :param order: the jobs that the connection has, as the server lets go of them.
-        """
+        """:param order: the jobs that the connection has, as the server lets go of them."""
         peer = self.peers[number]
         peer.waits, peer.waits_for = 0, 0
         for job_id in order:
@@ -319,17 +293,13 @@ class Commands(Model):
         return self.found(ready)
 
     def found(self, jobs: list[Job]) -> str:
-        """
-        Show the first of these jobs.
-        """
+        """Show the first of these jobs."""
         if not jobs:
             return NOT_FOUND
         return f"FOUND {jobs[0].job_id} {len(jobs[0].body)}\r\n{jobs[0].body}\r\n"
 
     def stats_group(self, group: str) -> dict[str, str] | None:
-        """
-        Give what is said of a group; None if there is none.
-        """
+        """Give what is said of a group; None if there is none."""
         members = self.members(group)
         waiting = [job for job in self.jobs.values() if job.is_waiting and job.after == group]
         if not members and not waiting:
@@ -341,9 +311,7 @@ class Commands(Model):
         }  # fmt: skip
 
     def listed(self, tube: str) -> list[dict[str, str]]:
-        """
-        Give what `list-jobs` says of a tube's jobs; of connections, which client it is.
-        """
+        """Give what `list-jobs` says of a tube's jobs; of connections, which client it is."""
         jobs = [job for state in STATES for job in self.of(tube, state)]
         return [described(job, self.now) for job in jobs]
 
@@ -352,9 +320,7 @@ STATES = ("ready", "reserved", "delayed", "buried")
 
 
 def described(job: Job, now: int) -> dict[str, str]:
-    """
-    What is said of a job.
-    """
+    """What is said of a job."""
     counts = ("reserves", "timeouts", "releases", "buries", "kicks")
     is_timed = job.state in ("reserved", "delayed") and not job.is_waiting
     said = {

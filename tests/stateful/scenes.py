@@ -31,9 +31,7 @@ Scene = tuple[str, int, int, NewJob, int]
 
 
 class Scenes(Everything):
-    """
-    All commands, behind a few scenes.
-    """
+    """All commands, behind a few scenes."""
 
     @initialize(
         pairs=st.lists(st.tuples(TUBE, RULES), max_size=8),
@@ -70,9 +68,7 @@ class Scenes(Everything):
         self.crash_in_commands(crashes)
 
     def play(self, name: str, number: int, place: int, job: NewJob, edge: int) -> None:
-        """
-        Do what needs something that may be there now, close to an edge.
-        """
+        """Do what needs something that may be there now, close to an edge."""
         if name == "kick":
             self.kick_dead(number, 0, edge)
         elif name == "end" and self.letters():
@@ -101,9 +97,7 @@ class Scenes(Everything):
             self.put_rival(number, 0 if leaving else place, job, False, edge)
 
     def back_off(self, number: int, place: int) -> None:
-        """
-        Have a job come back that is to be tried again after some time.
-        """
+        """Have a job come back that is to be tried again after some time."""
         tube = TUBES[place % len(TUBES)]
         self.set_policy(number, tube, ["backoff=10:2:20", "max-reserves=-"])
         ready = self.model.open_jobs([tube])
@@ -133,9 +127,7 @@ class Scenes(Everything):
             self.put(number, tube, batch, True)
 
     def hurry(self, number: int, tube: str) -> None:
-        """
-        Reserve more than a tube with a rate hands out at once, behind some time.
-        """
+        """Reserve more than a tube with a rate hands out at once, behind some time."""
         self.set_policy(number, tube, ["max-jobs=-", "max-bytes=-"])
         for rules in (["max-job-size=-", "max-reserved=-"], ["rate=8:2"]):
             if self.anybody:
@@ -147,9 +139,7 @@ class Scenes(Everything):
             self.reserve_batch(number, 20)
 
     def end_group(self, number: int, tube: str) -> None:
-        """
-        Delete the jobs of a group, one by one, while another one waits for it.
-        """
+        """Delete the jobs of a group, one by one, while another one waits for it."""
         names = [("g", ""), ("g", ""), ("", "g")]
         self.put(number, tube, [(0, 0, 100, "", "", "", *each) for each in names], True)
         for job in self.model.members("g"):
@@ -158,9 +148,7 @@ class Scenes(Everything):
                 self.all_jobs_are_listed_as_the_model_has_them()
 
     def delete_one(self, number: int, job_id: int) -> None:
-        """
-        Delete a job.
-        """
+        """Delete a job."""
         number = self.idle(number)
         self.talk(
             number, f"delete {job_id}\r\n",
@@ -168,9 +156,7 @@ class Scenes(Everything):
         )  # fmt: skip
 
     def bury_awaited(self, number: int, place: int) -> None:
-        """
-        Bury a job that somebody waits for.
-        """
+        """Bury a job that somebody waits for."""
         job_id = self.pick(place, "reserved")
         job = self.model.jobs.get(job_id)
         if job is None or job.holder < 0 or self.model.peers[job.holder].is_blocked:
@@ -184,9 +170,7 @@ class Scenes(Everything):
         self.talk(holder, f"bury {job_id} 0\r\n", lambda heard: self.model.bury(holder, job_id, 0))
 
     def do_to_one(self, place: int, deed: str) -> None:
-        """
-        Have a job reserved, and buried or lost for good by its first release.
-        """
+        """Have a job reserved, and buried or lost for good by its first release."""
         if not deed or not self.anybody:
             return
         number, job_id = self.idle(place), self.pick(place, "ready", "delayed")

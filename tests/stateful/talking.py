@@ -24,16 +24,12 @@ TICK_NS = NS // TICKS
 
 
 class RuledServer(MemoryServer):
-    """
-    A server with a file of policies.
-    """
+    """A server with a file of policies."""
 
     declared = DeclaredPolicies()
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
-        """
-        The file is read before the jobs are.
-        """
+        """The file is read before the jobs are."""
         service = super().make_service(log_clock)
         service.queue.policies.declared = self.declared
         return service
@@ -51,9 +47,7 @@ class Talking(RuleBasedStateMachine):
     model: Commands
 
     def connect(self) -> None:
-        """
-        Come, at first or after a restart.
-        """
+        """Come, at first or after a restart."""
         self.clients: list[Client] = []
         for number in range(CLIENTS):
             self.clients.append(self.come(number))
@@ -63,18 +57,14 @@ class Talking(RuleBasedStateMachine):
         self.rest()
 
     def write_all(self) -> None:
-        """
-        Have all that has happened written, which no reply may have waited for.
-        """
+        """Have all that has happened written, which no reply may have waited for."""
         for value in ("9", "-"):
             said = self.keeper.ask(f"tube-policy other max-jobs={value}\r\n".encode())
             assert said == b"POLICY\r\n"
         self.rest()
 
     def come(self, number: int) -> Client:
-        """
-        Connect a client, which watches all tubes.
-        """
+        """Connect a client, which watches all tubes."""
         client, peer = self.server.connect(), self.model.peers[number]
         peer.watched = dict.fromkeys(TUBES, 1)
         for tube in TUBES:
@@ -83,22 +73,16 @@ class Talking(RuleBasedStateMachine):
 
     @property
     def queue(self):  # type: ignore[no-untyped-def]
-        """
-        Give the queue.
-        """
+        """Give the queue."""
         return self.server.service.queue
 
     @property
     def now_ns(self) -> int:
-        """
-        Give the wall clock.
-        """
+        """Give the wall clock."""
         return self.model.now * TICK_NS + STARTED_S * NS
 
     def backoff_ends(self, job_id: int, now: int, seconds: int) -> int:
-        """
-        See `Model`; expect it to be about as long.
-        """
+        """See `Model`; expect it to be about as long."""
         job = self.queue.state.jobs.look(job_id)
         assert job is not None
         due = -(-(job.deadline_ns - STARTED_S * NS) // TICK_NS)
@@ -108,9 +92,7 @@ class Talking(RuleBasedStateMachine):
     # Talking.
 
     def rest(self) -> None:
-        """
-        Let the server do all that is to be done now.
-        """
+        """Let the server do all that is to be done now."""
         for _ in range(4):
             self.server.advance()
 
@@ -129,9 +111,7 @@ class Talking(RuleBasedStateMachine):
         self.check({number: (heard, answer(heard))})
 
     def check(self, replies: dict[int, tuple[str, str]] | None = None) -> None:
-        """
-        Expect all to hear what the model says.
-        """
+        """Expect all to hear what the model says."""
         for number, peer in enumerate(self.model.peers):
             heard, expected = (replies or {}).get(number, ("", ""))
             heard += self.clients[number].take().decode()
@@ -139,9 +119,7 @@ class Talking(RuleBasedStateMachine):
             peer.late = ""
 
     def go(self, ticks: int) -> None:
-        """
-        Let time pass, from one thing that is due to the next.
-        """
+        """Let time pass, from one thing that is due to the next."""
         end = self.model.now + ticks
         while self.model.now < end:
             self.model.now = min(self.model.next_due(), end)
@@ -152,17 +130,13 @@ class Talking(RuleBasedStateMachine):
             self.check()
 
     def idle(self, number: int) -> int:
-        """
-        Give a client that does not wait, this one if it does not.
-        """
+        """Give a client that does not wait, this one if it does not."""
         free = [at for at, peer in enumerate(self.model.peers) if not peer.is_blocked]
         return free[number % len(free)]
 
     @property
     def anybody(self) -> bool:
-        """
-        Whether a client does not wait.
-        """
+        """Whether a client does not wait."""
         return any(not peer.is_blocked for peer in self.model.peers)
 
     def pick(self, place: int, *states: str | bool) -> int:
@@ -179,9 +153,7 @@ class Talking(RuleBasedStateMachine):
         return ids[place % len(ids)]
 
     def pick_held(self, number: int, place: int) -> tuple[int, int]:
-        """
-        Give a client and a job that is mostly its own.
-        """
+        """Give a client and a job that is mostly its own."""
         job_id = self.pick(place, "reserved")
         job = self.model.jobs.get(job_id)
         is_idle = job is not None and job.holder >= 0
@@ -192,9 +164,7 @@ class Talking(RuleBasedStateMachine):
     # Looks.
 
     def differences(self, model: Commands) -> list[object]:
-        """
-        List all jobs, and give those that are not as a model has them.
-        """
+        """List all jobs, and give those that are not as a model has them."""
         found: list[object] = []
         for tube in TUBES:
             said = self.keeper.ask(f"list-jobs {tube} all 1000\r\n".encode()).decode()

@@ -47,9 +47,7 @@ class Known:
 
 @dataclass
 class Wait:
-    """
-    A `wait-job`, or with job 0 a `reserve-with-timeout`, that is not answered.
-    """
+    """A `wait-job`, or with job 0 a `reserve-with-timeout`, that is not answered."""
 
     client: Client
     job_id: int
@@ -57,9 +55,7 @@ class Wait:
 
 
 class Waits(RuleBasedStateMachine):
-    """
-    Clients that watch a tube without jobs.
-    """
+    """Clients that watch a tube without jobs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,9 +69,7 @@ class Waits(RuleBasedStateMachine):
     # What is expected.
 
     def end(self, wait: Wait, reply: str) -> None:
-        """
-        Expect that a wait is answered so.
-        """
+        """Expect that a wait is answered so."""
         self.waits.remove(wait)
         assert wait.client.hears() == reply
         assert wait.client.last is not None
@@ -83,16 +77,12 @@ class Waits(RuleBasedStateMachine):
             assert wait.client.last[1] == self.server.log.committed_lsn(wait.job_id)
 
     def end_all(self, job_id: int, reply: str) -> None:
-        """
-        Expect that all who wait for this job are answered so.
-        """
+        """Expect that all who wait for this job are answered so."""
         for wait in [wait for wait in self.waits if wait.job_id == job_id]:
             self.end(wait, reply)
 
     def of(self, client: Client) -> list[Wait]:
-        """
-        Give what a client waits for.
-        """
+        """Give what a client waits for."""
         return [wait for wait in self.waits if wait.client is client]
 
     # Connections.
@@ -104,9 +94,7 @@ class Waits(RuleBasedStateMachine):
         self.put(number)
 
     def a_client(self) -> Client:
-        """
-        Connect.
-        """
+        """Connect."""
         client = self.server.connect()
         client.says("watch empty")
         client.says("ignore default")
@@ -141,24 +129,18 @@ class Waits(RuleBasedStateMachine):
     # Jobs.
 
     def idle(self, number: int) -> Client:
-        """
-        Give a client that does not wait, this one if it does not.
-        """
+        """Give a client that does not wait, this one if it does not."""
         busy = [wait.client for wait in self.waits]
         free = [client for client in self.clients if client not in busy]
         return free[number % len(free)]
 
     def a_job(self, number: int) -> int:
-        """
-        Give a job's id, now and then of one that is not there yet.
-        """
+        """Give a job's id, now and then of one that is not there yet."""
         ids = [*self.jobs, *self.jobs, self.next_id]
         return ids[number % len(ids)]
 
     def anybody(self) -> bool:
-        """
-        Say whether a client does not wait.
-        """
+        """Say whether a client does not wait."""
         return len(self.waits) < CLIENTS
 
     @precondition(lambda self: self.anybody() and len(self.jobs) < MOST_JOBS)
@@ -167,9 +149,7 @@ class Waits(RuleBasedStateMachine):
         self.put(number)
 
     def put(self, number: int) -> None:
-        """
-        Put a job that is delayed for longer than all of this takes.
-        """
+        """Put a job that is delayed for longer than all of this takes."""
         assert self.idle(number).put(delay=1000, ttr=TTR_S) == self.next_id
         self.jobs[self.next_id] = Known()
         self.next_id += 1
@@ -231,9 +211,7 @@ class Waits(RuleBasedStateMachine):
     @precondition(anybody)
     @rule(number=ONE_CLIENT, place=ONE_JOB)
     def bury(self, number: int, place: int) -> None:
-        """
-        Put a job aside; one that nobody holds is taken first.
-        """
+        """Put a job aside; one that nobody holds is taken first."""
         job_id = self.a_job(place)
         client, job = self.idle(number), self.jobs.get(job_id)
         if job is None or job.holder not in (None, client):
@@ -260,17 +238,13 @@ class Waits(RuleBasedStateMachine):
 
     @rule(tenths=st.sampled_from([1, 10, 10, 25, 50]))
     def time_passes(self, tenths: int) -> None:
-        """
-        Each instant has its own answers: a job's last second, the end of its TTR, of a wait.
-        """
+        """Each instant has its own answers: a job's last second, the end of its TTR, of a wait."""
         for _ in range(tenths):
             self.server.pass_time(0.1)
             self.see()
 
     def see(self) -> None:
-        """
-        Expect what happens at this very instant.
-        """
+        """Expect what happens at this very instant."""
         now_ns = self.server.now_ns
         for wait in list(self.waits):
             dues = [job.due_ns for job in self.jobs.values() if job.holder is wait.client]

@@ -60,9 +60,7 @@ class Known:
 
 
 class Policies(RuleBasedStateMachine):
-    """
-    Two clients, three tubes, and what the model holds of them.
-    """
+    """Two clients, three tubes, and what the model holds of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,9 +71,7 @@ class Policies(RuleBasedStateMachine):
         self.next_id = 1
 
     def connect_clients(self) -> None:
-        """
-        Connect them, at first or after a restart.
-        """
+        """Connect them, at first or after a restart."""
         self.clients = [self.server.connect(hears_deadlines=False) for _ in range(2)]
         for client in self.clients:
             for name in self.commands:
@@ -84,9 +80,7 @@ class Policies(RuleBasedStateMachine):
     # What holds.
 
     def policy(self, tube: str) -> dict[str, str]:
-        """
-        Give the rules that hold for a tube.
-        """
+        """Give the rules that hold for a tube."""
         found = dict(self.commands[tube])
         for pattern, rules in reversed(self.file):
             if pattern in (tube, "*") or (pattern.endswith("*") and tube.startswith(pattern[:-1])):
@@ -94,15 +88,11 @@ class Policies(RuleBasedStateMachine):
         return {key: value for key, value in found.items() if value != "-"}
 
     def of(self, tube: str, state: str = "") -> list[Known]:
-        """
-        Give the tube's jobs, of this state or all.
-        """
+        """Give the tube's jobs, of this state or all."""
         return [job for job in self.jobs.values() if job.tube == tube and state in ("", job.state)]
 
     def refusal(self, tube: str, bodies: list[bytes]) -> str | None:
-        """
-        Say what a put of these bodies is answered with, if they are not taken.
-        """
+        """Say what a put of these bodies is answered with, if they are not taken."""
         policy, sizes = self.policy(tube), list(map(len, bodies))
         if max(sizes) > int(policy.get("max-job-size", 99)):
             return "JOB_TOO_BIG"
@@ -112,17 +102,13 @@ class Policies(RuleBasedStateMachine):
         return "OUT_OF_MEMORY" if used + sum(sizes) > int(policy.get("max-bytes", 9999)) else None
 
     def bury_for_good(self, job: Known) -> None:
-        """
-        A job is a dead letter now.
-        """
+        """A job is a dead letter now."""
         job.tube = self.policy(job.tube).get("dead-letter", job.tube)
         job.state, job.is_dead, job.since_ns = "buried", True, self.server.now_ns
         job.holder = 0
 
     def take_back(self, job_id: int, delay: int = 0) -> None:
-        """
-        A job comes back.
-        """
+        """A job comes back."""
         job, now_ns = self.jobs[job_id], self.server.now_ns
         policy, job.holder = self.policy(job.tube), 0
         job.state, job.due_ns = ("delayed", now_ns + delay * NS) if delay else ("ready", 0)
@@ -137,9 +123,7 @@ class Policies(RuleBasedStateMachine):
             job.state, job.due_ns = "delayed", real.deadline_ns
 
     def end_old(self) -> None:
-        """
-        End the jobs that are too old now.
-        """
+        """End the jobs that are too old now."""
         for job_id, job in list(self.jobs.items()):
             if job.state != "reserved" and self.ends_ns(job) <= self.server.now_ns:
                 if self.policy(job.tube).get("expired") == "delete":
@@ -148,18 +132,14 @@ class Policies(RuleBasedStateMachine):
                     self.bury_for_good(job)
 
     def ends_ns(self, job: Known) -> int:
-        """
-        Say when the job is too old.
-        """
+        """Say when the job is too old."""
         policy = self.policy(job.tube)
         if "max-age" not in policy or (job.is_dead and policy.get("expired") != "delete"):
             return 1 << 70
         return job.since_ns + int(policy["max-age"]) * NS
 
     def settle(self) -> None:
-        """
-        All that is due now happens.
-        """
+        """All that is due now happens."""
         self.server.finish_slices()
         before = None
         while before != (before := [(*vars(job).values(),) for job in self.jobs.values()]):
@@ -169,18 +149,14 @@ class Policies(RuleBasedStateMachine):
 
     @initialize(pairs=st.lists(st.tuples(TUBES, RULES), min_size=3, max_size=10))
     def begin_with_policies(self, pairs: list[tuple[str, str]]) -> None:
-        """
-        Begin with two clients that watch all tubes, and some keys.
-        """
+        """Begin with two clients that watch all tubes, and some keys."""
         self.connect_clients()
         for tube, pair in pairs:
             self.set_policy(tube, pair)
 
     @rule(tube=TUBES, pair=RULES)
     def set_policy(self, tube: str, pair: str) -> None:
-        """
-        Set one key.
-        """
+        """Set one key."""
         key, value = pair.split("=")
         reply = self.clients[0].says(f"tube-policy {tube} {pair}")
         self.commands[tube].pop(key, None)
@@ -194,9 +170,7 @@ class Policies(RuleBasedStateMachine):
 
     @rule(file=st.sampled_from(FILES))
     def declare(self, file: list[tuple[str, dict[str, str]]]) -> None:
-        """
-        Read another file.
-        """
+        """Read another file."""
         self.file = file
         self.server.queue.policies.declare(DeclaredPolicies(file), self.server.now_ns)
         self.settle()
@@ -204,9 +178,7 @@ class Policies(RuleBasedStateMachine):
     @rule(tube=TUBES, pri=st.integers(0, 2), delay=st.sampled_from([0, 0, 3]), body=BODIES,
           ttr=st.sampled_from([4, 100]))  # fmt: skip
     def put(self, tube: str, pri: int, delay: int, body: bytes, ttr: int) -> None:
-        """
-        Put a job.
-        """
+        """Put a job."""
         self.clients[0].says(f"use {tube}")
         reply = self.clients[0].says(f"put {pri} {delay} {ttr} {len(body)}", body)
         job_id, self.next_id = self.next_id, self.next_id + 1
@@ -217,18 +189,14 @@ class Policies(RuleBasedStateMachine):
         self.settle()
 
     def add(self, job_id: int, tube: str, pri: int, delay: int, body: bytes, ttr: int) -> None:
-        """
-        A job was put.
-        """
+        """A job was put."""
         now_ns = self.server.now_ns
         state, due_ns = ("delayed", now_ns + delay * NS) if delay else ("ready", 0)
         self.jobs[job_id] = Known(tube, state, pri, body, now_ns, ttr, due_ns)
 
     @rule(tube=TUBES, bodies=st.lists(BODIES, min_size=1, max_size=4))
     def put_batch(self, tube: str, bodies: list[bytes]) -> None:
-        """
-        Put jobs together.
-        """
+        """Put jobs together."""
         self.clients[0].says(f"use {tube}")
         reply = self.clients[0].puts_batch(*((1, 0, 9, body) for body in bodies))
         refusal = self.refusal(tube, bodies)
@@ -243,9 +211,7 @@ class Policies(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1))
     def reserve(self, who: int) -> None:
-        """
-        Ask for a job.
-        """
+        """Ask for a job."""
         best = min((
             (job.pri, job_id) for job_id, job in self.jobs.items()
             if job.state == "ready" and len(self.of(job.tube, "reserved"))
@@ -262,9 +228,7 @@ class Policies(RuleBasedStateMachine):
 
     @rule(data=st.data(), what=st.sampled_from(["release", "later", "bury", "delete"]))
     def end(self, data: st.DataObject, what: str) -> None:
-        """
-        Give a reserved job back, bury it or delete it.
-        """
+        """Give a reserved job back, bury it or delete it."""
         held = [job_id for job_id, job in self.jobs.items() if job.state == "reserved"]
         if not held:
             return
@@ -285,9 +249,7 @@ class Policies(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def kick(self, data: st.DataObject) -> None:
-        """
-        Kick a job.
-        """
+        """Kick a job."""
         idle = [n for n, job in self.jobs.items() if job.state in ("buried", "delayed")]
         if idle:
             job_id = data.draw(st.sampled_from(idle))
@@ -296,9 +258,7 @@ class Policies(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 15))
     def pass_time(self, seconds: int) -> None:
-        """
-        Let time pass, from one thing that is due to the next.
-        """
+        """Let time pass, from one thing that is due to the next."""
         end_ns = self.server.now_ns + seconds * NS
         while True:
             jobs = self.jobs.values()
@@ -321,9 +281,7 @@ class Policies(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """
-        The server starts anew with what its log has.
-        """
+        """The server starts anew with what its log has."""
         self.server, _ = restarted(self.server)
         for job in self.jobs.values():
             if job.state == "reserved":
@@ -333,9 +291,7 @@ class Policies(RuleBasedStateMachine):
 
     @invariant()
     def each_job_is_where_the_model_has_it(self) -> None:
-        """
-        Compare all jobs, and what totals know of them.
-        """
+        """Compare all jobs, and what totals know of them."""
         state = self.server.queue.state
         found: dict[int, Any] = {}
         for job_id in state.jobs:

@@ -65,17 +65,13 @@ class Known:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """
-        Its place among ready jobs.
-        """
+        """Its place among ready jobs."""
         return self.pri, self.job_id
 
 
 @dataclass
 class Peer:
-    """
-    A client, and what it watches; `waits` since which step, 0 if it does not.
-    """
+    """A client, and what it watches; `waits` since which step, 0 if it does not."""
 
     client: Client
     using: str = "default"
@@ -84,9 +80,7 @@ class Peer:
 
 
 class Tags(RuleBasedStateMachine):
-    """
-    Clients of a server with a log.
-    """
+    """Clients of a server with a log."""
 
     @initialize()
     def start(self) -> None:
@@ -102,17 +96,13 @@ class Tags(RuleBasedStateMachine):
     # What is expected.
 
     def may_go(self, job: Known) -> bool:
-        """
-        Say whether its concurrency key lets a job be reserved.
-        """
+        """Say whether its concurrency key lets a job be reserved."""
         same = [each for each in self.jobs.values() if each.key == job.key]
         reserved = [each for each in same if each.state == "reserved"]
         return not job.key or len(reserved) < job.limit
 
     def open_jobs(self, tubes: list[str]) -> list[Known]:
-        """
-        Give the jobs of these tubes that may be reserved, in order.
-        """
+        """Give the jobs of these tubes that may be reserved, in order."""
         found = [
             job for job in self.jobs.values()
             if job.state == "ready" and job.tube in tubes and job.tube not in self.paused
@@ -121,15 +111,11 @@ class Tags(RuleBasedStateMachine):
         return sorted(found, key=lambda job: job.rank)
 
     def reserve(self, job: Known, number: int) -> None:
-        """
-        A client gets a job.
-        """
+        """A client gets a job."""
         job.state, job.holder, job.due = "reserved", number, self.ahead(TTR_S)
 
     def serve(self) -> None:
-        """
-        Give jobs to those who wait, the best job first.
-        """
+        """Give jobs to those who wait, the best job first."""
         while True:
             pairs = [
                 (job, peer) for job in self.open_jobs([*TUBES])
@@ -146,21 +132,15 @@ class Tags(RuleBasedStateMachine):
             self.heard[number] = job.job_id
 
     def members(self, group: str) -> int:
-        """
-        Count the jobs of a group.
-        """
+        """Count the jobs of a group."""
         return len([job for job in self.jobs.values() if job.group == group])
 
     def is_waiting(self, job: Known) -> bool:
-        """
-        Say whether a job waits for a group.
-        """
+        """Say whether a job waits for a group."""
         return job.state == "delayed" and job.due == FOREVER
 
     def end_groups(self) -> None:
-        """
-        Let those go whose groups have no job.
-        """
+        """Let those go whose groups have no job."""
         free = [
             job for job in self.jobs.values()
             if self.is_waiting(job) and not self.members(job.after)
@@ -170,9 +150,7 @@ class Tags(RuleBasedStateMachine):
             self.serve()
 
     def make_ready(self, job: Known, due: float = 0) -> None:
-        """
-        A job is ready, or delayed until then.
-        """
+        """A job is ready, or delayed until then."""
         is_delayed = due > self.now
         job.state, job.due, job.holder = "ready", 0, -1
         if is_delayed:
@@ -192,23 +170,17 @@ class Tags(RuleBasedStateMachine):
 
     @property
     def now(self) -> float:
-        """
-        The time, to the millisecond.
-        """
+        """The time, to the millisecond."""
         return round(self.server.clock.seconds(), 3)
 
     def ahead(self, seconds: int) -> float:
-        """
-        Give a moment so far ahead.
-        """
+        """Give a moment so far ahead."""
         return round(self.now + seconds, 3)
 
     # Talking.
 
     def say(self, number: int, request: bytes) -> bytes:
-        """
-        Send a command at a moment of its own: no two things are due at once.
-        """
+        """Send a command at a moment of its own: no two things are due at once."""
         self.server.advance(0.001)
         self.catch_up()
         self.step += 1
@@ -216,9 +188,7 @@ class Tags(RuleBasedStateMachine):
         return self.peers[number].client.ask(request)
 
     def check(self) -> None:
-        """
-        Compare what came late with what is expected.
-        """
+        """Compare what came late with what is expected."""
         self.forget_pauses()
         self.server.advance()
         for number, peer in enumerate(self.peers):
@@ -227,23 +197,17 @@ class Tags(RuleBasedStateMachine):
             assert said == (b"" if job_id is None else b"RESERVED %d 1\r\nx\r\n" % job_id)
 
     def idle(self, number: int) -> int:
-        """
-        Give a client that does not wait, this one if it does not.
-        """
+        """Give a client that does not wait, this one if it does not."""
         free = [at for at, peer in enumerate(self.peers) if not peer.waits]
         return free[number % len(free)]
 
     @property
     def anybody(self) -> bool:
-        """
-        Say whether a client does not wait.
-        """
+        """Say whether a client does not wait."""
         return any(not peer.waits for peer in self.peers)
 
     def pick(self, place: int) -> int:
-        """
-        Give the id of a job, or one past the last if there is none.
-        """
+        """Give the id of a job, or one past the last if there is none."""
         ids = sorted(self.jobs)
         return ids[place % len(ids)] if ids else self.next_id
 
@@ -388,9 +352,7 @@ class Tags(RuleBasedStateMachine):
         self.check()
 
     def pick_held(self, place: int) -> int:
-        """
-        Give the id of a reserved job, or one past the last if there is none.
-        """
+        """Give the id of a reserved job, or one past the last if there is none."""
         ids = sorted(job.job_id for job in self.jobs.values() if job.state == "reserved")
         return ids[place % len(ids)] if ids else self.next_id
 
@@ -491,16 +453,12 @@ class Tags(RuleBasedStateMachine):
         self.check()
 
     def next_due(self) -> float:
-        """
-        Say when the next delay, pause or TTR ends.
-        """
+        """Say when the next delay, pause or TTR ends."""
         timed = [job.due for job in self.jobs.values() if job.state in ("delayed", "reserved")]
         return min([*timed, *self.paused.values()], default=FOREVER)
 
     def catch_up(self) -> None:
-        """
-        End what is due by now.
-        """
+        """End what is due by now."""
         for tube, due in list(self.paused.items()):
             if due <= self.now:
                 del self.paused[tube]

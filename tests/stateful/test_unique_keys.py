@@ -1,6 +1,4 @@
-"""
-Unique keys over kills, restarts and compaction, against a dictionary.
-"""
+"""Unique keys over kills, restarts and compaction, against a dictionary."""
 
 from __future__ import annotations
 
@@ -36,22 +34,16 @@ class UniqueKeys(RuleBasedStateMachine):
         self.last_id = 0
 
     def ask(self, line: str) -> str:
-        """
-        Send a line, and give the answer.
-        """
+        """Send a line, and give the answer."""
         return self.client.ask(line.encode() + b"\r\n").decode()
 
     @property
     def now_s(self) -> float:
-        """
-        The time of the clock.
-        """
+        """The time of the clock."""
         return self.server.clock.seconds()
 
     def holder(self, place: Place) -> tuple[int, str] | None:
-        """
-        Who has a key, and how an answer calls its state.
-        """
+        """Who has a key, and how an answer calls its state."""
         if place in self.living:
             return self.living[place][0], "READY"
         job_id, until_s = self.remembered.get(place, (0, 0.0))
@@ -87,9 +79,7 @@ class UniqueKeys(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 12))
     def others_come_and_go(self, count: int) -> None:
-        """
-        So that segments end, and are compacted.
-        """
+        """So that segments end, and are compacted."""
         self.ask("use default")
         for _ in range(count):
             said = self.ask("put 0 0 60 3000\r\n" + "y" * 3000)

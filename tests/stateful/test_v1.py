@@ -68,15 +68,11 @@ def in_words_of_v1(command: str, reply: bytes, priorities: dict[int, int]) -> by
 
 
 class Translation(RuleBasedStateMachine):
-    """
-    Two servers, told the same.
-    """
+    """Two servers, told the same."""
 
     @initialize(is_logged=st.booleans())
     def start(self, is_logged: bool) -> None:
-        """
-        Connect all clients, in the same order.
-        """
+        """Connect all clients, in the same order."""
         self.servers = [self._serve(is_logged), self._serve(is_logged)]
         self.is_logged = is_logged
         self._connect()
@@ -104,15 +100,11 @@ class Translation(RuleBasedStateMachine):
 
     @property
     def _free(self) -> list[int]:
-        """
-        The old clients that do not wait.
-        """
+        """The old clients that do not wait."""
         return [at for at in range(OLD) if not self.asked[at]]
 
     def _tell(self, at: int, old: bytes, modern: bytes) -> None:
-        """
-        Send a command and its translation, and compare what comes.
-        """
+        """Send a command and its translation, and compare what comes."""
         self.asked[at] = old.split()[0].decode()
         self.pairs[at][0].send(old)
         self.pairs[at][1].send(modern)
@@ -134,9 +126,7 @@ class Translation(RuleBasedStateMachine):
         assert theirs[0] == theirs[1]
 
     def _pick_job(self, data: st.DataObject) -> int:
-        """
-        A job that there is, or one that there is not.
-        """
+        """A job that there is, or one that there is not."""
         return data.draw(st.sampled_from([*(job.id for job in self._views(0)), 999]))
 
     # What old clients say.
@@ -144,9 +134,7 @@ class Translation(RuleBasedStateMachine):
     @precondition(lambda self: self._free)
     @rule(data=st.data(), priority=PRIORITIES, body=BODIES)
     def put(self, data: st.DataObject, priority: int, body: bytes) -> None:
-        """
-        Some bodies are too big.
-        """
+        """Some bodies are too big."""
         at = data.draw(st.sampled_from(self._free))
         rest = b"%d\r\n%s\r\n" % (len(body), body)
         self._tell(at, b"put %d " % priority + rest, b"put %d 0 %d " % (priority, TTR_S) + rest)
@@ -166,9 +154,7 @@ class Translation(RuleBasedStateMachine):
     @precondition(lambda self: self._free)
     @rule(data=st.data(), command=st.sampled_from([b"delete", b"peek"]))
     def name_a_job(self, data: st.DataObject, command: bytes) -> None:
-        """
-        Commands with a number and nothing else.
-        """
+        """Commands with a number and nothing else."""
         at = data.draw(st.sampled_from(self._free))
         line = b"%s %d\r\n" % (command, self._pick_job(data))
         self._tell(at, line, line)
@@ -176,9 +162,7 @@ class Translation(RuleBasedStateMachine):
     @precondition(lambda self: self._free)
     @rule(data=st.data(), priority=PRIORITIES)
     def release(self, data: st.DataObject, priority: int) -> None:
-        """
-        Without a delay.
-        """
+        """Without a delay."""
         at, job = data.draw(st.sampled_from(self._free)), self._pick_job(data)
         line = b"release %d %d" % (job, priority)
         self._tell(at, line + b"\r\n", line + b" 0\r\n")
@@ -186,9 +170,7 @@ class Translation(RuleBasedStateMachine):
     @precondition(lambda self: self._free)
     @rule(data=st.data(), priority=PRIORITIES)
     def bury(self, data: st.DataObject, priority: int) -> None:
-        """
-        The same in both.
-        """
+        """The same in both."""
         at, job = data.draw(st.sampled_from(self._free)), self._pick_job(data)
         line = b"bury %d %d\r\n" % (job, priority)
         self._tell(at, line, line)
@@ -196,26 +178,20 @@ class Translation(RuleBasedStateMachine):
     @precondition(lambda self: self._free)
     @rule(data=st.data(), count=st.integers(0, 3))
     def kick(self, data: st.DataObject, count: int) -> None:
-        """
-        The same in both.
-        """
+        """The same in both."""
         at = data.draw(st.sampled_from(self._free))
         self._tell(at, b"kick %d\r\n" % count, b"kick %d\r\n" % count)
 
     @precondition(lambda self: self._free)
     @rule(data=st.data())
     def peek_buried(self, data: st.DataObject) -> None:
-        """
-        A bare `peek`.
-        """
+        """A bare `peek`."""
         self._tell(data.draw(st.sampled_from(self._free)), b"peek\r\n", b"peek-buried\r\n")
 
     @precondition(lambda self: self._free)
     @rule(data=st.data())
     def ask_about_a_job(self, data: st.DataObject) -> None:
-        """
-        What v1 shows is among what the other shows.
-        """
+        """What v1 shows is among what the other shows."""
         at, job = data.draw(st.sampled_from(self._free)), self._pick_job(data)
         old, modern = self.pairs[at]
         some, all_ = old.ask(b"stats %d\r\n" % job), modern.ask(b"stats-job %d\r\n" % job)
@@ -228,9 +204,7 @@ class Translation(RuleBasedStateMachine):
 
     @rule(command=st.sampled_from(THIRD))
     def act_the_modern_way(self, command: bytes) -> None:
-        """
-        The same on both servers, if it does not wait.
-        """
+        """The same on both servers, if it does not wait."""
         if not self.third[0].protocol.session.is_blocked:
             for client in self.third:
                 client.send(command)
@@ -238,16 +212,12 @@ class Translation(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS)
     def pass_time(self, seconds: float) -> None:
-        """
-        Delays, pauses and TTRs end.
-        """
+        """Delays, pauses and TTRs end."""
         self._advance(seconds)
 
     @rule(data=st.data())
     def hang_up(self, data: st.DataObject) -> None:
-        """
-        A client vanishes, and another comes.
-        """
+        """A client vanishes, and another comes."""
         at = data.draw(st.integers(0, OLD - 1))
         for client in self.pairs[at]:
             client.hang_up()
@@ -258,18 +228,14 @@ class Translation(RuleBasedStateMachine):
     @precondition(lambda self: self.is_logged)
     @rule()
     def kill(self) -> None:
-        """
-        Both servers begin anew on their logs.
-        """
+        """Both servers begin anew on their logs."""
         for server in self.servers:
             server.kill_and_restart()
         self._connect()
 
     @invariant()
     def the_jobs_are_the_same(self) -> None:
-        """
-        All that is known of each of them.
-        """
+        """All that is known of each of them."""
         if hasattr(self, "servers"):
             assert self._views(0) == self._views(1)
             tallies = [server.service.queue.tally for server in self.servers]
@@ -277,9 +243,7 @@ class Translation(RuleBasedStateMachine):
                 assert getattr(tallies[0], key) == getattr(tallies[1], key)
 
     def teardown(self) -> None:
-        """
-        See what the two count.
-        """
+        """See what the two count."""
         if hasattr(self, "servers"):
             old = document(self.servers[0].connect("v1").ask(b"stats\r\n"))
             modern = document(self.servers[1].connect().ask(b"stats\r\n"))
@@ -289,9 +253,7 @@ class Translation(RuleBasedStateMachine):
 
 
 def document(reply: bytes) -> dict[str, str]:
-    """
-    Read an answer in YAML.
-    """
+    """Read an answer in YAML."""
     return dict(yaml.read_mapping(reply.partition(b"\r\n")[2].removesuffix(b"\r\n")))
 
 

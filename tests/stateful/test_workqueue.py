@@ -70,9 +70,7 @@ class Known:
 
 @dataclass
 class Wait:
-    """
-    A `reserve` that is not answered.
-    """
+    """A `reserve` that is not answered."""
 
     client: Client
     until_ns: int | None
@@ -87,9 +85,7 @@ assert {"body", "holder", "tube_id"} <= set(FIELDS)
 
 
 def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:
-    """
-    Write down all that is durable: jobs, and the tubes that have jobs or a pause.
-    """
+    """Write down all that is durable: jobs, and the tubes that have jobs or a pause."""
     jobs: dict[str, Any] = {}
     for job_id in state.jobs:
         job = state.jobs.look(job_id)
@@ -109,9 +105,7 @@ def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:
 
 
 class Clients(RuleBasedStateMachine):
-    """
-    Clients, the jobs they know of, and the rules they expect to hold.
-    """
+    """Clients, the jobs they know of, and the rules they expect to hold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,21 +123,15 @@ class Clients(RuleBasedStateMachine):
     # What can be chosen.
 
     def idle(self) -> list[Client]:
-        """
-        Give the clients that may say something.
-        """
+        """Give the clients that may say something."""
         return [client for client in self.clients if not client.session.is_blocked]
 
     def choose_client(self, data: st.DataObject) -> Client:
-        """
-        Choose a client that may say something.
-        """
+        """Choose a client that may say something."""
         return data.draw(st.sampled_from(self.idle()), label="client")
 
     def choose_job(self, data: st.DataObject, *states: str) -> int:
-        """
-        Choose a job, mostly one in these states, now and then one that is not there.
-        """
+        """Choose a job, mostly one in these states, now and then one that is not there."""
         fitting = [job_id for job_id, job in self.jobs.items() if job.state in states]
         ids = fitting * 3 + list(self.jobs) + [self.next_id]
         return data.draw(st.sampled_from(ids), label="job")
@@ -151,9 +139,7 @@ class Clients(RuleBasedStateMachine):
     # What is expected.
 
     def ordered(self, tube: str, state: str) -> list[int]:
-        """
-        Give the ids of a tube's jobs in a state, in that state's order.
-        """
+        """Give the ids of a tube's jobs in a state, in that state's order."""
         found = [
             (job.pri if state == "ready" else job.due_ns, job_id)
             for job_id, job in self.jobs.items()
@@ -162,15 +148,11 @@ class Clients(RuleBasedStateMachine):
         return [job_id for _, job_id in sorted(found)]
 
     def is_open(self, tube: str) -> bool:
-        """
-        Say whether a tube is not paused.
-        """
+        """Say whether a tube is not paused."""
         return tube not in self.paused_until_ns
 
     def best_for(self, client: Client) -> int | None:
-        """
-        Find the ready job that the client would get.
-        """
+        """Find the ready job that the client would get."""
         ready = [
             (job.pri, job_id)
             for job_id, job in self.jobs.items()
@@ -179,51 +161,39 @@ class Clients(RuleBasedStateMachine):
         return min(ready)[1] if ready else None
 
     def is_deadline_soon(self, client: Client) -> bool:
-        """
-        Say whether a job of the client is within its last second.
-        """
+        """Say whether a job of the client is within its last second."""
         dues = [job.due_ns for job in self.jobs.values() if job.holder is client]
         return bool(dues) and min(dues) - SAFETY_MARGIN_NS <= self.server.now_ns
 
     def hold(self, client: Client, job_id: int) -> str:
-        """
-        Let a client have a job, and give the reply that says so.
-        """
+        """Let a client have a job, and give the reply that says so."""
         job = self.jobs[job_id]
         job.state, job.holder = "reserved", client
         job.due_ns = self.server.now_ns + job.ttr * NS
         return f"RESERVED {job_id} {len(job.body)}\r\n{job.body.decode('latin-1')}"
 
     def make_ready(self, job_id: int) -> None:
-        """
-        Let a job be ready, and give it to who has waited longest, if somebody does.
-        """
+        """Let a job be ready, and give it to who has waited longest, if somebody does."""
         job = self.jobs[job_id]
         job.state, job.holder, job.due_ns = "ready", None, 0
         if self.is_open(job.tube):
             self.serve(job.tube)
 
     def serve(self, tube: str) -> None:
-        """
-        Give a tube's ready jobs to those that wait, the best to the first.
-        """
+        """Give a tube's ready jobs to those that wait, the best to the first."""
         for wait in list(self.waits):
             ready = self.ordered(tube, "ready")
             if ready and tube in self.watched[wait.client]:
                 self.end_wait(wait, self.hold(wait.client, ready[0]))
 
     def end_wait(self, wait: Wait, reply: str) -> None:
-        """
-        Expect that a wait is answered so.
-        """
+        """Expect that a wait is answered so."""
         self.waits.remove(wait)
         assert wait.client.hears() == reply
         self.check_lsn(wait.client, reply)
 
     def check_lsn(self, client: Client, reply: str) -> None:
-        """
-        Expect a reply that names a job to wait for that job's newest committing record.
-        """
+        """Expect a reply that names a job to wait for that job's newest committing record."""
         word, _, rest = reply.partition(" ")
         if word in ("INSERTED", "RESERVED", "FOUND"):
             job_id = int(rest.split()[0])
@@ -231,9 +201,7 @@ class Clients(RuleBasedStateMachine):
             assert client.last[1] == self.server.log.committed_lsn(job_id)
 
     def tell(self, client: Client, line: str, expected: str) -> None:
-        """
-        Send a command and expect this reply.
-        """
+        """Send a command and expect this reply."""
         assert client.says(line) == expected
         self.check_lsn(client, expected)
 
@@ -310,9 +278,7 @@ class Clients(RuleBasedStateMachine):
     @precondition(lambda self: self.idle())
     @rule(data=st.data(), jobs=st.lists(JOBS, min_size=1, max_size=4))
     def put(self, data: st.DataObject, jobs: list[tuple[str, int, int, int, bytes]]) -> None:
-        """
-        Put a few jobs into some tubes.
-        """
+        """Put a few jobs into some tubes."""
         client = self.choose_client(data)
         for tube, pri, delay, ttr, body in jobs:
             self.tell(client, f"use {tube}", f"USING {tube}")
@@ -321,9 +287,7 @@ class Clients(RuleBasedStateMachine):
             self.put_one(client, pri, delay, ttr, body)
 
     def put_one(self, client: Client, pri: int, delay: int, ttr: int, body: bytes) -> None:
-        """
-        Put a job into the used tube.
-        """
+        """Put a job into the used tube."""
         job_id = client.put(body, pri=pri, delay=delay, ttr=ttr)
         assert job_id == self.next_id
         self.check_lsn(client, f"INSERTED {job_id}")
@@ -393,9 +357,7 @@ class Clients(RuleBasedStateMachine):
     @precondition(lambda self: self.idle())
     @rule(data=st.data(), count=st.integers(1, 5))
     def delete_batch(self, data: st.DataObject, count: int) -> None:
-        """
-        Delete a few jobs, some of them perhaps twice.
-        """
+        """Delete a few jobs, some of them perhaps twice."""
         client = self.choose_client(data)
         ids = [self.choose_job(data, "reserved", "ready", "buried") for _ in range(count)]
         deleted = 0
@@ -427,9 +389,7 @@ class Clients(RuleBasedStateMachine):
     @precondition(lambda self: self.idle())
     @rule(data=st.data(), pri=PRIORITIES)
     def take_and_bury(self, data: st.DataObject, pri: int) -> None:
-        """
-        Put a job aside that nobody holds, if there is one.
-        """
+        """Put a job aside that nobody holds, if there is one."""
         client = self.choose_client(data)
         free = [job_id for job_id, job in self.jobs.items() if job.state in ("ready", "delayed")]
         if free:
@@ -447,9 +407,7 @@ class Clients(RuleBasedStateMachine):
             self.bury_one(client, job_id, pri)
 
     def bury_one(self, client: Client, job_id: int, pri: int) -> None:
-        """
-        Bury a job that the client holds.
-        """
+        """Bury a job that the client holds."""
         job = self.jobs[job_id]
         self.tell(client, f"bury {job_id} {pri}", "BURIED")
         job.pri, job.holder, job.state = pri, None, "buried"
@@ -465,9 +423,7 @@ class Clients(RuleBasedStateMachine):
             job.due_ns = self.server.now_ns + job.ttr * NS
 
     def choose_held(self, data: st.DataObject) -> tuple[Client, int, Known | None]:
-        """
-        Choose a client and a job, which is given only if the client holds it.
-        """
+        """Choose a client and a job, which is given only if the client holds it."""
         job_id = self.choose_job(data, "reserved")
         job = self.jobs.get(job_id)
         holder = job.holder if job else None
@@ -504,9 +460,7 @@ class Clients(RuleBasedStateMachine):
         data=st.data(), tube=TUBE_NAMES, which=st.sampled_from(["ready", "delayed", "buried", ""])
     )
     def flush_tube(self, data: st.DataObject, tube: str, which: str) -> None:
-        """
-        Delete what nobody holds, or what is in one state.
-        """
+        """Delete what nobody holds, or what is in one state."""
         client = self.choose_client(data)
         is_there = tube in self.tubes_referred_to()
         states = [which] if which else ["ready", "delayed", "buried"]
@@ -529,9 +483,7 @@ class Clients(RuleBasedStateMachine):
             self.tell(client, f"peek-{state}", self.found(self.ordered(self.used[client], state)))
 
     def found(self, ids: list[int]) -> str:
-        """
-        Give the reply that shows the first of these jobs.
-        """
+        """Give the reply that shows the first of these jobs."""
         if not ids:
             return "NOT_FOUND"
         body = self.jobs[ids[0]].body
@@ -569,9 +521,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.25, 0.5, 1.0, 2.0]))
     def time_passes(self, seconds: float) -> None:
-        """
-        Let the service's one timer fire whenever something is due.
-        """
+        """Let the service's one timer fire whenever something is due."""
         end_ns = self.server.now_ns + round(seconds * NS)
         while (due_ns := self.queue_due_ns()) is not None and due_ns <= end_ns:
             self.tick_at(max(due_ns, self.server.now_ns))
@@ -589,9 +539,7 @@ class Clients(RuleBasedStateMachine):
         self.server.log.begin_segment(head)
 
     def queue_due_ns(self) -> int | None:
-        """
-        Ask when the queue has something to do.
-        """
+        """Ask when the queue has something to do."""
         return self.server.queue.next_due_ns()
 
     def tick_at(self, now_ns: int) -> None:
@@ -620,20 +568,14 @@ class Clients(RuleBasedStateMachine):
             assert due_ns is None or due_ns > now_ns, "nothing is overdue after a tick"
 
     def is_at_rest(self) -> bool:
-        """
-        Say whether no large work is under way.
-        """
+        """Say whether no large work is under way."""
         return True
 
     def expect_a_slice(self) -> None:
-        """
-        Expect the next slice of large work to have been done.
-        """
+        """Expect the next slice of large work to have been done."""
 
     def check_late_answer(self, wait: Wait, reply: str) -> None:
-        """
-        Expect an answer that a tick gave to be a right one.
-        """
+        """Expect an answer that a tick gave to be a right one."""
         self.check_lsn(wait.client, reply)
         if reply == "TIMED_OUT":
             assert wait.until_ns is not None and wait.until_ns <= self.server.now_ns
@@ -659,17 +601,13 @@ class Clients(RuleBasedStateMachine):
     # Tubes.
 
     def tubes_referred_to(self) -> set[str]:
-        """
-        Name the tubes that must be there.
-        """
+        """Name the tubes that must be there."""
         used = {self.used[client] for client in self.clients}
         watched = {tube for client in self.clients for tube in self.watched[client]}
         return {"default"} | used | watched | {job.tube for job in self.jobs.values()}
 
     def forget_pauses(self) -> None:
-        """
-        Expect the pauses of tubes that are gone to be gone with them.
-        """
+        """Expect the pauses of tubes that are gone to be gone with them."""
         for tube in self.paused_until_ns.keys() - self.tubes_referred_to():
             del self.paused_until_ns[tube]
 
@@ -758,9 +696,7 @@ class Clients(RuleBasedStateMachine):
         assert snapshot(made, now_ns) == snapshot(live, now_ns)
 
     def from_records(self) -> QueueState:
-        """
-        Apply the recorded records to a fresh state, in their order.
-        """
+        """Apply the recorded records to a fresh state, in their order."""
         made = QueueState()
         default = made.default()
         segment = 0
@@ -779,9 +715,7 @@ class Clients(RuleBasedStateMachine):
         return made
 
     def teardown(self) -> None:
-        """
-        Take all that is ready, and find it in its order.
-        """
+        """Take all that is ready, and find it in its order."""
         for tube in sorted({job.tube for job in self.jobs.values()}):
             self.paused_until_ns.pop(tube, None)
             taker = self.server.connect()
@@ -834,9 +768,7 @@ class ClientsOfACrowd(Clients):
             self.make_ready(job_id)
 
     def expect_a_large_kick(self, client: Client, state: str, count: int) -> None:
-        """
-        Kick so many jobs, which are more than a slice.
-        """
+        """Kick so many jobs, which are more than a slice."""
         assert client.says(f"kick {count}") is None
         self.kicker, self.kicking = client, self.slices(self.used[client], state, count)
         next(self.kicking)

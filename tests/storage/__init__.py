@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/storage/.
-"""
+"""Mirrors beanstalk_twisted/storage/."""

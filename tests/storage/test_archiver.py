@@ -1,6 +1,4 @@
-"""
-Every finished segment gets into the archive, soon, once, and before it may be deleted.
-"""
+"""Every finished segment gets into the archive, soon, once, and before it may be deleted."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ AGE_S = 300
 
 
 class Archived:
-    """
-    A server with an archive, and a client.
-    """
+    """A server with an archive, and a client."""
 
     def __init__(
         self, *, can_link: bool = True, age_s: int = 0, fsync: FsyncPolicy = ALWAYS,
@@ -68,9 +64,7 @@ class Archived:
         return self.server.directory
 
     def put(self, count: int = 1, body: bytes = b"x" * 500) -> list[int]:
-        """
-        :return: their ids.
-        """
+        """:return: their ids."""
         ids = []
         for _ in range(count):
             self.client.send(b"put 1 0 60 %d\r\n%s\r\n" % (len(body), body))
@@ -87,44 +81,32 @@ class Archived:
             assert self.client.take() == b"DELETED\r\n"
 
     def pass_through(self, count: int) -> None:
-        """
-        So many jobs are put and deleted.
-        """
+        """So many jobs are put and deleted."""
         for _ in range(count):
             self.delete(self.put())
 
     def archived(self) -> Files:
-        """
-        What is there, but for the manifest.
-        """
+        """What is there, but for the manifest."""
         files = files_of(self.archive.files)
         return {name: content for name, content in files.items() if ".tqm" not in name}
 
     def in_manifest(self) -> list[int]:
-        """
-        The segments that the manifest speaks of, truly.
-        """
+        """The segments that the manifest speaks of, truly."""
         return check_manifest(files_of(self.archive.files))
 
     def archived_seqs(self) -> list[int]:
         return sequence_numbers(self.archived())
 
     def newest(self) -> int:
-        """
-        The sequence number of the segment in use.
-        """
+        """The sequence number of the segment in use."""
         return int(segments_of(self.directory)[-1].split(".")[0])
 
     def check(self) -> Fields:
-        """
-        All that was ever written is in the archive or in the log.
-        """
+        """All that was ever written is in the archive or in the log."""
         return check_archive(files_of(self.archive.files), files_of(self.directory))
 
     def restart_after_kill(self) -> None:
-        """
-        End the process as kill -9 does, with both its disks, and begin another one.
-        """
+        """End the process as kill -9 does, with both its disks, and begin another one."""
         self.server.kill()
         self.archive.fault = lambda operation, name: None
         self.server.start()
@@ -133,9 +115,7 @@ class Archived:
 
 @contextmanager
 def said() -> Iterator[list[str]]:
-    """
-    What the archiver logs.
-    """
+    """What the archiver logs."""
     lines: list[str] = []
     with capturedLogs() as events:
         yield lines
@@ -143,16 +123,12 @@ def said() -> Iterator[list[str]]:
 
 
 def is_ours(event: Any) -> bool:
-    """
-    Whether it comes from the archiver.
-    """
+    """Whether it comes from the archiver."""
     return str(event["log_namespace"]).endswith("Archiver")
 
 
 def timers(run: Archived) -> list[str]:
-    """
-    The pending calls of the archiver.
-    """
+    """The pending calls of the archiver."""
     return [str(c) for c in run.server.clock.getDelayedCalls() if "Archiver" in str(c)]
 
 
@@ -251,9 +227,7 @@ def test_what_an_archive_has_taken_at_last_is_trimmed() -> None:
 
 
 def test_a_segment_is_not_archived_before_the_name_of_its_successor_is_durable() -> None:
-    """
-    It might be cut at the next start, and its second name with it.
-    """
+    """It might be cut at the next start, and its second name with it."""
     run = Archived()
     seen: list[bool] = []
 
@@ -288,9 +262,7 @@ def test_a_segment_that_was_looked_at_too_early_is_looked_at_again_when_it_is_fi
 
 
 def breaks(number: int = errno.ENOSPC, operations: Sequence[str] = ()) -> Fault:
-    """
-    A disk that refuses these operations, or all.
-    """
+    """A disk that refuses these operations, or all."""
 
     def fault(operation: str, name: str) -> None:
         if operation in operations or not operations:
@@ -300,9 +272,7 @@ def breaks(number: int = errno.ENOSPC, operations: Sequence[str] = ()) -> Fault:
 
 
 def works(operation: str, name: str) -> None:
-    """
-    A disk that does what it is told.
-    """
+    """A disk that does what it is told."""
 
 
 @pytest.mark.one_in(3)
@@ -743,9 +713,7 @@ def test_a_segment_that_was_abandoned_is_archived_up_to_where_its_successor_goes
 
 
 def test_an_archived_segment_is_never_written_again_whatever_becomes_of_its_log() -> None:
-    """
-    A link is the log's own file: cutting the one would cut the other.
-    """
+    """A link is the log's own file: cutting the one would cut the other."""
     run = Archived(age_s=AGE_S)
     seen: Files = {}
     for round_ in range(12):
@@ -764,9 +732,7 @@ def test_an_archived_segment_is_never_written_again_whatever_becomes_of_its_log(
 
 
 def kill_both(run: Archived) -> None:
-    """
-    Kill and start again, and let log and archive share their files as before.
-    """
+    """Kill and start again, and let log and archive share their files as before."""
     run.server.kill()
     run.directory.fault = run.archive.fault = works
     for folder in run.archive.folders.values():
@@ -885,9 +851,7 @@ AWAY = OSError(errno.EIO, "AWS Error NETWORK_CONNECTION", "s3://b")
 
 
 class Remote:
-    """
-    A server whose archive is in a simulated store.
-    """
+    """A server whose archive is in a simulated store."""
 
     def __init__(self, is_away: bool = False, io: Callable[[], WatchableIo] = InlineIo) -> None:
         self.store = MemoryStore("s3://b")
@@ -903,9 +867,7 @@ class Remote:
         raise AWAY
 
     def pass_through(self, count: int) -> None:
-        """
-        So many jobs are put and deleted.
-        """
+        """So many jobs are put and deleted."""
         for _ in range(count):
             self.client.send(b"put 1 0 60 500\r\n%s\r\n" % (b"x" * 500))
             self.server.advance(0.001)
@@ -916,9 +878,7 @@ class Remote:
 
     @property
     def lacks(self) -> tuple[int, int] | None:
-        """
-        What `/metrics` says.
-        """
+        """What `/metrics` says."""
         figures = self.server.service.log_figures()
         assert figures is not None
         return figures.unarchived
@@ -930,15 +890,11 @@ class Remote:
         return sorted(name for name in self.files() if name.endswith(".tql"))
 
     def in_manifest(self) -> list[int]:
-        """
-        The segments that the manifest speaks of, truly.
-        """
+        """The segments that the manifest speaks of, truly."""
         return check_manifest(self.files())
 
     def check_archive(self) -> None:
-        """
-        Each object is complete, and they are all that there is.
-        """
+        """Each object is complete, and they are all that there is."""
         assert self.server.directory is not None
         check_archive(self.files(), files_of(self.server.directory))
 
@@ -1033,9 +989,7 @@ LATENCY_S = 0.2
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_slow_store_that_refuses_every_third_request_is_caught_up_with(seed: int) -> None:
-    """
-    Clients have their replies meanwhile as if it were not there.
-    """
+    """Clients have their replies meanwhile as if it were not there."""
     late = LateIo()
     ios = [InlineIo(), late]
     run = Remote(io=lambda: ios.pop(0))

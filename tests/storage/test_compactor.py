@@ -42,16 +42,12 @@ class Workload:
         return self.client.take()
 
     def share(self) -> float:
-        """
-        What the log takes, of twice what lives and two segments.
-        """
+        """What the log takes, of twice what lives and two segments."""
         live = self.server.service.queue.state.live.live_bytes
         return self.disk_bytes() / (2 * live + 2 * SEGMENT_BYTES)
 
     def disk_bytes(self) -> int:
-        """
-        What is written; space allocated ahead does not count.
-        """
+        """What is written; space allocated ahead does not count."""
         names = [name for name in self.directory.names() if parse_segment_name(name) is not None]
         content = [bytes(self.directory.read(name)).rstrip(b"\0") for name in names[-1:]]
         return sum(len(self.directory.read(name)) for name in names[:-1]) + len(content[0])
@@ -67,9 +63,7 @@ class Workload:
         assert self.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
 
     def settle(self) -> None:
-        """
-        Let compaction end what it has begun.
-        """
+        """Let compaction end what it has begun."""
         self.server.advance(5)
 
 
@@ -174,9 +168,7 @@ def test_compaction_changes_nothing_but_the_size(case: Case) -> None:
 
 
 def statistics_of(load: Workload) -> list[object]:
-    """
-    Every job's `stats-job`, but for what a restart changes: who has it, and how old it is.
-    """
+    """Every job's `stats-job`, but for what a restart changes: who has it, and how old it is."""
     state = load.server.service.queue.state
     seen: list[object] = []
     for job_id in state.jobs:
@@ -213,9 +205,7 @@ def test_an_idle_log_is_left_alone() -> None:
 
 @pytest.mark.exhaustive
 def test_many_small_segments_are_compacted_though_they_are_few_bytes() -> None:
-    """
-    Each start leaves one.
-    """
+    """Each start leaves one."""
     load = Workload()
     load.put(100)
     for _ in range(120):

@@ -20,16 +20,12 @@ EACH_POLICY = pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.02), NEVER
 
 
 def server_on(directory: MemoryDirectory, fsync: FsyncPolicy = ALWAYS) -> MemoryServer:
-    """
-    Start a server with a log.
-    """
+    """Start a server with a log."""
     return MemoryServer(directory=directory, fsync=fsync)
 
 
 def error_of(server: MemoryServer) -> WriteFailed:
-    """
-    Give the reason for which its process would have ended.
-    """
+    """Give the reason for which its process would have ended."""
     (failure,) = server.failures
     assert isinstance(failure.value, WriteFailed)
     return failure.value
@@ -156,14 +152,10 @@ def test_a_server_in_memory_checks_nothing() -> None:
 
 
 class Restless(MemoryDirectory):
-    """
-    A file system that gives a file another number at each look.
-    """
+    """A file system that gives a file another number at each look."""
 
     def displaced(self, name: str, file: File) -> str:
-        """
-        See `Directory.displaced`.
-        """
+        """See `Directory.displaced`."""
         return "is no longer there"
 
 

@@ -1,6 +1,4 @@
-"""
-What ends a server, and what it says then.
-"""
+"""What ends a server, and what it says then."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Steps:
-    """
-    Something with a step that may end the server.
-    """
+    """Something with a step that may end the server."""
 
     def __init__(self, is_armed: bool = True) -> None:
         self.failures: list[Failure] = []
@@ -42,9 +38,7 @@ class Steps:
 
     @fail_stop
     def step(self, error: BaseException | None = None, *, result: int = 5) -> int:
-        """
-        Give the result, or raise.
-        """
+        """Give the result, or raise."""
         if error is not None:
             raise error
         return result
@@ -74,9 +68,7 @@ def test_where_there_is_no_log_nothing_ends() -> None:
 
 
 def caught(error: BaseException) -> Failure:
-    """
-    Raise it here, and catch it.
-    """
+    """Raise it here, and catch it."""
     try:
         raise error
     except BaseException:
@@ -105,9 +97,7 @@ def test_what_the_disk_has_failed_with_is_said_in_its_own_words() -> None:
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """
-    Run this in a process of its own.
-    """
+    """Run this in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
@@ -140,9 +130,7 @@ def test_a_process_ends_when_it_cannot_be_told_that_it_should() -> None:
 
 
 def test_a_process_that_has_no_memory_at_all_has_some_for_its_last_words() -> None:
-    """
-    All that can be had is taken, in smaller and smaller pieces, and then a step fails.
-    """
+    """All that can be had is taken, in smaller and smaller pieces, and then a step fails."""
     ended = run(
         "import resource\n"
         "from twisted.python.failure import Failure\n"
@@ -184,9 +172,7 @@ SMALL_INTEGERS = 256
 
 
 def functions(code: types.CodeType) -> Iterator[types.CodeType]:
-    """
-    Give all functions of a module.
-    """
+    """Give all functions of a module."""
     yield code
     for each in code.co_consts:
         if isinstance(each, types.CodeType):

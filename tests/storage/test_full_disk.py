@@ -46,9 +46,7 @@ class Bounded:
         self.promised: set[int] = set()
 
     def ask(self, request: bytes, client: Client | None = None) -> bytes:
-        """
-        Ask, and wait for the reply.
-        """
+        """Ask, and wait for the reply."""
         client = client or self.client
         client.send(request)
         output = b""
@@ -73,56 +71,42 @@ class Bounded:
         return True
 
     def fill(self, body: bytes = BODY) -> None:
-        """
-        Put until the disk is full.
-        """
+        """Put until the disk is full."""
         for _ in range(5000):
             if not self.put(body):
                 return
         raise AssertionError("it is never full")
 
     def delete(self, job_id: int) -> None:
-        """
-        Delete a job, which must be possible.
-        """
+        """Delete a job, which must be possible."""
         reply = self.ask(b"delete %d\r\n" % job_id)
         assert reply == b"DELETED\r\n", reply
         self.promised.remove(job_id)
 
     def delete_all(self) -> None:
-        """
-        Empty the queue.
-        """
+        """Empty the queue."""
         for job_id in sorted(self.promised):
             self.delete(job_id)
 
     @property
     def jobs(self) -> set[int]:
-        """
-        Give the jobs that the server has.
-        """
+        """Give the jobs that the server has."""
         return set(self.server.service.queue.state.jobs)
 
     def used(self) -> int:
-        """
-        Give the bytes of all files.
-        """
+        """Give the bytes of all files."""
         directory = self.server.directory
         assert directory is not None
         return sum(len(directory.read(name)) for name in directory.names())
 
     def check(self) -> None:
-        """
-        It runs, and keeps within its space.
-        """
+        """It runs, and keeps within its space."""
         assert not self.server.failures
         assert self.jobs == self.promised
         assert self.directory.space is None or self.used() <= self.directory.space
 
     def kill_and_restart(self) -> None:
-        """
-        Another process begins on what this one has left.
-        """
+        """Another process begins on what this one has left."""
         self.server.kill_and_restart()
         assert self.server.directory is not None
         self.directory = self.server.directory
@@ -131,9 +115,7 @@ class Bounded:
 
 
 def said(events: list[LogEvent]) -> list[str]:
-    """
-    Give the lines of a log about space.
-    """
+    """Give the lines of a log about space."""
     lines = [event["log_format"].format(**event) for event in events if event.get("log_format")]
     return [line for line in lines if "space" in line]
 
@@ -185,9 +167,7 @@ def test_jobs_are_taken_again_by_themselves_when_there_is_space() -> None:
 
 @contextmanager
 def observed() -> Iterator[list[LogEvent]]:
-    """
-    Collect what is logged meanwhile.
-    """
+    """Collect what is logged meanwhile."""
     events: list[LogEvent] = []
     observer = cast(ILogObserver, events.append)
     globalLogPublisher.addObserver(observer)
@@ -288,17 +268,13 @@ def test_what_was_not_logged_on_a_full_disk_costs_a_counter_and_never_a_job() ->
 
 
 def reserves_of(bounded: Bounded, job_id: int) -> int:
-    """
-    Ask how often a job was reserved.
-    """
+    """Ask how often a job was reserved."""
     facts = bounded.ask(b"stats-job %d\r\n" % job_id)
     return int(facts.partition(b"reserves: ")[2].split()[0])
 
 
 def narrow(bounded: Bounded) -> None:
-    """
-    Use up what is left for changes, while somebody else takes all that compaction frees.
-    """
+    """Use up what is left for changes, while somebody else takes all that compaction frees."""
     bounded.directory.space = 0
     for _ in range(5000):
         job_id = min(bounded.promised)
@@ -359,9 +335,7 @@ TRAFFIC = st.lists(
 
 
 def act(bounded: Bounded, action: str, number: int) -> None:
-    """
-    Let a client do something, or somebody to the server.
-    """
+    """Let a client do something, or somebody to the server."""
     ids = sorted(bounded.promised)
     match action:
         case "put":

@@ -1,6 +1,4 @@
-"""
-What runs the blocking work: in order, in another thread, or at once while that is quick.
-"""
+"""What runs the blocking work: in order, in another thread, or at once while that is quick."""
 
 from __future__ import annotations
 
@@ -29,16 +27,12 @@ from tests.conftest import the_reactor
 
 
 def failed(failure: Failure) -> None:
-    """
-    No outcome is lost here.
-    """
+    """No outcome is lost here."""
     failure.raiseException()
 
 
 def outcome(fired: Deferred[int]) -> object:
-    """
-    Give the result of a Deferred that has fired.
-    """
+    """Give the result of a Deferred that has fired."""
     results: list[object] = []
     fired.addBoth(results.append)
     return results[0]
@@ -57,25 +51,17 @@ def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
 
 
 class DeafReactor:
-    """
-    A reactor that cannot be told anything any more.
-    """
+    """A reactor that cannot be told anything any more."""
 
     def seconds(self) -> float:
-        """
-        It stands still.
-        """
+        """It stands still."""
         return 0.0
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> Any:
-        """
-        Nothing is called.
-        """
+        """Nothing is called."""
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        There is no memory for it.
-        """
+        """There is no memory for it."""
         raise MemoryError
 
 
@@ -142,24 +128,18 @@ class SteppedReactor(Clock):
         self._has_come = threading.Semaphore(0)
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        See `IReactorFromThreads.callFromThread`.
-        """
+        """See `IReactorFromThreads.callFromThread`."""
         self.from_thread.append(partial(callable, *args))
         self._has_come.release()
 
     def turn(self) -> None:
-        """
-        Wait for what the other thread wants to have called next, and call it.
-        """
+        """Wait for what the other thread wants to have called next, and call it."""
         assert self._has_come.acquire(timeout=10)
         self.from_thread.pop(0)()
 
 
 class Bench:
-    """
-    A thread, its reactor, and where work was done.
-    """
+    """A thread, its reactor, and where work was done."""
 
     def __init__(self) -> None:
         self.reactor = SteppedReactor()
@@ -168,16 +148,12 @@ class Bench:
         self.questions = self._waits = 0
 
     def count(self) -> int:
-        """
-        How often it has waited; that somebody wants to know is counted too.
-        """
+        """How often it has waited; that somebody wants to know is counted too."""
         self.questions += 1
         return self._waits
 
     def work(self, seconds: float = 0.0, waits: int = 0) -> None:
-        """
-        Takes so long, and waits so often.
-        """
+        """Takes so long, and waits so often."""
         self.threads.append(threading.current_thread().name)
         self._waits += waits
         self.reactor.advance(seconds)
@@ -306,18 +282,14 @@ def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> Non
 
 
 class PausedAtTheLastLook(IoThread):
-    """
-    The thread stops right after it has seen that nobody is at work, until somebody is.
-    """
+    """The thread stops right after it has seen that nobody is at work, until somebody is."""
 
     def __init__(self, reactor: SteppedReactor) -> None:
         self.has_seen_nobody, self.may_go_on = threading.Event(), threading.Event()
         super().__init__(reactor)
 
     def __getattribute__(self, name: str) -> Any:
-        """
-        Give what is asked for, but not yet.
-        """
+        """Give what is asked for, but not yet."""
         found = super().__getattribute__(name)
         if name == "_is_here" and not found:
             self.has_seen_nobody.set()

@@ -41,16 +41,12 @@ TUBES: list[Record] = [TubeDef(n, b"tube-%d" % n, T0) for n in (1, 2, 3)]
 
 
 def read(files: Files) -> Replay:
-    """
-    Replay a log, if a server would.
-    """
+    """Replay a log, if a server would."""
     return replay.read(MemoryDirectory(files), quiet)
 
 
 def read_or_reject(files: Files) -> Replay:
-    """
-    Replay a log; an example that no server would start on counts for nothing.
-    """
+    """Replay a log; an example that no server would start on counts for nothing."""
     try:
         return read(files)
     except BinlogError:
@@ -58,18 +54,14 @@ def read_or_reject(files: Files) -> Replay:
 
 
 def tubes_of(found: Replay) -> QueueState:
-    """
-    A queue without jobs.
-    """
+    """A queue without jobs."""
     state = QueueState()
     state.load_tubes(found.small.tubes, 1, 1)
     return state
 
 
 def one_by_one(found: Replay, with_lsns: bool = False) -> QueueState:
-    """
-    What the rule says: an image is applied, then the next.
-    """
+    """What the rule says: an image is applied, then the next."""
     state = tubes_of(found)
     for survivor in found.survivors(NOW):
         lsn = survivor.lsn if with_lsns else 0
@@ -78,9 +70,7 @@ def one_by_one(found: Replay, with_lsns: bool = False) -> QueueState:
 
 
 def in_bulk(found: Replay, with_lsns: bool = False) -> QueueState:
-    """
-    What a start does.
-    """
+    """What a start does."""
     state = tubes_of(found)
     for each in found.survivors_in_bulk(NOW, with_lsns):
         if isinstance(each, ColdJobs):
@@ -91,16 +81,12 @@ def in_bulk(found: Replay, with_lsns: bool = False) -> QueueState:
 
 
 def fields_of(job: Job | None) -> dict[str, Any]:
-    """
-    All that is known of a job.
-    """
+    """All that is known of a job."""
     return {name: getattr(job, name) for name in FIELDS}
 
 
 def drained(state: QueueState, tube: Tube) -> list[int]:
-    """
-    Delete the ready jobs of a tube in their order.
-    """
+    """Delete the ready jobs of a tube in their order."""
     keys = []
     while (key := tube.ready.first()) is not None:
         keys.append(key)
@@ -109,9 +95,7 @@ def drained(state: QueueState, tube: Tube) -> list[int]:
 
 
 def all_of(state: QueueState) -> dict[str, Any]:
-    """
-    All that can be seen of a queue; it is empty of ready jobs afterwards.
-    """
+    """All that can be seen of a queue; it is empty of ready jobs afterwards."""
     tubes = state.tubes.in_order
     seen: dict[str, Any] = {
         "jobs": {job_id: fields_of(state.jobs.look(job_id)) for job_id in state.jobs},
@@ -169,16 +153,12 @@ def histories(draw: st.DrawFn, delay_s: int = 0) -> list[JobImage]:
 
 
 def rarely_turned(ids: list[int]) -> st.SearchStrategy[list[int]]:
-    """
-    A put whose body is long in coming is overtaken by others.
-    """
+    """A put whose body is long in coming is overtaken by others."""
     return st.integers(-5, len(ids) - 1).map(lambda n: ids[max(n, 0) :] + ids[: max(n, 0)])
 
 
 def unlike(at: int, delay_s: int) -> st.SearchStrategy[dict[str, Any]]:
-    """
-    What may be different in a put.
-    """
+    """What may be different in a put."""
     waits = {"state": State.DELAYED, "deadline_ns": NOW + at, "delay_s": delay_s}
     return st.one_of(
         st.just(waits),
@@ -191,9 +171,7 @@ def unlike(at: int, delay_s: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def changes(job: JobImage, at: int) -> st.SearchStrategy[JobImage]:
-    """
-    What may happen to a job next.
-    """
+    """What may happen to a job next."""
     return st.sampled_from(AFTER[job.state]).map(
         lambda to: job._replace(
             kind=to[0], state=to[1], ts_ns=T0 + 50 + at, body=b"", reserves=job.reserves + 1,
@@ -248,9 +226,7 @@ def test_both_ways_give_each_job_once(files: Files) -> None:
 
 
 def leave_all_to_the_log(files: Files, found: Replay) -> None:
-    """
-    Load all jobs, let go of their bodies, and look whether each is where its job says.
-    """
+    """Load all jobs, let go of their bodies, and look whether each is where its job says."""
     state, reader = tubes_of(found), LogBodyReader(MemoryDirectory(files))
     bodies = {job.image.job_id: job.image.body for job in found.survivors(NOW)}
     for each in found.survivors_in_bulk(NOW, with_lsns=True):
@@ -290,9 +266,7 @@ def test_the_same_of_jobs_among_others_that_are_loaded_one_by_one() -> None:
 
 
 def bulk_of(write: Callable[[Scribe], None]) -> tuple[list[int], list[int]]:
-    """
-    The ids of the jobs that are loaded many at once, and of the others.
-    """
+    """The ids of the jobs that are loaded many at once, and of the others."""
     scribe = Scribe(opening=TUBES, segment_bytes=1 << 20)
     scribe.write(*TUBES)
     write(scribe)
@@ -356,9 +330,7 @@ class Counted(MemoryDirectory):
         self.most = 0
 
     def read_part(self, name: str, start: int, end: int) -> memoryview:
-        """
-        See `Readable`.
-        """
+        """See `Readable`."""
         self.parts = [each for each in self.parts if each() is not None]
         part = memoryview(super().read_part(name, start, end))
         self.parts.append(weakref.ref(part))

@@ -1,6 +1,4 @@
-"""
-A whole server whose log may have so many bytes: as on a full disk, on one that is not.
-"""
+"""A whole server whose log may have so many bytes: as on a full disk, on one that is not."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ MOST_BYTES = 10 * SEGMENT_BYTES
 
 
 class Limited(Bounded):
-    """
-    A server with a limit on its log's bytes, on a disk without one.
-    """
+    """A server with a limit on its log's bytes, on a disk without one."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         super().__init__(space=None)
@@ -27,9 +23,7 @@ class Limited(Bounded):
 
     @property
     def allocated(self) -> int:
-        """
-        What the log says that its files have.
-        """
+        """What the log says that its files have."""
         figures = self.server.service.log_figures()
         assert figures is not None and figures.most_bytes == self.most_bytes
         return figures.allocated_bytes

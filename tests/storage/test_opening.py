@@ -1,6 +1,4 @@
-"""
-From a directory to a loaded queue and an open log.
-"""
+"""From a directory to a loaded queue and an open log."""
 
 import errno
 import gc
@@ -56,26 +54,18 @@ ONE, TWO, THREE = (segment_name(n) for n in (1, 2, 3))
 
 
 def no_facts() -> NoReturn:
-    """
-    Nobody asks for `stats` here.
-    """
+    """Nobody asks for `stats` here."""
     raise AssertionError
 
 
 class Quiet:
-    """
-    A report that nobody hears.
-    """
+    """A report that nobody hears."""
 
     def read(self, done: int, total: int) -> None:
-        """
-        See `startup.Report.read`.
-        """
+        """See `startup.Report.read`."""
 
     def loaded(self, jobs: int) -> None:
-        """
-        See `startup.Report.loaded`.
-        """
+        """See `startup.Report.loaded`."""
 
 
 class Started:
@@ -97,9 +87,7 @@ class Started:
         self.log = self.opened.log
 
     def connect(self) -> Session:
-        """
-        A client.
-        """
+        """A client."""
         return self.queue.connect()
 
     def put(self, session: Session, body: bytes = b"hello", delay_s: int = 0) -> int:
@@ -114,18 +102,14 @@ class Started:
         return draft[0]
 
     def commit(self) -> None:
-        """
-        Make all durable.
-        """
+        """Make all durable."""
         while (batch := self.log.take(self.clock.now_ns())) is not None:
             self.opened.writer.write(batch, True)
             self.log.durable(batch.last_lsn)
         self._prepare()
 
     def _prepare(self) -> None:
-        """
-        As the committer does it between commits.
-        """
+        """As the committer does it between commits."""
         budget = self.log.budget
         while (spare := budget.wanted(self.queue.demand())) is not None:
             try:
@@ -136,54 +120,40 @@ class Started:
             budget.add(spare)
 
     def jobs_after_restart(self) -> set[int]:
-        """
-        What another process finds when this one is killed.
-        """
+        """What another process finds when this one is killed."""
         left = self.directory.after_kill()
         left.space = None
         return set(Started(left).jobs())
 
     def segments(self) -> list[str]:
-        """
-        The names of the files that have one.
-        """
+        """The names of the files that have one."""
         return [name for name in self.directory.names() if name.endswith(".tql")]
 
     def spares(self) -> dict[str, int]:
-        """
-        The sizes of the files that are ready.
-        """
+        """The sizes of the files that are ready."""
         names = set(self.directory.names()) - set(self.segments())
         return {name: len(self.directory.read(name)) for name in names}
 
     def stop(self) -> None:
-        """
-        End in order.
-        """
+        """End in order."""
         self.commit()
         self.opened.writer.write(self.log.finish(self.clock.now_ns()), True)
 
     def jobs(self) -> dict[int, tuple[State, bytes]]:
-        """
-        Each job's state and body.
-        """
+        """Each job's state and body."""
         table = self.queue.state.jobs
         found = [(job_id, table.look(job_id)) for job_id in table]
         return {job_id: (job.state, job.loaded_body) for job_id, job in found if job is not None}
 
     def header(self, name: str) -> SegmentHeader:
-        """
-        A segment's header.
-        """
+        """A segment's header."""
         found = decode_segment_header(bytes(self.directory.read(name))[:4096])
         assert isinstance(found, SegmentHeader)
         return found
 
 
 def killed(*batches: list[Record], segment_bytes: int = 8192) -> MemoryDirectory:
-    """
-    What a server leaves that wrote these and was killed.
-    """
+    """What a server leaves that wrote these and was killed."""
     scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=segment_bytes)
     for batch in batches:
         scribe.write(*batch)
@@ -276,9 +246,7 @@ def test_what_was_not_known_durable_is_made_durable_in_the_new_segment() -> None
 
 
 def test_a_power_loss_after_a_kill_may_take_the_last_sync_mark() -> None:
-    """
-    A mark is written and not synced.  The next segment must not build on it.
-    """
+    """A mark is written and not synced.  The next segment must not build on it."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.mark()
@@ -288,9 +256,7 @@ def test_a_power_loss_after_a_kill_may_take_the_last_sync_mark() -> None:
 
 
 def test_a_power_loss_after_a_kill_may_take_the_name_of_the_segment_just_begun() -> None:
-    """
-    The kill came between a segment's rename and the sync of the directory.
-    """
+    """The kill came between a segment's rename and the sync of the directory."""
     directory = MemoryDirectory()
     directory.fault = crash_before("sync directory")
     scribe = Scribe(directory, opening=[DEFAULT_TUBE])
@@ -302,15 +268,11 @@ def test_a_power_loss_after_a_kill_may_take_the_name_of_the_segment_just_begun()
 
 
 class Crash(Exception):
-    """
-    The process ends here.
-    """
+    """The process ends here."""
 
 
 def crash_before(crashing: str) -> Callable[[str, str], None]:
-    """
-    A disk on which the process ends before its first operation of this kind.
-    """
+    """A disk on which the process ends before its first operation of this kind."""
 
     def fault(operation: str, name: str) -> None:
         if operation == crashing:
@@ -373,9 +335,7 @@ def test_a_start_makes_room_ready_so_that_the_first_job_does_not_wait() -> None:
 
 
 def trimmed() -> Scribe:
-    """
-    A log whose first segment is dead and still there.
-    """
+    """A log whose first segment is dead and still there."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"x" * 9000), put(2))
     scribe.write(delete(1), image(Kind.COPY, 2, body=b"copied"), Trim(2, T0))
@@ -392,9 +352,7 @@ def test_a_dead_segment_is_not_replayed_and_removed() -> None:
 
 @pytest.mark.parametrize("crashing", ["sync", "rename", "sync directory", "cut", "remove"])
 def test_a_dead_segment_is_kept_until_its_trim_is_durable(crashing: str) -> None:
-    """
-    The server was killed before it could sync the TRIM.
-    """
+    """The server was killed before it could sync the TRIM."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(DEFAULT_TUBE, put(1, b"x" * 4096))
     scribe.write(put(2, b"two"))
@@ -449,9 +407,7 @@ def test_time_goes_on_from_the_newest_in_the_log_when_the_clock_was_set_back() -
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    """
-    Leaves the garbage collector as it was.
-    """
+    """Leaves the garbage collector as it was."""
     was_enabled = gc.isenabled()
     yield
     (gc.enable if was_enabled else gc.disable)()
@@ -471,9 +427,7 @@ def test_garbage_collection_is_afterwards_as_it_was(collector: None, is_enabled:
 
 
 def damaged() -> Files:
-    """
-    A durable frame with a flipped bit.
-    """
+    """A durable frame with a flipped bit."""
     directory = killed([put(1)], [put(2)], [put(3)])
     return edited(files_of(directory), ONE, lambda raw: flipped(raw, 4096 + 70))
 
@@ -503,9 +457,7 @@ def test_a_refused_directory_is_left_as_it_is(
 
 
 def start_with_fault(directory: MemoryDirectory, nth: int) -> bool:
-    """
-    :return: whether the start got by without its nth operation, which fails.
-    """
+    """:return: whether the start got by without its nth operation, which fails."""
 
     def fault(operation: str, name: str) -> None:
         if directory.operations == nth:
@@ -542,14 +494,10 @@ def test_whatever_the_disk_refuses_at_a_start_nothing_is_lost() -> None:
 
 def test_a_log_that_cannot_be_read_is_not_called_damaged() -> None:
     class Unreadable(MemoryDirectory):
-        """
-        Its files cannot be read.
-        """
+        """Its files cannot be read."""
 
         def read(self, name: str) -> bytes:
-            """
-            Always fails.
-            """
+            """Always fails."""
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(CannotUse) as caught:
@@ -574,14 +522,10 @@ def test_without_a_log_of_beanstalkd_nothing_is_refused_and_nothing_made(tmp_pat
 
 
 def unknown_type(kind: int) -> Files:
-    """
-    A log with a record of this type, and all checksums right.
-    """
+    """A log with a record of this type, and all checksums right."""
 
     class Foreign(Trim):
-        """
-        A record with another type.
-        """
+        """A record with another type."""
 
     Foreign.kind = kind
     scribe = Scribe(opening=[DEFAULT_TUBE])
@@ -634,9 +578,7 @@ def test_a_tube_that_nothing_refers_to_is_forgotten() -> None:
 
 
 def test_a_segment_names_the_tubes_of_its_re_homed_records_too() -> None:
-    """
-    The tube was named before, and has ended since: nothing else would say its name here.
-    """
+    """The tube was named before, and has ended since: nothing else would say its name here."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(TubeDef(2, b"mail"), put(1, tube_id=2))
     scribe.write(delete(1, tube_id=2))
@@ -661,9 +603,7 @@ def test_a_pause_keeps_its_tube() -> None:
 
 
 def test_a_log_may_give_number_1_to_another_tube() -> None:
-    """
-    Tools number tubes as they find them.
-    """
+    """Tools number tubes as they find them."""
     scribe = Scribe(position=FIRST._replace(store_uuid=UUID))
     scribe.write(TubeDef(1, b"mail"), put(1, b"mail", tube_id=1))
     started = Started(MemoryDirectory(scribe.files()))
@@ -682,9 +622,7 @@ def test_a_log_may_give_number_1_to_another_tube() -> None:
 
 
 def used(directory: MemoryDirectory) -> int:
-    """
-    Bytes that all files have.
-    """
+    """Bytes that all files have."""
     return sum(len(directory.read(name)) for name in directory.names())
 
 

@@ -1,6 +1,4 @@
-"""
-After a failed write or sync, all that was not on disk moves to another segment, once.
-"""
+"""After a failed write or sync, all that was not on disk moves to another segment, once."""
 
 import errno
 import os
@@ -18,9 +16,7 @@ Fault = Callable[[str, str], None]
 
 
 def fails(at: int, operations: tuple[str, ...], times: int = 1) -> Fault:
-    """
-    EIO for the ``at``-th of these operations and the next ``times - 1``.
-    """
+    """EIO for the ``at``-th of these operations and the next ``times - 1``."""
     seen = 0
 
     def fault(operation: str, name: str) -> None:
@@ -83,9 +79,7 @@ def test_one_failure_loses_nothing_and_every_reply_comes(operation: str, at: int
 
 
 def said_when(server: MemoryServer) -> list[str]:
-    """
-    Put a job, and gather what the log of the server says meanwhile.
-    """
+    """Put a job, and gather what the log of the server says meanwhile."""
     said: list[str] = []
 
     def note(event: LogEvent) -> None:

@@ -1,6 +1,4 @@
-"""
-What comes again and again is told once a minute.
-"""
+"""What comes again and again is told once a minute."""
 
 from __future__ import annotations
 

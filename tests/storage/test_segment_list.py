@@ -1,6 +1,4 @@
-"""
-The segments of a log at work, and why the oldest is still there.
-"""
+"""The segments of a log at work, and why the oldest is still there."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def kept(server: MemoryServer) -> Kept:
 
 
 class Filled:
-    """
-    A server with a log of several segments in which all jobs live.
-    """
+    """A server with a log of several segments in which all jobs live."""
 
     def __init__(self, jobs: int = 60, **options: Any) -> None:
         self.directory = MemoryDirectory()

@@ -1,6 +1,4 @@
-"""
-A disk that takes very long is told of, and one that hangs ends the server.
-"""
+"""A disk that takes very long is told of, and one that hangs ends the server."""
 
 from __future__ import annotations
 
@@ -45,17 +43,13 @@ class Bench:
         )
 
     def wait(self, seconds: int) -> None:
-        """
-        Let time pass as it does while the process runs.
-        """
+        """Let time pass as it does while the process runs."""
         self.clock.pump([1.0] * seconds)
 
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    """
-    Gather what is said in the log.
-    """
+    """Gather what is said in the log."""
     lines: list[str] = []
 
     def note(event: LogEvent) -> None:
@@ -214,21 +208,15 @@ class StuckIo(InlineIo):
         self._look: Callable[[], None] = lambda: None
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        See `WatchableIo.watch`.
-        """
+        """See `WatchableIo.watch`."""
         self._look = look
 
     def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        See `Io.run_brief`.
-        """
+        """See `Io.run_brief`."""
         return execute(self.call, work)
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        See `Io.call`.
-        """
+        """See `Io.call`."""
         for _ in range(self.looks):
             self._look()
         return work()

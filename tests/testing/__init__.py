@@ -1,3 +1,1 @@
-"""
-The test double, tested: what it adds to the server, and that it is the server.
-"""
+"""The test double, tested: what it adds to the server, and that it is the server."""

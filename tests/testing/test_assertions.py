@@ -1,6 +1,4 @@
-"""
-The assertions: what they let pass, and what they say when they do not.
-"""
+"""The assertions: what they let pass, and what they say when they do not."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ LIFE = (
 
 @pytest.fixture
 def lived(beanstalk: Beanstalk) -> Beanstalk:
-    """
-    A double that has seen all that.
-    """
+    """A double that has seen all that."""
     beanstalk.connect().ask(LIFE)
     return beanstalk
 

@@ -1,6 +1,4 @@
-"""
-The double as a test uses it: time, restarts, looking, preparing.
-"""
+"""The double as a test uses it: time, restarts, looking, preparing."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from tests.client.world import error, is_waiting
 
 
 def client_of(beanstalk: Beanstalk, **options: Any) -> Client:
-    """
-    Make our client, on the clock of the double.
-    """
+    """Make our client, on the clock of the double."""
     client = Client(beanstalk.endpoint, reactor=beanstalk.clock, **options)
     client.startService()
     return client
@@ -138,9 +134,7 @@ def test_replies_may_come_byte_by_byte(beanstalk: Beanstalk) -> None:
 
 
 class Impatient(Protocol):
-    """
-    A protocol that lets everything happen whenever it is told something.
-    """
+    """A protocol that lets everything happen whenever it is told something."""
 
     transport: Any
 
@@ -152,9 +146,7 @@ class Impatient(Protocol):
         self.is_over = False
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Twisted never calls this before it has come back.
-        """
+        """Twisted never calls this before it has come back."""
         self.depth += 1
         self.heard += data
         self.depths.append(self.depth)
@@ -167,9 +159,7 @@ class Impatient(Protocol):
         self.depth -= 1
 
     def connectionLost(self, reason: object = None) -> None:
-        """
-        Nor this.
-        """
+        """Nor this."""
         self.is_over = True
 
 

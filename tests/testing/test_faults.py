@@ -1,6 +1,4 @@
-"""
-What goes wrong when a test says so: connections, replies, the server's answers.
-"""
+"""What goes wrong when a test says so: connections, replies, the server's answers."""
 
 from __future__ import annotations
 

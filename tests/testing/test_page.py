@@ -1,6 +1,4 @@
-"""
-The page on the double: its tests pass, and its tables are those of the code.
-"""
+"""The page on the double: its tests pass, and its tables are those of the code."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def test_the_options_are_those_of_the_code() -> None:
 
 
 def written_signature(name: str) -> str:
-    """
-    Write an assertion as the page does: what chooses, without its default.
-    """
+    """Write an assertion as the page does: what chooses, without its default."""
     words = []
     for each in list(inspect.signature(getattr(Assertions, name)).parameters.values())[1:]:
         chooses = each.kind is each.KEYWORD_ONLY

@@ -1,6 +1,4 @@
-"""
-The pytest plugin, in runs of its own: as its users have it, with pytest-twisted and without.
-"""
+"""The pytest plugin, in runs of its own: as its users have it, with pytest-twisted and without."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The double on a port: any client, time still in the test's hands.
-"""
+"""The double on a port: any client, time still in the test's hands."""
 
 from __future__ import annotations
 
@@ -20,18 +18,14 @@ GreenstalkClient = Any
 
 @pytest.fixture
 def queue(beanstalk_server: BeanstalkServer) -> Iterator[GreenstalkClient]:
-    """
-    A blocking client, of another library.
-    """
+    """A blocking client, of another library."""
     client = greenstalk.Client(beanstalk_server.address)
     yield client
     client.close()
 
 
 class Doing:
-    """
-    A call in a thread of its own.
-    """
+    """A call in a thread of its own."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.outcome: Any = None
@@ -46,9 +40,7 @@ class Doing:
             self.outcome = error
 
     def result(self) -> Any:
-        """
-        Wait for what it gives, or raises.
-        """
+        """Wait for what it gives, or raises."""
         self._thread.join(10)
         assert not self._thread.is_alive()
         return self.outcome
@@ -224,14 +216,10 @@ def test_a_fault_of_the_thread_is_told_to_whoever_looks_next() -> None:
     server = BeanstalkServer()
 
     class Broken:
-        """
-        Stands for a fault of ours.
-        """
+        """Stands for a fault of ours."""
 
         def carry(self) -> bool:
-            """
-            See `Carrier.carry`.
-            """
+            """See `Carrier.carry`."""
             if threading.current_thread() is threading.main_thread():
                 return False
             raise KeyError("ours")

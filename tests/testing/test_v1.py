@@ -1,6 +1,4 @@
-"""
-The double for code that speaks the first protocol: the same record, assertions and faults.
-"""
+"""The double for code that speaks the first protocol: the same record, assertions and faults."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""
-``binlog-inspect``.
-"""
+"""``binlog-inspect``."""

@@ -37,16 +37,12 @@ class Spoken:
 
     @property
     def last(self) -> dict[int, tuple[object, ...]]:
-        """
-        The jobs at the end.
-        """
+        """The jobs at the end."""
         return self.snapshots[max(self.snapshots)]
 
 
 def seen(started: Started) -> dict[int, tuple[object, ...]]:
-    """
-    Each job's tube, state, priority, delay, TTR, counters and body.
-    """
+    """Each job's tube, state, priority, delay, TTR, counters and body."""
     state = started.queue.state
     found: dict[int, tuple[object, ...]] = {}
     for job_id in state.jobs:
@@ -60,9 +56,7 @@ def seen(started: Started) -> dict[int, tuple[object, ...]]:
 
 
 class Conversation:
-    """
-    Clients that say anything.
-    """
+    """Clients that say anything."""
 
     def __init__(self, seed: int, with_compaction: bool = False, segment_bytes: int = 8192) -> None:
         self._random = random.Random(seed)
@@ -83,9 +77,7 @@ class Conversation:
         self._note()
 
     def say(self, turns: int) -> Spoken:
-        """
-        Go on for so many commits.
-        """
+        """Go on for so many commits."""
         for turn in range(turns):
             for _ in range(self._random.randrange(1, 6)):
                 self._server.now_ns += self._random.randrange(1, 3000) * MS
@@ -150,9 +142,7 @@ class Conversation:
         self._start(now)
 
     def _compact(self) -> None:
-        """
-        As the compactor does it, all of the oldest segment at once.
-        """
+        """As the compactor does it, all of the oldest segment at once."""
         log, queue = self._server.log, self._server.queue
         oldest = log.oldest
         if oldest >= log.segment:

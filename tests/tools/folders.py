@@ -1,6 +1,4 @@
-"""
-Logs in real folders.
-"""
+"""Logs in real folders."""
 
 from pathlib import Path
 
@@ -9,9 +7,7 @@ from tests.binlog.scribe import UUID, Files
 
 
 def written(path: Path, files: Files) -> Path:
-    """
-    Put files into a folder.
-    """
+    """Put files into a folder."""
     path.mkdir(parents=True, exist_ok=True)
     for name, raw in files.items():
         (path / name).write_bytes(raw)
@@ -19,9 +15,7 @@ def written(path: Path, files: Files) -> Path:
 
 
 def archived(path: Path, files: Files) -> Path:
-    """
-    The same log as an archive has it.
-    """
+    """The same log as an archive has it."""
     segments = {name: raw for name, raw in files.items() if parse_segment_name(name) is not None}
     uuids = {raw[64:80] for raw in segments.values()}
     (uuid,) = uuids if len(uuids) == 1 else {UUID}
@@ -34,17 +28,13 @@ def archived(path: Path, files: Files) -> Path:
 
 
 def stats(path: Path) -> list[tuple[str, int, int]]:
-    """
-    Names, sizes and times of change of a folder and all below it.
-    """
+    """Names, sizes and times of change of a folder and all below it."""
     files = [path, *sorted(path.rglob("*"))]
     return [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
 
 
 def contents(path: Path) -> Files:
-    """
-    All files below a folder.
-    """
+    """All files below a folder."""
     return {
         str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
     }

@@ -91,9 +91,7 @@ def try_all(files: Files, commands: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 
 def confine() -> None:
-    """
-    Let this process have no more memory, and write no larger files, than the tools may need.
-    """
+    """Let this process have no more memory, and write no larger files, than the tools may need."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
 
@@ -102,9 +100,7 @@ def confine() -> None:
 
 
 def load() -> dict[str, Files]:
-    """
-    Read the corpus: entries by their names, which begin with their kind.
-    """
+    """Read the corpus: entries by their names, which begin with their kind."""
     entries: dict[str, Files] = {}
     with zipfile.ZipFile(CORPUS) as corpus:
         for name in corpus.namelist():
@@ -114,9 +110,7 @@ def load() -> dict[str, Files]:
 
 
 def save(entries: dict[str, Files]) -> None:
-    """
-    Write the corpus, the same bytes for the same entries.
-    """
+    """Write the corpus, the same bytes for the same entries."""
     with zipfile.ZipFile(CORPUS, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as corpus:
         for entry, files in sorted(entries.items()):
             for name, raw in sorted(files.items()):
@@ -124,16 +118,12 @@ def save(entries: dict[str, Files]) -> None:
 
 
 def kind_of(entry: str) -> str:
-    """
-    Give the kind of an entry.
-    """
+    """Give the kind of an entry."""
     return entry.partition("-")[0]
 
 
 def seeds() -> Iterator[tuple[str, Files]]:
-    """
-    Give what is sound: logs of each version, and what the tools make of them.
-    """
+    """Give what is sound: logs of each version, and what the tools make of them."""
     for path in sorted(GOLDEN.iterdir()):
         if path.is_dir():
             files = {name: raw for name, raw in contents(path).items() if "/" not in name}
@@ -311,9 +301,7 @@ def new_ways(
 
 
 def grow(seconds: float, chance: Chance) -> dict[str, Files]:
-    """
-    Grow the corpus.
-    """
+    """Grow the corpus."""
     known: set[Any] = set()
     kept: dict[str, list[tuple[int, Files]]] = {kind: [] for kind in COMMANDS}
     old = [(kind_of(name), files) for name, files in load().items()] if CORPUS.exists() else []

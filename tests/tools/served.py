@@ -1,6 +1,4 @@
-"""
-What a server makes of a log that a tool has written.
-"""
+"""What a server makes of a log that a tool has written."""
 
 from pathlib import Path
 
@@ -14,27 +12,21 @@ Jobs = dict[int, tuple[object, ...]]
 
 
 def started_on(path: Path, now_ns: int) -> Started:
-    """
-    A server on a copy of a log.
-    """
+    """A server on a copy of a log."""
     files = {name: raw for name, raw in contents(path).items() if name.endswith(".tql")}
     files = {name: raw for name, raw in files.items() if "/" not in name}
     return Started(MemoryDirectory(files), now_ns=now_ns)
 
 
 def served(path: Path, now_ns: int) -> Jobs:
-    """
-    The jobs that it serves.
-    """
+    """The jobs that it serves."""
     server = started_on(path, now_ns)
     server.queue.tick(now_ns)
     return seen(server)
 
 
 def order_of_burial(path: Path, now_ns: int, tube: bytes) -> list[int]:
-    """
-    The buried jobs of a tube, in the order in which they are kicked.
-    """
+    """The buried jobs of a tube, in the order in which they are kicked."""
     server = started_on(path, now_ns)
     session = server.connect()
     server.queue.watching.use(session, now_ns, tube)

@@ -95,9 +95,7 @@ def began() -> Started:
 
 
 def states() -> dict[str, Segment]:
-    """
-    The states of a segment.
-    """
+    """The states of a segment."""
     killed = {**files_of(began().directory), "LOCK": b"", "lock": b""}
     stopped = began()
     now_ns = stopped.clock.now_ns()
@@ -195,9 +193,7 @@ def cells(segment: Segment, folder: Path) -> Iterator[tuple[str, str, Cell]]:
 
 
 def faulty(segment: Segment) -> Iterator[tuple[str, str, Files | None]]:
-    """
-    Place, fault, and the log with it; None where it would change nothing.
-    """
+    """Place, fault, and the log with it; None where it would change nothing."""
     sound = segment.files[segment.name]
     for where, place in segment.places.items():
         for what, fault in FAULTS.items():
@@ -250,9 +246,7 @@ def _check(files: Files, folder: Path) -> str:
 
 
 def tables(found: dict[str, list[tuple[str, str, Cell]]]) -> str:
-    """
-    As the page has them: faults of which the same is said share a column, places a row.
-    """
+    """As the page has them: faults of which the same is said share a column, places a row."""
     lines = []
     for state, each in found.items():
         said = {(where, what): cell.said for where, what, cell in each}
@@ -271,9 +265,7 @@ def tables(found: dict[str, list[tuple[str, str, Cell]]]) -> str:
 
 
 def alike(cells: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
-    """
-    Join the names of columns, or rows, whose cells are the same.
-    """
+    """Join the names of columns, or rows, whose cells are the same."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, each in cells.items():
         names.setdefault(tuple(each), []).append(name)
@@ -281,17 +273,13 @@ def alike(cells: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
 
 
 def published() -> str:
-    """
-    What the page has.
-    """
+    """What the page has."""
     text = PAGE.read_text()
     return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
 
 
 def main() -> None:
-    """
-    Write the page anew.
-    """
+    """Write the page anew."""
     with tempfile.TemporaryDirectory() as folder:
         found = {
             state: list(cells(segment, Path(folder) / str(number)))

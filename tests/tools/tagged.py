@@ -38,9 +38,7 @@ class Told:
 
     @property
     def left(self) -> Left:
-        """
-        What a server would load.
-        """
+        """What a server would load."""
         jobs = [StoredJob.of(image, TUBES[image.tube_id]) for image in self.jobs.values()]
         keys = [StoredKey.of(key, TUBES[key.tube_id]) for key in self.keys.values()]
         policies = [
@@ -50,9 +48,7 @@ class Told:
 
 
 class History:
-    """
-    Changes of all kinds, in segments of 8 KiB; no reservations, which end with a start.
-    """
+    """Changes of all kinds, in segments of 8 KiB; no reservations, which end with a start."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -65,9 +61,7 @@ class History:
         self._next_id = 1
 
     def tell(self, turns: int) -> Told:
-        """
-        Go on for so many changes, and end in order.
-        """
+        """Go on for so many changes, and end in order."""
         for _ in range(turns):
             self._scribe.write(*self._change())
             restated = [
@@ -97,9 +91,7 @@ class History:
         return [self._set(self._changed(job, what))]
 
     def _set(self, image: JobImage) -> JobImage:
-        """
-        Note a change; a short record leaves body, tags and birth as they are.
-        """
+        """Note a change; a short record leaves body, tags and birth as they are."""
         before = self._told.jobs.get(image.job_id)
         whole = image
         if before is not None and image.kind not in (Kind.MOVE, Kind.UPDATE):
@@ -166,17 +158,13 @@ class History:
 
 
 def left_in(loaded: Loaded) -> Left:
-    """
-    What a server would load from a log.
-    """
+    """What a server would load from a log."""
     jobs = sorted(loaded.jobs())
     return jobs, sorted(loaded.remembered_keys()), sorted(loaded.policies())
 
 
 def see_that_a_server_has(path: Path, left: Left, now_ns: int) -> None:
-    """
-    A server that starts on the log has these tags, keys and policies, and all jobs can end.
-    """
+    """A server that starts on the log has these tags, keys and policies, and all jobs can end."""
     queue = started_on(path, now_ns).queue
     state = queue.state
     jobs, keys, policies = left

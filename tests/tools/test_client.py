@@ -1,6 +1,4 @@
-"""
-The plain client of the protocol.
-"""
+"""The plain client of the protocol."""
 
 import re
 import socket
@@ -24,9 +22,7 @@ from binlog_tools.tube_names import NoTube
 
 @contextmanager
 def saying(raw: bytes) -> Iterator[Connection]:
-    """
-    A connection to something that says these bytes and parts.
-    """
+    """A connection to something that says these bytes and parts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def say() -> None:
@@ -85,9 +81,7 @@ def test_no_request_has_a_name_that_no_client_may_use(name: bytes) -> None:
 
 
 def test_every_request_that_names_a_tube_is_made_in_one_place() -> None:
-    """
-    No module of the tools writes such a command itself.
-    """
+    """No module of the tools writes such a command itself."""
     written = re.compile(r"""b["'](use|watch|ignore|pause-tube|stats-tube) """)
     package = Path(client.__file__).parent
     sources = list(package.rglob("*.py"))

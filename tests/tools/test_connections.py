@@ -1,6 +1,4 @@
-"""
-TLS of the blocking client: what works, and what is said when it does not.
-"""
+"""TLS of the blocking client: what works, and what is said when it does not."""
 
 from __future__ import annotations
 
@@ -26,17 +24,13 @@ BIG = 1 << 20
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """
-    A server of ours without TLS; what is given is its port.
-    """
+    """A server of ours without TLS; what is given is its port."""
     with ServerProcess(ours_at_once("-p", 0, "-z", BIG), tmp_path_factory.mktemp("bs")) as server:
         yield server.port()
 
 
 def refusal(port: int, *options: str, host: str = "127.0.0.1") -> str:
-    """
-    Ask for something, and give what is said about it.
-    """
+    """Ask for something, and give what is said about it."""
     address = Address.parse(f"tls://{host}:{port}?{'&'.join(options)}".removesuffix("?"))
     with pytest.raises(Lost) as caught, connect(address, 20) as line:
         Queue(line).tubes()

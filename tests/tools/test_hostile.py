@@ -1,6 +1,4 @@
-"""
-No file makes a tool fail: it is read, or refused in words, with bounded memory.
-"""
+"""No file makes a tool fail: it is read, or refused in words, with bounded memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The blocking client of a queue on several hosts: which one it takes.
-"""
+"""The blocking client of a queue on several hosts: which one it takes."""
 
 from __future__ import annotations
 
@@ -20,26 +18,20 @@ ANSWER = b"USING default\r\n"
 
 
 def refusing() -> int:
-    """
-    Find a port at which nobody listens.
-    """
+    """Find a port at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
     return port
 
 
 def serve(line: socket.socket) -> None:
-    """
-    Answer each command as if it were `list-tube-used`.
-    """
+    """Answer each command as if it were `list-tube-used`."""
     while line.recv(1 << 16):
         line.sendall(ANSWER)
 
 
 def line_to(*ports: int) -> Connection:
-    """
-    Connect to one queue at these ports.
-    """
+    """Connect to one queue at these ports."""
     return connect(Address.parse(f"beanstalk://{','.join(f'127.0.0.1:{port}' for port in ports)}"))
 
 

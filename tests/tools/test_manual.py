@@ -1,6 +1,4 @@
-"""
-What the manual of the tool says is what the tool does.
-"""
+"""What the manual of the tool says is what the tool does."""
 
 import re
 import shlex
@@ -23,18 +21,14 @@ MANUAL = (ROOT / "docs" / "inspect.md").read_text()
 
 
 def section(title: str) -> str:
-    """
-    A part of the manual.
-    """
+    """A part of the manual."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", MANUAL, re.S | re.M)
     assert found is not None, title
     return found[1]
 
 
 def named_in(text: str) -> set[str]:
-    """
-    All that stands between backticks.
-    """
+    """All that stands between backticks."""
     return set(re.findall(r"`([\w_-]+)`", text))
 
 
@@ -44,9 +38,7 @@ def test_every_command_is_on_a_page(name: str) -> None:
 
 
 def examples() -> list[str]:
-    """
-    All calls of the tool in the pages' blocks.
-    """
+    """All calls of the tool in the pages' blocks."""
     found = []
     for page in PAGES:
         for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.S | re.M):

@@ -35,9 +35,7 @@ FINISHED, STOPPED, KILLED = (
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """
-    All of it.
-    """
+    """All of it."""
     folder = tmp_path_factory.mktemp("faults")
     return {
         state: list(cells(segment, folder / str(number)))
@@ -96,9 +94,7 @@ def test_a_flipped_bit_in_what_was_confirmed_is_damage(found: Found) -> None:
 
 
 def test_the_faults_were_made(tmp_path: Path) -> None:
-    """
-    Each changes the segment that it is about, where there is something to change.
-    """
+    """Each changes the segment that it is about, where there is something to change."""
     for segment in states().values():
         raw = segment.files[segment.name]
         changed = {

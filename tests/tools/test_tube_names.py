@@ -1,6 +1,4 @@
-"""
-The names that clients may use for tubes.
-"""
+"""The names that clients may use for tubes."""
 
 import subprocess
 import sys
@@ -18,9 +16,7 @@ ALPHABET = st.sampled_from([bytes((code,)) for code in range(256)])
 
 
 def is_right_for_the_server(name: bytes) -> bool:
-    """
-    What the server says to it.
-    """
+    """What the server says to it."""
     try:
         return bool(grammar.TUBE.convert(name))
     except grammar.ParseError:
@@ -49,9 +45,7 @@ def test_a_wrong_one_is_told_on_one_line() -> None:
 
 
 def test_executors_of_spark_can_ask_too(tmp_path: Path) -> None:
-    """
-    Of the server's package they have what reads a log, and no more.
-    """
+    """Of the server's package they have what reads a log, and no more."""
     make_zip(str(tmp_path / "ours.zip"))
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

@@ -1,6 +1,4 @@
-"""
-HTTP requests to an endpoint on a clock that stands still.
-"""
+"""HTTP requests to an endpoint on a clock that stands still."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class Reply(NamedTuple):
-    """
-    A reply; header names in lower case.
-    """
+    """A reply; header names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -33,9 +29,7 @@ class Reply(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """
-        The body's value.
-        """
+        """The body's value."""
         return json.loads(self.body)
 
 
@@ -61,19 +55,13 @@ class WebTransport:
         self.write(b"".join(pieces))
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """
-        It is never told to wait.
-        """
+        """It is never told to wait."""
 
     def unregisterProducer(self) -> None:
-        """
-        It is told of nothing more.
-        """
+        """It is told of nothing more."""
 
     def pauseProducing(self) -> None:
-        """
-        What comes is the test's to say.
-        """
+        """What comes is the test's to say."""
 
     resumeProducing = pauseProducing
 
@@ -92,9 +80,7 @@ class WebTransport:
 
 
 class Browser:
-    """
-    A connection to a site.
-    """
+    """A connection to a site."""
 
     def __init__(self, site: Site, clock: Any) -> None:
         self.clock = clock
@@ -106,9 +92,7 @@ class Browser:
 
     @property
     def is_closed(self) -> bool:
-        """
-        Whether the server has ended it.
-        """
+        """Whether the server has ended it."""
         return self.channel is None or self.transport.is_closed
 
     def send(self, data: bytes) -> bytes:
@@ -127,9 +111,7 @@ class Browser:
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
     ) -> Reply:
-        """
-        Ask, and let as many turns pass as the reply needs.
-        """
+        """Ask, and let as many turns pass as the reply needs."""
         all_headers = {"host": "localhost", **headers}
         if body or method == "POST":
             all_headers["content-length"] = str(len(body))
@@ -143,9 +125,7 @@ class Browser:
 
 
 def parsed(data: bytes) -> Reply:
-    """
-    Read a reply.
-    """
+    """Read a reply."""
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
@@ -155,9 +135,7 @@ def parsed(data: bytes) -> Reply:
 
 
 def joined(chunks: bytes) -> bytes:
-    """
-    A body that was sent in chunks.
-    """
+    """A body that was sent in chunks."""
     body = b""
     while chunks:
         size, _, rest = chunks.partition(b"\r\n")
@@ -184,9 +162,7 @@ def site_of(
     operations: Mapping[str, Operation] | None = None,
     io: Callable[[], Io] = InlineIo,
 ) -> Site:
-    """
-    Make an endpoint; see `browse`.
-    """
+    """Make an endpoint; see `browse`."""
     clock = cast(Any, server.clock)
     site = make_site(server.service, settings or HttpSettings(), clock, io)
     names = operations or {}

@@ -1,6 +1,4 @@
-"""
-Prometheus's own readers of metrics.
-"""
+"""Prometheus's own readers of metrics."""
 
 from __future__ import annotations
 
@@ -11,16 +9,12 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 
 def read_prometheus(text: str) -> Any:
-    """
-    :return: the families.
-    """
+    """:return: the families."""
     read: Any = parser.text_string_to_metric_families
     return read(text)
 
 
 def read_openmetrics(text: str) -> Any:
-    """
-    :return: the families.
-    """
+    """:return: the families."""
     read: Any = openmetrics_parser.text_string_to_metric_families
     return read(text)

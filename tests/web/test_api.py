@@ -1,6 +1,4 @@
-"""
-The API: what is shown, what is changed, and what is refused.
-"""
+"""The API: what is shown, what is changed, and what is refused."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ V1 = "/api/v1"
 
 
 class Caller:
-    """
-    A server, a client of it and who calls the API.
-    """
+    """A server, a client of it and who calls the API."""
 
     def __init__(self, server: MemoryServer | None = None) -> None:
         self.server = server or MemoryServer(directory=MemoryDirectory())
@@ -38,9 +34,7 @@ class Caller:
 
     @property
     def browser(self) -> Browser:
-        """
-        A connection that has not been idle for too long.
-        """
+        """A connection that has not been idle for too long."""
         if self._browser.is_closed:
             self._browser = Browser(self._browser.channel.factory, self.server.clock)
         return self._browser
@@ -62,9 +56,7 @@ class Caller:
         return self.client.ask(request)
 
     def put(self, tube: bytes, *bodies: bytes) -> None:
-        """
-        Put jobs.
-        """
+        """Put jobs."""
         self.ask(b"use %s\r\n" % tube)
         for body in bodies:
             self.ask(b"put 5 0 60 %d\r\n%s\r\n" % (len(body), body))

@@ -1,6 +1,4 @@
-"""
-What the API shows of the log.
-"""
+"""What the API shows of the log."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tests.web.test_api import Caller
 
 @pytest.fixture
 def caller() -> Caller:
-    """
-    One whose log has several segments, which all jobs live in.
-    """
+    """One whose log has several segments, which all jobs live in."""
     made = Caller(MemoryServer(directory=MemoryDirectory(), segment_bytes=8192))
     made.put(b"mail", *(40 * [b"x" * 500]))
     made.server.advance(10)

@@ -1,6 +1,4 @@
-"""
-Who holds a job, and since when.
-"""
+"""Who holds a job, and since when."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from tests.web.test_api import Caller
 
 @pytest.fixture
 def caller() -> Caller:
-    """
-    One whose client has reserved job 1 of three 20 s ago.
-    """
+    """One whose client has reserved job 1 of three 20 s ago."""
     made = Caller()
     made.put(b"mail", b"a", b"b", b"c")
     made.ask(b"watch mail\r\nreserve\r\n")

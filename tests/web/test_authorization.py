@@ -1,6 +1,4 @@
-"""
-The access file over HTTP: who is asked, and what each route is for.
-"""
+"""The access file over HTTP: who is asked, and what each route is for."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ NOT_REPLICATED = ("promote",)
 
 
 class Guarded:
-    """
-    A server that asks for rights, and its endpoint.
-    """
+    """A server that asks for rights, and its endpoint."""
 
     def __init__(self, held: AccessRules, hashing: Any = None) -> None:
         self.server: MemoryServer = guarded(held, hashing)
@@ -83,9 +79,7 @@ class Guarded:
         self, route: Route, tube: str = "own", authorization: str = "", seconds: float = 0.5,
         body: Any = None,
     ) -> Reply:  # fmt: skip
-        """
-        Send a request, right in all but perhaps who asks.
-        """
+        """Send a request, right in all but perhaps who asks."""
         path = (
             route.path.replace("{tube}", tube).replace("{file}", "console.js").replace("{run}", "1")
         )
@@ -105,9 +99,7 @@ class Guarded:
 
 
 def parsed(raw: bytes) -> Reply:
-    """
-    Read a reply; of a stream what has come.
-    """
+    """Read a reply; of a stream what has come."""
     head, _, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = [line.split(": ", 1) for line in lines]
@@ -116,9 +108,7 @@ def parsed(raw: bytes) -> Reply:
 
 
 def may(route: Route, granted: Grant, tube: str) -> bool:
-    """
-    What docs/access.md says of a route.
-    """
+    """What docs/access.md says of a route."""
     if route.asks == OPEN:
         return True
     if route.asks == SOME:
@@ -165,9 +155,7 @@ def test_each_route_says_for_whom_it_is() -> None:
 
 
 def route_of(operation: str) -> Route:
-    """
-    Give the route of an operation.
-    """
+    """Give the route of an operation."""
     return next(route for route in ROUTES if route.operation == operation)
 
 
@@ -183,9 +171,7 @@ def test_a_run_has_the_rights_of_who_began_it() -> None:
 
 
 def basic(name: str, token: str) -> str:
-    """
-    Write a header Authorization.
-    """
+    """Write a header Authorization."""
     return "Basic " + base64.b64encode(f"{name}:{token}".encode()).decode()
 
 

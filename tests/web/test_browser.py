@@ -44,9 +44,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def browser_or_skip() -> tuple[str, str]:
-    """
-    :return: Node and Chromium.
-    """
+    """:return: Node and Chromium."""
     node, chromium = shutil.which("node"), shutil.which("chromium")
     if node is None or chromium is None:
         pytest.skip("node or chromium is not installed, so there is no browser to ask")
@@ -86,9 +84,7 @@ def fill(port: int) -> int:
 
 
 def bury(client: Connection) -> None:
-    """
-    Bury jobs, and have some die.
-    """
+    """Bury jobs, and have some die."""
     client.ask(b"tube-policy dying max-reserves=1 dead-letter=%s\r\n" % LONG_TUBE)
     client.ask(b"tube-policy dying-too max-reserves=1\r\n")
     made = [(b"doomed", b"doomed body %d" % number) for number in range(2)]
@@ -105,9 +101,7 @@ CLIENTS: list[Connection] = []
 
 
 def address_of(server: ServerProcess) -> str:
-    """
-    Where its console is.
-    """
+    """Where its console is."""
     server.wait_for(", HTTP")
     (http,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
     return f"http://127.0.0.1:{http}"
@@ -115,9 +109,7 @@ def address_of(server: ServerProcess) -> str:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """
-    What a walk through the console has found.
-    """
+    """What a walk through the console has found."""
     node, chromium = browser_or_skip()
     folder = tmp_path_factory.mktemp("console")
     pictures = os.environ.get("BEANSTALK_PICTURES", str(folder / "pictures"))

@@ -1,6 +1,4 @@
-"""
-Requests that are too large or too slow.
-"""
+"""Requests that are too large or too slow."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ OK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def size_of(call: Call) -> Document:
-    """
-    Say how long the body was.
-    """
+    """Say how long the body was."""
     return Document(str(len(call.body)).encode(), TEXT)
 
 

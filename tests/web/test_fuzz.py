@@ -1,6 +1,4 @@
-"""
-Whatever is asked, the answer is sound, nothing fails, and nothing that was not meant is done.
-"""
+"""Whatever is asked, the answer is sound, nothing fails, and nothing that was not meant is done."""
 
 from __future__ import annotations
 
@@ -43,18 +41,14 @@ METHODS = st.sampled_from(["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"])
 
 
 def queries(route: Route) -> SearchStrategy[Any]:
-    """
-    Queries of fields that the route knows, and a few of any.
-    """
+    """Queries of fields that the route knows, and a few of any."""
     if not route.query:
         return st.just({}) | VALUES
     return st.dictionaries(st.sampled_from(route.query), SCALARS, max_size=4) | VALUES
 
 
 def path_of(pattern: str, segments: list[str]) -> str:
-    """
-    A path of a route, with these parameters.
-    """
+    """A path of a route, with these parameters."""
     parts = [
         quote(segments.pop(), safe="") if part.startswith("{") else part
         for part in pattern.split("/")
@@ -84,9 +78,7 @@ SHOWN: SearchStrategy[dict[str, str]] = st.fixed_dictionaries({}, optional={
 
 
 def sent(browser: Browser, request: Any, shown: Mapping[str, str]) -> Reply:
-    """
-    Send a request.
-    """
+    """Send a request."""
     route, method, segments, query, fields = request
     pairs = "&".join(
         f"{quote(str(name), safe='')}={quote(str(value), safe='')}" for name, value in query.items()
@@ -103,9 +95,7 @@ def sent(browser: Browser, request: Any, shown: Mapping[str, str]) -> Reply:
 
 
 def is_open(route: Route, method: str) -> bool:
-    """
-    Whether what this method does on the path of a route is for everybody.
-    """
+    """Whether what this method does on the path of a route is for everybody."""
     of = "GET" if method == "HEAD" else method
     return any((each.path, each.method, each.asks) == (route.path, of, OPEN) for each in ROUTES)
 

@@ -1,6 +1,4 @@
-"""
-Whom the endpoint answers.
-"""
+"""Whom the endpoint answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Whether the server works.
-"""
+"""Whether the server works."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def test_a_server_that_stops_is_not_ready() -> None:
 
 
 class Disk:
-    """
-    A disk that answers when the test says so.
-    """
+    """A disk that answers when the test says so."""
 
     def __init__(self, limit_s: float = 60) -> None:
         self.clock = Clock()
@@ -80,9 +76,7 @@ class Disk:
         self.probe = DiskProbe(self.asked.append, limit_s, cast(Any, self.clock))
 
     def ask(self) -> None:
-        """
-        Have it asked.
-        """
+        """Have it asked."""
         self.probe.ask().addCallback(self.answers.append)
 
 
@@ -129,9 +123,7 @@ def test_who_no_longer_waits_is_not_told() -> None:
 
 
 def settle(server: MemoryServer, io: HeldIo) -> None:
-    """
-    Let the disk do all that it was given.
-    """
+    """Let the disk do all that it was given."""
     for _ in range(20):
         while io:
             io.step()

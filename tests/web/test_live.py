@@ -1,6 +1,4 @@
-"""
-The console's stream, on a clock that stands still.
-"""
+"""The console's stream, on a clock that stands still."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ REQUEST = "GET /live{query} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"
 
 
 class Open:
-    """
-    A server whose endpoint is open, and streams of it.
-    """
+    """A server whose endpoint is open, and streams of it."""
 
     def __init__(self) -> None:
         self.server = MemoryServer()
@@ -43,25 +39,19 @@ class Open:
         self.site.startFactory()
 
     def tick(self, times: int = 1) -> None:
-        """
-        Let so many seconds pass.
-        """
+        """Let so many seconds pass."""
         for _ in range(times):
             self.server.advance(TICK_S)
 
     def watch(self, query: str = "", headers: str = "") -> Browser:
-        """
-        Open a stream.
-        """
+        """Open a stream."""
         browser = Browser(self.site, self.server.clock)
         browser.send(REQUEST.format(query=query, headers=headers).encode())
         return browser
 
 
 def events(browser: Browser) -> list[tuple[str, str, Any]]:
-    """
-    All that has come: names, ids and values.
-    """
+    """All that has come: names, ids and values."""
     head, _, body = browser.transport.value.partition(b"\r\n\r\n")
     assert b"text/event-stream" in head
     found = re.findall(r"event: (\w+)\nid: (\S+)\ndata: (.*)\n\n", joined(body).decode())

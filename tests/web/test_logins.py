@@ -1,6 +1,4 @@
-"""
-Logins of browsers: what their cookie is, what it gives, when it ends, and who cannot use it.
-"""
+"""Logins of browsers: what their cookie is, what it gives, when it ends, and who cannot use it."""
 
 from __future__ import annotations
 
@@ -28,24 +26,18 @@ VIEWER = {"look": "*"}
 
 
 def logins(seconds: Any = lambda: 0.0) -> Logins:
-    """
-    Make them, with secrets that can be foreseen.
-    """
+    """Make them, with secrets that can be foreseen."""
     numbers = count()
     return Logins(seconds, lambda size: next(numbers).to_bytes(size, "big"))
 
 
 def sent_back(cookie: str) -> dict[str, str]:
-    """
-    Give the headers with which a browser sends a cookie back.
-    """
+    """Give the headers with which a browser sends a cookie back."""
     return {**HOST, "cookie": f"theme=dark; {cookie.partition(';')[0]}"}
 
 
 class Console:
-    """
-    A browser at a server that asks for rights.
-    """
+    """A browser at a server that asks for rights."""
 
     def __init__(self, held: AccessRules | None = None) -> None:
         self.server = guarded(held or rules(it=VIEWER))
@@ -53,18 +45,14 @@ class Console:
         self.cookies: dict[str, str] = {}
 
     def ask(self, method: str, path: str, headers: Mapping[str, str] = OWN) -> Reply:
-        """
-        Send a request with the cookie, if there is one.
-        """
+        """Send a request with the cookie, if there is one."""
         if self.browser.is_closed:
             self.browser = Browser(self.browser.channel.factory, self.server.clock)
         body = b"{}" if method == "POST" else b""
         return self.browser.ask(method, path, body, {**self.cookies, **headers})
 
     def log_in(self) -> Reply:
-        """
-        Log in with `TOKEN`, and keep the cookie.
-        """
+        """Log in with `TOKEN`, and keep the cookie."""
         reply = self.ask("POST", "/login", {**OWN, **SHOWN})
         if "set-cookie" in reply.headers:
             self.cookies = sent_back(reply.headers["set-cookie"])
@@ -72,9 +60,7 @@ class Console:
 
     @property
     def may_look(self) -> bool:
-        """
-        Whether all is shown.
-        """
+        """Whether all is shown."""
         return self.ask("GET", "/api/v1/server").status == 200
 
 
@@ -96,18 +82,14 @@ def test_over_tls_it_goes_over_tls_alone(host: str) -> None:
 
 
 class TlsTransport(WebTransport):
-    """
-    Says that it is encrypted.
-    """
+    """Says that it is encrypted."""
 
     def __init__(self) -> None:
         super().__init__()
         directlyProvides(self, ISSLTransport)
 
     def setTcpNoDelay(self, enabled: bool) -> None:
-        """
-        There is no TCP below.
-        """
+        """There is no TCP below."""
 
     setTcpKeepAlive = setTcpNoDelay
 

@@ -1,6 +1,4 @@
-"""
-The dashboard and the alert rules that are shipped: what they read is there.
-"""
+"""The dashboard and the alert rules that are shipped: what they read is there."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _LABEL = re.compile(r"(\w+)=~?\"")
 
 @pytest.fixture(scope="module")
 def served() -> dict[str, set[str]]:
-    """
-    The labels of each sample that is served, by its name.
-    """
+    """The labels of each sample that is served, by its name."""
     server = MemoryServer(directory=MemoryDirectory())
     browser = Browser(site_of(server), server.clock)
     client = server.connect()
@@ -55,9 +51,7 @@ def served() -> dict[str, set[str]]:
 
 
 def rules() -> list[dict[str, str]]:
-    """
-    Each alert: its name, expression and annotations.
-    """
+    """Each alert: its name, expression and annotations."""
     found: list[dict[str, str]] = []
     for line in RULES.read_text().splitlines():
         key, _, value = line.strip().removeprefix("- ").partition(": ")
@@ -70,9 +64,7 @@ def rules() -> list[dict[str, str]]:
 
 
 def check(expression: str, served: dict[str, set[str]]) -> None:
-    """
-    Each metric of an expression is served, with the labels that are asked for.
-    """
+    """Each metric of an expression is served, with the labels that are asked for."""
     assert expression.count("(") == expression.count(")")
     for name in _NAME.findall(expression):
         assert name in served, name
@@ -270,16 +262,12 @@ def test_each_alert_has_its_cases(served: dict[str, set[str]]) -> None:
 
 
 def of_server(series: str) -> str:
-    """
-    A series with the label of the server ``s``.
-    """
+    """A series with the label of the server ``s``."""
     return series[:-1] + ',instance="s"}' if series.endswith("}") else series + '{instance="s"}'
 
 
 def promtool_case(rule: dict[str, str], case: Case) -> list[dict[str, Any]]:
-    """
-    The tests of one alert: before it fires, then, and with quiet series at no time.
-    """
+    """The tests of one alert: before it fires, then, and with quiet series at no time."""
     name = rule["alert"]
     labels = {"severity": rule["severity"], "instance": "s", **case.labels}
     fired = {
@@ -304,9 +292,7 @@ def promtool_case(rule: dict[str, str], case: Case) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
-    """
-    Prometheus's own judge of rules and metrics, which `.ci/run` installs.
-    """
+    """Prometheus's own judge of rules and metrics, which `.ci/run` installs."""
     found = shutil.which("promtool")
     if found is None:
         assert not os.environ.get("CI"), "no promtool: .ci/run installs it"

@@ -1,6 +1,4 @@
-"""
-The description of the API is that of the routes.
-"""
+"""The description of the API is that of the routes."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ DESCRIPTION: Any = json.loads(
 
 
 def resolved(value: Any) -> Any:
-    """
-    Follow a reference.
-    """
+    """Follow a reference."""
     while "$ref" in value:
         found = DESCRIPTION
         for part in value["$ref"].removeprefix("#/").split("/"):

@@ -1,6 +1,4 @@
-"""
-The page on monitoring has the limits of the code.
-"""
+"""The page on monitoring has the limits of the code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Replication over HTTP: what a standby serves, and what the active server tells of it.
-"""
+"""Replication over HTTP: what a standby serves, and what the active server tells of it."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ FOLLOWS = Situation(STANDBY, "standby: follows", US, "b:11300", 7, 700, 1.5, (),
 
 
 def browse(situation: Situation | None) -> Browser:
-    """
-    A server in this situation; None for one that is alone.
-    """
+    """A server in this situation; None for one that is alone."""
     server = MemoryServer()
     server.service.situation = lambda: situation
     return Browser(site_of(server, HttpSettings(may_write=True)), server.clock)
@@ -83,9 +79,7 @@ def test_an_active_server_tells_of_its_standbys() -> None:
 
 
 def promote(body: bytes, answer: HandingOver | CannotHandOver) -> HttpReply:
-    """
-    Ask for a hand-over, which is answered so.
-    """
+    """Ask for a hand-over, which is answered so."""
     server = MemoryServer()
     server.service.queue.hand_over = lambda name: answer
     browser = Browser(site_of(server, HttpSettings(may_write=True)), server.clock)

@@ -1,6 +1,4 @@
-"""
-The folder of reports: what is shown of it, and that nothing else is.
-"""
+"""The folder of reports: what is shown of it, and that nothing else is."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ PAGE = b"<!DOCTYPE html><title>Report</title><script>alert(1)</script>"
 
 
 class Folder:
-    """
-    A folder with one report, and a server that shows it.
-    """
+    """A folder with one report, and a server that shows it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "reports"

@@ -1,6 +1,4 @@
-"""
-Finding a route by method and path.
-"""
+"""Finding a route by method and path."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Replies in pieces, and those that go on.
-"""
+"""Replies in pieces, and those that go on."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Pieces:
-    """
-    An operation whose reply has many pieces.
-    """
+    """An operation whose reply has many pieces."""
 
     def __init__(self, fails_at: int = -1) -> None:
         self.made = 0
@@ -110,9 +106,7 @@ def test_a_reply_that_fails_halfway_is_cut_off(clean_reactor: list[Failure]) -> 
 
 
 class Ticker:
-    """
-    A stream, and an operation that answers with it.
-    """
+    """A stream, and an operation that answers with it."""
 
     content_type = "text/event-stream"
 

@@ -1,6 +1,4 @@
-"""
-From a request to its operation, and who is not answered.
-"""
+"""From a request to its operation, and who is not answered."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ WRITING = {WRITE_HEADER: "1"}
 
 
 def echo(call: Call) -> Document:
-    """
-    Say what was asked.
-    """
+    """Say what was asked."""
     return json_document({"query": dict(call.query), "body": call.body.decode(), "peer": call.peer})
 
 
@@ -154,9 +150,7 @@ def test_an_operation_may_refuse() -> None:
 
 
 class Waiting:
-    """
-    An operation that answers later.
-    """
+    """An operation that answers later."""
 
     def __init__(self) -> None:
         self.is_cancelled = False

@@ -1,6 +1,4 @@
-"""
-The console's files as they are served.
-"""
+"""The console's files as they are served."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""
-The text of the protocol.
-"""
+"""The text of the protocol."""

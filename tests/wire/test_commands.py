@@ -1,6 +1,4 @@
-"""
-What a line means.  The tables are what beanstalkd answers, odd input included.
-"""
+"""What a line means.  The tables are what beanstalkd answers, odd input included."""
 
 from __future__ import annotations
 
@@ -21,18 +19,14 @@ U32, U64 = 4294967295, 18446744073709551615
 
 
 def refusal(line: bytes) -> ParseError:
-    """
-    Parse a line that cannot be understood.
-    """
+    """Parse a line that cannot be understood."""
     with pytest.raises(ParseError) as caught:
         MODERN.parse(line)
     return caught.value
 
 
 def meaning(line: bytes) -> tuple[str, tuple[Any, ...]]:
-    """
-    Parse a line that can be understood.
-    """
+    """Parse a line that can be understood."""
     command, args, has_junk = MODERN.parse(line)
     assert not has_junk
     return command.name, args
@@ -225,9 +219,7 @@ _PIECES = st.sampled_from(
 
 
 def first_with_a_prefix_of(line: bytes) -> str:
-    """
-    Find the command as beanstalkd does: the first in the table wins.
-    """
+    """Find the command as beanstalkd does: the first in the table wins."""
     return next(row.name for row in COMMANDS if line.startswith(row.prefix))
 
 

@@ -1,6 +1,4 @@
-"""
-Lines understood at a glance mean what the parser says.
-"""
+"""Lines understood at a glance mean what the parser says."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ GAPS = st.sampled_from(["", " ", " ", " ", "  ", "\t", "\0"])
 
 @st.composite
 def lines(draw: st.DrawFn) -> bytes:
-    """
-    Draw a command with numbers behind it, right or nearly right.
-    """
+    """Draw a command with numbers behind it, right or nearly right."""
     parts = [draw(WORDS)]
     for _ in range(draw(st.integers(0, 5))):
         parts += [draw(GAPS), draw(NUMBERS)]
@@ -42,9 +38,7 @@ DIALECTS = (MODERN, v1.dialect())
 
 
 def meaning(understand: Callable[[bytes], Parsed], line: bytes) -> object:
-    """
-    Say what a line is understood as, or why it is not.
-    """
+    """Say what a line is understood as, or why it is not."""
     try:
         return understand(line)
     except ParseError as error:

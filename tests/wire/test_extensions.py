@@ -1,6 +1,4 @@
-"""
-Commands that beanstalkd does not have: their words, and that they change nothing else.
-"""
+"""Commands that beanstalkd does not have: their words, and that they change nothing else."""
 
 from __future__ import annotations
 
@@ -166,9 +164,7 @@ def test_reserve_mode_names_one_of_three(behind: bytes, args: tuple[object, ...]
 
 
 def arguments(line: bytes) -> tuple[object, ...] | None:
-    """
-    Give a line's fields, None if it is BAD_FORMAT.
-    """
+    """Give a line's fields, None if it is BAD_FORMAT."""
     told = meaning(MODERN.parse, line)
     return None if told == (BAD_FORMAT, None) else MODERN.parse(line)[1]
 

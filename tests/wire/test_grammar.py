@@ -1,6 +1,4 @@
-"""
-The fields of a command line, at their limits and one past.
-"""
+"""The fields of a command line, at their limits and one past."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ NUMBERS_OF_32_BITS = (grammar.PRIORITY, grammar.DELAY, grammar.BYTES, grammar.PA
 
 
 def read(field: Field, text: bytes) -> tuple[Any, bytes]:
-    """
-    Give a field's value and what is left over behind it.
-    """
+    """Give a field's value and what is left over behind it."""
     match = line_pattern([field]).fullmatch(text)
     if match is None:
         raise ParseError(BAD_FORMAT)
@@ -30,9 +26,7 @@ def read(field: Field, text: bytes) -> tuple[Any, bytes]:
 
 
 def is_refused(field: Field, text: bytes) -> bool:
-    """
-    Say whether a text is no such field, or has something behind it.
-    """
+    """Say whether a text is no such field, or has something behind it."""
     try:
         _, rest = read(field, text)
     except ParseError as error:

@@ -1,6 +1,4 @@
-"""
-The lines of jobs: what they say, and what is known of wrong ones.
-"""
+"""The lines of jobs: what they say, and what is known of wrong ones."""
 
 from __future__ import annotations
 

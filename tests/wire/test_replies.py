@@ -1,6 +1,4 @@
-"""
-The bytes of every reply.
-"""
+"""The bytes of every reply."""
 
 from __future__ import annotations
 

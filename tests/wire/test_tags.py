@@ -1,6 +1,4 @@
-"""
-Tags: what they say, and what is none.
-"""
+"""Tags: what they say, and what is none."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ OR_NONE = st.one_of(st.just(b""), KEY)
 
 @st.composite
 def tags(draw: st.DrawFn) -> PutTags:
-    """
-    Draw tags of a job that can run.
-    """
+    """Draw tags of a job that can run."""
     unique, concurrent, group, after = (draw(OR_NONE) for _ in range(4))
     return PutTags(
         unique,

@@ -1,6 +1,4 @@
-"""
-The older dialect's table: what its lines mean, and how its answers are written.
-"""
+"""The older dialect's table: what its lines mean, and how its answers are written."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ def test_the_ttr_of_a_put_is_that_of_the_port(ttr_s: int) -> None:
 
 
 def refusal(line: bytes) -> bytes:
-    """
-    Parse a line that cannot be understood; none of those counts.
-    """
+    """Parse a line that cannot be understood; none of those counts."""
     with pytest.raises(ParseError) as caught:
         V1.parse(line)
     assert caught.value.counter is None

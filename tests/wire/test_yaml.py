@@ -1,6 +1,4 @@
-"""
-The small YAML, byte for byte.
-"""
+"""The small YAML, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""
-The worker.
-"""
+"""The worker."""

@@ -1,6 +1,4 @@
-"""
-A worker that stood still for longer than a TTR, and is given its own job once more.
-"""
+"""A worker that stood still for longer than a TTR, and is given its own job once more."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Stubborn:
 
 
 def stand_still(shop: Shop, seconds: float) -> None:
-    """
-    Let time pass for the server alone, and then for the worker all at once.
-    """
+    """Let time pass for the server alone, and then for the worker all at once."""
     shop.world.server.advance(seconds)
     shop.world.clock.advance(seconds)
     shop.world.settle()
@@ -95,9 +91,7 @@ def test_the_earlier_attempt_can_take_nothing_from_the_later(outcome: Any) -> No
 
 
 def error_of(shop: Shop, waited: Deferred[Any], kind: type[Exception]) -> None:
-    """
-    Say that it fails so.
-    """
+    """Say that it fails so."""
     with pytest.raises(kind):
         shop.world.result(waited)
 

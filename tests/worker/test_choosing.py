@@ -1,6 +1,4 @@
-"""
-Workers that choose among their tubes by weights.
-"""
+"""Workers that choose among their tubes by weights."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ JOBS = 20
 
 
 def filled(shop: Shop, *tubes: str) -> None:
-    """
-    Put jobs into tubes, one tube behind the other.
-    """
+    """Put jobs into tubes, one tube behind the other."""
     for tube in tubes:
         for number in range(JOBS):
             shop.put(b"%d" % number, tube=tube)
@@ -105,9 +101,7 @@ def test_a_server_that_knows_none_is_told_by_name_and_gives_no_job(
 
 
 def as_stock(transport: MemoryTransport) -> list[bytes]:
-    """
-    Answer all that was sent as a server without extensions does, and give it.
-    """
+    """Answer all that was sent as a server without extensions does, and give it."""
     replies = {b"use": b"USING default", b"capabilities": b"UNKNOWN_COMMAND", b"stats": b"OK 0\r\n"}
     heard: list[bytes] = []
     while sent := transport.drain().splitlines():

@@ -39,34 +39,24 @@ class Heedless:
 
     @property
     def begun(self) -> list[bytes]:
-        """
-        The bodies.
-        """
+        """The bodies."""
         return [attempt.body for attempt in self.attempts]
 
     def start(self) -> None:
-        """
-        See `Threads`.
-        """
+        """See `Threads`."""
 
     def run(self, work: Callable[[], Any]) -> Deferred[Any]:
-        """
-        See `Threads`.
-        """
+        """See `Threads`."""
         work()
         self.waiting.append(Deferred())
         return self.waiting[-1]
 
     def stop(self) -> None:
-        """
-        See `Threads`.
-        """
+        """See `Threads`."""
 
 
 def restart(shop: Shop) -> None:
-    """
-    Let the server be killed, and another process begin, to which a producer comes first.
-    """
+    """Let the server be killed, and another process begin, to which a producer comes first."""
     shop.world.kill()
     shop.world.restart()
     shop.producer = shop.world.client()

@@ -1,6 +1,4 @@
-"""
-When to ask for how many.
-"""
+"""When to ask for how many."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Logs and counts.
-"""
+"""Logs and counts."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from tests.worker.world import Shop, Slow
 
 
 def fickle(attempt: Any) -> Any:
-    """
-    Fail, bury or do, as the body says.
-    """
+    """Fail, bury or do, as the body says."""
     if attempt.body == b"fail":
         raise RuntimeError("as told")
     return Bury() if attempt.body == b"bury" else None
@@ -56,37 +52,27 @@ def test_losses_touches_and_time_are_counted() -> None:
 
 
 def deeper() -> None:
-    """
-    Raise what the application has not expected.
-    """
+    """Raise what the application has not expected."""
     raise KeyError("amount")
 
 
 def blocking(attempt: Any) -> None:
-    """
-    Fail in a thread, below the function itself.
-    """
+    """Fail in a thread, below the function itself."""
     deeper()
 
 
 async def waiting(attempt: Any) -> None:
-    """
-    Fail in a coroutine.
-    """
+    """Fail in a coroutine."""
     deeper()
 
 
 def failing_later(attempt: Any) -> Any:
-    """
-    Fail by a Deferred.
-    """
+    """Fail by a Deferred."""
     return succeed(None).addCallback(lambda _: deeper())
 
 
 def heard(doer: Any, body: bytes = b"x", **options: Any) -> dict[LogLevel, list[str]]:
-    """
-    Run a worker of one job with the log alone, and give what it has written.
-    """
+    """Run a worker of one job with the log alone, and give what it has written."""
     shop = Shop()
     with capturedLogs() as events:
         shop.worker(doer, hooks=[], policy=Retry(first_delay_s=100), **options)
@@ -135,9 +121,7 @@ def test_an_end_is_told_in_words_and_a_burial_is_a_warning(
 
 
 def told_of_a_failure(**options: Any) -> list[str]:
-    """
-    Run a worker whose job fails, and read its warnings.
-    """
+    """Run a worker whose job fails, and read its warnings."""
     shop = Shop()
     with capturedLogs() as events:
         shop.worker(fickle, policy=Retry(first_delay_s=100), **options)

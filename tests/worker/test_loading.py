@@ -1,6 +1,4 @@
-"""
-What names mean.
-"""
+"""What names mean."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Coroutines that await both kinds: asyncio's and Twisted's.
-"""
+"""Coroutines that await both kinds: asyncio's and Twisted's."""
 
 from __future__ import annotations
 
@@ -22,25 +20,19 @@ from tests.worker.world import Shop
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """
-    A loop of the test's own.
-    """
+    """A loop of the test's own."""
     made = asyncio.new_event_loop()
     yield made
     made.close()
 
 
 def outcome(loop: asyncio.AbstractEventLoop, running: Deferred[Any]) -> Any:
-    """
-    Run the loop until a Deferred has fired.
-    """
+    """Run the loop until a Deferred has fired."""
     return loop.run_until_complete(running.asFuture(loop))
 
 
 async def asking(later: Deferred[Any], told: list[Any]) -> Any:
-    """
-    Await one of each, in turn.
-    """
+    """Await one of each, in turn."""
     await asyncio.sleep(0)
     told.append(await succeed("at once"))
     async with asyncio.timeout(60):
@@ -89,16 +81,12 @@ def test_to_cancel_it_cancels_what_it_awaits(
 
 
 async def sleeping(attempt: Attempt[Any]) -> None:
-    """
-    Await what is asyncio's.
-    """
+    """Await what is asyncio's."""
     await asyncio.sleep(0.001)
 
 
 def awaiting_a_future(made: asyncio.Future[None]) -> Any:
-    """
-    Make a handler that awaits a future of a loop that does not run.
-    """
+    """Make a handler that awaits a future of a loop that does not run."""
 
     async def do(attempt: Attempt[Any]) -> None:
         await made

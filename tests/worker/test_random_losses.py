@@ -1,6 +1,4 @@
-"""
-Whatever happens in between, in the end every job was done, and the worker holds nothing.
-"""
+"""Whatever happens in between, in the end every job was done, and the worker holds nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ STEPS = 60
 
 
 class Storm:
-    """
-    A worker that gets no rest, chosen by chance.
-    """
+    """A worker that gets no rest, chosen by chance."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -39,9 +35,7 @@ class Storm:
         )  # fmt: skip
 
     def step(self) -> None:
-        """
-        Let something happen.
-        """
+        """Let something happen."""
         happenings = {
             self._put: 6, self._finish: 8, self._fail: 2, self._give_back: 2, self._break: 1,
             self._cut_off: 1, self._restart: 1, self._wait: 4,
@@ -71,9 +65,7 @@ class Storm:
             self.slow.finish(job, Release(self.chance.randint(0, 3)))
 
     def _link(self) -> MemoryLink | None:
-        """
-        Choose one of the worker's connections.
-        """
+        """Choose one of the worker's connections."""
         links = [link for link in self.shop.links if not link.transport.is_closed]
         return self.chance.choice(links) if links else None
 
@@ -98,9 +90,7 @@ class Storm:
         self.shop.world.advance(self.chance.random() * 5)
 
     def calm(self) -> None:
-        """
-        Let the worker do all that is left.
-        """
+        """Let the worker do all that is left."""
         for _ in range(1000):
             self._finish()
             self.shop.world.advance(1)

@@ -1,6 +1,4 @@
-"""
-Recurring jobs: one for each time, whoever and however many put them, and whatever was away.
-"""
+"""Recurring jobs: one for each time, whoever and however many put them, and whatever was away."""
 
 from __future__ import annotations
 
@@ -37,16 +35,12 @@ HOUR_S = 3600
 
 
 def every(cron: str = "0 * * * *", **options: Any) -> Schedule:
-    """
-    Make a schedule.
-    """
+    """Make a schedule."""
     return Schedule(**{"name": "n", "tube": "t", "body": b"x"} | options, cron=cron)
 
 
 def times(schedule: Schedule, start: datetime, count: int) -> list[str]:
-    """
-    Write the next times, in UTC.
-    """
+    """Write the next times, in UTC."""
     found, after_s = [], start.timestamp()
     for _ in range(count):
         after_s = schedule.next_s(after_s)
@@ -55,18 +49,14 @@ def times(schedule: Schedule, start: datetime, count: int) -> list[str]:
 
 
 class Place:
-    """
-    A server and its schedulers, on a wall clock that begins at noon.
-    """
+    """A server and its schedulers, on a wall clock that begins at noon."""
 
     def __init__(self, **options: Any) -> None:
         self.world = World(**options)
         self.runs: list[Run] = []
 
     def scheduler(self, *schedules: Schedule, skew_s: float = 0) -> Recurring:
-        """
-        Start one.
-        """
+        """Start one."""
         recurring = Recurring(
             cast(Any, self.world.endpoint), schedules, put=self.runs.append,
             reactor=self.world.clock, wall_clock=lambda: self.now_s + skew_s,
@@ -84,18 +74,14 @@ class Place:
         self.world.result(recurring.stopService())
 
     def done(self) -> list[str]:
-        """
-        Say which runs have made a job, in the order of putting.
-        """
+        """Say which runs have made a job, in the order of putting."""
         return [
             f"{datetime.fromtimestamp(run.time_s, UTC):%H:%M}" for run in self.runs
             if run.job.is_new
         ]  # fmt: skip
 
     def finish(self) -> int:
-        """
-        Delete all jobs, as workers do.
-        """
+        """Delete all jobs, as workers do."""
         client = self.world.client()
         self.world.result(client.use("t"))
         flushed = self.world.result(client.flush_tube("t"))

@@ -1,6 +1,4 @@
-"""
-A server that refuses what the worker tells it.
-"""
+"""A server that refuses what the worker tells it."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ MOST = 60
 def working(
     beanstalk: Beanstalk, doer: Any, concurrency: int = 1, **options: Any
 ) -> tuple[Worker[Any], Noted]:
-    """
-    Start a worker.
-    """
+    """Start a worker."""
     noted = Noted()
     worker: Worker[Any] = Worker(
         beanstalk.endpoint, "t", doer, concurrency, reactor=beanstalk.clock, hooks=[noted],

@@ -1,6 +1,4 @@
-"""
-Bodies to values and back.
-"""
+"""Bodies to values and back."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from beanstalk_twisted.worker.serialisers import Bytes, Json, Typed, Unreadable
 
 @dataclass
 class Size:
-    """
-    Part of a job.
-    """
+    """Part of a job."""
 
     width: int
     height: int = 100
@@ -26,9 +22,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Picture:
-    """
-    A job.
-    """
+    """A job."""
 
     path: str
     sizes: list[Size]
@@ -44,18 +38,14 @@ class Picture:
 
 @dataclass
 class Tree:
-    """
-    One that cannot be read: it contains itself.
-    """
+    """One that cannot be read: it contains itself."""
 
     branches: list[Tree]
 
 
 @dataclass
 class Odd:
-    """
-    Another one.
-    """
+    """Another one."""
 
     raw: bytes
 

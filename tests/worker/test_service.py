@@ -1,6 +1,4 @@
-"""
-A worker, and a whole server, on a clock.
-"""
+"""A worker, and a whole server, on a clock."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ from tests.worker.world import TUBE, Shop, Slow
 
 
 def break_all(shop: Shop) -> None:
-    """
-    Break the worker's connections.
-    """
+    """Break the worker's connections."""
     for link in shop.links:
         link.transport.end(ConnectionLost())
     shop.world.settle()
@@ -98,15 +94,11 @@ def test_as_many_jobs_are_done_at_once_as_there_is_room_for(connections: int) ->
 
 
 async def coroutine(attempt: Attempt[Any]) -> None:
-    """
-    A function that does jobs.
-    """
+    """A function that does jobs."""
 
 
 def deferred(attempt: Attempt[Any]) -> Deferred[None]:
-    """
-    Another one.
-    """
+    """Another one."""
     done: Deferred[None] = Deferred()
     done.callback(None)
     return done
@@ -350,9 +342,7 @@ def test_an_attempt_that_takes_too_long_is_cancelled_and_counts_as_failed() -> N
 
 
 class Stubborn:
-    """
-    Does jobs, and does not heed being cancelled.
-    """
+    """Does jobs, and does not heed being cancelled."""
 
     def __init__(self) -> None:
         self.waiting: Deferred[None] = Deferred()

@@ -1,6 +1,4 @@
-"""
-Commands of a shell, as real processes.
-"""
+"""Commands of a shell, as real processes."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ def test_a_command_that_ends_by_any_signal_has_failed(number: int, name: str) ->
 
 
 class Cancelled(Attempt[bytes]):
-    """
-    An attempt that is cancelled as soon as its command has said that it runs.
-    """
+    """An attempt that is cancelled as soon as its command has said that it runs."""
 
     def __init__(self, begun: Path) -> None:
         stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")

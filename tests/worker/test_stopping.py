@@ -1,6 +1,4 @@
-"""
-A worker that stops takes nothing more: what it gives back is for others.
-"""
+"""A worker that stops takes nothing more: what it gives back is for others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Workers and a whole server in memory, on clocks that stand still.
-"""
+"""Workers and a whole server in memory, on clocks that stand still."""
 
 from __future__ import annotations
 
@@ -24,17 +22,13 @@ TUBE = "work"
 
 
 class Noted(Hooks):
-    """
-    Keeps what it was told.
-    """
+    """Keeps what it was told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
-        """
-        Give what was told under that name.
-        """
+        """Give what was told under that name."""
         return [each[1:] for each in self.told if each[0] == name]
 
     def began(self, attempt: Attempt[Any]) -> None:
@@ -83,15 +77,11 @@ class Slow:
         return waiting
 
     def finish(self, job: int, result: Any = None) -> None:
-        """
-        Let it be done.
-        """
+        """Let it be done."""
         self.waiting.pop(job).callback(result)
 
     def fail(self, job: int, error: Exception) -> None:
-        """
-        Let it fail.
-        """
+        """Let it fail."""
         self.waiting.pop(job).errback(error)
 
 
@@ -108,9 +98,7 @@ class Door:
         self._world = world
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """
-        See `IStreamClientEndpoint`.
-        """
+        """See `IStreamClientEndpoint`."""
         before = len(self._world.links)
         connected: Deferred[Any] = self._world.endpoint.connect(factory)
         self.links += cast(list[MemoryLink], self._world.links[before:])
@@ -135,9 +123,7 @@ class Shop:
         self.world.result(self.producer.use(TUBE))
 
     def worker(self, doer: Any, concurrency: int = 1, **options: Any) -> Worker[Any]:
-        """
-        Start a worker.
-        """
+        """Start a worker."""
         chosen: dict[str, Any] = {
             "hooks": [self.noted], "chance": lambda: 0.0, "backoff": lambda: Backoff(lambda: 1.0),
             "tubes": TUBE,
@@ -151,28 +137,20 @@ class Shop:
         return worker
 
     def put(self, body: bytes = b"x", **options: Any) -> int:
-        """
-        Put a job, and let happen what follows at once.
-        """
+        """Put a job, and let happen what follows at once."""
         return int(self.world.result(self.producer.put(body, **options)))
 
     def stats(self, job: int) -> JobStats:
-        """
-        Ask about a job.
-        """
+        """Ask about a job."""
         return self.world.result(self.producer.stats_job(job))
 
     def jobs(self) -> dict[str, int]:
-        """
-        Count the jobs of all tubes by their states; what is 0 is left out.
-        """
+        """Count the jobs of all tubes by their states; what is 0 is left out."""
         stats = self.world.result(self.producer.stats())
         states = ("ready", "reserved", "delayed", "buried")
         counts = {state: int(cast(Any, stats[f"current-jobs-{state}"])) for state in states}
         return {state: count for state, count in counts.items() if count}
 
     def commands(self, name: str) -> int:
-        """
-        Count how often the server was sent a command.
-        """
+        """Count how often the server was sent a command."""
         return int(cast(Any, self.world.result(self.producer.stats())[f"cmd-{name}"]))

@@ -1,3 +1,1 @@
-"""
-Archives of a log: finished segments kept elsewhere, and what is known of them without a look.
-"""
+"""Archives of a log: finished segments kept elsewhere, and what is known of them without a look."""

@@ -48,19 +48,13 @@ class Archive(Protocol):
         """
 
     def open(self, store_uuid: bytes) -> None:
-        """
-        Make the folder of a store if it is missing, durably; all else is about this folder.
-        """
+        """Make the folder of a store if it is missing, durably; all else is about this folder."""
 
     def names(self) -> list[str]:
-        """
-        The names of the files, sorted.
-        """
+        """The names of the files, sorted."""
 
     def has(self, name: str) -> bool:
-        """
-        Whether there is a file of this name.
-        """
+        """Whether there is a file of this name."""
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
         """
@@ -88,14 +82,10 @@ class Archive(Protocol):
         """
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
+        """Delete a file."""
 
     def content(self, name: str) -> bytes:
-        """
-        A whole file; for small ones.
-        """
+        """A whole file; for small ones."""
 
     def replace(self, name: str, content: bytes) -> None:
         """
@@ -104,20 +94,14 @@ class Archive(Protocol):
         """
 
     def sync(self) -> None:
-        """
-        Return when all names in the folder survive a power loss.
-        """
+        """Return when all names in the folder survive a power loss."""
 
 
 class RealArchive(Archive):
-    """
-    An `Archive` of the operating system.
-    """
+    """An `Archive` of the operating system."""
 
     def __init__(self, path: str) -> None:
-        """
-        :param path: of the directory of all stores; it is never made.
-        """
+        """:param path: of the directory of all stores; it is never made."""
         self.path = self._root = path
 
     def refuse_unusable(self) -> None:
@@ -160,9 +144,7 @@ class RealArchive(Archive):
         return True
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
-        """
-        Two names of one file need no reading.
-        """
+        """Two names of one file need no reading."""
         mine, theirs = self._path(name), os.path.join(source.path, source_name)
         found = os.stat(mine)
         if found.st_size != size:
@@ -189,9 +171,7 @@ class RealArchive(Archive):
             os.close(fd)
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Only one server delivers the segments of a store, so nothing comes in between.
-        """
+        """Only one server delivers the segments of a store, so nothing comes in between."""
         if self.has(new):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path(new))
         os.rename(self._path(old), self._path(new))

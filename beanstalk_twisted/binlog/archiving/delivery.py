@@ -41,9 +41,7 @@ class Delivered(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """
-    Segments that an archive lacks and the log no longer has, both ends inclusive.
-    """
+    """Segments that an archive lacks and the log no longer has, both ends inclusive."""
 
     first: int
     last: int
@@ -180,9 +178,7 @@ def _put(
 
 
 def _linked(archive: Archive, directory: Directory, name: str, new: str) -> bool:
-    """
-    Whatever else keeps a link from being made, the copy that is tried next says it.
-    """
+    """Whatever else keeps a link from being made, the copy that is tried next says it."""
     try:
         archive.link(new, directory, name)
     except FileExistsError:
@@ -212,17 +208,13 @@ def _final_bytes(directory: Directory, name: str, prev_end: int) -> int:
 
 
 def _is_trailer(rest: bytes, end: int) -> bool:
-    """
-    :param rest: all that stands behind the frames.
-    """
+    """:param rest: all that stands behind the frames."""
     seal_at = seal_offset(rest)
     return seal_at is not None and seal_at < end
 
 
 def _header(directory: Directory, seq: int) -> SegmentHeader | None:
-    """
-    The header of a segment; None if it is not there.
-    """
+    """The header of a segment; None if it is not there."""
     name = segment_name(seq)
     try:
         header = decode_segment_header(bytes(directory.read_part(name, 0, SEGMENT_HEADER_BYTES)))

@@ -97,9 +97,7 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """
-        Of its file.
-        """
+        """Of its file."""
         return archive_name(self.header.seq, self.header.first_lsn)
 
 
@@ -112,9 +110,7 @@ class Incomplete(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """
-    No manifest: the bytes cannot be right; or, ``is_foreign``, they are of a newer version.
-    """
+    """No manifest: the bytes cannot be right; or, ``is_foreign``, they are of a newer version."""
 
     offset: int
     why: str
@@ -132,9 +128,7 @@ class Manifest(NamedTuple):
     entries: Mapping[int, bytes]
 
     def encode(self) -> bytes:
-        """
-        :return: the file, with the newest entries if there are more than it may have.
-        """
+        """:return: the file, with the newest entries if there are more than it may have."""
         kept = _newest(self.entries)
         inflated = b"".join(kept)
         body = zlib.compress(inflated, 6)
@@ -146,9 +140,7 @@ class Manifest(NamedTuple):
 
 
 def _newest(entries: Mapping[int, bytes], most: int = MAX_INFLATED_BYTES) -> list[bytes]:
-    """
-    The newest ones that take so many bytes at most, in order.
-    """
+    """The newest ones that take so many bytes at most, in order."""
     kept: list[bytes] = []
     size = 0
     for _, raw in sorted(entries.items(), reverse=True)[:MAX_ENTRIES]:
@@ -160,9 +152,7 @@ def _newest(entries: Mapping[int, bytes], most: int = MAX_INFLATED_BYTES) -> lis
 
 
 def decode_manifest(raw: bytes) -> Manifest | Incomplete | Unusable:
-    """
-    Read one file of a manifest.  Never raises for bad bytes.
-    """
+    """Read one file of a manifest.  Never raises for bad bytes."""
     head = raw[: _HEAD.size]
     if not _MAGIC.startswith(head[: len(_MAGIC)]):
         return Unusable(0, "it does not begin as a manifest does")
@@ -186,9 +176,7 @@ def decode_manifest(raw: bytes) -> Manifest | Incomplete | Unusable:
 
 
 def _inflated(body: bytes, size: int, count: int) -> dict[int, bytes] | None:
-    """
-    :return: the entries; None if they are not as many, or as long, as the head says.
-    """
+    """:return: the entries; None if they are not as many, or as long, as the head says."""
     if size > MAX_INFLATED_BYTES:
         return None
     try:
@@ -209,9 +197,7 @@ def _inflated(body: bytes, size: int, count: int) -> dict[int, bytes] | None:
 
 
 def seq_of(entry: bytes) -> int:
-    """
-    The sequence number of the segment that an encoded entry is about.
-    """
+    """The sequence number of the segment that an encoded entry is about."""
     return int.from_bytes(entry[_SEQ_AT : _SEQ_AT + 8], "little")
 
 
@@ -262,9 +248,7 @@ def _possible(manifest: Manifest) -> Iterator[Entry]:
 
 
 def _is_possible(entry: Entry) -> bool:
-    """
-    Whether its frames lie in the segment one behind the other, as their LSNs do.
-    """
+    """Whether its frames lie in the segment one behind the other, as their LSNs do."""
     begin = SEGMENT_HEADER_BYTES, entry.header.first_lsn
     frames = [(each.offset, each.base_lsn) for each in entry.seal.indexed] if entry.seal else []
     places = [begin, *frames, (entry.end, entry.next_lsn)]
@@ -273,9 +257,7 @@ def _is_possible(entry: Entry) -> bool:
 
 
 def _contradicted(entries: Mapping[int, Entry]) -> set[int]:
-    """
-    The sequence numbers of segments one of which does not begin where the one before it ends.
-    """
+    """The sequence numbers of segments one of which does not begin where the one before it ends."""
     wrong: set[int] = set()
     for seq, entry in entries.items():
         after = entries.get(seq + 1)

@@ -36,9 +36,7 @@ class ManifestWriter:
     """
 
     def __init__(self, archive: Archive, store_uuid: bytes) -> None:
-        """
-        :param archive: with the folder of the store open.
-        """
+        """:param archive: with the folder of the store open."""
         self._archive = archive
         self._store_uuid = store_uuid
         self._recent: dict[int, bytes] | None = None
@@ -87,9 +85,7 @@ class ManifestWriter:
         return recent
 
     def _there(self, name: str) -> dict[int, bytes]:
-        """
-        The entries of a file; none if it is not there, or cannot be used.
-        """
+        """The entries of a file; none if it is not there, or cannot be used."""
         try:
             found = decode_manifest(self._archive.content(name))
         except FileNotFoundError:

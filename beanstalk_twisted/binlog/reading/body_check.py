@@ -76,9 +76,7 @@ def check_bodies(directory: Directory, segment: Segment) -> Iterator[Slice]:
 
 
 def _part(directory: Directory, segment: Segment, start: int, end: int) -> bytes:
-    """
-    A part of a segment, longer if its first frame is.
-    """
+    """A part of a segment, longer if its first frame is."""
     part = directory.copy_part(segment.name, start, end)
     first = frames.decode_header(part, 0, len(part), segment.header.salt)
     if isinstance(first, Frame) and first.end > len(part):

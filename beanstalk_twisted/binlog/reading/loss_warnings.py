@@ -51,9 +51,7 @@ class LossWarning(NamedTuple):
 
 
 def loss_warnings(survey: Survey) -> Iterator[LossWarning]:
-    """
-    What is to be told of a log that a server starts on; nothing of an archive.
-    """
+    """What is to be told of a log that a server starts on; nothing of an archive."""
     if survey.problems or not survey.is_whole:
         return
     ahead = [name for name in survey.dead if parse_segment_name(name) is None]
@@ -78,9 +76,7 @@ def _of_nothing(survey: Survey, ahead: list[str]) -> Iterator[LossWarning]:
 
 
 def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[LossWarning]:
-    """
-    What is written has space behind it that was allocated ahead.
-    """
+    """What is written has space behind it that was allocated ahead."""
     torn = survey.torn
     end = torn.end if torn else newest.ending.offset
     if newest.size - end < SEAL_BYTES:
@@ -99,9 +95,7 @@ def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator
 
 
 def _of_an_end(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[LossWarning]:
-    """
-    It ends in order, or as one does that another follows.
-    """
+    """It ends in order, or as one does that another follows."""
     if any(_begins(survey, name, newest.header.seq + 1) for name in ahead):
         return
     if not survey.small.is_clean:
@@ -133,9 +127,7 @@ def _is_sealed(survey: Survey, newest: Segment) -> bool:
 
 
 def _begins(survey: Survey, name: str, seq: int) -> bool:
-    """
-    Whether that segment was being made, so that it had no name yet.
-    """
+    """Whether that segment was being made, so that it had no name yet."""
     try:
         raw = bytes(survey.directory.read_part(name, 0, SEGMENT_HEADER_BYTES))
     except FileNotFoundError:

@@ -79,23 +79,17 @@ class Part(NamedTuple):
 
     @property
     def start(self) -> int:
-        """
-        Where the first one begins.
-        """
+        """Where the first one begins."""
         return self.offsets[0]
 
     def frames(self, buffer: Buffer) -> Iterator[Frame]:
-        """
-        The frames as they lie in the part, the last one first.
-        """
+        """The frames as they lie in the part, the last one first."""
         start = self.start
         return (frames.known(buffer, offset - start) for offset in reversed(self.offsets))
 
 
 def parts(segment: Segment, most: int = PART_BYTES) -> Iterator[Part]:
-    """
-    All frames of a segment, in parts of so many bytes or of one frame, the last one first.
-    """
+    """All frames of a segment, in parts of so many bytes or of one frame, the last one first."""
     offsets = segment.frame_offsets
     last, end = len(offsets), segment.ending.offset
     while last:
@@ -105,18 +99,14 @@ def parts(segment: Segment, most: int = PART_BYTES) -> Iterator[Part]:
 
 
 class _Buffers:
-    """
-    The parts that were read last.
-    """
+    """The parts that were read last."""
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
         self._open: dict[tuple[str, int], Buffer] = {}
 
     def of(self, place: Place) -> Buffer:
-        """
-        The part that a frame is in.
-        """
+        """The part that a frame is in."""
         key = place.segment.name, place.start
         buffer = self._open.get(key)
         if buffer is None:
@@ -165,23 +155,17 @@ class Replay:
 
     @property
     def is_new(self) -> bool:
-        """
-        Whether there is no log yet.
-        """
+        """Whether there is no log yet."""
         return not self._segments
 
     @property
     def tubes(self) -> Mapping[int, bytes]:
-        """
-        The names of the tubes that the log names, by their ids.
-        """
+        """The names of the tubes that the log names, by their ids."""
         return self.small.tubes
 
     @property
     def largest_part(self) -> int:
-        """
-        The most bytes that are mapped at once while jobs are loaded.
-        """
+        """The most bytes that are mapped at once while jobs are loaded."""
         sizes = (part.end - part.start for each in self._segments for part in parts(each))
         return max(sizes, default=0)
 
@@ -259,9 +243,7 @@ class Replay:
                 directory.remove(name)
 
     def release(self, directory: Directory) -> None:
-        """
-        Cut what the next segment has taken over.  Call this when that is durable.
-        """
+        """Cut what the next segment has taken over.  Call this when that is durable."""
         if self._segments and not self.small.is_clean:
             newest = self._segments[-1]
             directory.cut(newest.name, self._durable_end(newest))
@@ -335,9 +317,7 @@ class Replay:
     def _of_part(
         self, selection: Selection, part: Part, now_ns: int, with_lsns: bool, leaves_bodies: bool
     ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
-        """
-        What a part has beside what is newer, and lets go of it.
-        """
+        """What a part has beside what is newer, and lets go of it."""
         found: list[Found] = []
         buffer = self._read(part)
         for run in _runs(self._picks(selection, part, buffer)):
@@ -350,9 +330,7 @@ class Replay:
             yield self._survivor(job, buffer, now_ns)
 
     def _parts(self) -> Iterator[Part]:
-        """
-        All of the log, newest first.
-        """
+        """All of the log, newest first."""
         for segment in reversed(self._segments):
             yield from parts(segment)
 
@@ -360,9 +338,7 @@ class Replay:
         return self.survey.read_part(part.segment, part.start, part.end)
 
     def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
-        """
-        The frames of a part, newest first, shown to a selection.
-        """
+        """The frames of a part, newest first, shown to a selection."""
         segment = part.segment
         for frame in part.frames(buffer):
             place = Place(segment, part.start, part.end, frame, self._home(segment, frame))
@@ -374,9 +350,7 @@ class Replay:
         self, run: list[Pick], found: list[Found], now_ns: int, with_lsns: bool,
         leaves_bodies: bool,
     ) -> Iterator[ColdJobs]:  # fmt: skip
-        """
-        :param found: gets what has to be had one by one.
-        """
+        """:param found: gets what has to be had one by one."""
         records = cold.Records()
         for buffer, place, indexes, job_ids, newest in run:
             arrays = frames.record_arrays(buffer, place.frame, indexes)
@@ -392,9 +366,7 @@ class Replay:
             yield jobs
 
     def _survivor(self, found: Found, buffer: Buffer, now_ns: int) -> Survivor:
-        """
-        :param buffer: the part that the job's full record is in.
-        """
+        """:param buffer: the part that the job's full record is in."""
         job_id, at, place, newest = found
         try:
             raw, data = frames.whole_record(buffer, place.frame, at)
@@ -486,9 +458,7 @@ def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
 
 
 def _newest_state(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
-    """
-    What a start makes of a job's full record, and of its newest one if that is another.
-    """
+    """What a start makes of a job's full record, and of its newest one if that is another."""
     if newest is not None:
         state = decode_job(RECORD.unpack(newest), b"")
         # What `_replace` would do in three times the time; there may be many.

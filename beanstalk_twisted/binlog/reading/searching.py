@@ -56,9 +56,7 @@ def resynchronise(buffer: Buffer, at: int, end: int, salt: int, above_lsn: int) 
 
 
 def salt_at(buffer: Buffer, at: int) -> int:
-    """
-    The salt that a frame's header at ``at`` carries.
-    """
+    """The salt that a frame's header at ``at`` carries."""
     return int(U32.unpack_from(buffer, at + _SALT_AT)[0])
 
 
@@ -79,9 +77,7 @@ def _places(buffer: Buffer, at: int, end: int, salt: int | None) -> Iterator[int
 
 
 def _between(salt: int | None) -> bytes:
-    """
-    What follows a magic in a header, as a regular expression.
-    """
+    """What follows a magic in a header, as a regular expression."""
     if salt is None:
         return b".{%d}" % (FRAME_HEADER_BYTES - len(FRAME_MAGIC))
     behind = _SALT_AT + U32.size
@@ -119,9 +115,7 @@ def _is_whole(buffer: Buffer, frame: Frame, end: int) -> bool:
 
 
 def _beginnings(buffer: Buffer, whole: Iterable[Frame]) -> Iterator[int]:
-    """
-    The LSNs of records that only what a segment begins with holds.
-    """
+    """The LSNs of records that only what a segment begins with holds."""
     for frame in whole:
         for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
             if kind in _AT_THE_BEGINNING:

@@ -1,6 +1,4 @@
-"""
-Reading one segment: its header, its frames in order, and where and how they end.
-"""
+"""Reading one segment: its header, its frames in order, and where and how they end."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -69,9 +67,7 @@ def walk(
 
 
 def _at_the_end(buffer: Buffer, header: SegmentHeader, last: Frame | None, problem: str) -> str:
-    """
-    What is wrong behind the last good frame of the newest segment, by what that frame says.
-    """
+    """What is wrong behind the last good frame of the newest segment, by what that frame says."""
     if last is None:
         return problem or NO_FRAME
     if is_sealed(buffer, header, last):
@@ -92,32 +88,24 @@ def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
 
 
 def no_frame(found: Frame | Damage | Incomplete, lsn: int) -> str:
-    """
-    Why what was found is not the frame with ``lsn``.
-    """
+    """Why what was found is not the frame with ``lsn``."""
     if isinstance(found, Frame):
         return f"a frame with LSN {found.base_lsn} stands where LSN {lsn} belongs"
     return found.why if isinstance(found, Damage) else "a frame begins but is not complete"
 
 
 def continues(buffer: Buffer, at: int, limit: int) -> bool:
-    """
-    Whether something follows that should be a frame: neither zeros nor a trailer alone.
-    """
+    """Whether something follows that should be a frame: neither zeros nor a trailer alone."""
     return has_content(buffer, at, limit) and not is_trailer(buffer, at, limit)
 
 
 def is_trailer(buffer: Buffer, at: int, limit: int) -> bool:
-    """
-    Whether a trailer, and nothing else, stands there.
-    """
+    """Whether a trailer, and nothing else, stands there."""
     return limit - at == TRAILER_BYTES and bytes(buffer[limit - 8 : limit]) == TRAILER_MAGIC
 
 
 def has_content(buffer: Buffer, at: int, limit: int) -> bool:
-    """
-    Whether anything but zeros follows.
-    """
+    """Whether anything but zeros follows."""
     view = memoryview(buffer)
     for start in range(at, limit, len(_ZEROS)):
         part = view[start : min(start + len(_ZEROS), limit)]
@@ -127,16 +115,12 @@ def has_content(buffer: Buffer, at: int, limit: int) -> bool:
 
 
 def content_end(buffer: Buffer, at: int) -> int:
-    """
-    Where the zeros at the end of a segment begin, ``at`` or behind it.
-    """
+    """Where the zeros at the end of a segment begin, ``at`` or behind it."""
     return at + len(bytes(memoryview(buffer)[at:]).rstrip(b"\0"))
 
 
 def file_content_end(directory: Readable, name: str, at: int, size: int) -> int:
-    """
-    `content_end` in a file of ``size`` bytes, of which little is in memory at a time.
-    """
+    """`content_end` in a file of ``size`` bytes, of which little is in memory at a time."""
     while size > at:
         start = max(at, size - len(_ZEROS))
         end = content_end(directory.read_part(name, start, size), 0)

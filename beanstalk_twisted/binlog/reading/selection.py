@@ -55,9 +55,7 @@ class Pick(NamedTuple):
     newest: Sequence[bytes] = ()
 
     def found(self) -> Iterator[Found]:
-        """
-        Each by itself.
-        """
+        """Each by itself."""
         newest = self.newest or repeat(None)
         return zip(self.job_ids, self.indexes, repeat(self.place), newest)
 
@@ -98,9 +96,7 @@ class JobIds:
         return bool(self._pages.get(job_id >> _PAGE_BITS, 0) >> (job_id & _PAGE_MASK) & 1)
 
     def add(self, job_id: int) -> None:
-        """
-        One enters, which may be there.
-        """
+        """One enters, which may be there."""
         number = job_id >> _PAGE_BITS
         self._pages[number] = self._pages.get(number, 0) | 1 << (job_id & _PAGE_MASK)
 
@@ -141,9 +137,7 @@ class JobIds:
 
 
 def _masks(first: int, count: int) -> Iterator[tuple[int, int]]:
-    """
-    The pages that ids one after the other are in, and their bits there.
-    """
+    """The pages that ids one after the other are in, and their bits there."""
     end = first + count
     while first < end:
         at = first & _PAGE_MASK
@@ -171,9 +165,7 @@ class Selection:
 
     @property
     def without_body(self) -> Collection[int]:
-        """
-        The jobs that have state, but no full record yet.
-        """
+        """The jobs that have state, but no full record yet."""
         return self._newest
 
     def pick(self, buffer: Buffer, place: Place) -> tuple[Sequence[int], Sequence[int]]:
@@ -200,9 +192,7 @@ class Selection:
         return indexes, [job_ids[at] for at in indexes]
 
     def _is_changed(self, job_id: int, index: int, place: Place) -> bool:
-        """
-        Whether a newer record of a job was met than its full one, which is this.
-        """
+        """Whether a newer record of a job was met than its full one, which is this."""
         newest = self._newest.pop(job_id, None)
         if newest is not None:
             self.changed.append((job_id, index, place, newest))

@@ -24,9 +24,7 @@ _KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
 
 
 class FoundKey(NamedTuple):
-    """
-    A remembered key, and where the log has it.
-    """
+    """A remembered key, and where the log has it."""
 
     record: RememberedKey
     segment: int
@@ -60,9 +58,7 @@ class SmallState:
         self.records = 0
 
     def absorb(self, newer: "SmallState") -> None:
-        """
-        Take in what the next segment says.
-        """
+        """Take in what the next segment says."""
         self.next_job_id = max(self.next_job_id, newer.next_job_id)
         self.next_tube_id = max(self.next_tube_id, newer.next_tube_id)
         self.time_ns = max(self.time_ns, newer.time_ns)
@@ -75,9 +71,7 @@ class SmallState:
         self.records += newer.records
 
     def note_header(self, header: SegmentHeader) -> None:
-        """
-        Take in what a segment's header says.
-        """
+        """Take in what a segment's header says."""
         self._seq = header.seq
         self.next_job_id = max(self.next_job_id, header.next_job_id)
         self.trim_seq = max(self.trim_seq, header.trim_seq)
@@ -109,9 +103,7 @@ class SmallState:
     def _note_others(
         self, buffer: Buffer, frame: Frame, kinds: Sequence[tuple[int, int]]
     ) -> None:  # fmt: skip
-        """
-        Take in the records of a frame that are not of jobs; the last record says how it ends.
-        """
+        """Take in the records of a frame that are not of jobs; the last record says how it ends."""
         for at, (kind, _) in enumerate(kinds):
             if kind in JOB_KINDS:
                 self.is_clean = False

@@ -65,9 +65,7 @@ class Segment(NamedTuple):
 
 
 class TornTail(NamedTuple):
-    """
-    What the end of the log has that is not known to have been durable.
-    """
+    """What the end of the log has that is not known to have been durable."""
 
     name: str
     offset: int
@@ -142,15 +140,11 @@ class Survey:
         self._settle()
 
     def read(self, segment: Segment) -> Buffer:
-        """
-        The whole segment.
-        """
+        """The whole segment."""
         return self.directory.read(segment.name)
 
     def read_part(self, segment: Segment, start: int, end: int) -> Buffer:
-        """
-        A part of a segment; frames in it are found at their offsets less ``start``.
-        """
+        """A part of a segment; frames in it are found at their offsets less ``start``."""
         return self.directory.read_part(segment.name, start, end)
 
     def refuse_if_unsound(self) -> None:
@@ -163,9 +157,7 @@ class Survey:
             raise error
 
     def refusal(self) -> BinlogError | None:
-        """
-        The error that a server ends with, or None if it may start.
-        """
+        """The error that a server ends with, or None if it may start."""
         if not self.problems:
             return None
         whats = "\n  ".join(problem.what for problem in self.problems)
@@ -181,17 +173,13 @@ class Survey:
 
     @property
     def salvage_command(self) -> str:
-        """
-        The command that makes a sound log of what is left.
-        """
+        """The command that makes a sound log of what is left."""
         options = dict.fromkeys(problem.option for problem in self.problems if problem.option)
         return " ".join([salvage_command(self.path), *options])
 
     @property
     def torn(self) -> TornTail | None:
-        """
-        The torn tail, if there is one.
-        """
+        """The torn tail, if there is one."""
         if not self.segments or not self.segments[-1].ending.problem:
             return None
         newest = self.segments[-1]
@@ -210,9 +198,7 @@ class Survey:
             self.problems.append(Problem(0, what, foreign=True))
 
     def _survey(self, directory: Readable, names: list[str]) -> None:
-        """
-        Headers first, since each says where its predecessor ends; then all frames.
-        """
+        """Headers first, since each says where its predecessor ends; then all frames."""
         self.dead += [n for n in names if n.startswith("spare.") and n.endswith(".tmp")]
         numbered = {seq: n for n in names if (seq := parse_segment_name(n)) is not None}
         self._read_total = 0
@@ -242,9 +228,7 @@ class Survey:
     def _judge_names(
         self, named: Mapping[int, NamedHeader], claimed: Mapping[int, NamedHeader]
     ) -> None:
-        """
-        Refuse headers that cannot be used, and names that are not those of their segments.
-        """
+        """Refuse headers that cannot be used, and names that are not those of their segments."""
         for seq, (name, header) in named.items():
             if isinstance(header, HeaderProblem):
                 what = f"{name}: {header.why}"
@@ -297,9 +281,7 @@ class Survey:
     def _check_join(
         self, name: str, seq: int, ending: Ending, successor: SegmentHeader | None
     ) -> None:
-        """
-        All of a segment that has a successor was durable.
-        """
+        """All of a segment that has a successor was durable."""
         if ending.problem:
             last = successor.first_lsn - 1 if successor else "?"
             what = (
@@ -336,9 +318,7 @@ class Survey:
         return 0
 
     def _settle(self) -> None:
-        """
-        Leave out what is dead, and judge the tail of the newest segment by the watermark.
-        """
+        """Leave out what is dead, and judge the tail of the newest segment by the watermark."""
         trim_seq = self.small.trim_seq
         self.segments = [s for s in self.segments if s.header.seq >= trim_seq]
         self.unchecked = self.segments[:-1] if self._leaves_bodies else []
@@ -383,16 +363,12 @@ def under_their_numbers(named: Mapping[int, NamedHeader]) -> dict[int, NamedHead
 
 
 def salvage_command(path: str) -> str:
-    """
-    The command that makes a sound log of what is left of the one in ``path``.
-    """
+    """The command that makes a sound log of what is left of the one in ``path``."""
     return f"binlog-inspect salvage {shlex.quote(path)} -o NEW_DIRECTORY"
 
 
 def import_command(path: str) -> str:
-    """
-    The command that makes a log of ours of the C beanstalkd's in ``path``.
-    """
+    """The command that makes a log of ours of the C beanstalkd's in ``path``."""
     return shlex.join(["binlog-inspect", "import-v7", path, "-o", _converted(path)])
 
 
@@ -401,7 +377,5 @@ def _converted(path: str) -> str:
 
 
 def beanstalkd_file(names: list[str]) -> str | None:
-    """
-    The first of these files that is a log of the C beanstalkd.
-    """
+    """The first of these files that is a log of the C beanstalkd."""
     return next((n for n in names if n.startswith("binlog.") and n[7:].isdigit()), None)

@@ -1,6 +1,4 @@
-"""
-From bytes of the log to records.
-"""
+"""From bytes of the log to records."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -54,9 +52,7 @@ _REASONS: Final = {int(reason): reason for reason in Reason}
 
 
 class NotUnderstood(ValueError):
-    """
-    A record whose checksums hold, yet whose meaning this version does not know.
-    """
+    """A record whose checksums hold, yet whose meaning this version does not know."""
 
 
 def decode_record(raw: Raw, data: bytes) -> Record:

@@ -1,6 +1,4 @@
-"""
-Records of jobs: what can happen to one, and how it is afterwards.
-"""
+"""Records of jobs: what can happen to one, and how it is afterwards."""
 
 import struct
 from enum import IntEnum
@@ -11,9 +9,7 @@ from beanstalk_twisted.binlog.tags import Tags
 
 
 class Kind(IntEnum):
-    """
-    The types of records of jobs.
-    """
+    """The types of records of jobs."""
 
     PUT = 1
     RESERVE = 2
@@ -31,9 +27,7 @@ class Kind(IntEnum):
 
 
 class State(IntEnum):
-    """
-    Where a job stands.  beanstalkd's numbers.
-    """
+    """Where a job stands.  beanstalkd's numbers."""
 
     GONE = 0
     READY = 1
@@ -43,9 +37,7 @@ class State(IntEnum):
 
 
 class Reason(IntEnum):
-    """
-    Who or what caused a record.
-    """
+    """Who or what caused a record."""
 
     NONE = 0
     CLIENT = 1
@@ -72,9 +64,7 @@ class BodyPlace(NamedTuple):
 
 
 class Flag(IntEnum):
-    """
-    Bits of a record's flags.
-    """
+    """Bits of a record's flags."""
 
     EXT = 1
     COPY = 2
@@ -166,30 +156,22 @@ class JobImage(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """
-        What goes into the heap.
-        """
+        """What goes into the heap."""
         return self.body if self.tags is None else self.tags.encode() + self.body
 
     @property
     def data_bytes(self) -> int:
-        """
-        The length of `data`.
-        """
+        """The length of `data`."""
         tags = self.tags
         return len(self.body) if tags is None else len(self.body) + tags.encoded_bytes
 
     @property
     def commits(self) -> bool:
-        """
-        Whether replies wait for this record.
-        """
+        """Whether replies wait for this record."""
         return self.kind in WAITED_FOR
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
+        """:return: the record's 80 bytes."""
         (kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
          reserves, timeouts, releases, buries, kicks, connection, _, tags) = self  # fmt: skip
         offset, length, crc = data

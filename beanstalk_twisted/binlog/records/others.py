@@ -1,6 +1,4 @@
-"""
-Records of what is no job: tubes, keys that outlive their jobs, counters, and the log itself.
-"""
+"""Records of what is no job: tubes, keys that outlive their jobs, counters, and the log itself."""
 
 import json
 from collections.abc import Mapping
@@ -13,46 +11,34 @@ from beanstalk_twisted.binlog.segments.format import RECORD
 
 @dataclass(frozen=True, slots=True)
 class _NotOfAJob:
-    """
-    What records that are not of jobs have in common.
-    """
+    """What records that are not of jobs have in common."""
 
     kind: ClassVar[int]
 
     @property
     def commits(self) -> bool:
-        """
-        Whether replies wait for this record.
-        """
+        """Whether replies wait for this record."""
         return False
 
     @property
     def data(self) -> bytes:
-        """
-        What goes into the heap.
-        """
+        """What goes into the heap."""
         return b""
 
     @property
     def data_bytes(self) -> int:
-        """
-        The length of `data`.
-        """
+        """The length of `data`."""
         return len(self.data)
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
+        """:return: the record's 80 bytes."""
         raise NotImplementedError
 
     def _pack(
         self, data: Data, *, ts_ns: int, reason: int = 0, job_id: int = 0, deadline_ns: int = 0,
         delay_s: int = 0, tube_id: int = 0, aux: int = 0,
     ) -> bytes:  # fmt: skip
-        """
-        The record's 80 bytes; unused fields are 0.
-        """
+        """The record's 80 bytes; unused fields are 0."""
         return RECORD.pack(
             self.kind, 0, 0, reason, 0, job_id, ts_ns, deadline_ns, delay_s, 0, tube_id,
             0, 0, 0, 0, 0, *data, aux,
@@ -61,9 +47,7 @@ class _NotOfAJob:
 
 @dataclass(frozen=True, slots=True)
 class TubeDef(_NotOfAJob):
-    """
-    ``tube_id`` means the tube called ``name``.
-    """
+    """``tube_id`` means the tube called ``name``."""
 
     kind: ClassVar[int] = 32
     tube_id: int
@@ -72,9 +56,7 @@ class TubeDef(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """
-        The tube's name.
-        """
+        """The tube's name."""
         return self.name
 
     def encode(self, data: Data) -> bytes:
@@ -83,9 +65,7 @@ class TubeDef(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class Pause(_NotOfAJob):
-    """
-    The tube hands out no job until ``until_ns``; ``seconds`` 0 ends a pause.
-    """
+    """The tube hands out no job until ``until_ns``; ``seconds`` 0 ends a pause."""
 
     kind: ClassVar[int] = 33
     tube_id: int
@@ -96,9 +76,7 @@ class Pause(_NotOfAJob):
 
     @property
     def commits(self) -> bool:
-        """
-        Replies wait for a pause, but not when a tube is merely forgotten.
-        """
+        """Replies wait for a pause, but not when a tube is merely forgotten."""
         return self.reason is Reason.CLIENT
 
     def encode(self, data: Data) -> bytes:
@@ -130,9 +108,7 @@ class RememberedKey(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """
-        The key.
-        """
+        """The key."""
         return self.key
 
     def encode(self, data: Data) -> bytes:
@@ -144,9 +120,7 @@ class RememberedKey(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class TubePolicy(_NotOfAJob):
-    """
-    The POLICY record: the tube's policy as commands have set it; no ``rules``, no policy.
-    """
+    """The POLICY record: the tube's policy as commands have set it; no ``rules``, no policy."""
 
     kind: ClassVar[int] = 35
     tube_id: int
@@ -156,16 +130,12 @@ class TubePolicy(_NotOfAJob):
 
     @property
     def commits(self) -> bool:
-        """
-        Replies wait for a policy, but not where one is stated again.
-        """
+        """Replies wait for a policy, but not where one is stated again."""
         return self.reason is Reason.CLIENT
 
     @property
     def data(self) -> bytes:
-        """
-        The rules as JSON.
-        """
+        """The rules as JSON."""
         return json.dumps(dict(self.rules), separators=(",", ":")).encode()
 
     def encode(self, data: Data) -> bytes:
@@ -174,9 +144,7 @@ class TubePolicy(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class Counters(_NotOfAJob):
-    """
-    The STATE record: counters of the server (tube_id 0) or of a tube, for readers of the log.
-    """
+    """The STATE record: counters of the server (tube_id 0) or of a tube, for readers of the log."""
 
     kind: ClassVar[int] = 40
     tube_id: int
@@ -185,9 +153,7 @@ class Counters(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """
-        The counters as JSON.
-        """
+        """The counters as JSON."""
         return json.dumps(dict(self.counts), separators=(",", ":")).encode()
 
     def encode(self, data: Data) -> bytes:
@@ -196,9 +162,7 @@ class Counters(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class Trim(_NotOfAJob):
-    """
-    Segments below ``seq`` are dead.
-    """
+    """Segments below ``seq`` are dead."""
 
     kind: ClassVar[int] = 48
     seq: int
@@ -206,9 +170,7 @@ class Trim(_NotOfAJob):
 
     @property
     def commits(self) -> bool:
-        """
-        Nothing may be deleted before it is durable.
-        """
+        """Nothing may be deleted before it is durable."""
         return True
 
     def encode(self, data: Data) -> bytes:
@@ -217,9 +179,7 @@ class Trim(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class Seal(_NotOfAJob):
-    """
-    The last record of a finished segment; ``contents`` is its sparse index, or empty.
-    """
+    """The last record of a finished segment; ``contents`` is its sparse index, or empty."""
 
     kind: ClassVar[int] = 49
     ts_ns: int
@@ -227,9 +187,7 @@ class Seal(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """
-        The index.
-        """
+        """The index."""
         return self.contents
 
     def encode(self, data: Data) -> bytes:
@@ -259,9 +217,7 @@ class Start(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class CleanStop(_NotOfAJob):
-    """
-    A server has ended in order: all before this is durable.
-    """
+    """A server has ended in order: all before this is durable."""
 
     kind: ClassVar[int] = 52
     ts_ns: int
@@ -272,9 +228,7 @@ class CleanStop(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class ClockStep(_NotOfAJob):
-    """
-    The wall clock was set; ``wall_offset_ns`` is wall clock minus ``ts_ns`` from here on.
-    """
+    """The wall clock was set; ``wall_offset_ns`` is wall clock minus ``ts_ns`` from here on."""
 
     kind: ClassVar[int] = 53
     ts_ns: int
@@ -286,14 +240,10 @@ class ClockStep(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class Unknown(_NotOfAJob):
-    """
-    A record of a newer version that may be skipped: bit 7 of its type is set.
-    """
+    """A record of a newer version that may be skipped: bit 7 of its type is set."""
 
     type: int
 
     def encode(self, data: Data) -> bytes:
-        """
-        :raise ValueError: always; what we do not understand we do not write.
-        """
+        """:raise ValueError: always; what we do not understand we do not write."""
         raise ValueError(f"a record of unknown type {self.type} cannot be written")

@@ -1,3 +1,1 @@
-"""
-A segment file as bytes: its numbers, header, frames and seal (docs/binlog-format.md).
-"""
+"""A segment file as bytes: its numbers, header, frames and seal (docs/binlog-format.md)."""

@@ -84,9 +84,7 @@ SEGMENT_HEADER: Final = struct.Struct("<8sHHIQQqQQQ16sIIBBHIIIII16x32s")
 FRAME_HEADER: Final = struct.Struct("<8sIIIIQQqIIIHBB")
 RECORD: Final = struct.Struct("<BBBBIQqqIIIIIIIIIIII")
 PLAIN_RECORD: Final = struct.Struct("<IIQq8xIIIIIIII12xI")
-"""
-A record without deadline and data, whose type, state, flags and reason are one number.
-"""
+"""A record without deadline and data, whose type, state, flags and reason are one number."""
 
 KIND_AND_ID: Final = struct.Struct("<B7xQ64x")
 """The two fields of a record that replay asks of each."""
@@ -194,9 +192,7 @@ def decode_segment_header(raw: bytes) -> SegmentHeader | HeaderProblem:
 
 
 def decode_header_fields(raw: bytes) -> SegmentHeader | HeaderProblem:
-    """
-    Read the first 160 bytes of a segment header, which something else vouches for.
-    """
+    """Read the first 160 bytes of a segment header, which something else vouches for."""
     (_, major, _, _, seq, first_lsn, created_ns, prev_end, trim_seq, next_job_id, store_uuid, salt,
      rec_size, crc_kind, _, flags, incarnation, _, ro_compat, incompat, _, writer,
      ) = SEGMENT_HEADER.unpack(raw)  # fmt: skip
@@ -221,24 +217,18 @@ def _unknown_feature(major: int, features: int, crc_kind: int, rec_size: int) ->
 
 
 def segment_name(seq: int) -> str:
-    """
-    The file name of segment ``seq``: sorts as it counts.
-    """
+    """The file name of segment ``seq``: sorts as it counts."""
     return f"{seq:020d}.tql"
 
 
 def parse_segment_name(name: str) -> int | None:
-    """
-    The sequence number in a segment's file name, or None if it is not one.
-    """
+    """The sequence number in a segment's file name, or None if it is not one."""
     digits, _, suffix = name.partition(".")
     return _twenty_digits(digits) if suffix == "tql" else None
 
 
 def archive_name(seq: int, first_lsn: int) -> str:
-    """
-    The file name of segment ``seq`` in an archive.
-    """
+    """The file name of segment ``seq`` in an archive."""
     return f"{seq:020d}-{first_lsn:020d}.tql"
 
 

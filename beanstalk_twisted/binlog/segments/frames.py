@@ -81,24 +81,18 @@ class Frame(NamedTuple):
 
     @property
     def next_lsn(self) -> int:
-        """
-        The LSN of the first record behind this frame.
-        """
+        """The LSN of the first record behind this frame."""
         return self.base_lsn + self.n_rec
 
 
 class Incomplete(NamedTuple):
-    """
-    No frame yet: the buffer ends inside it, or zeros follow.
-    """
+    """No frame yet: the buffer ends inside it, or zeros follow."""
 
     offset: int
 
 
 class Damage(NamedTuple):
-    """
-    No frame: the bytes at ``offset`` cannot be right.
-    """
+    """No frame: the bytes at ``offset`` cannot be right."""
 
     offset: int
     why: str
@@ -140,9 +134,7 @@ def encode(
 
 
 def records_in(frame: bytes) -> int:
-    """
-    How many records a frame has, which we encoded.
-    """
+    """How many records a frame has, which we encoded."""
     return int(U32.unpack_from(frame, _N_REC_AT)[0])
 
 
@@ -195,9 +187,7 @@ def split(
 
 
 def _pieces(count: int, whole: Sequence[Span]) -> Iterator[Span]:
-    """
-    :return: what is not cut, in order: single records, and the parts that are ``whole``.
-    """
+    """:return: what is not cut, in order: single records, and the parts that are ``whole``."""
     at = 0
     for start, stop in whole:
         for single in range(at, start):
@@ -237,25 +227,19 @@ def decode(
 
 
 def has_sound_records(buffer: Buffer, frame: Frame) -> bool:
-    """
-    Whether the checksum of a frame's records holds.
-    """
+    """Whether the checksum of a frame's records holds."""
     records = memoryview(buffer)[frame.records_at : frame.heap_at]
     return zlib.crc32(records) == int(U32.unpack_from(buffer, frame.offset + _REC_CRC_AT)[0])
 
 
 def has_sound_heap(buffer: Buffer, frame: Frame) -> bool:
-    """
-    Whether the checksum of a frame's heap holds.
-    """
+    """Whether the checksum of a frame's heap holds."""
     expected = int(U32.unpack_from(buffer, frame.offset + _HEAP_CRC_AT)[0])
     return zlib.crc32(heap(buffer, frame)) == expected
 
 
 def has_sound_data(raw: Raw, data: bytes) -> bool:
-    """
-    Whether the checksum of a record's data holds; where there are none, none is looked at.
-    """
+    """Whether the checksum of a record's data holds; where there are none, none is looked at."""
     return not data or zlib.crc32(data) == raw[DATA_CRC]
 
 
@@ -275,9 +259,7 @@ def holds_bodies_only(buffer: Buffer, frame: Frame) -> bool:
 
 
 def has_sound_others(buffer: Buffer, frame: Frame) -> bool:
-    """
-    Whether in a damaged heap all is sound but bodies of jobs without tags.
-    """
+    """Whether in a damaged heap all is sound but bodies of jobs without tags."""
     data = heap(buffer, frame)
     return all(
         (raw[TYPE] in JOB_KINDS and not raw[FLAGS] & Flag.EXT)
@@ -307,9 +289,7 @@ OTHER_SEGMENT: Final = "it belongs to another segment"
 
 
 def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
-    """
-    Read a frame's header and believe it without looking at the payload; see `decode`.
-    """
+    """Read a frame's header and believe it without looking at the payload; see `decode`."""
     if end - at < FRAME_HEADER_BYTES:
         return Incomplete(at)
     fields = FRAME_HEADER.unpack_from(buffer, at)
@@ -328,17 +308,13 @@ def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incom
 
 
 def is_of_another(buffer: Buffer, at: int, end: int, salt: int) -> bool:
-    """
-    Whether a frame begins there that belongs to another segment than that with this salt.
-    """
+    """Whether a frame begins there that belongs to another segment than that with this salt."""
     found = decode_header(buffer, at, end, salt)
     return isinstance(found, Damage) and found.why == OTHER_SEGMENT
 
 
 def known(buffer: Buffer, at: int) -> Frame:
-    """
-    The frame at a place where one was found before; it is not checked again.
-    """
+    """The frame at a place where one was found before; it is not checked again."""
     return _frame(at, FRAME_HEADER.unpack_from(buffer, at))
 
 
@@ -362,23 +338,17 @@ def _impossible(frame_len: int, n_rec: int, rec_size: int, heap_len: int, codec:
 
 
 def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
-    """
-    The fields of each record of a frame, in LSN order.
-    """
+    """The fields of each record of a frame, in LSN order."""
     return (raw_record(buffer, frame, index) for index in range(frame.n_rec))
 
 
 def raw_record(buffer: Buffer, frame: Frame, index: int) -> Raw:
-    """
-    The fields of one record of a frame.
-    """
+    """The fields of one record of a frame."""
     return RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
 
 
 def record_bytes(buffer: Buffer, frame: Frame, index: int) -> bytes:
-    """
-    One record of a frame as it stands there, `RECORD_BYTES`: half of what its fields take.
-    """
+    """One record of a frame as it stands there, `RECORD_BYTES`: half of what its fields take."""
     at = frame.records_at + index * frame.rec_size
     return bytes(buffer[at : at + RECORD_BYTES])
 
@@ -407,9 +377,7 @@ def ids_if_all(buffer: Buffer, frame: Frame, kinds: bytes) -> list[int] | None:
 
 
 def record_arrays(buffer: Buffer, frame: Frame, indexes: Sequence[int]) -> list[memoryview]:
-    """
-    Some records of a frame, `RECORD_BYTES` each, in as few pieces as can be.
-    """
+    """Some records of a frame, `RECORD_BYTES` each, in as few pieces as can be."""
     array = memoryview(buffer)[frame.records_at : frame.heap_at]
     size = frame.rec_size
     if len(indexes) == frame.n_rec and size == RECORD_BYTES:
@@ -418,9 +386,7 @@ def record_arrays(buffer: Buffer, frame: Frame, indexes: Sequence[int]) -> list[
 
 
 def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
-    """
-    :return: the LSNs of some records; 0 for each if no log can have them.
-    """
+    """:return: the LSNs of some records; 0 for each if no log can have them."""
     if frame.next_lsn > MAX_LSN:
         return [0] * len(indexes)
     base_lsn = frame.base_lsn
@@ -430,16 +396,12 @@ def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
 
 
 def heap(buffer: Buffer, frame: Frame) -> memoryview:
-    """
-    All data of a frame.
-    """
+    """All data of a frame."""
     return memoryview(buffer)[frame.heap_at : frame.heap_at + frame.heap_len]
 
 
 def whole_record(buffer: Buffer, frame: Frame, index: int) -> tuple[Raw, bytes]:
-    """
-    The fields of one record of a frame, and its data; see `data_of`.
-    """
+    """The fields of one record of a frame, and its data; see `data_of`."""
     raw = RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
     return raw, data_of(buffer, frame, raw)
 

@@ -67,9 +67,7 @@ class SegmentIndex:
         self._tube_bytes = 0
 
     def copy(self) -> "SegmentIndex":
-        """
-        Another one, that says the same.
-        """
+        """Another one, that says the same."""
         other = SegmentIndex()
         other.end, other.indexed, other.tubes = self.end, self.indexed, self.tubes.copy()
         other._frames, other._types = self._frames.copy(), self._types
@@ -78,16 +76,12 @@ class SegmentIndex:
 
     @property
     def records(self) -> int:
-        """
-        How many records there are.
-        """
+        """How many records there are."""
         return sum(self._types.values())
 
     @property
     def has_changes(self) -> bool:
-        """
-        Whether a job was changed in it; a copy changes nothing.
-        """
+        """Whether a job was changed in it; a copy changes nothing."""
         return not CHANGES.isdisjoint(self._types)
 
     def add(self, places: Sequence[Place], end: int, records: Sequence[Appended]) -> None:
@@ -123,9 +117,7 @@ class SegmentIndex:
         )  # fmt: skip
 
     def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
-        """
-        Frames that have moved here, and what is in them.
-        """
+        """Frames that have moved here, and what is in them."""
         types = self._types.copy()
         (first, last), (oldest, newest) = self._jobs, self._times
         for raw in records:
@@ -157,16 +149,12 @@ class SegmentIndex:
 
     @property
     def encoded_bytes(self) -> int:
-        """
-        The length of `encode`, or a little more: types that are still to come are counted in.
-        """
+        """The length of `encode`, or a little more: types that are still to come are counted in."""
         frames = INDEX_ENTRY_BYTES * self.indexed
         return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
-        """
-        :return: the data of the SEAL record.
-        """
+        """:return: the data of the SEAL record."""
         spans = (0, 0, 0, 0) if self._jobs == NO_SPAN else (*self._jobs, *self._times)
         head = SEAL_HEAD.pack(
             1, self.indexed, self.records, *spans, len(self._types), len(self.tubes)
@@ -189,9 +177,7 @@ class SegmentIndex:
 
 
 def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:
-    """
-    The last 40 bytes of a sealed segment; docs/binlog-format.md, "Seal and trailer".
-    """
+    """The last 40 bytes of a sealed segment; docs/binlog-format.md, "Seal and trailer"."""
     unchecked = TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, 0, TRAILER_MAGIC)
     crc = zlib.crc32(unchecked[:28])
     return TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, crc, TRAILER_MAGIC)
@@ -205,25 +191,19 @@ class Framing:
     """
 
     def __init__(self, salt: int) -> None:
-        """
-        :param salt: the segment's, a u32.
-        """
+        """:param salt: the segment's, a u32."""
         self.index = SegmentIndex()
         self._salt = salt
 
     def copy(self) -> "Framing":
-        """
-        Another one, to go on from here, or not.
-        """
+        """Another one, to go on from here, or not."""
         other = Framing(self._salt)
         other.index = self.index.copy()
         return other
 
     @property
     def end(self) -> int:
-        """
-        The offset behind the newest frame.
-        """
+        """The offset behind the newest frame."""
         return self.index.end
 
     def add(
@@ -264,9 +244,7 @@ class Framing:
         return made
 
     def mark(self, next_lsn: int, time_ns: int, durable_lsn: int) -> bytes:
-        """
-        :return: a sync mark: an empty frame that carries the watermark.
-        """
+        """:return: a sync mark: an empty frame that carries the watermark."""
         frame = self._frame((), next_lsn, time_ns, durable_lsn)
         self.index.end += len(frame)
         return frame

@@ -29,9 +29,7 @@ ReadPart = Callable[[int, int], Buffer]
 
 
 class IndexedFrame(NamedTuple):
-    """
-    Where a frame begins, the LSN of its first record, and when it was built.
-    """
+    """Where a frame begins, the LSN of its first record, and when it was built."""
 
     offset: int
     base_lsn: int
@@ -58,9 +56,7 @@ class SealIndex(NamedTuple):
     tubes: Mapping[int, bytes]
 
     def encode(self) -> bytes:
-        """
-        :return: the data that `decode_seal` reads.
-        """
+        """:return: the data that `decode_seal` reads."""
         head = SEAL_HEAD.pack(
             VERSION, len(self.indexed), self.records, *self.jobs, *self.times_ns,
             len(self.types), len(self.tubes),
@@ -112,9 +108,7 @@ def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | N
 
 
 def _content(raw: bytes, frame: Frame) -> SealIndex | None:
-    """
-    :return: what the last record of a frame says, if it is a SEAL.
-    """
+    """:return: what the last record of a frame says, if it is a SEAL."""
     record = frames.raw_record(raw, frame, frame.n_rec - 1)
     try:
         data = frames.data_of(raw, frame, record)

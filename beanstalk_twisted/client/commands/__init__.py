@@ -1,3 +1,1 @@
-"""
-Commands as a client sends them: how each is written, what may be answered, and its method.
-"""
+"""Commands as a client sends them: how each is written, what may be answered, and its method."""

@@ -51,9 +51,7 @@ def _trusts_everybody(failure: Failure) -> None:
 
 
 class ExtensionCommands(Commands):
-    """
-    The methods.  Each gives a Deferred of what the server answers.
-    """
+    """The methods.  Each gives a Deferred of what the server answers."""
 
     def probe(self) -> Deferred[frozenset[str]]:
         """
@@ -315,21 +313,15 @@ class ExtensionCommands(Commands):
         return self.send(extended.STATS_GROUP, (group,))
 
     def list_connections(self) -> Deferred[tuple[ConnectionStats, ...]]:
-        """
-        Describe all connections of the server.
-        """
+        """Describe all connections of the server."""
         return self.send(extended.LIST_CONNECTIONS)
 
     def drain(self) -> Deferred[None]:
-        """
-        Let the server take no new jobs.
-        """
+        """Let the server take no new jobs."""
         return self.send(extended.DRAIN)
 
     def undrain(self) -> Deferred[None]:
-        """
-        Let the server take new jobs again.
-        """
+        """Let the server take new jobs again."""
         return self.send(extended.UNDRAIN)
 
     def promote(self, standby: str | None = None) -> Deferred[str]:
@@ -343,16 +335,12 @@ class ExtensionCommands(Commands):
         return self.send(extended.PROMOTE, (standby,))
 
     def stats_replication(self) -> Deferred[ReplicationStats]:
-        """
-        Ask how replication is, as this server knows it; answered though the stream is silent.
-        """
+        """Ask how replication is, as this server knows it; answered though the stream is silent."""
         return self.send(extended.STATS_REPLICATION)
 
 
 def _moment(unix_seconds: int) -> int:
-    """
-    Give a moment as a line can have it: all that is past is the same to the server.
-    """
+    """Give a moment as a line can have it: all that is past is the same to the server."""
     is_before_1970 = isinstance(unix_seconds, int) and unix_seconds < 0
     return 0 if is_before_1970 else unix_seconds
 
@@ -364,9 +352,7 @@ def _size(command: str, body: object) -> int:
 
 
 def _place(tube: str | bytes | None) -> bytes | None:
-    """
-    Give the tube that a job is put into; wrong names are refused before anything is sent.
-    """
+    """Give the tube that a job is put into; wrong names are refused before anything is sent."""
     if tube is None:
         return None
     place = tube_bytes(tube)

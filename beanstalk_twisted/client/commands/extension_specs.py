@@ -152,9 +152,7 @@ def _group(what: str, value: object) -> bytes:
 
 
 def _token(what: str, value: object) -> bytes:
-    """
-    A wrong one is not shown: it may be a secret with a typing error.
-    """
+    """A wrong one is not shown: it may be a secret with a typing error."""
     if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,200}", value):
         raise ValueError(f"{what} is 1 to 200 characters of ASCII without spaces")
     return value.encode()
@@ -293,9 +291,7 @@ class ExtensionSpec(CommandSpec):
 
 
 def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
-    """
-    Give the tags of each job that is put, None for one of a batch that has none.
-    """
+    """Give the tags of each job that is put, None for one of a batch that has none."""
     for value in args:
         if isinstance(value, JobCount):
             yield from value.tags

@@ -59,9 +59,7 @@ def watch_only(connection: "Commands", tubes: Sequence[str | bytes]) -> list[Def
 
 
 def first_error(failure: Failure) -> BaseException | None:
-    """
-    Give the error with which a `gatherResults` has failed.
-    """
+    """Give the error with which a `gatherResults` has failed."""
     failure.trap(FirstError)
     assert isinstance(failure.value, FirstError)
     return failure.value.subFailure.value
@@ -274,9 +272,7 @@ class Commands:
         return self.send(specs.PAUSE_TUBE, (tube_bytes(tube), seconds))
 
     def stats(self) -> Deferred[ServerStats]:
-        """
-        Ask for facts about the server.
-        """
+        """Ask for facts about the server."""
         return self.send(specs.STATS)
 
     def stats_tube(self, tube: str | bytes) -> Deferred[TubeStats]:
@@ -296,25 +292,17 @@ class Commands:
         return self.send(specs.STATS_JOB, (job_number(job),))
 
     def list_tubes(self) -> Deferred[tuple[str, ...]]:
-        """
-        Ask for the names of all tubes.
-        """
+        """Ask for the names of all tubes."""
         return self.send(specs.LIST_TUBES)
 
     def list_tube_used(self) -> Deferred[str]:
-        """
-        Ask for the name of the tube in use.
-        """
+        """Ask for the name of the tube in use."""
         return self.send(specs.LIST_TUBE_USED)
 
     def list_tubes_watched(self) -> Deferred[tuple[str, ...]]:
-        """
-        Ask for the names of the tubes watched.
-        """
+        """Ask for the names of the tubes watched."""
         return self.send(specs.LIST_TUBES_WATCHED)
 
     def quit(self) -> Deferred[None]:
-        """
-        Part, when all that was asked before is answered.
-        """
+        """Part, when all that was asked before is answered."""
         return self.send(specs.QUIT)

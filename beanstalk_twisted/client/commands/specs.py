@@ -193,9 +193,7 @@ class CommandSpec:
         return self._template % args
 
     def _check(self, args: tuple[Any, ...]) -> None:
-        """
-        Refuse what is wrong with the arguments, if anything is.
-        """
+        """Refuse what is wrong with the arguments, if anything is."""
         for field, value in zip(self.row.fields, args, strict=True):
             if field in TUBES:
                 check_tube(field, value)
@@ -220,9 +218,7 @@ class CommandSpec:
             raise errors.BadReply(f"{self.name}: {error}") from None
 
     def job_id(self, args: Sequence[Any]) -> int | None:
-        """
-        Name the job that the command is about, if it is about one.
-        """
+        """Name the job that the command is about, if it is about one."""
         return None if self._job_at is None else int(args[self._job_at])
 
     def needs(self, args: Sequence[Any]) -> frozenset[str]:
@@ -239,17 +235,13 @@ class CommandSpec:
         return 0
 
     def _tube(self, args: Sequence[Any]) -> str | None:
-        """
-        Name the tube that the command is about, if it is about one.
-        """
+        """Name the tube that the command is about, if it is about one."""
         given = zip(self.row.fields, args, strict=True)
         tubes = [name.decode() for field, name in given if field in TUBES]
         return tubes[0] if tubes else None
 
     def server_time_s(self, args: Sequence[Any]) -> float | None:
-        """
-        Say how long the server may wait by our own wish; None if for ever.
-        """
+        """Say how long the server may wait by our own wish; None if for ever."""
         if self._wait_at is not None:
             return float(args[self._wait_at])
         return None if self.name == "reserve" else 0.0
@@ -277,22 +269,16 @@ def check_tube(field: Field, value: object) -> None:
 
 
 def no_result(reply: Reply) -> None:
-    """
-    Give nothing: the reply's word says all.
-    """
+    """Give nothing: the reply's word says all."""
 
 
 def value_of(reply: Reply) -> Any:
-    """
-    Give what stands behind the reply's word.
-    """
+    """Give what stands behind the reply's word."""
     return reply.value
 
 
 def job_of(reply: Reply) -> Job:
-    """
-    Read a job.
-    """
+    """Read a job."""
     return Job(reply.value, reply.body)
 
 
@@ -301,9 +287,7 @@ def _names(reply: Reply) -> tuple[str, ...]:
 
 
 def stats_as(kind: type[Stats]) -> Callable[[Reply], Stats]:
-    """
-    Read an answer with statistics.
-    """
+    """Read an answer with statistics."""
     return lambda reply: kind(reply.body)
 
 

@@ -32,17 +32,13 @@ Args = tuple[Any, ...]
 
 
 class NumberAndPriority(int):
-    """
-    A job's number, and the priority that stands behind it in a reply of v1.
-    """
+    """A job's number, and the priority that stands behind it in a reply of v1."""
 
     priority: int
 
 
 class JobV1(Job):
-    """
-    A job, as reserved or looked at in v1, which tells its priority too.
-    """
+    """A job, as reserved or looked at in v1, which tells its priority too."""
 
     priority: int
 

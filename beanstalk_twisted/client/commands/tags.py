@@ -1,6 +1,4 @@
-"""
-Tags of new jobs, and the answer to a put that has some (docs/extensions.md, "Tags").
-"""
+"""Tags of new jobs, and the answer to a put that has some (docs/extensions.md, "Tags")."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -34,15 +32,11 @@ class Tags:
     after: str | bytes = ""
 
     def __post_init__(self) -> None:
-        """
-        :raise TypeError, ValueError: something is not what it should be.
-        """
+        """:raise TypeError, ValueError: something is not what it should be."""
         self.for_wire()
 
     def for_wire(self) -> PutTags:
-        """
-        Give the values that stand on a line.
-        """
+        """Give the values that stand on a line."""
         tags = PutTags(
             name_bytes("tags: unique_key", self.unique_key),
             _number("unique_seconds", self.unique_seconds, 0),
@@ -73,9 +67,7 @@ class Inserted(int):
 
     @property
     def is_new(self) -> bool:
-        """
-        Whether this put has made the job.
-        """
+        """Whether this put has made the job."""
         return self.state is None
 
 
@@ -93,9 +85,7 @@ def on_wire(tags: Tags | None) -> PutTags | None:
 
 
 def words_of(tags: PutTags) -> list[str]:
-    """
-    Name what a server announces that knows these tags.
-    """
+    """Name what a server announces that knows these tags."""
     said = {
         "idp:": tags.unique_key, "con:": tags.concurrency_key, "grp:": tags.group,
         "aft:": tags.after,

@@ -1,3 +1,1 @@
-"""
-One queue on several hosts: finding the one that serves it.
-"""
+"""One queue on several hosts: finding the one that serves it."""

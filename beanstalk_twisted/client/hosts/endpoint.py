@@ -1,6 +1,4 @@
-"""
-An endpoint of one queue on several hosts, connected when one of them has answered.
-"""
+"""An endpoint of one queue on several hosts, connected when one of them has answered."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -94,9 +92,7 @@ class _Search:
         self._is_over = False
 
     def begin_next(self) -> None:
-        """
-        Try another host, beside those that are still being tried.
-        """
+        """Try another host, beside those that are still being tried."""
         cancel(self._timer)
         host = self._round.begin()
         more = self._round.has_more
@@ -134,9 +130,7 @@ class _Search:
         return NoHost({self._hosts[host].name: why for host, why in reasons.items()})
 
     def _end(self) -> None:
-        """
-        Drop what is still being tried.
-        """
+        """Drop what is still being tried."""
         self._is_over = True
         cancel(self._timer)
         self._timer = None
@@ -168,9 +162,7 @@ class Greeting(Protocol):
         self.transport.write(ASK)
 
     def hand_over(self, factory: IProtocolFactory) -> IProtocol | None:
-        """
-        Let the factory's protocol have the connection; None if it makes none.
-        """
+        """Let the factory's protocol have the connection; None if it makes none."""
         self._protocol = factory.buildProtocol(self.transport.getPeer())
         if self._protocol is None:
             self.transport.abortConnection()

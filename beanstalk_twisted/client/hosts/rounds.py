@@ -81,26 +81,18 @@ class Round(Generic[E]):
 
     @property
     def has_more(self) -> bool:
-        """
-        Whether a host was not tried yet.
-        """
+        """Whether a host was not tried yet."""
         return bool(self._left)
 
     @property
     def is_lost(self) -> bool:
-        """
-        Whether all have failed.
-        """
+        """Whether all have failed."""
         return len(self.reasons) == self._count
 
     def begin(self) -> int:
-        """
-        Give the host that is to be tried now.
-        """
+        """Give the host that is to be tried now."""
         return self._left.pop(0)
 
     def failed(self, host: int, why: E) -> None:
-        """
-        Note that a host that was begun is not there.
-        """
+        """Note that a host that was begun is not there."""
         self.reasons[host] = why

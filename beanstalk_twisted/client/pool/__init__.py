@@ -1,6 +1,4 @@
-"""
-A client for several servers, over which tubes are split.
-"""
+"""A client for several servers, over which tubes are split."""
 
 from typing import TYPE_CHECKING
 

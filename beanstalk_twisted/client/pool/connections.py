@@ -111,16 +111,12 @@ class JobConnection:
             raise error.subFailure.value from None
 
     def take(self, job: Job) -> PoolJob:
-        """
-        Note a job that was reserved.
-        """
+        """Note a job that was reserved."""
         self.jobs.add(job.id)
         return PoolJob(self._job_connections.name, job.id, job.body, self)
 
     def end(self, job_id: int, asked: Deferred[T]) -> Deferred[T]:
-        """
-        Note what a command that ends a job says of it.
-        """
+        """Note what a command that ends a job says of it."""
 
         def ended(answer: Any) -> Any:
             over = (errors.NotFound, errors.Buried)
@@ -131,9 +127,7 @@ class JobConnection:
         return asked.addBoth(ended)
 
     def touch(self, job_id: int) -> Deferred[None]:
-        """
-        Let the TTR of a job begin anew.
-        """
+        """Let the TTR of a job begin anew."""
 
         def not_touched(failure: Failure) -> Failure:
             if failure.check(errors.NotFound):
@@ -143,9 +137,7 @@ class JobConnection:
         return self.connection.touch(job_id).addErrback(not_touched)
 
     def hang_up(self) -> None:
-        """
-        Cut the connection.  Whatever was reserved on it is ready again.
-        """
+        """Cut the connection.  Whatever was reserved on it is ready again."""
         self.connection.abort(errors.Closed("the pool does not need it any more"))
 
     def _forget(self, job_id: int) -> None:
@@ -197,28 +189,20 @@ class JobConnections:
 
     @property
     def is_blocking(self) -> bool:
-        """
-        Whether a `reserve` waits, or is about to.
-        """
+        """Whether a `reserve` waits, or is about to."""
         return any(self._asking.values())
 
     def poll(self) -> Deferred[PoolJob | None]:
-        """
-        Reserve without waiting; None if there is no job.
-        """
+        """Reserve without waiting; None if there is no job."""
         self.polls += 1
         return self._ask(self._poll(), waits=False)
 
     def block(self) -> Deferred[PoolJob | None]:
-        """
-        Reserve; None if no job came in `BLOCKING_RESERVE_S`.
-        """
+        """Reserve; None if no job came in `BLOCKING_RESERVE_S`."""
         return self._ask(self._block(), waits=True)
 
     def cancel_blocking(self) -> None:
-        """
-        Cancel the `reserve` that waits.
-        """
+        """Cancel the `reserve` that waits."""
         for asked in [asked for asked, waits in self._asking.items() if waits]:
             asked.cancel()
 
@@ -240,9 +224,7 @@ class JobConnections:
         job_connection.end(job.id, released).addErrback(lambda failure: None)
 
     def stop(self) -> Deferred[Any]:
-        """
-        Close all connections; jobs that are reserved are ready again.
-        """
+        """Close all connections; jobs that are reserved are ready again."""
         self._is_stopping = True
         for asked in list(self._asking):
             asked.cancel()
@@ -253,17 +235,13 @@ class JobConnections:
         return gatherResults([job_connection.gone for job_connection in job_connections])
 
     def start(self) -> None:
-        """
-        JobConnections may be opened again.
-        """
+        """JobConnections may be opened again."""
         self._is_stopping = False
 
     # What a `JobConnection` calls.
 
     def is_free(self, job_connection: JobConnection) -> None:
-        """
-        A connection holds no job any more: let it poll, or go.
-        """
+        """A connection holds no job any more: let it poll, or go."""
         if job_connection is self._poller or job_connection not in self._open or self._is_stopping:
             return
         if self._poller is None:

@@ -47,9 +47,7 @@ class Misplaced(NamedTuple):
 
 
 async def stats_of(members: Iterable[PoolMember]) -> PoolStats:
-    """
-    Ask all.
-    """
+    """Ask all."""
     members = list(members)
     asked = [member.send("stats", lambda client: client.stats()) for member in members]
     servers: dict[str, ServerStats] = {}
@@ -64,9 +62,7 @@ async def stats_of(members: Iterable[PoolMember]) -> PoolStats:
 
 
 def added_up(servers: Iterable[ServerStats]) -> dict[str, float]:
-    """
-    Add up what can be.
-    """
+    """Add up what can be."""
     total: dict[str, float] = {}
     for stats in servers:
         for key, value in stats.items():
@@ -76,9 +72,7 @@ def added_up(servers: Iterable[ServerStats]) -> dict[str, float]:
 
 
 async def misplaced_on(members: Iterable[PoolMember], split: Split) -> tuple[Misplaced, ...]:
-    """
-    Look on all servers that are there.
-    """
+    """Look on all servers that are there."""
     found = []
     for member in [member for member in members if not member.is_down]:
         for tube in await member.send("list-tubes", lambda client: client.list_tubes()):
@@ -89,9 +83,7 @@ async def misplaced_on(members: Iterable[PoolMember], split: Split) -> tuple[Mis
 
 
 async def stats_of_tube(member: PoolMember, tube: str) -> TubeStats | None:
-    """
-    Ask for a tube with jobs; None if it has none.
-    """
+    """Ask for a tube with jobs; None if it has none."""
     try:
         stats = await member.send("stats-tube", lambda client: client.stats_tube(tube))
     except errors.NotFound:

@@ -56,9 +56,7 @@ class Split:
         self._server_of = lru_cache(REMEMBERED)(self._find)
 
     def server_of(self, tube: str | bytes) -> str:
-        """
-        Name the server that a tube is on.
-        """
+        """Name the server that a tube is on."""
         return self._server_of(tube.encode() if isinstance(tube, str) else tube)
 
     def _find(self, tube: bytes) -> str:

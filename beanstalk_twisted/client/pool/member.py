@@ -58,9 +58,7 @@ class PoolMember:
         self.client.startService()
 
     def stop(self) -> Deferred[None]:
-        """
-        Part.  What waits for a connection, or for an answer, fails.
-        """
+        """Part.  What waits for a connection, or for an answer, fails."""
         self.is_up = self.is_down = False
         self._stop_timer()
         return self.client.stopService()
@@ -77,9 +75,7 @@ class PoolMember:
         return self._bind(name, ask(self.client))
 
     def _bind(self, name: str, sent: Deferred[T]) -> Deferred[T]:
-        """
-        Give this up when the server is down.
-        """
+        """Give this up when the server is down."""
         self._bound.add(sent)
 
         def answered(answer: Any) -> Any:

@@ -130,9 +130,7 @@ class Pool(Service):
     # Where things are.
 
     def server_of(self, tube: Tube) -> str:
-        """
-        Name the server that a tube is on.
-        """
+        """Name the server that a tube is on."""
         return self.split.server_of(tube)
 
     def by_server(self, tubes: Iterable[Tube]) -> dict[str, list[Tube]]:
@@ -151,16 +149,12 @@ class Pool(Service):
 
     @property
     def up(self) -> list[str]:
-        """
-        The servers that there is a connection to.
-        """
+        """The servers that there is a connection to."""
         return [name for name, member in self._members.items() if member.is_up]
 
     @property
     def down(self) -> list[str]:
-        """
-        The servers that are down.
-        """
+        """The servers that are down."""
         return [name for name, member in self._members.items() if member.is_down]
 
     # Starting and stopping.
@@ -172,9 +166,7 @@ class Pool(Service):
             member.start()
 
     def stopService(self) -> Deferred[None]:
-        """
-        Close all connections.  What waits fails; jobs that are reserved are ready again.
-        """
+        """Close all connections.  What waits fails; jobs that are reserved are ready again."""
         super().stopService()
         stopped = [self._reserves.stop(), *(member.stop() for member in self._members.values())]
         return gatherResults(stopped).addCallback(lambda _: None)
@@ -222,9 +214,7 @@ class Pool(Service):
         self, tube: Tube, jobs: Iterable[bytes | NewJob], *, priority: int = DEFAULT_PRIORITY,
         delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[tuple[PoolJob, ...]]:  # fmt: skip
-        """
-        Put jobs into a tube, all or none.  See `ExtensionCommands.put_batch`.
-        """
+        """Put jobs into a tube, all or none.  See `ExtensionCommands.put_batch`."""
         name = self.server_of(tube)
         batch = [job if isinstance(job, NewJob) else NewJob(job) for job in jobs]
         numbers = self._members[name].send(
@@ -243,9 +233,7 @@ class Pool(Service):
     def list_jobs(
         self, tube: Tube, state: str = "all", limit: int = MAX_PAGE_JOBS, cursor: str | None = None
     ) -> Deferred[JobPage]:
-        """
-        Describe some jobs of a tube.  See `ExtensionCommands.list_jobs`.
-        """
+        """Describe some jobs of a tube.  See `ExtensionCommands.list_jobs`."""
         return self._at(tube).send(
             "list-jobs", lambda client: client.list_jobs(tube, state, limit, cursor)
         )
@@ -257,51 +245,35 @@ class Pool(Service):
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
     def room(self, tube: Tube) -> Deferred[None]:
-        """
-        Wait until the tube's server takes more.  See `Client.room`.
-        """
+        """Wait until the tube's server takes more.  See `Client.room`."""
         return self._at(tube).send("room", lambda client: client.room())
 
     def kick(self, tube: Tube, bound: int) -> Deferred[int]:
-        """
-        Make up to so many jobs of a tube ready.  See `Commands.kick`.
-        """
+        """Make up to so many jobs of a tube ready.  See `Commands.kick`."""
         return self._in(tube, specs.KICK, (bound,))
 
     def kick_dead(self, tube: Tube, bound: int) -> Deferred[int]:
-        """
-        Let dead letters of a tube be tried again.  See `ExtensionCommands.kick_dead`.
-        """
+        """Let dead letters of a tube be tried again.  See `ExtensionCommands.kick_dead`."""
         return self._at(tube).send("kick-dead", lambda client: client.kick_dead(tube, bound))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
-        """
-        Let nobody reserve from a tube for so long.
-        """
+        """Let nobody reserve from a tube for so long."""
         return self._at(tube).send("pause-tube", lambda client: client.pause_tube(tube, seconds))
 
     def stats_tube(self, tube: Tube) -> Deferred[TubeStats]:
-        """
-        Ask the tube's server for facts about it.
-        """
+        """Ask the tube's server for facts about it."""
         return self._at(tube).send("stats-tube", lambda client: client.stats_tube(tube))
 
     def peek_ready(self, tube: Tube) -> Deferred[PoolJob]:
-        """
-        Look at the first ready job of a tube.
-        """
+        """Look at the first ready job of a tube."""
         return self._peek(tube, specs.PEEK_READY)
 
     def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
-        """
-        Look at the delayed job of a tube that is due first.
-        """
+        """Look at the delayed job of a tube that is due first."""
         return self._peek(tube, specs.PEEK_DELAYED)
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
-        """
-        Look at the job of a tube that was buried first.
-        """
+        """Look at the job of a tube that was buried first."""
         return self._peek(tube, specs.PEEK_BURIED)
 
     def _peek(self, tube: Tube, spec: CommandSpec) -> Deferred[PoolJob]:
@@ -309,9 +281,7 @@ class Pool(Service):
         return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
 
     def _in(self, tube: Tube, spec: CommandSpec, args: Args = ()) -> Deferred[Any]:
-        """
-        Send a command that is about the tube in use, for this one.
-        """
+        """Send a command that is about the tube in use, for this one."""
         name = tube_name(tube)
         return self._at(tube).send(spec.name, lambda client: client.send(spec, args, tube=name))
 
@@ -359,53 +329,39 @@ class Pool(Service):
     def release(
         self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
     ) -> Deferred[None]:
-        """
-        Give back a job that we have reserved.
-        """
+        """Give back a job that we have reserved."""
         job_connection = reserved_on(job, "release")
         sent = job_connection.connection.release(job.id, priority=priority, delay=delay)
         return job_connection.end(job.id, sent)
 
     def bury(self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
-        """
-        Put aside a job that we have reserved, until it is kicked.
-        """
+        """Put aside a job that we have reserved, until it is kicked."""
         job_connection = reserved_on(job, "bury")
         return job_connection.end(job.id, job_connection.connection.bury(job.id, priority=priority))
 
     def touch(self, job: PoolJob) -> Deferred[None]:
-        """
-        Let the TTR of a job that we have reserved begin anew.
-        """
+        """Let the TTR of a job that we have reserved begin anew."""
         return reserved_on(job, "touch").touch(job.id)
 
     def kick_job(self, job: PoolJob) -> Deferred[None]:
-        """
-        Make a buried or delayed job ready.
-        """
+        """Make a buried or delayed job ready."""
         return self._of(job).send("kick-job", lambda client: client.kick_job(job.id))
 
     def peek(self, job: PoolJob) -> Deferred[PoolJob]:
-        """
-        Look at a job, in any tube and state.
-        """
+        """Look at a job, in any tube and state."""
         found = self._of(job).send("peek", lambda client: client.peek(job.id))
         return found.addCallback(
             lambda seen: PoolJob(job.server, seen.id, seen.body, job.job_connection)
         )
 
     def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
-        """
-        Ask for facts about a job.
-        """
+        """Ask for facts about a job."""
         return self._of(job).send("stats-job", lambda client: client.stats_job(job.id))
 
     # All servers.
 
     def stats(self) -> Deferred[PoolStats]:
-        """
-        Ask all servers for facts.
-        """
+        """Ask all servers for facts."""
         return Deferred.fromCoroutine(stats_of(self._members.values()))
 
     def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:

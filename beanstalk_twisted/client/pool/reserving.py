@@ -61,23 +61,17 @@ class Source:
 
     @property
     def polls(self) -> int:
-        """
-        How many polls are worth waiting for.
-        """
+        """How many polls are worth waiting for."""
         return 0 if self.is_late else self.job_connections.polls
 
     @property
     def is_there(self) -> bool:
-        """
-        Whether it can be asked.
-        """
+        """Whether it can be asked."""
         return self.member.is_up and self._rest is None and not self.is_late
 
     @property
     def can_poll(self) -> bool:
-        """
-        Whether a poll is of use now.
-        """
+        """Whether a poll is of use now."""
         job_connections = self.job_connections
         return (
             self.is_there
@@ -87,9 +81,7 @@ class Source:
         )
 
     def expect(self, clock: Any, late: Callable[[], object]) -> None:
-        """
-        See that the answer to the oldest poll is due in time.
-        """
+        """See that the answer to the oldest poll is due in time."""
 
         def be_late() -> None:
             self._late = None
@@ -100,17 +92,13 @@ class Source:
             self._late = clock.callLater(LATE_S, be_late)
 
     def stop_expecting(self) -> None:
-        """
-        An answer has come, or none will.
-        """
+        """An answer has come, or none will."""
         self.is_late = False
         cancel(self._late)
         self._late = None
 
     def rest(self, clock: Any, over: Callable[[], object]) -> None:
-        """
-        Do not ask it for a while.
-        """
+        """Do not ask it for a while."""
 
         def end() -> None:
             self._rest = None
@@ -120,17 +108,13 @@ class Source:
         self._rest = clock.callLater(REST_S, end)
 
     def stop_rest(self) -> None:
-        """
-        It may be asked again.
-        """
+        """It may be asked again."""
         cancel(self._rest)
         self._rest = None
 
 
 class BlockingReserves:
-    """
-    All callers, and all servers that jobs may come from.
-    """
+    """All callers, and all servers that jobs may come from."""
 
     _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
 
@@ -147,9 +131,7 @@ class BlockingReserves:
             source.job_connections.start()
 
     def stop(self) -> Deferred[Any]:
-        """
-        All who wait fail; all that is reserved is ready again.
-        """
+        """All who wait fail; all that is reserved is ready again."""
         self._is_stopped = True
         for waiter in list(self._waiters):
             self._fail(waiter, stopped(waiter.command))
@@ -177,9 +159,7 @@ class BlockingReserves:
         return waiter.job
 
     def server_changed(self, member: PoolMember) -> None:
-        """
-        A server is up, missing or down.
-        """
+        """A server is up, missing or down."""
         for source in self._sources:
             if source.member is member:
                 source.stop_rest()
@@ -187,9 +167,7 @@ class BlockingReserves:
         self.look()
 
     def look(self) -> None:
-        """
-        Do what is to be done.
-        """
+        """Do what is to be done."""
         if self._is_stopped:
             return
         if not self._waiters:
@@ -305,7 +283,5 @@ class BlockingReserves:
 
 
 def stopped(command: str) -> errors.NotCarriedOut:
-    """
-    Say that nothing is taken any more.
-    """
+    """Say that nothing is taken any more."""
     return errors.NotCarriedOut(command, None, errors.Closed("the pool was stopped"))

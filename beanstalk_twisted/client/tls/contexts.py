@@ -43,14 +43,10 @@ VERIFY: Final = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
 
 
 class Verdict:
-    """
-    What was found wrong with the certificate of one server, if anything was.
-    """
+    """What was found wrong with the certificate of one server, if anything was."""
 
     def __init__(self, name: str) -> None:
-        """
-        :param name: that it has to have.
-        """
+        """:param name: that it has to have."""
         self.fault: TlsFault | None = None
         self._name = name
 
@@ -70,14 +66,10 @@ class Verdict:
 
 
 class Contexts:
-    """
-    Gives what new connections need; files that have changed are taken over by the next one.
-    """
+    """Gives what new connections need; files that have changed are taken over by the next one."""
 
     def __init__(self, address: Address, read: Callable[[str], bytes] = read_pem) -> None:
-        """
-        :param read: gives a file, or all ``*.pem`` of a folder.
-        """
+        """:param read: gives a file, or all ``*.pem`` of a folder."""
         self._tls = address.tls or Tls()
         self._name = address.name
         self._read = read
@@ -96,9 +88,7 @@ class Contexts:
         return self._context
 
     def connection(self, context: SSL.Context) -> tuple[SSL.Connection, Verdict]:
-        """
-        Make one that is about to begin, and what will say whether the server is trusted.
-        """
+        """Make one that is about to begin, and what will say whether the server is trusted."""
         connection = SSL.Connection(context, None)
         verdict = Verdict(self._name)
         try:
@@ -147,9 +137,7 @@ class Contexts:
 
 
 def seen(certificate: crypto.X509) -> Seen:
-    """
-    Say what a certificate is for.
-    """
+    """Say what a certificate is for."""
     found = certificate.to_cryptography()
     names: list[str] = []
     try:
@@ -163,24 +151,18 @@ def seen(certificate: crypto.X509) -> Seen:
 
 
 def _moment(text: bytes | None) -> str:
-    """
-    Write ``20261231235959Z`` as people do.
-    """
+    """Write ``20261231235959Z`` as people do."""
     day = (text or b"").decode("ascii", "replace")
     return f"{day[:4]}-{day[4:6]}-{day[6:8]} {day[8:10]}:{day[10:12]} UTC"
 
 
 def is_address(name: str) -> bool:
-    """
-    Say whether a name is an IP address, which has a place of its own in certificates.
-    """
+    """Say whether a name is an IP address, which has a place of its own in certificates."""
     return bool(isIPAddress(name) or isIPv6Address(name))
 
 
 def ascii_name(name: str) -> bytes:
-    """
-    Write the name of a host as DNS has it.
-    """
+    """Write the name of a host as DNS has it."""
     if name.isascii():
         return name.encode()
     import idna
@@ -206,9 +188,7 @@ def check_name(connection: SSL.Connection, name: str) -> None:
 
 
 def reason_of(error: SSL.Error) -> str:
-    """
-    Give OpenSSL's own word for an error.
-    """
+    """Give OpenSSL's own word for an error."""
     told: Any = error.args[0] if error.args else ""
     if isinstance(told, list | tuple) and told:
         last = told[0]

@@ -34,9 +34,7 @@ from beanstalk_twisted.client.tls.faults import HANDSHAKE_S, TlsFault
 
 @implementer(IStreamClientEndpoint)
 class TlsEndpoint:
-    """
-    The way to a server that speaks TLS.  It fails with `errors.TlsFailed`, which says why.
-    """
+    """The way to a server that speaks TLS.  It fails with `errors.TlsFailed`, which says why."""
 
     def __init__(self, clock: IReactorTime, address: Address, plain: IStreamClientEndpoint) -> None:
         """
@@ -53,9 +51,7 @@ class TlsEndpoint:
         return f"<TlsEndpoint {self._address}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Connect, and begin TLS; then the protocol is made.
-        """
+        """Connect, and begin TLS; then the protocol is made."""
         try:
             creator = _Creator(self._contexts, self._contexts.context())
         except TlsFault as fault:
@@ -80,9 +76,7 @@ class _Creator:
         return connection
 
     def verdict(self) -> TlsFault | None:
-        """
-        Give what was wrong with the server's certificate.
-        """
+        """Give what was wrong with the server's certificate."""
         return None if self._verdict is None else self._verdict.fault
 
 
@@ -114,9 +108,7 @@ class Handshake(Protocol):
         self._timer = self._clock.callLater(HANDSHAKE_S, self._late)
 
     def handshakeCompleted(self) -> None:
-        """
-        TLS has begun.  With TLS 1.3, what the server thinks of our certificate is said later.
-        """
+        """TLS has begun.  With TLS 1.3, what the server thinks of our certificate is said later."""
         cancel(self._timer)
         try:
             check_name(self.transport.getHandle(), self._address.name)
@@ -144,9 +136,7 @@ class Handshake(Protocol):
             self.done.errback(told)
 
     def _told(self, reason: Failure) -> Failure:
-        """
-        Say why in words.
-        """
+        """Say why in words."""
         fault = self._fault or (self._verdict() if self._protocol is None else None)
         if fault is None and isinstance(reason.value, SSL.Error):
             fault = faults.of_reason(reason_of(reason.value), self._address.tls or Tls())

@@ -157,32 +157,24 @@ def of_reason(reason: str, tls: Tls) -> TlsFault:
 
 
 def unreadable(path: str, why: str) -> TlsFault:
-    """
-    Say that a file cannot be read.
-    """
+    """Say that a file cannot be read."""
     return TlsFault(f"{why}; name a file that this user can read", path)
 
 
 def damaged(path: str | None) -> TlsFault:
-    """
-    Say that a file has a certificate that cannot be read.
-    """
+    """Say that a file has a certificate that cannot be read."""
     return TlsFault("a certificate in it is damaged; it has to be PEM", path or "")
 
 
 def wrong_pair(tls: Tls) -> TlsFault:
-    """
-    Say that a key is of another certificate, or that either cannot be used.
-    """
+    """Say that a key is of another certificate, or that either cannot be used."""
     if tls.key is None:
         return TlsFault("the private key in it is not that of its first certificate", f"{tls.cert}")
     return TlsFault(f"this private key is not that of {tls.cert}", tls.key)
 
 
 class Files(NamedTuple):
-    """
-    What the files of an address have; None for one that is not named.
-    """
+    """What the files of an address have; None for one that is not named."""
 
     ca: bytes | None
     cert: bytes | None

@@ -1,3 +1,1 @@
-"""
-The files of an operator: read at the start and again on SIGHUP.
-"""
+"""The files of an operator: read at the start and again on SIGHUP."""

@@ -1,6 +1,4 @@
-"""
-The file of ``--access``: has a server hold what it says of who may do what (docs/access.md).
-"""
+"""The file of ``--access``: has a server hold what it says of who may do what (docs/access.md)."""
 
 import os
 
@@ -20,9 +18,7 @@ from beanstalk_twisted.server.service import BeanstalkService
 
 
 def read_access(path: str) -> AccessRules:
-    """
-    :raise BadAccessFile: the file cannot be used.
-    """
+    """:raise BadAccessFile: the file cannot be used."""
     try:
         return parse_access(read_text(path, MAX_FILE_BYTES))
     except Unreadable as problem:
@@ -37,9 +33,7 @@ class AccessFile:
     log = Logger()
 
     def __init__(self, path: str, service: BeanstalkService, hashing: Hashing) -> None:
-        """
-        :param hashing: where tokens are compared.
-        """
+        """:param hashing: where tokens are compared."""
         self._path = path
         self._service = service
         self._hashing = hashing
@@ -58,9 +52,7 @@ class AccessFile:
         self._tell("read")
 
     def reload(self) -> None:
-        """
-        Read the file again; if it cannot be used, all stays as it was.
-        """
+        """Read the file again; if it cannot be used, all stays as it was."""
         try:
             rules = read_access(self._path)
         except BadAccessFile as problem:
@@ -81,9 +73,7 @@ class AccessFile:
         self._warn_if_open()
 
     def _warn_if_open(self) -> None:
-        """
-        Warn of a file that others may write: whoever can, may do all.
-        """
+        """Warn of a file that others may write: whoever can, may do all."""
         try:
             mode = os.stat(self._path).st_mode
         except OSError:

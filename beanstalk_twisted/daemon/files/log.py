@@ -16,15 +16,11 @@ ROTATED_BYTES: Final = 1_000_000
 
 
 class RotatedFile(LogFile):
-    """
-    Twisted's file of a log, which says whether somebody else has renamed it.
-    """
+    """Twisted's file of a log, which says whether somebody else has renamed it."""
 
     @property
     def is_at_path(self) -> bool:
-        """
-        Whether the file that is open still has its name.
-        """
+        """Whether the file that is open still has its name."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
         except OSError:
@@ -32,30 +28,22 @@ class RotatedFile(LogFile):
 
 
 class ReopenedLogFile:
-    """
-    A file that text is appended to.
-    """
+    """A file that text is appended to."""
 
     log = Logger()
 
     def __init__(self, path: str) -> None:
-        """
-        :raise OSError: it cannot be opened.
-        """
+        """:raise OSError: it cannot be opened."""
         self._path = os.path.abspath(path)
         self._rotated_bytes: int | None = ROTATED_BYTES
         self._file: Any = self._open()
 
     def write(self, text: str) -> None:
-        """
-        Append text.
-        """
+        """Append text."""
         self._file.write(text)
 
     def flush(self) -> None:
-        """
-        Nothing is buffered.
-        """
+        """Nothing is buffered."""
 
     def reopen(self) -> None:
         """

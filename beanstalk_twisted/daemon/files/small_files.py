@@ -1,6 +1,4 @@
-"""
-Reading a small file of an operator's, at the start and again on SIGHUP, while clients wait.
-"""
+"""Reading a small file of an operator's, at the start and again on SIGHUP, while clients wait."""
 
 import os
 import stat
@@ -11,9 +9,7 @@ WRONG_FILE: Final = 5
 
 
 class Unreadable(ValueError):
-    """
-    A file that cannot be read as text; says why.
-    """
+    """A file that cannot be read as text; says why."""
 
 
 def read_text(path: str, max_bytes: int) -> str:

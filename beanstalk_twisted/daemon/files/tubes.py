@@ -24,9 +24,7 @@ MAX_FILE_BYTES: Final = 64 << 10
 
 
 class BadTubesFile(ValueError):
-    """
-    A file that cannot be used; says why, and where.
-    """
+    """A file that cannot be used; says why, and where."""
 
 
 def parse_tubes(text: str) -> DeclaredPolicies:
@@ -44,9 +42,7 @@ def parse_tubes(text: str) -> DeclaredPolicies:
 
 
 def read_tubes(path: str) -> DeclaredPolicies:
-    """
-    :raise BadTubesFile: the file cannot be used.
-    """
+    """:raise BadTubesFile: the file cannot be used."""
     try:
         return parse_tubes(read_text(path, MAX_FILE_BYTES))
     except Unreadable as problem:
@@ -54,9 +50,7 @@ def read_tubes(path: str) -> DeclaredPolicies:
 
 
 def _rules(text: str, pattern: str, table: Any) -> Mapping[str, str]:
-    """
-    :raise BadTubesFile: no table, or one of its keys or values is wrong.
-    """
+    """:raise BadTubesFile: no table, or one of its keys or values is wrong."""
     try:
         check_pattern(pattern)
     except BadPattern as problem:
@@ -75,9 +69,7 @@ def _rules(text: str, pattern: str, table: Any) -> Mapping[str, str]:
 
 
 def _checked(pattern: str, key: str, value: Any) -> str:
-    """
-    :raise BadRule: the key or its value is wrong.
-    """
+    """:raise BadRule: the key or its value is wrong."""
     if isinstance(value, dict):
         name = f"{pattern}.{key}"
         raise BadRule(key, f'a name with a dot is written in quotes: ["{name}"]')
@@ -88,9 +80,7 @@ def _checked(pattern: str, key: str, value: Any) -> str:
 
 
 def _line_of(text: str, pattern: str, key: str | None = None) -> int:
-    """
-    :return: the number of the line that a table begins at, or one of its keys stands at.
-    """
+    """:return: the number of the line that a table begins at, or one of its keys stands at."""
     begun = 0
     for number, path in _keys(text):
         if path == [pattern]:
@@ -107,9 +97,7 @@ _PAIR: Final = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^="'])+)=""")
 
 
 def _keys(text: str) -> Iterator[tuple[int, list[str]]]:
-    """
-    :return: the lines that have a key, or a table's name: their numbers, and the whole key.
-    """
+    """:return: the lines that have a key, or a table's name: their numbers, and the whole key."""
     table: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.fullmatch(line):
@@ -120,9 +108,7 @@ def _keys(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _parts(key: str) -> list[str]:
-    """
-    :param key: as it is written, dots and quotes included.
-    """
+    """:param key: as it is written, dots and quotes included."""
     try:
         found: Any = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:
@@ -135,9 +121,7 @@ def _parts(key: str) -> list[str]:
 
 
 class TubesFile:
-    """
-    Has a server hold what a file says, now and when it is told to read it again.
-    """
+    """Has a server hold what a file says, now and when it is told to read it again."""
 
     log = Logger()
 
@@ -158,9 +142,7 @@ class TubesFile:
         self.log.info("--tubes {path}: read", event="tubes-read", path=self._path)
 
     def reload(self) -> None:
-        """
-        Read the file again; if it cannot be used, all stays as it was.
-        """
+        """Read the file again; if it cannot be used, all stays as it was."""
         try:
             declared = read_tubes(self._path)
         except BadTubesFile as problem:

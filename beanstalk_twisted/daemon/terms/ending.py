@@ -29,9 +29,7 @@ STREAM_REFUSED: Final = 78
 
 
 class TermEnding:
-    """
-    Ends the process.
-    """
+    """Ends the process."""
 
     log = Logger()
 
@@ -55,9 +53,7 @@ class TermEnding:
         self._url = url
 
     def refuse(self, message: str, code: int) -> None:
-        """
-        The server does not start.
-        """
+        """The server does not start."""
         self.log.critical(
             "the server does not start: {why}", event="start-refused", why=message, exit_code=code
         )
@@ -65,9 +61,7 @@ class TermEnding:
         self._launcher.refuse(message, code)
 
     def failed(self, failure: Failure) -> None:
-        """
-        This term cannot be, nor could the next.
-        """
+        """This term cannot be, nor could the next."""
         error = failure.value
         if isinstance(error, BinlogError | Refused):
             self.process(error.exit_code, str(error))
@@ -80,9 +74,7 @@ class TermEnding:
             self.process(EXIT_CODE, f"{type(error).__name__}: {error}")
 
     def refused(self, error: StreamRefused) -> None:
-        """
-        The stream cannot be used any more.
-        """
+        """The stream cannot be used any more."""
         why = str(error)
         if isinstance(error, StreamLost):
             directory = self._term().directory
@@ -96,9 +88,7 @@ class TermEnding:
         self.process(STREAM_REFUSED, why)
 
     def process(self, code: int, why: str) -> None:
-        """
-        End with this exit code, and say why.
-        """
+        """End with this exit code, and say why."""
         self._end(code, partial(self._last_words, why))
 
     def _last_words(self, why: str) -> None:
@@ -112,9 +102,7 @@ class TermEnding:
     # What is on the disk.
 
     def remove_left(self) -> None:
-        """
-        Remove what killed processes have left of temporary logs.
-        """
+        """Remove what killed processes have left of temporary logs."""
         if self._is_temporary:
             for path in remove_left(os.path.dirname(self._term().directory.path), loss_note.is_at):
                 self.log.info(
@@ -123,9 +111,7 @@ class TermEnding:
                 )  # fmt: skip
 
     def remove_temporary(self) -> None:
-        """
-        Remove a log that is in the stream as a whole.
-        """
+        """Remove a log that is in the stream as a whole."""
         path = self._term().directory.path
         if self._is_temporary and not loss_note.is_at(path):
             shutil.rmtree(path, ignore_errors=True)

@@ -24,9 +24,7 @@ SEE_NATS: Final = (
 
 
 class ReplicationLog:
-    """
-    Says what has changed.
-    """
+    """Says what has changed."""
 
     log = Logger()
 
@@ -48,16 +46,12 @@ class ReplicationLog:
     # A standby.
 
     def begins_term(self) -> None:
-        """
-        It is a standby anew: what it does is said again.
-        """
+        """It is a standby anew: what it does is said again."""
         self._doing = self._trouble = ""
         self._foreign_told = 0
 
     def notes(self, notes: list[str]) -> None:
-        """
-        Joining has done this.
-        """
+        """Joining has done this."""
         for note in notes:
             self.log.warn("{note}", event="recovery-note", note=note)
 
@@ -97,9 +91,7 @@ class ReplicationLog:
             )  # fmt: skip
 
     def lease_heard(self, lease_s: float) -> None:
-        """
-        Warn of an active server with another lease than this one's, once.
-        """
+        """Warn of an active server with another lease than this one's, once."""
         if lease_s in (0.0, self._lease_s, self._told_lease_s):
             return
         self._told_lease_s = lease_s
@@ -130,9 +122,7 @@ class ReplicationLog:
     # The active server.
 
     def is_active(self, url: str, why: str) -> None:
-        """
-        This server has become active.
-        """
+        """This server has become active."""
         self._active = self._name
         # What a term that has ended had to say of the stream is no more true.
         self._is_silent, self._trouble = False, ""
@@ -156,9 +146,7 @@ class ReplicationLog:
         )  # fmt: skip
 
     def hands_over(self, standbys: Sequence[Presence]) -> None:
-        """
-        This server ends in order; one of these goes on.
-        """
+        """This server ends in order; one of these goes on."""
         there = ", ".join(each.shown() for each in standbys)
         self.log.info(
             "hands over: {there}", event="hands-over",

@@ -30,9 +30,7 @@ class ReplicationState:
     """
 
     def __init__(self, who: Identity, now_ns: Callable[[], int]) -> None:
-        """
-        :param now_ns: the monotonic clock.
-        """
+        """:param now_ns: the monotonic clock."""
         self.roster = Roster(who)
         self.standby: Standby | None = None
         self.publisher: Publisher | None = None
@@ -42,16 +40,12 @@ class ReplicationState:
         self._now_ns = now_ns
 
     def hear(self, told: bytes) -> None:
-        """
-        Some server has told this of itself.
-        """
+        """Some server has told this of itself."""
         position = 0 if self.publisher is None else self.publisher.figures().position
         self.roster.hear(told, self._now_ns(), position)
 
     def last_active(self) -> str:
-        """
-        Which server was active last, in words.
-        """
+        """Which server was active last, in words."""
         if self.publisher is not None:
             return "this server"
         return self.roster.active(self._now_ns()) or "another server"
@@ -68,9 +62,7 @@ class ReplicationState:
         return 0, 0
 
     def presence(self) -> Presence | None:
-        """
-        What this server tells the others of itself; None for nothing.
-        """
+        """What this server tells the others of itself; None for nothing."""
         name, process, addresses = self._who
         at = " ".join(addresses)
         if self.publisher is not None:
@@ -84,9 +76,7 @@ class ReplicationState:
         )
 
     def situation(self) -> Situation:
-        """
-        How replication is, now, but for what is seen of the stream itself.
-        """
+        """How replication is, now, but for what is seen of the stream itself."""
         if self.publisher is not None:
             return self._leads(self.publisher)
         if self.standby is not None:

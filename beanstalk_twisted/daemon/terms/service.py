@@ -148,9 +148,7 @@ class ReplicatedService(Service):
         self._site = site
 
     def setServiceParent(self, parent: Any) -> None:
-        """
-        Join an application, whose log is then written by our observer.
-        """
+        """Join an application, whose log is then written by our observer."""
         super().setServiceParent(parent)
         write_log_of(parent, self._make_observer)
 
@@ -158,22 +156,16 @@ class ReplicatedService(Service):
 
     @property
     def settings(self) -> Settings:
-        """
-        Those of the present term, as of all.
-        """
+        """Those of the present term, as of all."""
         return self.term.queue.settings
 
     @property
     def audit(self) -> Audit:
-        """
-        Tells what operators do.
-        """
+        """Tells what operators do."""
         return self.term.queue.audit
 
     def drain(self) -> None:
-        """
-        Take no new jobs from now on, as long as this term lasts.
-        """
+        """Take no new jobs from now on, as long as this term lasts."""
         self.term.queue.drain()
 
     # The start.
@@ -229,9 +221,7 @@ class ReplicatedService(Service):
                 await self._wait_before_anew()
 
     async def _wait_before_anew(self) -> None:
-        """
-        Terms end one after the other in vain: wait longer from one to the next.
-        """
+        """Terms end one after the other in vain: wait longer from one to the next."""
         self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
         self.state.waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
         self.log.warn("{waits}", event="standby-waits", waits=self.state.waits)
@@ -239,9 +229,7 @@ class ReplicatedService(Service):
         self.state.waits = ""
 
     async def _go_through_term(self) -> str:
-        """
-        :return: why it has ended, in words.
-        """
+        """:return: why it has ended, in words."""
         following = self._follow()
         succession = await following.addErrback(self._note_behind)
         if isinstance(succession, str):
@@ -252,9 +240,7 @@ class ReplicatedService(Service):
 
     @property
     def _was_in_sync(self) -> bool:
-        """
-        Whether this term's standby was in sync for longer than the pause before it.
-        """
+        """Whether this term's standby was in sync for longer than the pause before it."""
         since_s = self._in_sync_since_s
         if since_s is None:
             return False
@@ -319,9 +305,7 @@ class ReplicatedService(Service):
         return written.addBoth(lambda _: outcome)
 
     def _tell_notes(self, standby: Standby) -> None:
-        """
-        Say what joining has done.
-        """
+        """Say what joining has done."""
         notes, standby.notes = standby.notes, []
         self._said.notes(notes)
 
@@ -372,9 +356,7 @@ class ReplicatedService(Service):
             over.callback(how)
 
     async def _end_term(self) -> None:
-        """
-        Stop in order, or, if it was fenced, at once; then nothing of the term is left.
-        """
+        """Stop in order, or, if it was fenced, at once; then nothing of the term is left."""
         self._is_ending = True
         if self._site is not None:
             self._site.show(None)
@@ -416,9 +398,7 @@ class ReplicatedService(Service):
     # How it is.
 
     def situation(self) -> Situation:
-        """
-        How replication is, now.
-        """
+        """How replication is, now."""
         seen = self._watch
         return self.state.situation()._replace(problems=seen.problems, copies=seen.copies)
 
@@ -432,9 +412,7 @@ class ReplicatedService(Service):
         return self._wrapped_ended + self.term.queue.connections.wrapped_ended
 
     def _tell(self) -> None:
-        """
-        Tell the others where this server is, and people how the stream is.
-        """
+        """Tell the others where this server is, and people how the stream is."""
         self._beat = self._reactor.callLater(TELL_S, self._tell)
         presence = self.state.presence()
         if presence is not None:
@@ -446,9 +424,7 @@ class ReplicatedService(Service):
             self._tell_of_standby(self.state.standby)
 
     def _tell_of_standby(self, standby: Standby) -> None:
-        """
-        Say what a standby does.
-        """
+        """Say what a standby does."""
         self._tell_notes(standby)
         self._said.lease_heard(standby.heard_lease_s)
         self._said.foreign_passed(self._stream.url, standby.foreign)
@@ -460,9 +436,7 @@ class ReplicatedService(Service):
     # The end.
 
     def stopService(self) -> "Deferred[None]":
-        """
-        An active server hands over; then all is closed.  Bounded by `STOP_LIMIT_S`.
-        """
+        """An active server hands over; then all is closed.  Bounded by `STOP_LIMIT_S`."""
         super().stopService()
         self._manager.stopping()
         self._is_stopping = True
@@ -494,14 +468,10 @@ class ReplicatedService(Service):
         self._ending.remove_temporary()
 
     def _left_undone(self, failure: Failure) -> None:
-        """
-        What was acknowledged is in the stream.
-        """
+        """What was acknowledged is in the stream."""
         self.log.failure("the stop did not end in order", failure, event="stop-failed")
 
     def _failed(self, failure: Failure) -> None:
-        """
-        This term cannot be, nor could the next.
-        """
+        """This term cannot be, nor could the next."""
         if not (self._is_stopping and failure.check(CancelledError)):
             self._ending.failed(failure)

@@ -56,9 +56,7 @@ class StreamWatch:
         self, stream: Stream, reactor: Any,
         in_use: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:  # fmt: skip
-        """
-        :param in_use: as `ReplicationState.in_use`.
-        """
+        """:param in_use: as `ReplicationState.in_use`."""
         self._settings: tuple[str, ...] = ()
         self._purged: tuple[str, ...] = ()
         self._ends = Ends(1, 0)
@@ -103,17 +101,13 @@ class StreamWatch:
         self.opened(warnings)
 
     def opened(self, warnings: Sequence[str]) -> None:
-        """
-        The stream was opened with these warnings; look at it from now on.
-        """
+        """The stream was opened with these warnings; look at it from now on."""
         self._opened = warnings
         self._tell(warnings)
         self._look()
 
     def stop(self) -> None:
-        """
-        Look no more.
-        """
+        """Look no more."""
         self._is_over = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
@@ -128,9 +122,7 @@ class StreamWatch:
         looked.addCallback(lambda _: self._wait())
 
     def _not_answered(self, failure: Failure) -> None:
-        """
-        Whoever follows and appends finds out what is wrong with the stream.
-        """
+        """Whoever follows and appends finds out what is wrong with the stream."""
         failure.trap(StreamError)
         self.copies = None
 

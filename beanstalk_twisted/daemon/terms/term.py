@@ -1,6 +1,4 @@
-"""
-What a replicated server builds anew for each of its terms.
-"""
+"""What a replicated server builds anew for each of its terms."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -32,11 +30,7 @@ class Term(NamedTuple):
 
 
 class PresentSite(Protocol):
-    """
-    What answers HTTP requests; `web.replication.PresentSite` is one.
-    """
+    """What answers HTTP requests; `web.replication.PresentSite` is one."""
 
     def show(self, site: Factory | None) -> None:
-        """
-        :param site: the present term's; None for none.
-        """
+        """:param site: the present term's; None for none."""

@@ -1,3 +1,1 @@
-"""
-The endpoints ``tls:`` and ``mtls:`` (docs/tls.md); imported where one is named only.
-"""
+"""The endpoints ``tls:`` and ``mtls:`` (docs/tls.md); imported where one is named only."""

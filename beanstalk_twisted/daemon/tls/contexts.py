@@ -59,9 +59,7 @@ def make_context(credentials: Sequence[Credential], trust: Trust | None) -> SSL.
 
 
 def _wished(by_name: Mapping[str, SSL.Context], wish: bytes | None) -> SSL.Context | None:
-    """
-    :param wish: the name that a client has sent, which may be any bytes.
-    """
+    """:param wish: the name that a client has sent, which may be any bytes."""
     name = (wish or b"").decode("ascii", "replace").lower()
     _, dot, parent = name.partition(".")
     return by_name.get(name) or by_name.get(f"*{dot}{parent}")
@@ -119,9 +117,7 @@ def verify_result(connection: SSL.Connection) -> int:
 
 
 def words_of(problem: BaseException) -> str:
-    """
-    :return: the reason that OpenSSL gives, in its words; empty if it gives none.
-    """
+    """:return: the reason that OpenSSL gives, in its words; empty if it gives none."""
     found: Any = problem.args[0] if problem.args else ""
     if isinstance(found, list):
         found = found[-1] if found else ""

@@ -108,9 +108,7 @@ def _tcp(port: str, options: dict[str, str]) -> str:
 
 
 class Loaded(NamedTuple):
-    """
-    What was read.
-    """
+    """What was read."""
 
     context: SSL.Context
     expiries: Sequence[Expiry]
@@ -118,9 +116,7 @@ class Loaded(NamedTuple):
 
 
 def read_all(what: Described, now: datetime) -> Loaded:
-    """
-    :raise BadTls: one of the files cannot be used.
-    """
+    """:raise BadTls: one of the files cannot be used."""
     credentials = read_folder(what.folder, now)
     trust = read_trust(what.ca, what.crl, now) if what.ca else None
     expiries = [each.expiry for each in credentials]
@@ -129,9 +125,7 @@ def read_all(what: Described, now: datetime) -> Loaded:
 
 
 def warnings_of(loaded: Loaded, now: datetime) -> Iterator[tuple[str, str]]:
-    """
-    :return: events of the log, and what it says of files that can be used today.
-    """
+    """:return: events of the log, and what it says of files that can be used today."""
     for each in loaded.expiries:
         if each.ends - now < WARN_BEFORE[each.kind]:
             yield "tls-expires", f"{each.path}: {NOUNS[each.kind]} ends at {shown(each.ends)}"
@@ -147,9 +141,7 @@ NOUNS: Final = {
 
 
 def shown(moment: datetime) -> str:
-    """
-    Write a moment as the log does.
-    """
+    """Write a moment as the log does."""
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -192,16 +184,12 @@ class TlsEndpoint:
         self._loaded: Loaded | None = None
 
     def tell(self, handshakes: Handshakes) -> None:
-        """
-        Have handshakes counted there, and what the metrics show of the files.
-        """
+        """Have handshakes counted there, and what the metrics show of the files."""
         self._handshakes = handshakes
         handshakes.expiries[self.name] = self.expiries
 
     def expiries(self) -> Sequence[Expiry]:
-        """
-        When the files end that are in use.
-        """
+        """When the files end that are in use."""
         return () if self._loaded is None else self._loaded.expiries
 
     def listen(self, protocolFactory: IProtocolFactory) -> "Deferred[IListeningPort]":

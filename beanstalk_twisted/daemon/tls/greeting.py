@@ -73,9 +73,7 @@ ALERT: Final = " alert "
 
 @implementer(IOpenSSLServerConnectionCreator)
 class ConnectionCreator:
-    """
-    Begins each connection with the newest context.
-    """
+    """Begins each connection with the newest context."""
 
     def __init__(self, newest: Callable[[], SSL.Context]) -> None:
         self._newest = newest
@@ -85,9 +83,7 @@ class ConnectionCreator:
 
 
 class TlsFactory(TLSMemoryBIOFactory):
-    """
-    Puts TLS between connections and what another factory makes for them.
-    """
+    """Puts TLS between connections and what another factory makes for them."""
 
     wrappedFactory: Any
 
@@ -95,17 +91,13 @@ class TlsFactory(TLSMemoryBIOFactory):
         self, newest: Callable[[], SSL.Context], served: IProtocolFactory,
         handshakes: Handshakes, turns: SharedTurns,
     ) -> None:  # fmt: skip
-        """
-        :param newest: gives the context of the next handshake.
-        """
+        """:param newest: gives the context of the next handshake."""
         super().__init__(ConnectionCreator(newest), False, served)
         self._handshakes = handshakes
         self._turns = turns
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """
-        :return: None if the other factory takes no more.
-        """
+        """:return: None if the other factory takes no more."""
         served = self.wrappedFactory.buildProtocol(addr)
         if served is None:
             return None
@@ -113,9 +105,7 @@ class TlsFactory(TLSMemoryBIOFactory):
         return Steps(make(self, Greeting(served, self._handshakes)), self._turns)
 
     def stopFactory(self) -> None:
-        """
-        The port was closed.
-        """
+        """The port was closed."""
         self._turns.stop()
 
 
@@ -139,9 +129,7 @@ class Steps(Protocol):
         self._tls.makeConnection(transport)
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Read nothing more until it is the turn of this.
-        """
+        """Read nothing more until it is the turn of this."""
         if not self._came:
             self.transport.pauseProducing()
             self._turns.add(self._go_on)
@@ -165,9 +153,7 @@ class Steps(Protocol):
 
 @implementer(IHandshakeListener)
 class Greeting(Protocol):
-    """
-    Stands before the protocol that is served while the handshake lasts, and then leaves.
-    """
+    """Stands before the protocol that is served while the handshake lasts, and then leaves."""
 
     transport: Any
 
@@ -189,18 +175,14 @@ class Greeting(Protocol):
         self._served.makeConnection(transport)
 
     def handshakeCompleted(self) -> None:
-        """
-        Leave: what comes is for the protocol that is served.
-        """
+        """Leave: what comes is for the protocol that is served."""
         self._stop_timer()
         self._handshakes.completed()
         self.transport.wrappedProtocol = self._served
         self.transport.transport.protocol = self.transport
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        The handshake has failed.
-        """
+        """The handshake has failed."""
         self._stop_timer()
         limit_s = self._handshakes.limit_s
         if self._has_stalled:

@@ -1,6 +1,4 @@
-"""
-Certificates with their keys, authorities, and revocation lists, read from PEM files.
-"""
+"""Certificates with their keys, authorities, and revocation lists, read from PEM files."""
 
 import os
 import re
@@ -55,9 +53,7 @@ once, not once for each beginning.
 
 
 class BadTls(ValueError):
-    """
-    Files that TLS cannot be spoken with; says which, and why.
-    """
+    """Files that TLS cannot be spoken with; says which, and why."""
 
 
 class Credential(NamedTuple):
@@ -78,9 +74,7 @@ class Credential(NamedTuple):
 
     @property
     def has_open_key(self) -> bool:
-        """
-        Whether others than its owner and group may read its key.
-        """
+        """Whether others than its owner and group may read its key."""
         try:
             return bool(os.stat(self.key_path).st_mode & OTHERS_MAY_READ)
         except OSError:
@@ -210,9 +204,7 @@ def _load_key(block: bytes) -> Any:
 
 
 def _load_certificate(block: bytes) -> x509.Certificate:
-    """
-    Read it, and all that is asked for later: `cryptography` looks at most only then.
-    """
+    """Read it, and all that is asked for later: `cryptography` looks at most only then."""
     made = x509.load_pem_x509_certificate(block)
     _ = made.subject, made.issuer, made.not_valid_before_utc, made.not_valid_after_utc
     made.public_key()
@@ -226,9 +218,7 @@ def _load_list(block: bytes) -> x509.CertificateRevocationList:
 
 
 def _parsed(path: str, kind: str, text: str, load: Callable[[bytes], T]) -> list[T]:
-    """
-    :param kind: how the names of its blocks end.
-    """
+    """:param kind: how the names of its blocks end."""
     parsed = []
     for block in BLOCK.finditer(text):
         if block[1].endswith(kind):
@@ -243,9 +233,7 @@ def _parsed(path: str, kind: str, text: str, load: Callable[[bytes], T]) -> list
 
 
 def _public(owner: Any) -> bytes:
-    """
-    :param owner: a certificate, or a private key.
-    """
+    """:param owner: a certificate, or a private key."""
     public: Any = owner.public_key()
     return bytes(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
@@ -253,9 +241,7 @@ def _public(owner: Any) -> bytes:
 def _chain(
     certificate: x509.Certificate, by_subject: Mapping[x509.Name, x509.Certificate]
 ) -> Iterator[x509.Certificate]:
-    """
-    A certificate that has issued itself is no part of it: who trusts it has it.
-    """
+    """A certificate that has issued itself is no part of it: who trusts it has it."""
     for _ in range(MAX_CHAIN):
         issuer = by_subject.get(certificate.issuer)
         if issuer is None or issuer.issuer == issuer.subject:
@@ -284,9 +270,7 @@ def _names(path: str, certificate: x509.Certificate) -> Iterator[str]:
 
 
 def _newest(credentials: Sequence[Credential], now: datetime) -> Iterator[Credential]:
-    """
-    :return: of those for the same names the one that is valid now, and is so for longest.
-    """
+    """:return: of those for the same names the one that is valid now, and is so for longest."""
 
     def worth(credential: Credential) -> tuple[bool, datetime]:
         shown = credential.certificate

@@ -1,3 +1,1 @@
-"""
-Figures that are kept while jobs change: times, bytes, memory.
-"""
+"""Figures that are kept while jobs change: times, bytes, memory."""

@@ -1,6 +1,4 @@
-"""
-Histograms of plain integers, for the hot path.
-"""
+"""Histograms of plain integers, for the hot path."""
 
 from bisect import bisect_left
 
@@ -23,8 +21,6 @@ class Histogram:
         self.total = 0
 
     def note(self, value: int) -> None:
-        """
-        Count a value.
-        """
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value

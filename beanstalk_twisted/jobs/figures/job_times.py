@@ -57,17 +57,13 @@ class JobTimes:
         self.total = TubeTimes()
 
     def of(self, tube: Tube) -> TubeTimes:
-        """
-        What was measured of a tube, to be changed.
-        """
+        """What was measured of a tube, to be changed."""
         if tube.times is None:
             tube.times = TubeTimes()
         return tube.times
 
     def note_wait(self, tube: Tube, took_ns: int) -> None:
-        """
-        A job of a tube has been reserved for the first time.
-        """
+        """A job of a tube has been reserved for the first time."""
         # As `note_run`, and `Histogram.note` twice, without a call: this is on every job's way.
         times = tube.times
         if times is None:
@@ -84,9 +80,7 @@ class JobTimes:
         waits.total += took_ns
 
     def note_run(self, tube: Tube, took_ns: int) -> None:
-        """
-        A reserved job of a tube has been deleted.
-        """
+        """A reserved job of a tube has been deleted."""
         times = tube.times
         if times is None:
             times = tube.times = TubeTimes()

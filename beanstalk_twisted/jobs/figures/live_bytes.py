@@ -1,6 +1,4 @@
-"""
-Which log segments hold the bodies of living jobs, and how many bytes of them.
-"""
+"""Which log segments hold the bodies of living jobs, and how many bytes of them."""
 
 from typing import Final
 
@@ -24,15 +22,11 @@ class LiveBytes:
         self._segments: dict[int, Home] = {}
 
     def of(self, segment: int) -> Home:
-        """
-        The living jobs of a segment.
-        """
+        """The living jobs of a segment."""
         return self._segments.get(segment, EMPTY)
 
     def enter(self, segment: int, body_bytes: int, count: int = 1) -> None:
-        """
-        The newest full record of a job is in this segment; of so many, with all their bodies.
-        """
+        """The newest full record of a job is in this segment; of so many, with all their bodies."""
         if segment:
             size = RECORD_BYTES * count + body_bytes
             self.live_bytes += size
@@ -40,9 +34,7 @@ class LiveBytes:
             self._segments[segment] = (known + count, total + size)
 
     def leave(self, segment: int, body_bytes: int) -> None:
-        """
-        It is no longer there, or the job is gone.
-        """
+        """It is no longer there, or the job is gone."""
         if segment:
             size = RECORD_BYTES + body_bytes
             self.live_bytes -= size

@@ -1,6 +1,4 @@
-"""
-What jobs, tubes and remembered keys take of memory.
-"""
+"""What jobs, tubes and remembered keys take of memory."""
 
 from typing import Final
 
@@ -45,9 +43,7 @@ KEY_BYTES: Final = 600
 
 
 def tags_memory_bytes(tags: Tags) -> int:
-    """
-    :return: what a job's tags take of memory.
-    """
+    """:return: what a job's tags take of memory."""
     return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
 
 

@@ -1,6 +1,4 @@
-"""
-How long a tube's jobs take.
-"""
+"""How long a tube's jobs take."""
 
 from typing import Final
 
@@ -39,9 +37,7 @@ class ProcessingTime:
         self._mean_ns = self._samples = 0
 
     def note(self, elapsed_ns: int) -> None:
-        """
-        A job has been deleted so long after its reservation.
-        """
+        """A job has been deleted so long after its reservation."""
         elapsed_ns = min(max(MIN_NS, elapsed_ns), MAX_NS)
         if self._samples:
             self._mean_ns += (elapsed_ns - self._mean_ns) // SMOOTHING
@@ -50,7 +46,5 @@ class ProcessingTime:
         self._samples += 1
 
     def expected_ns(self) -> int:
-        """
-        How long the next job is taken to take: `MIN_NS` to `MAX_NS`.
-        """
+        """How long the next job is taken to take: `MIN_NS` to `MAX_NS`."""
         return self._mean_ns if self._samples >= MIN_SAMPLES else USUAL_NS

@@ -1,3 +1,1 @@
-"""
-What jobs are bounded and counted by beside their tube: keys, groups, identities.
-"""
+"""What jobs are bounded and counted by beside their tube: keys, groups, identities."""

@@ -93,9 +93,7 @@ class Line:
                 self.tube.show(self.first)
 
     def turn(self) -> None:
-        """
-        Let the first job be handed out, or if it may be, no longer.  There is one.
-        """
+        """Let the first job be handed out, or if it may be, no longer.  There is one."""
         key, tube = self.first, self.tube
         assert key is not None
         self.is_open = not self.is_open
@@ -128,9 +126,7 @@ class ConcurrencyKeys:
     """
 
     def __init__(self, most: int = OPENED_LINES) -> None:
-        """
-        :param most: lines that are opened in one go.
-        """
+        """:param most: lines that are opened in one go."""
         self._most = most
         self.opened: dict[Tube, None] = {}
         self._reserved: dict[bytes, int] = {}
@@ -140,15 +136,11 @@ class ConcurrencyKeys:
 
     @property
     def is_opening(self) -> bool:
-        """
-        Whether `open_next` has something to do.
-        """
+        """Whether `open_next` has something to do."""
         return bool(self._opening)
 
     def reserved(self, key: bytes) -> int:
-        """
-        How many jobs with the key are reserved.
-        """
+        """How many jobs with the key are reserved."""
         return self._reserved.get(key, 0)
 
     def allows(self, tags: Tags) -> bool:
@@ -160,9 +152,7 @@ class ConcurrencyKeys:
         return not key or self.reserved(key) < limit_of(tags)
 
     def enter(self, job: Job, tube: Tube) -> None:
-        """
-        A job with a key is ready.
-        """
+        """A job with a key is ready."""
         tags = job.tags
         assert tags is not None
         lines = self._lines.setdefault((tags.concurrency_key, limit_of(tags)), {})
@@ -192,9 +182,7 @@ class ConcurrencyKeys:
                 self._opening.pop(level, None)
 
     def begin(self, key: bytes) -> None:
-        """
-        One more job with the key is reserved.
-        """
+        """One more job with the key is reserved."""
         count = self._reserved[key] = self.reserved(key) + 1
         level = key, count
         self._opening.pop(level, None)
@@ -203,9 +191,7 @@ class ConcurrencyKeys:
                 line.turn()
 
     def end(self, key: bytes) -> None:
-        """
-        One job with the key is no longer reserved.
-        """
+        """One job with the key is no longer reserved."""
         count = self._reserved.pop(key)
         if count > 1:
             self._reserved[key] = count - 1
@@ -223,9 +209,7 @@ class ConcurrencyKeys:
         self.open_next()
 
     def open_next(self) -> None:
-        """
-        Open the next lines of those that wait for it.
-        """
+        """Open the next lines of those that wait for it."""
         left = self._most
         for level in list(self._opening):
             firsts, lines = self._opening[level], self._lines[level]
@@ -245,7 +229,5 @@ class ConcurrencyKeys:
 
 
 def limit_of(tags: Tags) -> int:
-    """
-    How many jobs with the key of these tags are reserved at once, at most.
-    """
+    """How many jobs with the key of these tags are reserved at once, at most."""
     return tags.concurrency_limit or 1

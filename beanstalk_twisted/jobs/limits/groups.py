@@ -30,21 +30,15 @@ class Groups:
         self._waiting: dict[bytes, OrderedJobs] = {}
 
     def members(self, group: bytes) -> int:
-        """
-        How many jobs of the group there are, in any state.
-        """
+        """How many jobs of the group there are, in any state."""
         return self._members.get(group, 0)
 
     def buried(self, group: bytes) -> int:
-        """
-        How many of them are buried.
-        """
+        """How many of them are buried."""
         return self._buried.get(group, 0)
 
     def waiting(self, group: bytes) -> int:
-        """
-        How many jobs wait for the group.
-        """
+        """How many jobs wait for the group."""
         jobs = self._waiting.get(group)
         return 0 if jobs is None else jobs.count
 
@@ -76,16 +70,12 @@ class Groups:
         return result
 
     def enter(self, group: bytes) -> None:
-        """
-        There is one more job of the group.
-        """
+        """There is one more job of the group."""
         self._members[group] = self.members(group) + 1
         self.ended.pop(group, None)
 
     def leave(self, group: bytes) -> None:
-        """
-        There is one less.
-        """
+        """There is one less."""
         count = self._members.pop(group)
         if count > 1:
             self._members[group] = count - 1
@@ -93,9 +83,7 @@ class Groups:
             self.ended[group] = None
 
     def enter_state(self, job: Job) -> None:
-        """
-        A job with tags has come into a state.
-        """
+        """A job with tags has come into a state."""
         tags = job.tags
         assert tags is not None
         if job.state is BURIED and tags.group:
@@ -109,9 +97,7 @@ class Groups:
                 self.ended[group] = None
 
     def leave_state(self, job: Job) -> None:
-        """
-        A job with tags is about to leave the state it is in.
-        """
+        """A job with tags is about to leave the state it is in."""
         tags = job.tags
         assert tags is not None
         if job.state is BURIED and tags.group:
@@ -127,8 +113,6 @@ class Groups:
 
 
 def is_waiting(job: Job) -> bool:
-    """
-    Whether a job waits for a group.
-    """
+    """Whether a job waits for a group."""
     is_delayed = job.state is DELAYED and job.deadline_ns == NEVER_NS
     return is_delayed and job.tags is not None and bool(job.tags.after)

@@ -41,9 +41,7 @@ class Limits(NamedTuple):
 
     @property
     def are_of_tubes(self) -> bool:
-        """
-        Whether any of them is counted over tubes.
-        """
+        """Whether any of them is counted over tubes."""
         return min(self.jobs, self.bytes, self.tubes) < NO_LIMIT
 
 
@@ -79,18 +77,14 @@ class Quota:
 
     @property
     def used(self) -> Limits:
-        """
-        What it takes now; of the rate nothing.
-        """
+        """What it takes now; of the rate nothing."""
         return Limits(
             self.jobs, self.body_bytes, 0, self.tubes, self.watched, self.connections,
             self.reserved,
         )  # fmt: skip
 
     def change(self, limits: Limits) -> None:
-        """
-        Let other limits hold from now on.
-        """
+        """Let other limits hold from now on."""
         if limits.put_rate != self.limits.put_rate:
             self._content = limits.put_rate * NS
         self.limits = limits
@@ -107,9 +101,7 @@ class Quota:
     # Jobs.
 
     def count(self, jobs: int, body_bytes: int) -> None:
-        """
-        So many jobs more, or fewer, are in its tubes.
-        """
+        """So many jobs more, or fewer, are in its tubes."""
         self.jobs += jobs
         self.body_bytes += body_bytes
 
@@ -139,9 +131,7 @@ class Quota:
         return ""
 
     def spend(self, jobs: int) -> None:
-        """
-        So many jobs are put, and count against the rate.
-        """
+        """So many jobs are put, and count against the rate."""
         if self.limits.put_rate < NO_LIMIT:
             self._content -= jobs * NS
 
@@ -171,9 +161,7 @@ class Quota:
         self.reserved += reserved
 
     def disconnect(self, watched: int, reserved: int) -> None:
-        """
-        It is so no longer.
-        """
+        """It is so no longer."""
         self.connections -= 1
         self.watched -= watched
         self.reserved -= reserved

@@ -45,9 +45,7 @@ class UniqueKeys:
     """
 
     def __init__(self, tubes: TubeList, live: LiveBytes) -> None:
-        """
-        :param live: hears where in the log the remembered keys are.
-        """
+        """:param live: hears where in the log the remembered keys are."""
         self.most = MAX_KEYS
         self.lasting = 0
         self._tubes = tubes
@@ -62,15 +60,11 @@ class UniqueKeys:
 
     @property
     def remembered(self) -> int:
-        """
-        How many keys of deleted jobs there are.
-        """
+        """How many keys of deleted jobs there are."""
         return len(self._remembered)
 
     def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
-        """
-        :return: the id of the job that has the key or had it; None if it is free.
-        """
+        """:return: the id of the job that has the key or had it; None if it is free."""
         place = tube_id, key
         job_id = self._living.get(place)
         if job_id is None:
@@ -80,9 +74,7 @@ class UniqueKeys:
         return job_id
 
     def enter(self, job: Job) -> None:
-        """
-        A job is there.  A dead letter leaves its key to others.
-        """
+        """A job is there.  A dead letter leaves its key to others."""
         tags = job.tags
         if tags is not None and tags.holds_key:
             place = job.tube_id, tags.unique_key
@@ -93,18 +85,14 @@ class UniqueKeys:
             self.lasting += tags.leaves_key
 
     def leave(self, job: Job) -> None:
-        """
-        A job is gone, or is about to enter another tube.
-        """
+        """A job is gone, or is about to enter another tube."""
         tags = job.tags
         if tags is not None and tags.holds_key:
             del self._living[job.tube_id, tags.unique_key]
             self.lasting -= tags.leaves_key
 
     def remember(self, record: RememberedKey, segment: int) -> None:
-        """
-        A key outlives its job, unless another one has it by now.
-        """
+        """A key outlives its job, unless another one has it by now."""
         place = record.tube_id, record.key
         found = self._remembered.get(place)
         if found is not None:
@@ -117,16 +105,12 @@ class UniqueKeys:
             self._live.enter(segment, len(record.key))
 
     def of_job(self, job_id: int) -> Remembered | None:
-        """
-        The remembered key of a job that is gone.
-        """
+        """The remembered key of a job that is gone."""
         place = self._of_jobs.get(job_id)
         return None if place is None else self._remembered[place]
 
     def move_home(self, job_id: int, segment: int) -> None:
-        """
-        A remembered key, if the job has left one, is now in another log segment.
-        """
+        """A remembered key, if the job has left one, is now in another log segment."""
         found = self.of_job(job_id)
         if found is not None:
             record = found.record
@@ -135,16 +119,12 @@ class UniqueKeys:
             self._live.enter(segment, len(record.key))
 
     def first_end_ns(self) -> int | None:
-        """
-        When the next remembered key comes to its end.
-        """
+        """When the next remembered key comes to its end."""
         first = self._ends.first()
         return None if first is None else first >> 64
 
     def ends_by(self, now_ns: int) -> bool:
-        """
-        Whether the time of any remembered key is up.
-        """
+        """Whether the time of any remembered key is up."""
         first = self._ends.first()
         return first is not None and first >> 64 <= now_ns
 

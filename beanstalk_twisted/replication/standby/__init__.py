@@ -1,3 +1,1 @@
-"""
-A standby: it follows the active server's log, and takes its place.
-"""
+"""A standby: it follows the active server's log, and takes its place."""

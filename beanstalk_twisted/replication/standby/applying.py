@@ -38,14 +38,10 @@ _PUTS: Final = bytes([Kind.PUT])
 
 
 class Applying:
-    """
-    Applies the pieces of one log to one queue.
-    """
+    """Applies the pieces of one log to one queue."""
 
     def __init__(self, queue: WorkQueue, log: FollowedLog) -> None:
-        """
-        :param log: is told of each record as it is applied.
-        """
+        """:param log: is told of each record as it is applied."""
         self._queue = queue
         self._log = log
 
@@ -93,9 +89,7 @@ class Applying:
         return (None for _ in work)
 
     def _name_tubes(self, piece: Piece) -> None:
-        """
-        Records that were framed anew may stand before the names of their tubes.
-        """
+        """Records that were framed anew may stand before the names of their tubes."""
         for frame, at in piece.of_types(frozenset({TubeDef.kind})):
             raw, data = frames.whole_record(piece.write.content, frame, at)
             record = decode_record(raw, data)
@@ -103,9 +97,7 @@ class Applying:
             self._queue.following.name(record.tube_id, record.name)
 
     def _move(self, piece: Piece, frame: Frame) -> None:
-        """
-        A frame of a segment that failed stands here now.
-        """
+        """A frame of a segment that failed stands here now."""
         for raw in frames.raw_records(piece.write.content, frame):
             if raw[TYPE] in HOMED:
                 self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
@@ -116,9 +108,7 @@ class Applying:
         return bool(frames.ids_if_all(piece.write.content, frame, _PUTS))
 
     def _apply_puts(self, piece: Piece, frame: Frame) -> Iterator[None]:
-        """
-        A frame of nothing but puts: columns, as a start reads them.
-        """
+        """A frame of nothing but puts: columns, as a start reads them."""
         content, segment = piece.write.content, piece.write.segment
         tubes, queue = self._queue.state.tubes, self._queue
         ids = frames.ids_if_all(content, frame, _PUTS) or []
@@ -143,9 +133,7 @@ class Applying:
             yield None
 
     def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None] | None:
-        """
-        :return: what is left to be done, if it is done in slices.
-        """
+        """:return: what is left to be done, if it is done in slices."""
         raw, data = frames.whole_record(piece.write.content, frame, at)
         if raw[TYPE] not in JOB_KINDS:
             return self._apply_other(decode_record(raw, data), piece.write.segment)

@@ -61,9 +61,7 @@ class Asking:
 
 
 class Missing:
-    """
-    Looks whether what is missing in a stream was purged.
-    """
+    """Looks whether what is missing in a stream was purged."""
 
     def __init__(
         self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Callable[[Awaitable[None]], None]
@@ -79,17 +77,13 @@ class Missing:
         self._is_looking = False
 
     def look(self) -> None:
-        """
-        Ask for the ends of the stream, unless that is under way.
-        """
+        """Ask for the ends of the stream, unless that is under way."""
         if not self._is_looking:
             self._is_looking = True
             self._spawn(self._refuse_if_purged())
 
     async def _refuse_if_purged(self) -> None:
-        """
-        :raise Behind: what is missing was purged.
-        """
+        """:raise Behind: what is missing was purged."""
         ends = await self._asking.ask(self._stream.ends)
         self._is_looking = False
         if self._gaps.since is not None:

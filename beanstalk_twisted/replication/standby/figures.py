@@ -1,6 +1,4 @@
-"""
-How a standby does, in figures and in words.
-"""
+"""How a standby does, in figures and in words."""
 
 from typing import Final, NamedTuple
 
@@ -43,9 +41,7 @@ class StandbyFigures(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """
-        What it does, and why that takes long, if it is known.
-        """
+        """What it does, and why that takes long, if it is known."""
         return f"{self.doing} ({self.trouble})" if self.trouble else self.doing
 
 

@@ -25,23 +25,17 @@ SYNC_S: Final = 1.0
 
 
 class SegmentFiles:
-    """
-    The files, in the I/O thread.
-    """
+    """The files, in the I/O thread."""
 
     def __init__(self, directory: Directory, segment_bytes: int) -> None:
-        """
-        :param segment_bytes: that a new file is given ahead.
-        """
+        """:param segment_bytes: that a new file is given ahead."""
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._writer = Writer(directory)
         self._is_dirty = False
 
     def go_on(self, seq: int) -> None:
-        """
-        The next writes go into this segment, which is there.
-        """
+        """The next writes go into this segment, which is there."""
         self._writer.resume(seq)
 
     def write(self, pieces: list[Piece], trim_seq: int) -> None:
@@ -91,9 +85,7 @@ class SegmentFiles:
             self._cut(*piece.cut, write.segment)
 
     def _cut(self, before: int, end: int, seq: int) -> None:
-        """
-        A segment has begun, and is durable: nothing that was in its place is needed.
-        """
+        """A segment has begun, and is durable: nothing that was in its place is needed."""
         self._remove(lambda each: each > seq)
         name = segment_name(before)
         if name in self._directory.names():
@@ -118,9 +110,7 @@ class LogCopy:
     def __init__(
         self, files: SegmentFiles, io: Io, reactor: Clock, failed: Callable[[Failure], None]
     ) -> None:
-        """
-        :param failed: called once, when the disk has refused.
-        """
+        """:param failed: called once, when the disk has refused."""
         self.waiting_bytes = 0
         self._files = files
         self._io = io
@@ -133,9 +123,7 @@ class LogCopy:
         self._syncing: IDelayedCall | None = None
 
     def begin(self, seq: int) -> None:
-        """
-        The next pieces go on in this segment; 0: they begin one.
-        """
+        """The next pieces go on in this segment; 0: they begin one."""
         if seq:
             self._is_writing = True
             self._io.run(lambda: self._files.go_on(seq)).addCallbacks(
@@ -143,24 +131,18 @@ class LogCopy:
             )
 
     def stop(self) -> None:
-        """
-        Write nothing more.
-        """
+        """Write nothing more."""
         self._has_failed = True
         self._stop_syncs()
 
     def add(self, piece: Piece) -> None:
-        """
-        Write this next.
-        """
+        """Write this next."""
         self._pieces.append(piece)
         self.waiting_bytes += len(piece.write.content)
         self._go_on()
 
     def trim(self, seq: int) -> None:
-        """
-        Segments below are dead, as pieces say that were added.
-        """
+        """Segments below are dead, as pieces say that were added."""
         if seq > self._trimmed:
             self._trim_seq = self._trimmed = seq
             self._go_on()

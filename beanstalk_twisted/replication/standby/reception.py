@@ -1,6 +1,4 @@
-"""
-What a standby has received of the stream and not applied yet, in order.
-"""
+"""What a standby has received of the stream and not applied yet, in order."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -50,9 +48,7 @@ class Reception:
         self._received: deque[Message] = deque()
 
     def follow(self) -> None:
-        """
-        Ask for what is behind the newest message that was received.
-        """
+        """Ask for what is behind the newest message that was received."""
         following = Receiver(self._reactor, self._receive, self._ended, self._failed)
         following.following = self._stream.follow(
             self.newest + 1, following.receive, following.ended
@@ -60,32 +56,24 @@ class Reception:
         self.following = following
 
     def leave(self) -> None:
-        """
-        Ask for nothing more.
-        """
+        """Ask for nothing more."""
         if self.following is not None:
             self.following.stop()
             self.following = None
 
     def follow_anew(self) -> None:
-        """
-        There are messages, and for the time of a lease none has come: ask for them anew.
-        """
+        """There are messages, and for the time of a lease none has come: ask for them anew."""
         self.leave()
         self.follow()
         self._silence.heard(self._now_ns())
 
     @property
     def is_empty(self) -> bool:
-        """
-        Whether all that was received was taken.
-        """
+        """Whether all that was received was taken."""
         return not self._received
 
     def take(self) -> Message:
-        """
-        The next message, which is there.
-        """
+        """The next message, which is there."""
         message = self._received.popleft()
         self.waiting_bytes -= len(message.payload)
         return message

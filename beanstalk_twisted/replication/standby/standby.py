@@ -162,15 +162,11 @@ class Standby:
         return self._done
 
     def stop(self) -> None:
-        """
-        Do nothing more.
-        """
+        """Do nothing more."""
         self._end(Failure(CancelledError()))
 
     def figures(self) -> StandbyFigures:
-        """
-        As of now.
-        """
+        """As of now."""
         now_ns = self._now_ns()
         # While it joins nobody knows what of the stream it has.
         since_ns = self._reception.behind_since_ns if self._has_joined else self._begun_ns
@@ -205,9 +201,7 @@ class Standby:
         return alive[min(alive)] if alive else 0
 
     def _alive(self) -> dict[int, int]:
-        """
-        Positions of the first message of segments that are not dead.
-        """
+        """Positions of the first message of segments that are not dead."""
         oldest = min(self._log.segments, default=0)
         return {seq: at for seq, at in self._first_positions.items() if seq >= oldest}
 
@@ -292,9 +286,7 @@ class Standby:
     # Receiving.
 
     def _arrived(self) -> None:
-        """
-        Messages were received.
-        """
+        """Messages were received."""
         if self._doing == HEARS_NOTHING:
             self._doing = FOLLOWS
         if self._ahead_bytes > MAX_AHEAD_BYTES:
@@ -324,9 +316,7 @@ class Standby:
             self._go_on()
 
     def _do_slice(self) -> bool:
-        """
-        :return: whether there is more to do.
-        """
+        """:return: whether there is more to do."""
         if self._slices is not None:
             if next(self._slices, self) is None:
                 return True
@@ -347,9 +337,7 @@ class Standby:
         return not is_idle
 
     def _take(self, message: Message) -> None:
-        """
-        :raise Behind: it does not go on where the log here ends.
-        """
+        """:raise Behind: it does not go on where the log here ends."""
         if self._gaps.step(self._position, message.position):
             self._missing.look()
         self._position = message.position
@@ -450,9 +438,7 @@ class Standby:
     # Taking over.
 
     def _wake(self) -> None:
-        """
-        Come back when the silence is long enough.
-        """
+        """Come back when the silence is long enough."""
         self._look_at(self._silence.over_ns())
 
     def _look_at(self, at_ns: int) -> None:
@@ -475,9 +461,7 @@ class Standby:
         return self._reception.is_empty and self._slices is None
 
     async def _try(self) -> None:
-        """
-        The active server is silent: begin a segment, if nothing else is in the stream.
-        """
+        """The active server is silent: begin a segment, if nothing else is in the stream."""
         self._is_trying = True
         is_active = False
         try:
@@ -527,9 +511,7 @@ class Standby:
         return self._is_caught_up and self._now_ns() >= self._silence.over_ns()
 
     async def _begin_segment(self) -> bool:
-        """
-        :return: whether this server is active now; else another message was there first.
-        """
+        """:return: whether this server is active now; else another message was there first."""
         why = why_active(
             self._handed_over_by, self._active, self._silence.seconds, not self._log.segment
         )  # fmt: skip
@@ -551,9 +533,7 @@ class Standby:
     async def _write(
         self, begun: Begun, first_positions: dict[int, int], why: str, purge_below: int = 0
     ) -> None:
-        """
-        This server is active: go on here as in the stream.
-        """
+        """This server is active: go on here as in the stream."""
         self._reception.leave()
         await self._copy.close()
         succession = await self._succeeding.write(begun, first_positions, why)

@@ -75,9 +75,7 @@ class Begun(NamedTuple):
 
 
 class Succeeding:
-    """
-    Makes one server the active one, once.
-    """
+    """Makes one server the active one, once."""
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
@@ -104,15 +102,11 @@ class Succeeding:
 
     @property
     def trouble(self) -> str:
-        """
-        Why the stream takes nothing, as far as that is known; empty while it does.
-        """
+        """Why the stream takes nothing, as far as that is known; empty while it does."""
         return "" if self._appender is None else self._appender.trouble
 
     def stop(self) -> None:
-        """
-        Append nothing more.
-        """
+        """Append nothing more."""
         if self._appender is not None:
             self._appender.stop()
 
@@ -218,15 +212,11 @@ class Succeeding:
         )  # fmt: skip
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
-        """
-        In the I/O thread.
-        """
+        """In the I/O thread."""
         loss_note.remove(self._directory)
         notes = tidied(self._directory, beginning.found)
         return write_beginning(self._directory, beginning, notes, is_witnessed=True)
 
 
 def _ignore(failure: Failure) -> None:
-    """
-    Somebody else was told.
-    """
+    """Somebody else was told."""

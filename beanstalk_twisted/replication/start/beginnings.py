@@ -25,15 +25,11 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 
 MAX_LOOKED_THROUGH: Final = 10_000
-"""
-Messages of a queue among which the beginning of a segment is looked for; its LSN leads there.
-"""
+"""Messages of a queue among which the beginning of a segment is looked for; its LSN leads there."""
 
 
 class Beginning(NamedTuple):
-    """
-    The message with which a segment begins.
-    """
+    """The message with which a segment begins."""
 
     position: int
     header: SegmentHeader
@@ -85,9 +81,7 @@ class Beginnings:
         return None
 
     async def find(self, header: SegmentHeader) -> Beginning | None:
-        """
-        Where the stream begins a segment, by the LSN that it begins with.
-        """
+        """Where the stream begins a segment, by the LSN that it begins with."""
         low, high = self._reader.ends
         while low < high:
             middle = (low + high) // 2

@@ -59,9 +59,7 @@ class Comparison:
 
     @property
     def _local(self) -> dict[int, int]:
-        """
-        Where the content of each segment here ends.
-        """
+        """Where the content of each segment here ends."""
         if self._sizes is None:
             self._sizes = {}
             for name in self._directory.names():
@@ -109,17 +107,13 @@ class Comparison:
         return True
 
     def _note_beginning(self, write: Write, here: bytes) -> None:
-        """
-        What is here may be the beginning of a write.
-        """
+        """What is here may be the beginning of a write."""
         kept = here[: content_end(here, 0)]
         if write.content.startswith(kept):
             self._ends[write.segment] = write.offset + len(kept)
 
     def _end(self, seq: int, end: int) -> None:
-        """
-        A segment ends there, since the next one begins; a trailer may follow.
-        """
+        """A segment ends there, since the next one begins; a trailer may follow."""
         if seq in self._ends and not (
             seq in self._sealed and self._ends[seq] == end + TRAILER_BYTES
         ):
@@ -147,9 +141,7 @@ class Comparison:
             file.close()
 
     def finish(self) -> None:
-        """
-        Cut what the stream lacks.
-        """
+        """Cut what the stream lacks."""
         assert self._first is not None
         for seq in sorted(self._local, reverse=True):
             if seq in self._ends:
@@ -159,9 +151,7 @@ class Comparison:
         self._directory.sync()
 
     def would_cut(self) -> bool:
-        """
-        Whether `finish` would cut anything but zeros.
-        """
+        """Whether `finish` would cut anything but zeros."""
         assert self._first is not None
         behind = [(seq, end) for seq, end in self._local.items() if seq >= self._first]
         return any(end > self._ends.get(seq, 0) for seq, end in behind)

@@ -83,9 +83,7 @@ async def fill(
 
 
 class _Filling:
-    """
-    What is under way.
-    """
+    """What is under way."""
 
     def __init__(
         self, appender: Appender, total: int, progress: Callable[[int, int], None]
@@ -102,9 +100,7 @@ class _Filling:
         return appended
 
     async def write(self, write: Write) -> None:
-        """
-        Append a piece when there is not too much ahead of it.
-        """
+        """Append a piece when there is not too much ahead of it."""
         while self._appended and self._appender.waiting_bytes > MAX_AHEAD_BYTES:
             await self._appended.popleft()
         appended = [self.append(part) for part in encode_write(write)]
@@ -113,16 +109,12 @@ class _Filling:
         appended[-1].addCallback(self._note_done, len(write.content))
 
     async def rest(self) -> None:
-        """
-        Wait until all is in the stream.
-        """
+        """Wait until all is in the stream."""
         while self._appended:
             await self._appended.popleft()
 
     def leave(self) -> None:
-        """
-        Nobody waits for the rest.
-        """
+        """Nobody waits for the rest."""
         for appended in self._appended:
             appended.addErrback(_ignore)
 
@@ -198,9 +190,7 @@ def _part(
 
 
 def _trailer(directory: Directory, name: str, end: int) -> bytes:
-    """
-    What a sealed segment has behind its frames; empty for another.
-    """
+    """What a sealed segment has behind its frames; empty for another."""
     rest = bytes(directory.read_part(name, end, end + TRAILER_BYTES + 1))
     return rest if is_trailer(rest, 0, len(rest)) else b""
 
@@ -213,6 +203,4 @@ def _damaged(directory: Directory, name: str, offset: int, why: str) -> Damaged:
 
 
 def _ignore(failure: Failure) -> None:
-    """
-    Somebody else was told.
-    """
+    """Somebody else was told."""

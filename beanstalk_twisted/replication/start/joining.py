@@ -112,9 +112,7 @@ class Joining:
         self._mark = FillMark()
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
-        """
-        :raise CannotUse: the disk refuses.
-        """
+        """:raise CannotUse: the disk refuses."""
         try:
             return await self._io.run(work)
         except OSError as problem:
@@ -143,9 +141,7 @@ class Joining:
         return await self._join_both(survey, first, queue, clock, log)
 
     def _without_segments(self, found: LocalLog) -> Joined:
-        """
-        The stream has messages, and no segment: its filling has begun, and nothing more.
-        """
+        """The stream has messages, and no segment: its filling has begun, and nothing more."""
         if not self._mark.is_filling and self._beginnings.is_of_queue:
             raise begins_nowhere(self._url)
         if not self._mark.is_filling:
@@ -334,9 +330,7 @@ class Joining:
         return True
 
     async def _has_all(self, common: int | None, positions: dict[int, int]) -> bool:
-        """
-        Whether the stream has all that is here.
-        """
+        """Whether the stream has all that is here."""
         if common is None:
             return False
         comparison = Comparison(self._directory, common, [], heals=False)
@@ -357,9 +351,7 @@ class Joining:
         return going, is_filling
 
     async def _compare(self, comparison: Comparison, position: int) -> "_Going":
-        """
-        :return: how far it has come.
-        """
+        """:return: how far it has come."""
         ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
         is_same = True
         while is_same and (messages := await ahead.some()):
@@ -372,9 +364,7 @@ class Joining:
 
 
 def _in_place(positions: dict[int, int]) -> list[int]:
-    """
-    The segments of a row that are in place for certain.
-    """
+    """The segments of a row that are in place for certain."""
     newest = positions.get(max(positions, default=0), 0)
     return [seq for seq, at in positions.items() if at + MAX_DISPLACED <= newest]
 
@@ -463,22 +453,16 @@ class _Going:
         return is_here is not False
 
     def _past(self, position: int) -> None:
-        """
-        All of the message there is done.
-        """
+        """All of the message there is done."""
         if not self._assembler.is_midway:
             self.done = self._gaps.known_to(position)
 
     @property
     def displaced_to(self) -> int:
-        """
-        Position up to which records that did not come are no sign of a loss.
-        """
+        """Position up to which records that did not come are no sign of a loss."""
         return self._gaps.displaced_to
 
     @property
     def torn_since(self) -> int | None:
-        """
-        Behind which message more than heartbeats is missing; None if nothing is.
-        """
+        """Behind which message more than heartbeats is missing; None if nothing is."""
         return self._gaps.since if self._gaps.is_torn else None

@@ -39,9 +39,7 @@ class Told:
         self._assembler = Assembler()
 
     def take(self, found: Part | Note | Malformed) -> None:
-        """
-        A message comes next.
-        """
+        """A message comes next."""
         if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
             self._log = FollowedLog()
             self._assembler.fill_begins()
@@ -57,9 +55,7 @@ class Told:
 
 
 def _told_dead(piece: Piece) -> int:
-    """
-    Below which segment all are dead, as a write says; 0 if it does not.
-    """
+    """Below which segment all are dead, as a write says; 0 if it does not."""
     told = 0 if piece.header is None else piece.header.trim_seq
     for frame, at in piece.of_types(frozenset({Trim.kind})):
         record = decode_record(*frames.whole_record(piece.write.content, frame, at))
@@ -90,9 +86,7 @@ def began_alone(
 
 
 def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
-    """
-    The log here was gone on with by a server without ``--replicate``.
-    """
+    """The log here was gone on with by a server without ``--replicate``."""
     return Incompatible(
         f"{path}: from {segment_name(began.seq)} on (incarnation {began.incarnation}) the log was "
         f"written without --replicate, or to a stream that was removed since: the jobs in it were "
@@ -105,9 +99,7 @@ def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
 
 
 def other_store(url: str, ours: bytes, theirs: bytes) -> Incompatible:
-    """
-    The log here and that of the stream are not one.
-    """
+    """The log here and that of the stream are not one."""
     return Incompatible(
         f"the log here is of store {ours.hex()}, that of {url} is of store {theirs.hex()}; nothing "
         f"was changed. Name the right stream with --replicate. If this log has the jobs, and the "
@@ -119,16 +111,12 @@ def other_store(url: str, ours: bytes, theirs: bytes) -> Incompatible:
 
 
 def purge_command(url: str) -> str:
-    """
-    What empties a stream, in quotes.
-    """
+    """What empties a stream, in quotes."""
     return f"'nats stream purge {url.rpartition('/')[2]}'"
 
 
 def torn(url: str, position: int) -> Incompatible:
-    """
-    More than heartbeats is missing inside the stream.
-    """
+    """More than heartbeats is missing inside the stream."""
     return Incompatible(
         f"{url}: behind message {position} some are missing that were more than heartbeats: "
         f"somebody has removed them; nothing was removed here. {filled_again(url)}"
@@ -136,9 +124,7 @@ def torn(url: str, position: int) -> Incompatible:
 
 
 def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
-    """
-    Living segments are missing in the stream.
-    """
+    """Living segments are missing in the stream."""
     return Incompatible(
         f"{url}: it begins with {segment_name(first)}, but its log says that segments from "
         f"{segment_name(max(trim_seq, 1))} on are in use: somebody has purged it; nothing was "
@@ -147,9 +133,7 @@ def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
 
 
 def newer_message(url: str, position: int, why: str) -> Incompatible:
-    """
-    A later version has written to the stream.
-    """
+    """A later version has written to the stream."""
     return Incompatible(
         f"{url}: message {position}: {why}; nothing was lost. Install the version of the active "
         f"server here, then start again. If no server of another version was active, somebody else "
@@ -175,9 +159,7 @@ def purged_in_use(url: str, first: int, start: int) -> str:
 
 
 def begins_nowhere(url: str) -> Incompatible:
-    """
-    There are messages of a queue, and none with which a segment begins.
-    """
+    """There are messages of a queue, and none with which a segment begins."""
     return Incompatible(
         f"{url}: no segment begins among its first messages, which are those of a queue: somebody "
         f"has purged it; nothing was changed. {filled_again(url)}"
@@ -185,9 +167,7 @@ def begins_nowhere(url: str) -> Incompatible:
 
 
 def taken_out(url: str, position: int) -> str:
-    """
-    :return: what to do about a message that looks like one of a queue, and is none.
-    """
+    """:return: what to do about a message that looks like one of a queue, and is none."""
     name = url.rpartition("/")[2]
     return (
         f"end all servers, remove it ('nats stream rmm {name} {position}'), start them again, and "
@@ -196,9 +176,7 @@ def taken_out(url: str, position: int) -> str:
 
 
 def filled_again(url: str) -> str:
-    """
-    :return: what to do that a stream has all of a log again.
-    """
+    """:return: what to do that a stream has all of a log again."""
     return (
         f"End all servers, purge all of the stream if it is there ({purge_command(url)}), "
         f"and start the one first that was active last: it fills the stream from its own log."

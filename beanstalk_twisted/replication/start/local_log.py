@@ -1,6 +1,4 @@
-"""
-What a server that joins a stream has on its own disk, and how that is read.
-"""
+"""What a server that joins a stream has on its own disk, and how that is read."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -33,9 +31,7 @@ class LocalLog(NamedTuple):
 
 
 def remove_segments(directory: Directory) -> None:
-    """
-    Remove all segments, the newest first.
-    """
+    """Remove all segments, the newest first."""
     for name in reversed(directory.names()):
         if parse_segment_name(name) is not None:
             directory.remove(name)
@@ -74,16 +70,10 @@ def read_followed(directory: Directory, progress: Progress) -> Replay:
 
 
 class Unheard:
-    """
-    A report of a load that goes on in another thread.
-    """
+    """A report of a load that goes on in another thread."""
 
     def read(self, done: int, total: int) -> None:
-        """
-        Nobody is told.
-        """
+        """Nobody is told."""
 
     def loaded(self, jobs: int) -> None:
-        """
-        Nobody is told.
-        """
+        """Nobody is told."""

@@ -18,9 +18,7 @@ NAME: Final = "STREAM-LOST"
 
 
 def is_at(path: str) -> bool:
-    """
-    Whether there is a note in a directory, which is then not to be removed.
-    """
+    """Whether there is a note in a directory, which is then not to be removed."""
     return os.path.lexists(os.path.join(path, NAME))
 
 
@@ -60,9 +58,7 @@ def remove(directory: Directory) -> None:
 
 
 def refusal(path: str, url: str, why: str) -> Incompatible:
-    """
-    The log here has what the stream lacks, and replies were given for it.
-    """
+    """The log here has what the stream lacks, and replies were given for it."""
     found = f" ({why})" if why else ""
     return Incompatible(
         f"{path}: {url} has lost what it had acknowledged, when this server was last there{found}, "

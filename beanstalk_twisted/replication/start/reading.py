@@ -24,15 +24,11 @@ SOME: Final = 256
 
 
 class Behind(Exception):
-    """
-    The stream does not go on where the log here ends; the text is the rest of a sentence.
-    """
+    """The stream does not go on where the log here ends; the text is the rest of a sentence."""
 
 
 class Ask(Protocol):
-    """
-    Asks the stream until it answers.
-    """
+    """Asks the stream until it answers."""
 
     def __call__(self, ask: "Callable[[], Future[T]]", /) -> Awaitable[T]: ...
 
@@ -50,9 +46,7 @@ class StreamReader:
         self._ask = ask
 
     async def begin(self) -> Ends:
-        """
-        Ask for the ends.
-        """
+        """Ask for the ends."""
         self.ends = await self._ask(self._stream.ends)
         return self.ends
 
@@ -72,30 +66,22 @@ class StreamReader:
         return message if message is not None and message.position <= self.ends.last else None
 
     async def refuse_purged(self, position: int) -> None:
-        """
-        :raise Behind: the message at a position was purged.
-        """
+        """:raise Behind: the message at a position was purged."""
         if (first := (await self._ask(self._stream.ends)).first) > position:
             raise Behind(f"messages below {first} were purged")
 
     async def some_from(self, position: int) -> list[Message]:
-        """
-        :return: messages from a position on, in order; there may be more of them.
-        """
+        """:return: messages from a position on, in order; there may be more of them."""
         found = await self._ask(partial(self._stream.read_on, position))
         return [message for message in found if message.position <= self.ends.last]
 
     def all_from(self, position: int) -> "Ahead":
-        """
-        Read on in order.
-        """
+        """Read on in order."""
         return Ahead(self, position)
 
 
 class Ahead:
-    """
-    Messages in order.
-    """
+    """Messages in order."""
 
     def __init__(self, reader: StreamReader, position: int) -> None:
         self._reader = reader

@@ -25,9 +25,7 @@ _FORM: Final = "nats://HOST,HOST,HOST/NAME"
 
 
 class Server(NamedTuple):
-    """
-    Where one server of the cluster listens.
-    """
+    """Where one server of the cluster listens."""
 
     host: str
     port: int
@@ -54,9 +52,7 @@ class Address(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """
-        The URL as it is shown: without options.
-        """
+        """The URL as it is shown: without options."""
         return f"{self.scheme}://{','.join(map(str, self.servers))}/{self.name}"
 
 
@@ -71,9 +67,7 @@ def is_stream(text: str) -> bool:
 
 
 def parse(url: str) -> Address:
-    """
-    :raise Refused: it is no URL of a stream; the text does not repeat what may be a secret.
-    """
+    """:raise Refused: it is no URL of a stream; the text does not repeat what may be a secret."""
     try:
         split = urlsplit(url)
     except ValueError:
@@ -98,9 +92,7 @@ def parse(url: str) -> Address:
 
 
 def _monitors(text: str | None, servers: int) -> tuple[int, ...]:
-    """
-    One for each of so many servers.
-    """
+    """One for each of so many servers."""
     if text is None:
         return ()
     ports = tuple(map(_port, text.split(",")))

@@ -58,9 +58,7 @@ _SUBJECT: Final = re.compile(r'permissions violation for publish to "([^"]*)"', 
 
 
 class Connection:
-    """
-    :ivar trouble: why there is no connection, in words; "" if there is one.
-    """
+    """:ivar trouble: why there is no connection, in words; "" if there is one."""
 
     def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
         self.trouble = "no server has answered yet"
@@ -94,29 +92,21 @@ class Connection:
         return self._unfit[servers[0]] if is_each else ""
 
     def leave(self) -> None:
-        """
-        In the thread: this server has no JetStream, go on to the next one.
-        """
+        """In the thread: this server has no JetStream, go on to the next one."""
         self._unfit[self._server] = NO_JETSTREAM
         self._over.set()
 
     @property
     def url(self) -> str:
-        """
-        Where it goes, as it may be shown.
-        """
+        """Where it goes, as it may be shown."""
         return self._address.shown
 
     def start(self) -> None:
-        """
-        Start the thread.
-        """
+        """Start the thread."""
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, R]) -> "Future[R]":
-        """
-        Carry out in the thread.  Those submitted in an order begin in this order.
-        """
+        """Carry out in the thread.  Those submitted in an order begin in this order."""
         if self._ended.done() or not self._thread.is_alive():
             work.close()
             failed: Future[R] = Future()
@@ -125,9 +115,7 @@ class Connection:
         return asyncio.run_coroutine_threadsafe(self._or_closed(work), self._loop)
 
     def soon(self, function: Callable[..., object], *arguments: object) -> None:
-        """
-        Call in the thread, if it still runs.
-        """
+        """Call in the thread, if it still runs."""
         if self._thread.is_alive():
             try:
                 self._loop.call_soon_threadsafe(function, *arguments)
@@ -135,9 +123,7 @@ class Connection:
                 return
 
     def stop(self) -> "Future[None]":
-        """
-        End the thread; all that is under way fails with `Unreachable`.
-        """
+        """End the thread; all that is under way fails with `Unreachable`."""
         if not self._thread.is_alive() and not self._ended.done():
             # It was never started: nobody else closes what asyncio has opened.
             self._loop.close()
@@ -193,16 +179,12 @@ class Connection:
         return found
 
     def tell(self, subject: str, payload: bytes) -> None:
-        """
-        Send, in the thread, to whoever hears; what cannot be sent is lost.
-        """
+        """Send, in the thread, to whoever hears; what cannot be sent is lost."""
         if self._client is not None:
             self._loop.create_task(self._send(self._client, subject, payload))
 
     async def hear(self, subject: str, receive: Callable[[bytes], None]) -> None:
-        """
-        Give what is told from now on, over all connections to come.
-        """
+        """Give what is told from now on, over all connections to come."""
         is_first, self._told = self._told is None, receive
         if is_first and self._client is not None:
             await self._listen(self._client, subject)
@@ -275,9 +257,7 @@ class Connection:
                 await asyncio.wait_for(over.wait(), PING_S)
 
     async def _close(self, client: Client) -> None:
-        """
-        Whatever goes wrong with the end of one connection, another is made.
-        """
+        """Whatever goes wrong with the end of one connection, another is made."""
         try:
             await asyncio.wait_for(client.close(), CONNECT_S)
         except asyncio.CancelledError:
@@ -349,9 +329,7 @@ class Connection:
             self._fail(answer, why)
 
     def _not_answered(self, answer: "asyncio.Future[Msg]", subject: str) -> None:
-        """
-        What is not permitted is not answered; nor is anything, if hearing the answers is not.
-        """
+        """What is not permitted is not answered; nor is anything, if hearing the answers is not."""
         denied = self._denied.get(subject.lower()) or self._denied.get("")
         self._fail(answer, f"{denied}: {RIGHTS}" if denied else NO_ANSWER)
 
@@ -367,9 +345,7 @@ class EncryptedClient(Client):
     """
 
     def _connect_command(self) -> bytes:
-        """
-        Called when TLS was begun, if it is, and before anything is sent.
-        """
+        """Called when TLS was begun, if it is, and before anything is sent."""
         if not self._server_info.get("tls_required"):
             raise errors.Error(
                 "it does not encrypt, and tls:// was asked for: give it a tls block, or name it "
@@ -392,23 +368,17 @@ def raise_if_cancelled() -> None:
 
 
 def told_subject(name: str) -> str:
-    """
-    Of what is told and not kept.
-    """
+    """Of what is told and not kept."""
     return f"{name}.told"
 
 
 def is_denied(trouble: str) -> bool:
-    """
-    Whether a server has not taken our credentials.
-    """
+    """Whether a server has not taken our credentials."""
     return any(word in trouble.lower() for word in ("authorization", "permissions violation"))
 
 
 def refuse_if_denied(url: str, trouble: str) -> None:
-    """
-    :raise Refused: what was denied will be denied again.
-    """
+    """:raise Refused: what was denied will be denied again."""
     if is_denied(trouble):
         raise Refused(
             f"{url}: the credentials were refused: {trouble}. Give those of a user who may use the"

@@ -29,9 +29,7 @@ longer than the longest lease, 300 s, it is seen by eye that there were some.
 
 
 class StreamError(Exception):
-    """
-    The stream did not do what was asked; its text is one line and names the stream.
-    """
+    """The stream did not do what was asked; its text is one line and names the stream."""
 
 
 class Unreachable(StreamError):
@@ -42,9 +40,7 @@ class Unreachable(StreamError):
 
 
 class WrongPosition(StreamError):
-    """
-    An append was refused, and surely not done: its expected position is not the last one.
-    """
+    """An append was refused, and surely not done: its expected position is not the last one."""
 
 
 class Refused(StreamError):
@@ -83,9 +79,7 @@ class Ends(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """
-        Whether no message is left.
-        """
+        """Whether no message is left."""
         return self.first > self.last
 
 
@@ -106,15 +100,11 @@ class Copies(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """
-        How many of the copies are not there, or lack something.
-        """
+        """How many of the copies are not there, or lack something."""
         return max(0, self.wanted - len(self.current))
 
     def __str__(self) -> str:
-        """
-        As the rest of a sentence about the stream.
-        """
+        """As the rest of a sentence about the stream."""
         behind = f", not {', '.join(self.behind)}" if self.behind else ""
         led = f"led by {self.leader}" if self.leader else "without a leader"
         return f"{len(self.current)} of {self.wanted} copies current{behind}; {led}"
@@ -136,14 +126,10 @@ class Health(NamedTuple):
 
 
 class Following(Protocol):
-    """
-    A reader that is under way; see `Stream.follow`.
-    """
+    """A reader that is under way; see `Stream.follow`."""
 
     def stop(self) -> None:
-        """
-        Receive nothing more.  What is under way in another thread may still come.
-        """
+        """Receive nothing more.  What is under way in another thread may still come."""
 
 
 class Stream(Protocol):
@@ -233,9 +219,7 @@ class Stream(Protocol):
         """
 
     def tell(self, payload: bytes) -> None:
-        """
-        Tell all who `hear` now; nothing is kept, and what does not arrive is lost.
-        """
+        """Tell all who `hear` now; nothing is kept, and what does not arrive is lost."""
 
     def hear(self, receive: Callable[[bytes], None]) -> None:
         """
@@ -243,6 +227,4 @@ class Stream(Protocol):
         """
 
     def close(self) -> "Future[None]":
-        """
-        Disconnect.  What is under way fails with `Unreachable`.
-        """
+        """Disconnect.  What is under way fails with `Unreachable`."""

@@ -83,9 +83,7 @@ class JetStreamFollowing:
         self._thread = ThreadPoolExecutor(1, "nats follower")
 
     def begin(self) -> None:
-        """
-        Start, in the thread of the connection.
-        """
+        """Start, in the thread of the connection."""
         if not self._is_over:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -158,9 +156,7 @@ async def read_some(connection: Connection, name: str, position: int, ask: Ask) 
 async def _pulling(
     connection: Connection, name: str, position: int, ask: Ask
 ) -> AsyncIterator["_Pulling"]:
-    """
-    A consumer of a stream from a position on, which the server forgets by itself.
-    """
+    """A consumer of a stream from a position on, which the server forgets by itself."""
     client = await connection.client()
     consumer, inbox = secrets.token_hex(8), client.new_inbox()
     config = {
@@ -193,9 +189,7 @@ class _Pulling:
     def __init__(
         self, publish: Callable[..., Awaitable[None]], reading: Subscription, position: int
     ) -> None:
-        """
-        :param publish: sends a request, its payload.
-        """
+        """:param publish: sends a request, its payload."""
         self.is_over = False
         self._publish = publish
         self._reading = reading
@@ -214,9 +208,7 @@ class _Pulling:
             await self._publish(payload=request)
 
     async def some(self) -> list[Message]:
-        """
-        The messages that are there, at least one, unless the request is over.
-        """
+        """The messages that are there, at least one, unless the request is over."""
         found: list[Message] = []
         size = 0
         self.is_over = False

@@ -62,9 +62,7 @@ NO_RESOURCES: Final = (10023, 10047, 10028, 10002)
 
 
 class ApiError(Exception):
-    """
-    JetStream has answered with an error.
-    """
+    """JetStream has answered with an error."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(error.get("description", "an error without description"))
@@ -233,9 +231,7 @@ class JetStream:
         return _ends_of(await self._info())
 
     async def _info(self) -> dict[str, Any]:
-        """
-        :raise StreamLost: the stream that was opened is not there any more.
-        """
+        """:raise StreamLost: the stream that was opened is not there any more."""
         info = await self._api_for_reader(f"STREAM.INFO.{self._name}", {})
         if self._created and info["created"] != self._created:
             raise StreamLost(f"{self.url}: the stream {self._name} was deleted and made anew")

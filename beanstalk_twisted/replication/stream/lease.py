@@ -35,36 +35,26 @@ class HeldLease:
         self._is_over = False
 
     def end(self) -> None:
-        """
-        Nothing may be said any more, whatever is accepted.
-        """
+        """Nothing may be said any more, whatever is accepted."""
         self._is_over = True
         self.until_ns = 0
 
     def accepted(self, sent_ns: int) -> None:
-        """
-        The stream has accepted what was sent at this moment.
-        """
+        """The stream has accepted what was sent at this moment."""
         if not self._is_over:
             self.until_ns = max(self.until_ns, sent_ns + self._ns - self._ns // MARGIN_PARTS)
 
     def holds(self, now_ns: int) -> bool:
-        """
-        Whether replies may leave now.
-        """
+        """Whether replies may leave now."""
         return now_ns < self.until_ns
 
     def heartbeat_due_ns(self, sent_ns: int) -> int:
-        """
-        When to send something, if the last thing was sent at ``sent_ns``.
-        """
+        """When to send something, if the last thing was sent at ``sent_ns``."""
         return sent_ns + self._ns // HEARTBEATS
 
 
 class Silence:
-    """
-    For how long a standby has heard nothing of the active server.
-    """
+    """For how long a standby has heard nothing of the active server."""
 
     def __init__(self, seconds: float, now_ns: int) -> None:
         self._own_ns = self._ns = int(seconds * 1e9)
@@ -72,31 +62,21 @@ class Silence:
 
     @property
     def seconds(self) -> float:
-        """
-        For how long nothing must be heard.
-        """
+        """For how long nothing must be heard."""
         return self._ns / 1e9
 
     def lasts(self, seconds: float) -> None:
-        """
-        The active server's lease is so long: it may speak for that time, if that is longer.
-        """
+        """The active server's lease is so long: it may speak for that time, if that is longer."""
         self._ns = max(self._own_ns, int(seconds * 1e9))
 
     def heard(self, now_ns: int) -> None:
-        """
-        A message has come, or the stream can be reached again.
-        """
+        """A message has come, or the stream can be reached again."""
         self._since_ns = now_ns
 
     def handed_over(self) -> None:
-        """
-        The active server has said that it ends.
-        """
+        """The active server has said that it ends."""
         self._since_ns -= self._ns
 
     def over_ns(self) -> int:
-        """
-        When this standby may try to become active.
-        """
+        """When this standby may try to become active."""
         return self._since_ns + self._ns

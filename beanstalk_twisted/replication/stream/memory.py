@@ -34,9 +34,7 @@ DELIVERED_TOGETHER: Final = 64
 
 
 class Delayed(Protocol):
-    """
-    A call that comes later.
-    """
+    """A call that comes later."""
 
     def cancel(self) -> None: ...
 
@@ -44,9 +42,7 @@ class Delayed(Protocol):
 
 
 class Reactor(Protocol):
-    """
-    What passes time; any ``IReactorTime`` is one.
-    """
+    """What passes time; any ``IReactorTime`` is one."""
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: Any) -> Delayed: ...
 
@@ -174,37 +170,27 @@ class MemoryStream:
         return done
 
     def end_followings(self, why: StreamError) -> None:
-        """
-        A fault: nothing is delivered to those who follow through this door any more.
-        """
+        """A fault: nothing is delivered to those who follow through this door any more."""
         for following in list(self._followings):
             following.end(why)
 
     def cut(self, sending: bool = True, receiving: bool = True) -> None:
-        """
-        A fault: the network is cut in these directions.
-        """
+        """A fault: the network is cut in these directions."""
         self.can_send = self.can_send and not sending
         self.can_receive = self.can_receive and not receiving
 
     def mend(self) -> None:
-        """
-        The network is whole again.
-        """
+        """The network is whole again."""
         self.can_send = self.can_receive = True
         self.appended()
 
     def appended(self) -> None:
-        """
-        There may be something new for those who follow.
-        """
+        """There may be something new for those who follow."""
         for following in list(self._followings):
             following.look()
 
     def lost(self) -> StreamLost:
-        """
-        What is told when the stream that was opened is not there any more.
-        """
+        """What is told when the stream that was opened is not there any more."""
         return StreamLost(f"{self.url}: the stream was deleted and made anew")
 
     def _opened(self) -> list[str]:
@@ -273,9 +259,7 @@ class MemoryStream:
             self._order.popleft().arrive()
 
     def told(self, payload: bytes) -> None:
-        """
-        A client has told this to all who hear now; the network may lose it.
-        """
+        """A client has told this to all who hear now; the network may lose it."""
         fate = self.fate("hear")
         if fate.back is not None and self.can_receive:
             for _ in range(1 + fate.twice):
@@ -287,9 +271,7 @@ class MemoryStream:
 
 
 class _OnWay:
-    """
-    A request that arrives behind those sent before it.
-    """
+    """A request that arrives behind those sent before it."""
 
     def __init__(self, arrive: Callable[[], None]) -> None:
         self.arrive = arrive
@@ -297,9 +279,7 @@ class _OnWay:
 
 
 class _Call:
-    """
-    A request on its way there and back.
-    """
+    """A request on its way there and back."""
 
     def __init__(self, door: MemoryStream, kind: str, decide: Callable[[], Any]) -> None:
         self.kind = kind
@@ -310,9 +290,7 @@ class _Call:
         self._fate = Fate()
 
     def begin(self) -> None:
-        """
-        Send it.
-        """
+        """Send it."""
         door = self._door
         self._fate = door.fate(self.kind)
         self._giving_up = door._reactor.callLater(self._fate.patience, self._give_up)
@@ -320,9 +298,7 @@ class _Call:
             door._send(self._fate, self._arrive)
 
     def fail(self, why: StreamError) -> None:
-        """
-        Its caller learns no more than this.
-        """
+        """Its caller learns no more than this."""
         self._settle(lambda: self.future.set_exception(why))
 
     def _arrive(self) -> None:
@@ -359,9 +335,7 @@ class _Call:
 
 
 class _Following:
-    """
-    A follower: messages are lost on the way, never skipped.
-    """
+    """A follower: messages are lost on the way, never skipped."""
 
     def __init__(
         self, door: MemoryStream, position: int, receive: Callable[[Sequence[Message]], None],
@@ -375,9 +349,7 @@ class _Following:
         self._coming: Delayed | None = None
 
     def look(self) -> None:
-        """
-        Let come what is there, if nothing is on its way.
-        """
+        """Let come what is there, if nothing is on its way."""
         if self._is_over or (self._coming is not None and self._coming.active()):
             return
         if self._door._log.newest >= self._position and self._door.can_receive:
@@ -403,9 +375,7 @@ class _Following:
             self._door._followings.remove(self)
 
     def end(self, why: StreamError) -> None:
-        """
-        It cannot go on.
-        """
+        """It cannot go on."""
         if not self._is_over:
             self.stop()
             self._ended(why)

@@ -19,29 +19,19 @@ from beanstalk_twisted.replication.stream.door import (
 
 
 class Door(Protocol):
-    """
-    A client of the log, which is told what happens to it.
-    """
+    """A client of the log, which is told what happens to it."""
 
     def appended(self) -> None:
-        """
-        There may be something new for those who follow.
-        """
+        """There may be something new for those who follow."""
 
     def lost(self) -> StreamError:
-        """
-        What is told when the stream that was opened is not there any more.
-        """
+        """What is told when the stream that was opened is not there any more."""
 
     def end_followings(self, why: StreamError) -> None:
-        """
-        Nothing is delivered to those who follow any more.
-        """
+        """Nothing is delivered to those who follow any more."""
 
     def told(self, payload: bytes) -> None:
-        """
-        A client has told this to all who hear now.
-        """
+        """A client has told this to all who hear now."""
 
 
 class MemoryLog:
@@ -74,16 +64,12 @@ class MemoryLog:
 
     @property
     def ends(self) -> Ends:
-        """
-        The ends of the stream.
-        """
+        """The ends of the stream."""
         return Ends(self._first, self.last)
 
     @property
     def newest(self) -> int:
-        """
-        Position of the newest message that is left; 0 if there is none.
-        """
+        """Position of the newest message that is left; 0 if there is none."""
         return next(reversed(self.messages), 0)
 
     @property
@@ -92,15 +78,11 @@ class MemoryLog:
 
     @property
     def has_quorum(self) -> bool:
-        """
-        Whether anything is decided.
-        """
+        """Whether anything is decided."""
         return self._has_quorum
 
     def lose_quorum(self) -> None:
-        """
-        Decide nothing until `restore_quorum`.
-        """
+        """Decide nothing until `restore_quorum`."""
         self._has_quorum = False
 
     def restore_quorum(self, keeps: bool = True) -> None:
@@ -113,9 +95,7 @@ class MemoryLog:
             decide()
 
     def when_decided(self, decide: Callable[[], None]) -> None:
-        """
-        Call now, or when there is a quorum again.
-        """
+        """Call now, or when there is a quorum again."""
         if self._has_quorum:
             decide()
         else:
@@ -139,17 +119,13 @@ class MemoryLog:
         return self.last
 
     def from_position(self, position: int, count: int) -> list[Message]:
-        """
-        The first messages at a position or behind it.
-        """
+        """The first messages at a position or behind it."""
         start = max(position, self._first)
         there = (at for at in range(start, self.last + 1) if at in self.messages)
         return [Message(at, self.messages[at]) for at in islice(there, count)]
 
     def purge(self, below: int) -> None:
-        """
-        Remove all messages below a position; the last position stays.
-        """
+        """Remove all messages below a position; the last position stays."""
         first = max(self._first, min(below, self.last + 1))
         for position in range(self._first, first):
             self.messages.pop(position, None)
@@ -157,25 +133,19 @@ class MemoryLog:
         self._skip()
 
     def expire(self, position: int) -> None:
-        """
-        Remove a message, if it is still there; the last position stays.
-        """
+        """Remove a message, if it is still there; the last position stays."""
         self.messages.pop(position, None)
         self._skip()
 
     def lose(self, above: int) -> None:
-        """
-        A fault: all messages above a position are lost, though they were acknowledged.
-        """
+        """A fault: all messages above a position are lost, though they were acknowledged."""
         for position in range(above + 1, self.last + 1):
             self.messages.pop(position, None)
         self.last = above
         self._first = min(self._first, above + 1)
 
     def remake(self) -> None:
-        """
-        Somebody deletes the stream, and another one of its name is made.
-        """
+        """Somebody deletes the stream, and another one of its name is made."""
         self.messages.clear()
         self.last, self._first = 0, 1
         self.times_made += 1

@@ -46,9 +46,7 @@ a round of 30 ms keeps none waiting behind a disk of 1 ms.
 
 
 class Kind(IntEnum):
-    """
-    What a message is.
-    """
+    """What a message is."""
 
     WRITE = 1
     HEARTBEAT = 2
@@ -84,9 +82,7 @@ class Write(NamedTuple):
 
     @property
     def end(self) -> int:
-        """
-        Length of the segment when this is written.
-        """
+        """Length of the segment when this is written."""
         return self.offset + len(self.content)
 
 
@@ -144,9 +140,7 @@ class FillMark:
         return not self.is_filling or self._first in (0, segment)
 
     def began(self) -> None:
-        """
-        A whole write that begins a segment comes next.
-        """
+        """A whole write that begins a segment comes next."""
         self.is_filling = self.is_filling and not self.has_ended
 
     def came_again(self, write: Write, positions: dict[int, int], position: int) -> None:
@@ -197,18 +191,14 @@ class Foreign:
         self.why = ""
 
     def note(self, position: int, why: str) -> None:
-        """
-        One was seen; one that was seen before counts once.
-        """
+        """One was seen; one that was seen before counts once."""
         if position > self.position:
             self.count += 1
             self.position, self.why = position, why
 
 
 def write_of(batch: Batch, time_ns: int) -> Write:
-    """
-    A batch of the log as one write.
-    """
+    """A batch of the log as one write."""
     return Write(
         batch.seq, batch.offset, b"".join(batch.chunks), batch.last_lsn, time_ns, batch.begins,
         batch.seals,
@@ -216,9 +206,7 @@ def write_of(batch: Batch, time_ns: int) -> Write:
 
 
 def encode_write(write: Write) -> Iterator[bytes]:
-    """
-    The messages of a write, in order: as few as hold it.
-    """
+    """The messages of a write, in order: as few as hold it."""
     content = memoryview(write.content)
     for at in range(0, max(len(content), 1), PART_BYTES):
         part = content[at : at + PART_BYTES]
@@ -241,16 +229,12 @@ def encode_note(
 
 
 def is_of_queue(payload: bytes) -> bool:
-    """
-    Whether a message may be one of a queue, of whatever version, by how it begins.
-    """
+    """Whether a message may be one of a queue, of whatever version, by how it begins."""
     return payload.startswith(MAGIC[:-1])
 
 
 def decode(payload: bytes) -> Part | Note | Malformed:
-    """
-    What a message says.  One whose checksum is wrong is `Malformed`, whatever it claims.
-    """
+    """What a message says.  One whose checksum is wrong is `Malformed`, whatever it claims."""
     if len(payload) < HEADER.size:
         return Malformed(f"it has {len(payload)} bytes, and a header {HEADER.size}")
     magic, kind, flags, zero, segment, offset, lsn, time_ns, crc = HEADER.unpack_from(payload)
@@ -396,16 +380,12 @@ class Gaps:
         return is_first
 
     def went_on(self) -> None:
-        """
-        A write goes on behind all that came before.
-        """
+        """A write goes on behind all that came before."""
         self.since, self.is_torn = None, False
         self.displaced_to = 0
 
     def passed_over(self) -> None:
-        """
-        The message is stale, or foreign.
-        """
+        """The message is stale, or foreign."""
         self.displaced_to = self._at + MAX_IN_FLIGHT
 
     def told_of(self, last_lsn: int, known_lsn: int) -> None:
@@ -421,9 +401,7 @@ class Gaps:
             self.is_torn = True
 
     def acknowledged(self, last_lsn: int, known_lsn: int) -> None:
-        """
-        A note whose sender knows that records up to ``last_lsn`` are in the stream, in place.
-        """
+        """A note whose sender knows that records up to ``last_lsn`` are in the stream, in place."""
         if last_lsn > known_lsn:
             self.since = self._at if self.since is None else self.since
             self.is_torn = True
@@ -446,28 +424,20 @@ class Assembler:
 
     @property
     def is_midway(self) -> bool:
-        """
-        Whether parts of a write are in whose last one is not.
-        """
+        """Whether parts of a write are in whose last one is not."""
         return bool(self._parts)
 
     def passes_over(self, found: "Part | Note | Malformed") -> bool:
-        """
-        Whether the next message is stale.
-        """
+        """Whether the next message is stale."""
         return is_stale(found, self.term)
 
     def fill_begins(self) -> None:
-        """
-        What came before means nothing.
-        """
+        """What came before means nothing."""
         self.term = NO_TERM
         self._parts.clear()
 
     def add(self, part: Part) -> Write | None:
-        """
-        :return: the whole write, when this is its last part.
-        """
+        """:return: the whole write, when this is its last part."""
         if self.passes_over(part):
             return None
         return self._go_on(part) if part.continues else self._begin(part)

@@ -44,9 +44,7 @@ class Greeting(NamedTuple):
 
 
 class Unasked(Exception):
-    """
-    It is not known whether a server syncs; the text says why.
-    """
+    """It is not known whether a server syncs; the text says why."""
 
 
 async def sync_warnings(url: str, address: Address, limit_s: float = MONITOR_S) -> list[str]:
@@ -137,9 +135,7 @@ async def _greeting(server: Server, limit_s: float) -> Greeting:
 async def _said(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
 ) -> Mapping[str, Any]:
-    """
-    :raise ValueError: no server of NATS answers.
-    """
+    """:raise ValueError: no server of NATS answers."""
     # Of this version an answer is all that comes, without parts of its own.
     writer.write(f"GET /jsz?config=1 HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
     said = bytearray()
@@ -180,9 +176,7 @@ def _why(error: OSError) -> str:
 
 
 def _object(said: bytes) -> Mapping[str, Any]:
-    """
-    :raise ValueError: it is none.
-    """
+    """:raise ValueError: it is none."""
     try:
         found = json.loads(said)
     except (RecursionError, ValueError):

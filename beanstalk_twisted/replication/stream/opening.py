@@ -1,6 +1,4 @@
-"""
-The door that a URL names.
-"""
+"""The door that a URL names."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -29,9 +27,7 @@ def stream_at(url: str, open_s: float | None = None) -> Stream:
 
 
 def credential_warnings(environment: Mapping[str, str]) -> list[str]:
-    """
-    What is only half of the credentials of a NATS user.
-    """
+    """What is only half of the credentials of a NATS user."""
     user, password = (bool(environment.get(name)) for name in ("NATS_USER", "NATS_PASSWORD"))
     if user is password:
         return []

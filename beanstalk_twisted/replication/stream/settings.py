@@ -39,16 +39,12 @@ _FIXED: Final = frozenset({"storage", "deny_purge", "sealed", "persist_mode"})
 
 
 def subject(name: str) -> str:
-    """
-    Of the messages of a stream.
-    """
+    """Of the messages of a stream."""
     return f"{name}.log"
 
 
 def wanted(name: str, replicas: int) -> dict[str, object]:
-    """
-    The configuration of a stream that is made here.
-    """
+    """The configuration of a stream that is made here."""
     return {
         "name": name, "subjects": [subject(name)], "num_replicas": replicas, "storage": "file",
         "retention": "limits", "discard": "new", "max_msgs": -1, "max_bytes": -1, "max_age": 0,
@@ -65,9 +61,7 @@ def can_expire(config: Mapping[str, Any]) -> bool:
 
 
 class Fault(NamedTuple):
-    """
-    Why a stream cannot be used, and what to do.
-    """
+    """Why a stream cannot be used, and what to do."""
 
     what: str
     advice: str
@@ -102,9 +96,7 @@ def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
 
 
 def problems(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
-    """
-    What is to be said of a stream that is in use, a line each.
-    """
+    """What is to be said of a stream that is in use, a line each."""
     faults = [
         f"{url}: {what}; no server starts on it as it is. {advice}"
         for what, advice in _faults(name, config)
@@ -141,9 +133,7 @@ def _advice(name: str, setting: str, found: object) -> str:
 
 
 def too_small(max_payload: int) -> str:
-    """
-    :return: why a server cannot be used that takes no larger messages; nothing if it can.
-    """
+    """:return: why a server cannot be used that takes no larger messages; nothing if it can."""
     if max_payload >= MAX_MESSAGE_BYTES + HEADERS_BYTES:
         return ""
     return (
@@ -153,9 +143,7 @@ def too_small(max_payload: int) -> str:
 
 
 def made_beside(url: str, name: str, others: Sequence[str]) -> str:
-    """
-    A warning: the name may have been mistyped.
-    """
+    """A warning: the name may have been mistyped."""
     return (
         f"{url}: there was no stream {name}, it was made; there are those of other queues:"
         f" {', '.join(others)}. If one of these was meant, end this server, correct --replicate,"

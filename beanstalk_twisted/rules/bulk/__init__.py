@@ -1,3 +1,1 @@
-"""
-Commands that change many jobs, slice by slice.
-"""
+"""Commands that change many jobs, slice by slice."""

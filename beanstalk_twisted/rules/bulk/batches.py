@@ -1,6 +1,4 @@
-"""
-Batches: one command deletes or reserves several jobs, many of them slice by slice.
-"""
+"""Batches: one command deletes or reserves several jobs, many of them slice by slice."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -56,9 +54,7 @@ class Batch:
         raise NotImplementedError
 
     def answer(self) -> Answer:
-        """
-        Give the answer when all is done.
-        """
+        """Give the answer when all is done."""
         raise NotImplementedError
 
 
@@ -135,17 +131,13 @@ class ReserveBatch(Batch):
         self._lsn = 0
 
     def add(self, job: Job) -> None:
-        """
-        Add a job that the session was given.
-        """
+        """Add a job that the session was given."""
         self._taken.append(job.job_id)
         self.body_bytes += job.body_bytes
         self._lsn = max(self._lsn, job.lsn)
 
     def absent(self) -> list[int]:
-        """
-        The jobs whose bodies have to be read first.
-        """
+        """The jobs whose bodies have to be read first."""
         jobs, held = self._state.jobs, self.session.reserved
         return [each for each in self._taken if each in held and jobs.place(each) is not None]
 
@@ -186,15 +178,11 @@ class ReserveBatch(Batch):
 
     @property
     def has_none(self) -> bool:
-        """
-        Whether none of the jobs is left.
-        """
+        """Whether none of the jobs is left."""
         return next(self._there(), None) is None
 
     def _there(self) -> Iterator[Job]:
-        """
-        A TTR may have ended between two slices, or a body may be lost.
-        """
+        """A TTR may have ended between two slices, or a body may be lost."""
         held = self.session.reserved
         for each in self._taken:
             job = self._state.jobs.get(each) if each in held else None
@@ -203,9 +191,7 @@ class ReserveBatch(Batch):
 
 
 class Batches:
-    """
-    Carries out batches: small ones at once, others in slices of which each tick does one.
-    """
+    """Carries out batches: small ones at once, others in slices of which each tick does one."""
 
     def __init__(
         self, state: QueueState, changes: Changes, reservations: Reservations,
@@ -218,9 +204,7 @@ class Batches:
         reservations.begin_batch = self._take_rest
 
     def delete(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer | None:
-        """
-        Delete each of these jobs that `WorkQueue.delete` would.
-        """
+        """Delete each of these jobs that `WorkQueue.delete` would."""
         batch = DeleteBatch(session, job_ids, self._state, self._changes, self._timekeeping)
         is_small = len(job_ids) <= BATCH_SLICE_JOBS
         if is_small and self._may_begin(len(job_ids)) and batch.is_done_after_slice(now_ns):
@@ -277,9 +261,7 @@ class Batches:
         self._carry_on_reserving(batch)
 
     def _may_begin(self, jobs: int) -> bool:
-        """
-        Whether the first slice is done at once: no other large work waits for its next one.
-        """
+        """Whether the first slice is done at once: no other large work waits for its next one."""
         return jobs <= AT_ONCE_JOBS or not self._timekeeping.is_working
 
     def _carry_on(self, batch: Batch) -> None:
@@ -297,9 +279,7 @@ class Batches:
         self._finish(batch, now_ns)
 
     def _finish(self, batch: ReserveBatch, now_ns: int) -> None:
-        """
-        Answer when all bodies are in memory.
-        """
+        """Answer when all bodies are in memory."""
         absent, bodies = batch.absent(), self._state.bodies
         again = partial(self._answer_or_wait, batch)
         answer = self._reservations.busy_until(batch.session, again)

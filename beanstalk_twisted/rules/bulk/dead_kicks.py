@@ -64,9 +64,7 @@ class Kicking:
 
 
 class DeadKicks:
-    """
-    Gives dead letters another life.
-    """
+    """Gives dead letters another life."""
 
     def __init__(
         self, state: QueueState, changes: Changes, timekeeping: Timekeeping, puts: Puts,
@@ -95,9 +93,7 @@ class DeadKicks:
         return None
 
     def _kick_rest(self, kicking: Kicking) -> Work:
-        """
-        Later slices.  Others may act in between.
-        """
+        """Later slices.  Others may act in between."""
         due_ns = None
         while not kicking.is_over:
             now_ns = yield due_ns
@@ -143,9 +139,7 @@ class DeadKicks:
         return tube is None or self._moves.holder(_alive(job.tags), tube, now_ns) is None
 
     def _has_room(self, kicking: Kicking, job: Job, now_ns: int) -> bool:
-        """
-        If there is none, ask for it and wait for the next slice; on a full disk, give up.
-        """
+        """If there is none, ask for it and wait for the next slice; on a full disk, give up."""
         has_room = self._moves.has_room(job, now_ns)
         if not has_room and self._changes.log.budget.is_short:
             kicking.is_over = kicking.is_full = True
@@ -196,7 +190,5 @@ class DeadKicks:
 
 
 def _alive(tags: Tags | None) -> Tags:
-    """
-    :return: the tags of a dead letter when it is none any more.
-    """
+    """:return: the tags of a dead letter when it is none any more."""
     return (tags or NO_TAGS)._replace(dead_from=b"", dead_reason=0, dead_at_ns=0)

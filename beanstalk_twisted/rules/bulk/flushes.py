@@ -39,9 +39,7 @@ FLUSHED: Final = {
 
 
 class Flushes:
-    """
-    Empties tubes.
-    """
+    """Empties tubes."""
 
     def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
         self._state = state
@@ -66,9 +64,7 @@ class Flushes:
         return None
 
     def _flush_slice(self, session: Session, tube: Tube, walk: "Walk", now_ns: int) -> int:
-        """
-        :return: how many jobs were deleted.
-        """
+        """:return: how many jobs were deleted."""
         job_ids = walk.next_ids()
         for job_id in job_ids:
             job = self._state.jobs.get(job_id)
@@ -81,9 +77,7 @@ class Flushes:
         return len(job_ids)
 
     def _flush_rest(self, session: Session, tube: Tube, walk: "Walk", flushed: int) -> Work:
-        """
-        Later slices of a large flush.  Others may act in between.
-        """
+        """Later slices of a large flush.  Others may act in between."""
         while not walk.is_over:
             now_ns = yield None
             flushed += self._flush_slice(session, tube, walk, now_ns)
@@ -94,9 +88,7 @@ class Flushes:
 
 
 class Walk:
-    """
-    A walk through the queues of a tube, which may change meanwhile.
-    """
+    """A walk through the queues of a tube, which may change meanwhile."""
 
     def __init__(
         self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int,
@@ -114,9 +106,7 @@ class Walk:
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether there is no more to be found.
-        """
+        """Whether there is no more to be found."""
         return not self._queues
 
     def next_ids(self) -> list[int]:
@@ -144,9 +134,7 @@ class Walk:
         return job_ids
 
     def _pass(self, keys: list[int]) -> None:
-        """
-        These come next; go to the next queue if there are none, or they reach the end.
-        """
+        """These come next; go to the next queue if there are none, or they reach the end."""
         if keys and self._last is not None and keys[-1] < self._last:
             self._passed = keys[-1]
             return

@@ -1,6 +1,4 @@
-"""
-Kicking: buried jobs, or delayed ones, are ready again; many of them slice by slice.
-"""
+"""Kicking: buried jobs, or delayed ones, are ready again; many of them slice by slice."""
 
 from typing import Final
 
@@ -21,9 +19,7 @@ they have their places far apart among a million.  More would not be quicker.
 
 
 class Kicks:
-    """
-    Makes buried and delayed jobs ready.
-    """
+    """Makes buried and delayed jobs ready."""
 
     def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
         self._state = state

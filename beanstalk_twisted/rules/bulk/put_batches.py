@@ -65,16 +65,12 @@ class NewJob(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """
-        The most that its record takes beside the record itself.
-        """
+        """The most that its record takes beside the record itself."""
         return len(self.body) + (MAX_TAGS_BYTES if self.tags else 0)
 
     @property
     def memory_bytes(self) -> int:
-        """
-        What it will take of memory.
-        """
+        """What it will take of memory."""
         tags = None if self.tags is None else Tags(*self.tags)
         return HOT_JOB_BYTES + data_memory_bytes(len(self.body), tags)
 
@@ -172,9 +168,7 @@ class PutBatches:
     def _take(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int
     ) -> tuple[range, int]:
-        """
-        :return: the ids, and the LSN that is to be durable.
-        """
+        """:return: the ids, and the LSN that is to be durable."""
         tube, first_id = session.using, self._state.next_job_id
         if session.quota is not None:
             session.quota.spend(len(jobs))
@@ -193,9 +187,7 @@ class PutBatches:
     def _take_tagged(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int, *, is_batch: bool
     ) -> Answer:
-        """
-        The same of jobs some of which have tags, so that some may be there already.
-        """
+        """The same of jobs some of which have tags, so that some may be there already."""
         ids, new_jobs = self._ids(session.using, jobs, now_ns)
         refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in new_jobs])
         if refusal is not None:
@@ -242,9 +234,7 @@ class PutBatches:
         return b"DELETED" if job is None else job.state.name.encode()
 
     def _takes_tags(self, jobs: Sequence[NewJob], now_ns: int) -> bool:
-        """
-        Whether there is room for what these jobs have beside their bodies.
-        """
+        """Whether there is room for what these jobs have beside their bodies."""
         keys = sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
         if len(self._state.unique) + keys > self._state.unique.most:
             return False

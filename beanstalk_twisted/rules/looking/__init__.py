@@ -1,3 +1,1 @@
-"""
-Commands that only look.
-"""
+"""Commands that only look."""

@@ -1,6 +1,4 @@
-"""
-Listing the connections: what the queue knows of each, and what whoever serves it knows.
-"""
+"""Listing the connections: what the queue knows of each, and what whoever serves it knows."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -56,9 +54,7 @@ class Connections:
         self._timekeeping = timekeeping
 
     def list_all(self, session: Session, now_ns: int) -> Answer | None:
-        """
-        Who is connected, and what they do, in the order of their numbers.
-        """
+        """Who is connected, and what they do, in the order of their numbers."""
         numbers = sorted(self._state.sessions)
         items = self._describe(numbers[:SLICE_CONNECTIONS], now_ns)
         if len(numbers) <= SLICE_CONNECTIONS:
@@ -67,18 +63,14 @@ class Connections:
         return None
 
     def _describe_rest(self, numbers: list[int], items: list[str]) -> Work:
-        """
-        Later slices of a long list.
-        """
+        """Later slices of a long list."""
         for at in range(SLICE_CONNECTIONS, len(numbers), SLICE_CONNECTIONS):
             now_ns = yield None
             items += self._describe(numbers[at : at + SLICE_CONNECTIONS], now_ns)
         return self._described(items)
 
     def _describe(self, numbers: list[int], now_ns: int) -> list[str]:
-        """
-        Describe those that have not ended.
-        """
+        """Describe those that have not ended."""
         items = []
         for number in numbers:
             session = self._state.sessions.get(number)
@@ -110,9 +102,7 @@ class Connections:
         ]
 
     def _times_left(self, session: Session, now_ns: int) -> str:
-        """
-        Of its first reserved jobs, by id.
-        """
+        """Of its first reserved jobs, by id."""
         times = []
         for job_id in islice(session.reserved, SHOWN_RESERVED):
             job = self._state.jobs.look(job_id)

@@ -57,9 +57,7 @@ class Place:
         self.key = key
 
     def __str__(self) -> str:
-        """
-        As a cursor says it.
-        """
+        """As a cursor says it."""
         return f"{_LETTERS[self.state]}{self.key >> 64}-{self.key & ID_MASK}"
 
 
@@ -79,9 +77,7 @@ def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
 
 
 class Listing:
-    """
-    Lists jobs, and changes nothing.
-    """
+    """Lists jobs, and changes nothing."""
 
     def __init__(self, state: QueueState, changes: Changes) -> None:
         self._state = state
@@ -105,9 +101,7 @@ class Listing:
         return self._changes.of_state(replies.Document(page))
 
     def _page(self, tube: Tube, which: bytes, limit: int, start: Place, now_ns: int) -> bytes:
-        """
-        The tube's next jobs in these states, as YAML.
-        """
+        """The tube's next jobs in these states, as YAML."""
         places, end = places_behind(self._state, tube, LISTED[which], limit, start)
         more: Pairs = [] if end is None else [("cursor", str(end))]
         return yaml.records("jobs", [self._job(place.key, now_ns) for place in places], more)

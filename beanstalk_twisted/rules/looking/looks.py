@@ -1,6 +1,4 @@
-"""
-Commands that only look: at a job, at statistics, at the names of tubes.
-"""
+"""Commands that only look: at a job, at statistics, at the names of tubes."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,9 +22,7 @@ Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 pattern
 
 
 class Looks:
-    """
-    Shows what there is, and changes nothing.
-    """
+    """Shows what there is, and changes nothing."""
 
     def __init__(
         self, state: QueueState, changes: Changes, timekeeping: Timekeeping,
@@ -38,9 +34,7 @@ class Looks:
         self._reservations = reservations
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
-        """
-        Look at any job.
-        """
+        """Look at any job."""
         return self._found(session, job_id)
 
     def peek_ready(self, session: Session, now_ns: int) -> Answer | None:
@@ -51,21 +45,15 @@ class Looks:
         return self._found_first(session, session.using.first_ready())
 
     def peek_delayed(self, session: Session, now_ns: int) -> Answer | None:
-        """
-        Look at the delayed job of the used tube that is due first.
-        """
+        """Look at the delayed job of the used tube that is due first."""
         return self._found_first(session, session.using.delayed.first())
 
     def peek_buried(self, session: Session, now_ns: int) -> Answer | None:
-        """
-        Look at the job of the used tube that was buried first.
-        """
+        """Look at the job of the used tube that was buried first."""
         return self._found_first(session, session.using.buried.first())
 
     def stats_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """
-        A job's statistics.
-        """
+        """A job's statistics."""
         job = self._state.jobs.look(job_id)
         if job is None:
             return self._changes.not_found()
@@ -73,27 +61,21 @@ class Looks:
         return replies.statistics(statistics.job(job, tube, now_ns)), job.lsn
 
     def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        A tube's statistics.
-        """
+        """A tube's statistics."""
         tube = self._state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
         return self._changes.of_state(replies.statistics(statistics.tube(tube, now_ns)))
 
     def stats_group(self, session: Session, now_ns: int, group: bytes) -> Answer:
-        """
-        A group's statistics, if it has a job or one waits for it.
-        """
+        """A group's statistics, if it has a job or one waits for it."""
         groups = self._state.groups
         if not groups.members(group) and not groups.waiting(group):
             return self._changes.not_found()
         return self._changes.of_state(replies.statistics(statistics.group(groups, group)))
 
     def list_tubes(self, session: Session, now_ns: int) -> Answer:
-        """
-        All tubes.
-        """
+        """All tubes."""
         return self._changes.of_state(
             replies.names(tube.name for tube in self._state.tubes.in_order)
         )
@@ -119,21 +101,15 @@ class Looks:
         return self._changes.of_state(replies.names(shown))
 
     def list_tube_used(self, session: Session, now_ns: int) -> Answer:
-        """
-        The tube that puts go into.
-        """
+        """The tube that puts go into."""
         return replies.Using(session.using.name), 0
 
     def list_tubes_watched(self, session: Session, now_ns: int) -> Answer:
-        """
-        The tubes that reserves take from.
-        """
+        """The tubes that reserves take from."""
         return self._changes.of_state(replies.names(tube.name for tube in session.watching_order))
 
     def capabilities(self, session: Session, now_ns: int) -> Answer:
-        """
-        Name the commands and tags that beanstalkd does not have.
-        """
+        """Name the commands and tags that beanstalkd does not have."""
         return replies.names(map(yaml.item, CAPABILITIES)), 0
 
     def _found(self, session: Session, job_id: int) -> Answer | None:

@@ -76,9 +76,7 @@ class Tally:
         self.watches_refused = 0
 
     def counts(self) -> dict[str, int]:
-        """
-        The totals, for the log.
-        """
+        """The totals, for the log."""
         return {
             **self.commands, "job-timeouts": self.timeouts, "total-jobs": self.total_jobs,
             "total-connections": self.connections,
@@ -129,9 +127,7 @@ def server(
 
 
 def tube(tube: Tube, now_ns: int) -> Pairs:
-    """
-    The answer to `stats-tube`.
-    """
+    """The answer to `stats-tube`."""
     return [
         ("name", Quoted(tube.name.decode("ascii"))),
         ("current-jobs-urgent", tube.urgent),
@@ -152,9 +148,7 @@ def tube(tube: Tube, now_ns: int) -> Pairs:
 
 
 def group(groups: Groups, group: bytes) -> Pairs:
-    """
-    The answer to `stats-group`; Tuber's keys.
-    """
+    """The answer to `stats-group`; Tuber's keys."""
     members = groups.members(group)
     return [
         ("name", Quoted(group.decode("ascii"))),
@@ -166,9 +160,7 @@ def group(groups: Groups, group: bytes) -> Pairs:
 
 
 def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
-    """
-    The answer to `stats-job`.
-    """
+    """The answer to `stats-job`."""
     return [
         ("id", job.job_id),
         ("tube", Quoted(tube.name.decode("ascii"))),
@@ -189,9 +181,7 @@ def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
 
 
 def listed(job: Job, now_ns: int) -> Pairs:
-    """
-    What `list-jobs` says of a job.
-    """
+    """What `list-jobs` says of a job."""
     pairs: Pairs = [
         ("id", job.job_id),
         ("pri", job.priority),
@@ -246,17 +236,13 @@ def _name(name: bytes) -> Quoted:
 
 
 def time_left(job: Job, now_ns: int) -> int:
-    """
-    Until the end of its TTR or delay, seconds; 0 if it has neither, or waits for a group.
-    """
+    """Until the end of its TTR or delay, seconds; 0 if it has neither, or waits for a group."""
     has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns != NEVER_NS
     return whole_seconds(job.deadline_ns - now_ns) if has_time_left else 0
 
 
 def whole_seconds(ns: int) -> int:
-    """
-    Truncated toward zero, as C divides.
-    """
+    """Truncated toward zero, as C divides."""
     return ns // NS if ns >= 0 else -(-ns // NS)
 
 

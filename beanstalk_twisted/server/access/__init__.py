@@ -1,3 +1,1 @@
-"""
-Rights asked for: the guard before commands, tokens compared, peers known.
-"""
+"""Rights asked for: the guard before commands, tokens compared, peers known."""

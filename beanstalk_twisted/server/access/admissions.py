@@ -60,9 +60,7 @@ class Admissions:
         self, state: QueueState, quotas: Quotas, rules: AccessRules,
         peer_of: Callable[[Session], Peer],
     ) -> None:  # fmt: skip
-        """
-        :param peer_of: what is known of a session's peer by its connection.
-        """
+        """:param peer_of: what is known of a session's peer by its connection."""
         self.rules = rules
         self._state = state
         self._quotas = quotas
@@ -73,15 +71,11 @@ class Admissions:
         self._former: dict[Session, Admission] = {}
 
     def __len__(self) -> int:
-        """
-        How many connections something is known of.
-        """
+        """How many connections something is known of."""
         return len({*self._known, *self._admissions, *self._former})
 
     def of(self, session: Session) -> Admission:
-        """
-        Say what a connection may do.
-        """
+        """Say what a connection may do."""
         found = self._admissions.get(session)
         if found is None:
             known = self._known.get(session) or Known(self._peer_of(session))
@@ -89,9 +83,7 @@ class Admissions:
         return found
 
     def name_of(self, session: Session) -> str:
-        """
-        :return: the name of its identity, without counting it as one of its connections.
-        """
+        """:return: the name of its identity, without counting it as one of its connections."""
         known = self._known.get(session) or Known(self._peer_of(session))
         return self.rules.identify(*known).name
 
@@ -108,9 +100,7 @@ class Admissions:
         return found
 
     def introduce(self, session: Session, known: Known) -> None:
-        """
-        Say who a connection's peer is: from its next command on, this holds.
-        """
+        """Say who a connection's peer is: from its next command on, this holds."""
         self._known[session] = known
         self._admissions.pop(session, None)
         self._former.pop(session, None)
@@ -133,9 +123,7 @@ class Admissions:
         return True
 
     def forget(self, session: Session) -> None:
-        """
-        Its connection has ended.
-        """
+        """Its connection has ended."""
         self._known.pop(session, None)
         self._admissions.pop(session, None)
         self._former.pop(session, None)
@@ -165,9 +153,7 @@ class Admissions:
 
 
 def _doubt(session: Session) -> None:
-    """
-    Forget what a session was allowed.
-    """
+    """Forget what a session was allowed."""
     session.may_put_into, session.may_reserve = None, False
     # One that waits may be given a job before it is asked.
     session.is_doubtful = bool(session.reserved) or session.is_waiting

@@ -42,9 +42,7 @@ Told = Callable[[TokenHash | None], None]
 
 
 class Hashing(Protocol):
-    """
-    Where hashes are computed.
-    """
+    """Where hashes are computed."""
 
     def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
         """
@@ -53,15 +51,11 @@ class Hashing(Protocol):
         """
 
     def stop(self) -> None:
-        """
-        Wait for those that run; begin no more.
-        """
+        """Wait for those that run; begin no more."""
 
 
 class HashingThreads:
-    """
-    `Hashing` in threads, which begin with the first token.
-    """
+    """`Hashing` in threads, which begin with the first token."""
 
     log = Logger()
 
@@ -88,29 +82,21 @@ class HashingThreads:
 
 
 class InlineHashing:
-    """
-    `Hashing` at once, for tests.
-    """
+    """`Hashing` at once, for tests."""
 
     def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
         done(work())
 
     def stop(self) -> None:
-        """
-        Nothing runs.
-        """
+        """Nothing runs."""
 
 
 def nothing() -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 class _Attempt:
-    """
-    A token that waits to be compared, or is.
-    """
+    """A token that waits to be compared, or is."""
 
     def __init__(self, token: bytes, told: Told) -> None:
         self.token = token
@@ -130,9 +116,7 @@ class Authenticator:
     """
 
     def __init__(self, reactor: Reactor, rules: AccessRules, hashing: Hashing, key: bytes) -> None:
-        """
-        :param key: of `KEY_BYTES` of chance: what is remembered of tokens depends on it.
-        """
+        """:param key: of `KEY_BYTES` of chance: what is remembered of tokens depends on it."""
         self.rules = rules
         self.failures = self.successes = 0
         self.tell: Callable[[str], None] = lambda address: None
@@ -182,9 +166,7 @@ class Authenticator:
         return partial(self._withdraw, address, attempt)
 
     def stop(self) -> None:
-        """
-        Compare nothing more.
-        """
+        """Compare nothing more."""
         self._has_stopped = True
         self._waiting.clear()
         self._turns.clear()
@@ -201,9 +183,7 @@ class Authenticator:
             self._plan(address)
 
     def _refuse_one(self) -> None:
-        """
-        Make room: whoever asks for most waits at the cost of none but itself.
-        """
+        """Make room: whoever asks for most waits at the cost of none but itself."""
         address = max(self._waiting, key=lambda each: len(self._waiting[each]))
         attempt = next(reversed(self._waiting[address]))
         told = attempt.told
@@ -221,9 +201,7 @@ class Authenticator:
                 self._drop(address)
 
     def _drop(self, address: str) -> None:
-        """
-        None of an address waits any more: neither does it for its turn, or its time.
-        """
+        """None of an address waits any more: neither does it for its turn, or its time."""
         del self._waiting[address]
         timer = self._timers.pop(address, None)
         if timer is None:
@@ -241,9 +219,7 @@ class Authenticator:
         return hmac.new(self._key, token, hashlib.sha256).digest()
 
     def _plan(self, address: str) -> None:
-        """
-        Let the next attempt of an address have its turn when its time has come.
-        """
+        """Let the next attempt of an address have its turn when its time has come."""
         wait_s = self._guesses.wait_s(address, self._reactor.seconds())
         if wait_s > 0:
             self.tell_wait(address, wait_s)

@@ -1,6 +1,4 @@
-"""
-Access control of one server: the guard before its commands, and the command `auth`.
-"""
+"""Access control of one server: the guard before its commands, and the command `auth`."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -26,19 +24,13 @@ from beanstalk_twisted.wire.extensions import AUTH, AUTHORIZED
 
 
 class Peers(Protocol):
-    """
-    What is known of connections; the service knows it.
-    """
+    """What is known of connections; the service knows it."""
 
     def known_peer(self, session: Session) -> Peer:
-        """
-        What is known of a session's peer.
-        """
+        """What is known of a session's peer."""
 
     def host(self, session: Session) -> str:
-        """
-        What tells it from others that guess.
-        """
+        """What tells it from others that guess."""
 
 
 class AccessControl:
@@ -53,9 +45,7 @@ class AccessControl:
         self, context: ExecutionContext, peers: Peers, rules: AccessRules, reactor: Reactor,
         hashing: Hashing, anomalies: Anomalies, answered: Callable[[], None],
     ) -> None:  # fmt: skip
-        """
-        :param answered: called when a session has got an answer outside of commands.
-        """
+        """:param answered: called when a session has got an answer outside of commands."""
         self._queue = context.queue
         self._peers = peers
         self._answered = answered
@@ -72,39 +62,29 @@ class AccessControl:
 
     @property
     def rules(self) -> AccessRules:
-        """
-        Who may do what, now.
-        """
+        """Who may do what, now."""
         return self.guard.rules
 
     def protect(self, rows: Iterable[Command]) -> None:
-        """
-        Put the guard before the methods of these commands, and take tokens.
-        """
+        """Put the guard before the methods of these commands, and take tokens."""
         methods = self._context.methods
         self.guard.wrap(methods, rows)
         methods[AUTH.operation] = self.auth
         self._context.gate = self.guard
 
     def change_rules(self, rules: AccessRules) -> None:
-        """
-        Let other rules hold from now on.
-        """
+        """Let other rules hold from now on."""
         self.authenticator.change_rules(rules)
         self.guard.change_rules(rules)
         self._answered()
 
     def forget(self, session: Session) -> None:
-        """
-        Its connection has ended.
-        """
+        """Its connection has ended."""
         self.guard.forget(session)
         self._withdraw.pop(session, nothing)()
 
     def stop(self) -> None:
-        """
-        Compare no more tokens.
-        """
+        """Compare no more tokens."""
         self.authenticator.stop()
 
     def auth(self, session: Session, now_ns: int, token: bytes) -> Answer | None:

@@ -59,9 +59,7 @@ class Guard:
     def __init__(
         self, queue: WorkQueue, rules: AccessRules, peer_of: Callable[[Session], Peer]
     ) -> None:
-        """
-        :param peer_of: what is known of a session's peer by its connection.
-        """
+        """:param peer_of: what is known of a session's peer by its connection."""
         self.refused = 0
         self.tell: Callable[[Session, str, str, bytes], None] = lambda *refused: None
         self._queue = queue
@@ -90,23 +88,17 @@ class Guard:
 
     @property
     def rules(self) -> AccessRules:
-        """
-        Who may do what, now.
-        """
+        """Who may do what, now."""
         return self.admissions.rules
 
     def show(self, session: Session, shown: TokenHash) -> bool:
-        """
-        A connection has shown a token; see `Admissions.show`.
-        """
+        """A connection has shown a token; see `Admissions.show`."""
         is_admitted = self.admissions.show(session, shown)
         self.refused += not is_admitted
         return is_admitted
 
     def forget(self, session: Session) -> None:
-        """
-        Its connection has ended.
-        """
+        """Its connection has ended."""
         self.admissions.forget(session)
         self._astray.discard(session)
 
@@ -122,9 +114,7 @@ class Guard:
         self._queue.end_waits(self._is_to_end, UNAUTHORIZED)
 
     def _is_to_end(self, session: Session) -> bool:
-        """
-        Whether a session waits for what it may not have any more.
-        """
+        """Whether a session waits for what it may not have any more."""
         admission = self.admission(session)
         command, needs = "wait-job", Needs(LOOK, rights.JOB)
         if session.is_waiting:
@@ -140,9 +130,7 @@ class Guard:
     # Commands.
 
     def wrap(self, methods: Methods, rows: Iterable[Command]) -> None:
-        """
-        Put the guard before the methods of these commands.
-        """
+        """Put the guard before the methods of these commands."""
         for row in {row.operation: row for row in rows}.values():
             if row.operation in methods:
                 methods[row.operation] = self._wrapped(row, methods[row.operation])
@@ -205,9 +193,7 @@ class Guard:
         return is_refused
 
     def _for_held(self, row: Command, method: Method) -> Method:
-        """
-        A job that the connection has reserved was asked for then.
-        """
+        """A job that the connection has reserved was asked for then."""
         otherwise = self._generic(row, method)
 
         def run_of_one(session: Session, now_ns: int, job_id: int) -> Answer | None:
@@ -286,9 +272,7 @@ class Guard:
         return answer
 
     def _list_tubes(self, row: Command, method: Method) -> Method:
-        """
-        Only what the identity may look at is named.
-        """
+        """Only what the identity may look at is named."""
         looks = self._queue.looks
 
         def run(session: Session, now_ns: int) -> Answer | None:
@@ -309,9 +293,7 @@ class Guard:
     # What the executor asks by itself.
 
     def refuses_put(self, session: Session) -> bool:
-        """
-        Whether a connection may not put into the tube that it uses; that is told then.
-        """
+        """Whether a connection may not put into the tube that it uses; that is told then."""
         admission = self.admission(session)
         if self._of_used(admission, session, PUT, None):
             session.may_put_into = session.using
@@ -350,9 +332,7 @@ class Guard:
     def _missed(
         self, session: Session, admission: Admission, needs: Needs, value: Any
     ) -> bytes:  # fmt: skip
-        """
-        Name the tube of which a right is missing; nothing if that is no single one.
-        """
+        """Name the tube of which a right is missing; nothing if that is no single one."""
         of = needs.of
         if of == rights.USED:
             return session.using.name
@@ -385,9 +365,7 @@ class Guard:
         return bool(admission.rights_of(name) & right)
 
     def _of_job(self, admission: Admission, session: Session, right: int, job_id: int) -> bool:
-        """
-        Of a job that is not there everybody is told so who has the right of any tube.
-        """
+        """Of a job that is not there everybody is told so who has the right of any tube."""
         job = self._state.jobs.look(job_id)
         if job is None:
             return bool(admission.grant.anywhere & right)
@@ -442,9 +420,7 @@ def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:
 
 
 def _dead_letters(pairs: Iterable[tuple[str, str]]) -> list[bytes]:
-    """
-    :return: the tubes into which a policy is to send jobs.
-    """
+    """:return: the tubes into which a policy is to send jobs."""
     return [value.encode() for key, value in pairs if key == DEAD_LETTER and value != ABSENT]
 
 

@@ -38,9 +38,7 @@ class Expiry(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """
-    A handshake that has failed.
-    """
+    """A handshake that has failed."""
 
     peer: str
     why: str
@@ -66,9 +64,7 @@ class Handshakes:
         self._failed: dict[str, Repeats[Failed]] = {}
 
     def completed(self) -> None:
-        """
-        One is over, and was right.
-        """
+        """One is over, and was right."""
         self.counts[COMPLETED] += 1
 
     def failed(self, outcome: str, peer: str, why: str) -> None:
@@ -85,9 +81,7 @@ class Handshakes:
             self._failed[outcome].note(Failed(peer, why))
 
     def stop(self) -> None:
-        """
-        Tell what was counted and not told yet; leave no timer.
-        """
+        """Tell what was counted and not told yet; leave no timer."""
         for failed in self._failed.values():
             failed.stop()
 

@@ -55,9 +55,7 @@ def _listeners(address: object) -> Iterator[str]:
 
 
 def _process_of(transport: Any) -> tuple[int | None, int | None]:
-    """
-    :return: the uid and gid of the peer's process; None where the kernel does not know them.
-    """
+    """:return: the uid and gid of the peer's process; None where the kernel does not know them."""
     handle: Any = getattr(transport, "getHandle", lambda: None)()
     if getattr(handle, "family", None) != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None, None
@@ -70,9 +68,7 @@ def _process_of(transport: Any) -> tuple[int | None, int | None]:
 
 
 def _names(transport: Any) -> Iterator[str]:
-    """
-    :return: the names in the certificate that the peer has shown; none if it has shown none.
-    """
+    """:return: the names in the certificate that the peer has shown; none if it has shown none."""
     get = getattr(transport, "getPeerCertificate", None)
     certificate = None if get is None else get()
     if certificate is None:

@@ -30,9 +30,7 @@ several stars.
 
 
 def limits_of(identity: Identity) -> Limits:
-    """
-    What an identity may take.
-    """
+    """What an identity may take."""
     return Limits(**{key.replace("-", "_"): most for key, most in identity.limits.items()})
 
 

@@ -1,3 +1,1 @@
-"""
-Connections: how they are taken, read, given turns, answered and ended.
-"""
+"""Connections: how they are taken, read, given turns, answered and ended."""

@@ -30,9 +30,7 @@ MAX_ACCEPTS: Final = 8
 
 @implementer(IReadDescriptor)
 class AcceptLimiter:
-    """
-    Reads a port's new connections in its stead, `MAX_ACCEPTS` in a round of the reactor.
-    """
+    """Reads a port's new connections in its stead, `MAX_ACCEPTS` in a round of the reactor."""
 
     def __init__(self, reactor: IReactorFDSet, port: Port) -> None:
         self._reactor = reactor
@@ -41,9 +39,7 @@ class AcceptLimiter:
         reactor.addReader(self)
 
     def stop(self) -> None:
-        """
-        Take no more; call this before the port stops listening.
-        """
+        """Take no more; call this before the port stops listening."""
         self._reactor.removeReader(self)
 
     # What the reactor calls.
@@ -52,9 +48,7 @@ class AcceptLimiter:
         return int(self._port.fileno())
 
     def doRead(self) -> None:
-        """
-        Take the next few connections.
-        """
+        """Take the next few connections."""
         self._port.numberAccepts = MAX_ACCEPTS
         self._port.doRead()
 
@@ -101,9 +95,7 @@ class RefusalLog:
         self._repeats.note(why or self._why)
 
     def stop(self) -> None:
-        """
-        Log what was counted and not told yet; leave no timer.
-        """
+        """Log what was counted and not told yet; leave no timer."""
         self._repeats.stop()
 
     def _tell(self, count: int, why: str) -> None:
@@ -127,15 +119,11 @@ class ConnectionLimits:
 
     @property
     def refused(self) -> int:
-        """
-        How many were not taken.
-        """
+        """How many were not taken."""
         return sum([each.total for each in self._reasons])
 
     def stop(self) -> None:
-        """
-        Log what was counted and not told yet; leave no timer.
-        """
+        """Log what was counted and not told yet; leave no timer."""
         for each in self._reasons:
             each.stop()
 
@@ -162,18 +150,14 @@ class ConnectionLimits:
         return False
 
     def connected(self, session: Session, address: object) -> None:
-        """
-        A session has begun.
-        """
+        """A session has begun."""
         name = counted_as(address)
         if name:
             self._by_address[name] += 1
             self._addresses[session] = name
 
     def disconnected(self, session: Session) -> None:
-        """
-        It has ended.
-        """
+        """It has ended."""
         name = self._addresses.pop(session, "")
         if name:
             self._by_address[name] -= 1
@@ -207,9 +191,7 @@ class AcceptErrors:
         self._refusals: dict[str, RefusalLog] = {}
 
     def __call__(self, event: LogEvent) -> Any:
-        """
-        :return: ``no`` for what is counted instead, ``maybe`` for all others.
-        """
+        """:return: ``no`` for what is counted instead, ``maybe`` for all others."""
         said = event.get("log_format") or ""
         if event.get("log_namespace") != ACCEPTS:
             return PredicateResult.maybe
@@ -222,9 +204,7 @@ class AcceptErrors:
         return PredicateResult.no
 
     def stop(self) -> None:
-        """
-        Log what was counted and not told yet; leave no timer.
-        """
+        """Log what was counted and not told yet; leave no timer."""
         for refusals in self._refusals.values():
             refusals.stop()
 

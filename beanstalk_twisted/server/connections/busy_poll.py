@@ -41,18 +41,14 @@ class BusyPollPolicy:
     """
 
     def __init__(self, limit_us: int = DEFAULT_BUSY_POLL_US) -> None:
-        """
-        :param limit_us: 0 to `MAX_BUSY_POLL_US`; 0 is never.
-        """
+        """:param limit_us: 0 to `MAX_BUSY_POLL_US`; 0 is never."""
         self.limit_us = limit_us
         self._socket = SEVERAL
         self._points = MOST_POINTS
         self._rested = 0
 
     def take(self, socket: int) -> bool:
-        """
-        Whether to look now, behind a turn of this socket, or of `SEVERAL`.
-        """
+        """Whether to look now, behind a turn of this socket, or of `SEVERAL`."""
         is_lone = socket == self._socket != SEVERAL
         self._socket = socket
         if not is_lone or not self.limit_us:
@@ -63,9 +59,7 @@ class BusyPollPolicy:
         return not self._rested
 
     def note(self, has_found: bool) -> None:
-        """
-        A look that was taken has ended.
-        """
+        """A look that was taken has ended."""
         if has_found:
             self._points = min(self._points + 1, MOST_POINTS)
         elif self._points:

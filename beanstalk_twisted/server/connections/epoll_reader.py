@@ -52,25 +52,17 @@ HTTP and new connections wait for it, each time that they need the reactor.
 
 
 class HubReactor(Clock, Protocol):
-    """
-    What is needed of a reactor.
-    """
+    """What is needed of a reactor."""
 
     def addReader(self, reader: IReadDescriptor) -> object:
-        """
-        Call its `doRead` while its descriptor can be read.
-        """
+        """Call its `doRead` while its descriptor can be read."""
 
     def removeReader(self, reader: IReadDescriptor) -> object:
-        """
-        Do not call it any more.
-        """
+        """Do not call it any more."""
 
 
 class SocketSource:
-    """
-    Delivers one socket's input to its protocol.  An `IPushProducer`: reading can be paused.
-    """
+    """Delivers one socket's input to its protocol.  An `IPushProducer`: reading can be paused."""
 
     __slots__ = ("_hub", "_is_here", "_receive", "_received", "fd", "transport")
 
@@ -120,33 +112,25 @@ class SocketSource:
             self.transport.resumeProducing()
 
     def close(self) -> None:
-        """
-        Deliver nothing more; what else happens to the connection is Twisted's.
-        """
+        """Deliver nothing more; what else happens to the connection is Twisted's."""
         if self._is_here:
             self._is_here = False
             self._hub.remove(self)
 
     def give_back(self) -> None:
-        """
-        Twisted reads the connection from now on.
-        """
+        """Twisted reads the connection from now on."""
         self.close()
         self.transport.resumeProducing()
 
     def fail(self) -> None:
-        """
-        Reading or receiving has failed: as with Twisted, only this connection ends.
-        """
+        """Reading or receiving has failed: as with Twisted, only this connection ends."""
         self.close()
         self.transport.abortConnection()
 
 
 @implementer(IReadDescriptor)
 class EpollReader:
-    """
-    Reads all sockets that have something, then says that the turn is over.
-    """
+    """Reads all sockets that have something, then says that the turn is over."""
 
     log = Logger()
 
@@ -189,9 +173,7 @@ class EpollReader:
         return None
 
     def add(self, feed: SocketSource) -> None:
-        """
-        Poll this socket; after `close`, let Twisted read it.
-        """
+        """Poll this socket; after `close`, let Twisted read it."""
         if self._epoll.closed:
             feed.give_back()
         elif feed.fd not in self._feeds:
@@ -199,18 +181,14 @@ class EpollReader:
             self._epoll.register(feed.fd, select.EPOLLIN)
 
     def remove(self, feed: SocketSource) -> None:
-        """
-        Do not poll this socket.  One that was closed has left the epoll by itself.
-        """
+        """Do not poll this socket.  One that was closed has left the epoll by itself."""
         if self._feeds.get(feed.fd) is feed:
             del self._feeds[feed.fd]
             with suppress(OSError):
                 self._epoll.unregister(feed.fd)
 
     def close(self) -> None:
-        """
-        Read nothing more; Twisted reads what is still connected.
-        """
+        """Read nothing more; Twisted reads what is still connected."""
         self._reactor.removeReader(self)
         if self._look_call is not None:
             self._look_call.cancel()
@@ -224,15 +202,11 @@ class EpollReader:
     # What the reactor calls.
 
     def fileno(self) -> int:
-        """
-        :return: the epoll's, which can be read when one of its sockets can; -1 when closed.
-        """
+        """:return: the epoll's, which can be read when one of its sockets can; -1 when closed."""
         return -1 if self._epoll.closed else self._epoll.fileno()
 
     def doRead(self) -> None:
-        """
-        Take turns, unless a look that comes next will.
-        """
+        """Take turns, unless a look that comes next will."""
         if self._look_call is None:
             self._begin()
 
@@ -264,9 +238,7 @@ class EpollReader:
 
     @fail_stop
     def _look_again(self) -> None:
-        """
-        The reactor has had its turn.
-        """
+        """The reactor has had its turn."""
         self._look_call = None
         if self._look_on(self._now_ns()):
             self._take_turns()
@@ -289,9 +261,7 @@ class EpollReader:
         return is_found
 
     def _look(self) -> bool:
-        """
-        :return: whether a socket has something.
-        """
+        """:return: whether a socket has something."""
         if not self._epoll.closed:
             self._ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
         return bool(self._ready)
@@ -332,7 +302,5 @@ class EpollReader:
 
 
 def has_place_in(reactor: object) -> bool:
-    """
-    Whether there is an epoll here, and a reactor that can wait for it.
-    """
+    """Whether there is an epoll here, and a reactor that can wait for it."""
     return hasattr(select, "epoll") and IReactorFDSet.providedBy(reactor)

@@ -1,6 +1,4 @@
-"""
-What connections need of the service, and it of them.
-"""
+"""What connections need of the service, and it of them."""
 
 from typing import Any, Protocol
 
@@ -25,9 +23,7 @@ class ServedConnection(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """
-        Input that was read and is not carried out, and replies that wait for the disk.
-        """
+        """Input that was read and is not carried out, and replies that wait for the disk."""
 
     def owes_since(self, now_ns: int) -> int | None:
         """
@@ -36,55 +32,35 @@ class ServedConnection(Protocol):
         """
 
     def received(self, data: bytes, now_ns: int) -> None:
-        """
-        Carry out what has come, as far as that may be done now.
-        """
+        """Carry out what has come, as far as that may be done now."""
 
     def answer(self, answer: Answer) -> None:
-        """
-        Give the late answer to the newest command.
-        """
+        """Give the late answer to the newest command."""
 
     def unblocked(self) -> None:
-        """
-        Carry on: the answer that the session waited for was given.
-        """
+        """Carry on: the answer that the session waited for was given."""
 
     def rested(self) -> None:
-        """
-        Carry on: others have had their turn.
-        """
+        """Carry on: others have had their turn."""
 
     def break_off(self) -> None:
-        """
-        End the connection, and nothing else, because of the exception that is being handled.
-        """
+        """End the connection, and nothing else, because of the exception that is being handled."""
 
     def abandon(self) -> None:
-        """
-        End the connection at once: its peer does not go on.
-        """
+        """End the connection at once: its peer does not go on."""
 
     def refuse_commands(self) -> None:
-        """
-        Begin no more commands: the server stops.
-        """
+        """Begin no more commands: the server stops."""
 
     def part(self) -> None:
-        """
-        Close: the server stops, and all that was begun is answered.
-        """
+        """Close: the server stops, and all that was begun is answered."""
 
 
 class Turns(Protocol):
-    """
-    When connections are served; `turns.TurnScheduler` is one.
-    """
+    """When connections are served; `turns.TurnScheduler` is one."""
 
     def rest(self, protocol: ServedConnection) -> None:
-        """
-        Call ``protocol.rested`` when others have had their turn.
-        """
+        """Call ``protocol.rested`` when others have had their turn."""
 
     def end_chunk(self, replies: ReplyQueue) -> None:
         """
@@ -93,27 +69,19 @@ class Turns(Protocol):
         """
 
     def send_soon(self, replies: ReplyQueue) -> None:
-        """
-        Send the gathered replies now, or at the end of this turn.
-        """
+        """Send the gathered replies now, or at the end of this turn."""
 
 
 class ConnectionHost(Protocol):
-    """
-    The service, as its connections see it.
-    """
+    """The service, as its connections see it."""
 
     @property
     def context(self) -> ExecutionContext:
-        """
-        What the executors of all connections have in common.
-        """
+        """What the executors of all connections have in common."""
 
     @property
     def turns(self) -> Turns:
-        """
-        When connections are served.
-        """
+        """When connections are served."""
 
     def takes_connection(self, address: object) -> bool:
         """
@@ -136,24 +104,16 @@ class ConnectionHost(Protocol):
         """
 
     def connected(self, protocol: ServedConnection) -> Session:
-        """
-        A connection was made: begin its session.
-        """
+        """A connection was made: begin its session."""
 
     def owes(self, protocol: ServedConnection) -> None:
-        """
-        The peer has begun a command, and the rest is to come.
-        """
+        """The peer has begun a command, and the rest is to come."""
 
     def half_closed(self, session: Session) -> None:
-        """
-        The peer will send no more: if the session waits for a job, that ends.
-        """
+        """The peer will send no more: if the session waits for a job, that ends."""
 
     def cancel_wait(self, session: Session) -> None:
-        """
-        The peer takes back what the session waits for: that ends, if it does.
-        """
+        """The peer takes back what the session waits for: that ends, if it does."""
 
     def disconnected(self, session: Session) -> None:
         """
@@ -161,6 +121,4 @@ class ConnectionHost(Protocol):
         """
 
     def closed(self, protocol: "ServedConnection") -> None:
-        """
-        A connection has ended; its session did so before.
-        """
+        """A connection has ended; its session did so before."""

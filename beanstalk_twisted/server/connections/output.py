@@ -31,19 +31,13 @@ MAX_PIECES: Final = 512
 
 
 class Source(Protocol):
-    """
-    What makes the output; an IPushProducer.
-    """
+    """What makes the output; an IPushProducer."""
 
     def pauseProducing(self) -> None:
-        """
-        The peer does not read.
-        """
+        """The peer does not read."""
 
     def resumeProducing(self) -> None:
-        """
-        The peer has read all.
-        """
+        """The peer has read all."""
 
 
 def is_plain(transport: object) -> bool:
@@ -55,16 +49,12 @@ def is_plain(transport: object) -> bool:
 
 @implementer(IPullProducer)
 class Output:
-    """
-    Sends replies at once if the transport `is_plain`; otherwise through the transport.
-    """
+    """Sends replies at once if the transport `is_plain`; otherwise through the transport."""
 
     __slots__ = ("_is_direct", "_send", "_send_all", "_source", "_transport", "_waiting")
 
     def __init__(self, transport: Any, source: Source) -> None:
-        """
-        :param source: told to stop when the peer does not read, and to go on when it has.
-        """
+        """:param source: told to stop when the peer does not read, and to go on when it has."""
         self._transport = transport
         self._source: Source | None = source
         # What the peer has not taken, while there is something; the transport then feeds on us.
@@ -78,9 +68,7 @@ class Output:
             transport.registerProducer(source, True)
 
     def write(self, pieces: list[bytes]) -> None:
-        """
-        Send these behind all that was written before.
-        """
+        """Send these behind all that was written before."""
         if self._waiting is not None:
             self._waiting.extend([memoryview(piece) for piece in pieces])
         elif not self._is_direct:
@@ -98,24 +86,18 @@ class Output:
                 self._wait(pieces, sent)
 
     def close(self) -> None:
-        """
-        The connection is to end, when what waits has left.
-        """
+        """The connection is to end, when what waits has left."""
         self._is_direct = False
         if self._waiting is None:
             self._transport.unregisterProducer()
 
     def forget(self) -> None:
-        """
-        The connection has ended.
-        """
+        """The connection has ended."""
         self._is_direct = False
         self._source = self._waiting = None
 
     def _wait(self, pieces: list[bytes], sent: int) -> None:
-        """
-        :param sent: so many bytes of the pieces have left.
-        """
+        """:param sent: so many bytes of the pieces have left."""
         self._waiting = waiting = deque([memoryview(piece) for piece in pieces])
         while waiting and sent >= len(waiting[0]):
             sent -= len(waiting.popleft())
@@ -127,9 +109,7 @@ class Output:
         self._transport.registerProducer(self, False)
 
     def resumeProducing(self) -> None:
-        """
-        The transport has sent all that it was given: the socket may take more.
-        """
+        """The transport has sent all that it was given: the socket may take more."""
         if self._waiting is None:
             return
         self._send_waiting(self._waiting)
@@ -142,9 +122,7 @@ class Output:
             self._source.resumeProducing()
 
     def _send_waiting(self, waiting: "deque[memoryview]") -> None:
-        """
-        Send from where it lies what the socket takes, up to `MAX_SEND_BYTES`.
-        """
+        """Send from where it lies what the socket takes, up to `MAX_SEND_BYTES`."""
         left = MAX_SEND_BYTES
         while waiting and left > 0:
             piece = waiting[0]
@@ -159,9 +137,7 @@ class Output:
                 waiting[0] = piece[sent:]
 
     def _portion(self, waiting: "deque[memoryview]") -> bytes:
-        """
-        Take what the transport is to wait with.
-        """
+        """Take what the transport is to wait with."""
         piece = waiting[0]
         if len(piece) > PORTION_BYTES:
             waiting[0] = piece[PORTION_BYTES:]

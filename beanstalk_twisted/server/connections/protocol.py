@@ -113,9 +113,7 @@ class BeanstalkProtocol(LineReceiver):
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """
-        Small replies leave at once, and a peer that vanished is found out.
-        """
+        """Small replies leave at once, and a peer that vanished is found out."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
@@ -142,9 +140,7 @@ class BeanstalkProtocol(LineReceiver):
             self.was_slow(took_ns)
 
     def received(self, data: bytes, now_ns: int) -> None:
-        """
-        As `dataReceived`, with the time.
-        """
+        """As `dataReceived`, with the time."""
         if self._input and data:
             self._input += data
         else:
@@ -207,17 +203,13 @@ class BeanstalkProtocol(LineReceiver):
         self._host.owes(self)
 
     def _count_bytes(self, count: int, now_ns: int) -> None:
-        """
-        So much has come of a body; if that was enough, the time for the next bytes begins.
-        """
+        """So much has come of a body; if that was enough, the time for the next bytes begins."""
         self._came_bytes += count
         if self._came_bytes >= self._context.enough_bytes:
             self._came_bytes, self._begun_ns = 0, now_ns
 
     def rawDataReceived(self, data: bytes) -> None:
-        """
-        Another piece of a body, of jobs, or of a long line.
-        """
+        """Another piece of a body, of jobs, or of a long line."""
         incoming = self._incoming
         assert incoming is not None
         try:
@@ -236,17 +228,13 @@ class BeanstalkProtocol(LineReceiver):
         self._heed()
 
     def readConnectionLost(self) -> None:
-        """
-        Carry out what the peer has sent, then close: it will send no more.
-        """
+        """Carry out what the peer has sent, then close: it will send no more."""
         self._is_half_closed = True
         self._host.half_closed(self.session)
         self._part_when_done()
 
     def writeConnectionLost(self) -> None:
-        """
-        Close: the peer reads no replies any more.
-        """
+        """Close: the peer reads no replies any more."""
         self._stop_reading()
         self.transport.loseConnection()
 
@@ -266,23 +254,17 @@ class BeanstalkProtocol(LineReceiver):
         self._host.closed(self)
 
     def pauseProducing(self) -> None:
-        """
-        Stop carrying out commands: the peer does not read its replies.
-        """
+        """Stop carrying out commands: the peer does not read its replies."""
         self._is_output_full = True
         self._update_pause()
 
     def resumeProducing(self) -> None:
-        """
-        Carry on: the peer has read its replies.
-        """
+        """Carry on: the peer has read its replies."""
         self._is_output_full = False
         self._go_on_in_turn()
 
     def stopProducing(self) -> None:
-        """
-        Nothing to do: `connectionLost` follows.
-        """
+        """Nothing to do: `connectionLost` follows."""
 
     # What the service calls: see `ServedConnection`.
 
@@ -380,9 +362,7 @@ class BeanstalkProtocol(LineReceiver):
         return True
 
     def _take_line(self) -> bool:
-        """
-        :return: whether there was one.
-        """
+        """:return: whether there was one."""
         data = self._input
         end = data.find(CRLF, 0, MAX_LINE_BYTES)
         if end >= 0:
@@ -420,9 +400,7 @@ class BeanstalkProtocol(LineReceiver):
             self.break_off()
 
     def _quit(self) -> None:
-        """
-        Close at once; what the peer sent behind this is lost (beanstalkd prot.c, OP_QUIT).
-        """
+        """Close at once; what the peer sent behind this is lost (beanstalkd prot.c, OP_QUIT)."""
         self._is_leaving = True
         self._part_when_done()
 
@@ -437,9 +415,7 @@ class BeanstalkProtocol(LineReceiver):
         self._update_pause()
 
     def _rest(self) -> None:
-        """
-        Others have their turn before this connection's next command.
-        """
+        """Others have their turn before this connection's next command."""
         if not self._is_resting:
             self._is_resting = self.paused = True
             self._turns.rest(self)
@@ -456,9 +432,7 @@ class BeanstalkProtocol(LineReceiver):
         )
 
     def _go_on(self) -> None:
-        """
-        Carry out what waits, if nothing is in the way any more.
-        """
+        """Carry out what waits, if nothing is in the way any more."""
         self._update_pause()
         if self._incoming is not None:
             self._begun_ns = self._context.now_ns()
@@ -470,9 +444,7 @@ class BeanstalkProtocol(LineReceiver):
             self._part_when_done()
 
     def _go_on_in_turn(self) -> None:
-        """
-        As `_go_on`, with a share of a turn, since many connections may be told at once.
-        """
+        """As `_go_on`, with a share of a turn, since many connections may be told at once."""
         self._update_pause()
         if not self.paused and self._input:
             self._rest()
@@ -488,9 +460,7 @@ class BeanstalkProtocol(LineReceiver):
             self._watch_input()
 
     def _watch_input(self) -> None:
-        """
-        Read the socket only while there is room for what it brings; not while resting.
-        """
+        """Read the socket only while there is room for what it brings; not while resting."""
         most = 0 if self._is_resting else MAX_BUFFERED_BYTES
         has_room = not (self.paused and len(self._input) > most)
         if has_room != self._is_reading and not self._is_half_closed:

@@ -1,6 +1,4 @@
-"""
-The connections that are served: how a session begins, waits and ends.
-"""
+"""The connections that are served: how a session begins, waits and ends."""
 
 from collections.abc import Callable
 
@@ -67,9 +65,7 @@ class ServedConnections:
 
     @property
     def refused(self) -> int:
-        """
-        How many were refused since there were as many as there may be.
-        """
+        """How many were refused since there were as many as there may be."""
         return self._limits.refused
 
     # What connections call.
@@ -112,9 +108,7 @@ class ServedConnections:
 
     @fail_stop
     def cancel_wait(self, session: Session) -> None:
-        """
-        The peer takes back what the session waits for: that ends, if it does.
-        """
+        """The peer takes back what the session waits for: that ends, if it does."""
         answer = self.context.queue.cancel_wait(session)
         if answer is not None:
             self.turns.deliver_to(session, answer)
@@ -148,25 +142,19 @@ class ServedConnections:
     # The end.
 
     def stop(self) -> None:
-        """
-        Have them begin no more commands; leave no timer.
-        """
+        """Have them begin no more commands; leave no timer."""
         self._limits.stop()
         self._owing.stop()
         for protocol in list(self._sessions.connections.values()):
             protocol.refuse_commands()
 
     def part(self) -> None:
-        """
-        Close them: all that was begun is answered.
-        """
+        """Close them: all that was begun is answered."""
         for protocol in self._open():
             protocol.part()
 
     def abandon(self) -> None:
-        """
-        End them at once: nobody is told anything.
-        """
+        """End them at once: nobody is told anything."""
         for protocol in self._open():
             protocol.abandon()
 

@@ -1,6 +1,4 @@
-"""
-The sessions that there are: the connection of each, and who is at its other end.
-"""
+"""The sessions that there are: the connection of each, and who is at its other end."""
 
 from collections.abc import Callable
 from typing import Final
@@ -38,9 +36,7 @@ class Sessions:
         return "" if connection is None else host_of(connection.transport)
 
     def peer(self, session: Session) -> str:
-        """
-        :return: who is at the other end of a session, in words.
-        """
+        """:return: who is at the other end of a session, in words."""
         connection = self.connections.get(session)
         if connection is None:
             return "a connection that has ended"
@@ -48,9 +44,7 @@ class Sessions:
         return address_of(connection) + getattr(connection.transport, "how", "")
 
     def facts(self, session: Session) -> ConnectionFacts | None:
-        """
-        :return: what is shown of a session's connection; None if it has ended.
-        """
+        """:return: what is shown of a session's connection; None if it has ended."""
         connection = self.connections.get(session)
         if connection is None:
             return None
@@ -61,25 +55,19 @@ class Sessions:
         )  # fmt: skip
 
     def identity(self, session: Session) -> str:
-        """
-        :return: the name that the access file has for a session's peer; empty without one.
-        """
+        """:return: the name that the access file has for a session's peer; empty without one."""
         if self.identify is None or session not in self.connections:
             return ""
         return self.identify(session)
 
 
 def address_of(connection: ServedConnection) -> str:
-    """
-    :return: the address of a connection's peer, in words.
-    """
+    """:return: the address of a connection's peer, in words."""
     return _written(connection.transport.getPeer()) or ON_UNIX_SOCKET
 
 
 def _written(address: IAddress) -> str:
-    """
-    :return: a peer's address and port; empty on a UNIX socket.
-    """
+    """:return: a peer's address and port; empty on a UNIX socket."""
     if isinstance(address, IPv6Address):
         return f"[{address.host}]:{address.port}"
     return f"{address.host}:{address.port}" if isinstance(address, IPv4Address) else ""

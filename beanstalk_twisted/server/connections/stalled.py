@@ -43,9 +43,7 @@ NS: Final = 1_000_000_000
 
 
 class StalledInput:
-    """
-    Looks at the connections that owe the rest of something.
-    """
+    """Looks at the connections that owe the rest of something."""
 
     def __init__(
         self, clock: Clock, now_ns: Callable[[], int], limit_s: float,
@@ -65,24 +63,18 @@ class StalledInput:
         self._timer: IDelayedCall | None = None
 
     def note(self, connection: ServedConnection) -> None:
-        """
-        The rest of what it has begun is to come.
-        """
+        """The rest of what it has begun is to come."""
         if self._limit_ns:
             self._owing.add(connection)
             if self._timer is None:
                 self._timer = self._clock.callLater(self._period_s, self._look)
 
     def forget(self, connection: ServedConnection) -> None:
-        """
-        It has ended.
-        """
+        """It has ended."""
         self._owing.discard(connection)
 
     def stop(self) -> None:
-        """
-        Leave no timer.
-        """
+        """Leave no timer."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

@@ -61,15 +61,11 @@ class TurnScheduler:
         self._is_running = False
 
     def start(self) -> None:
-        """
-        Give turns to those who rest.
-        """
+        """Give turns to those who rest."""
         self._is_running = True
 
     def stop(self) -> None:
-        """
-        Give no more turns to those who rest.
-        """
+        """Give no more turns to those who rest."""
         self._is_running = False
         if self._rest_call is not None and self._rest_call.active():
             self._rest_call.cancel()
@@ -77,9 +73,7 @@ class TurnScheduler:
     # Turns.
 
     def begin_turn(self, connections: int) -> None:
-        """
-        Divide the turn among so many connections that have sent something.
-        """
+        """Divide the turn among so many connections that have sent something."""
         self._is_in_turn = True
         self._context.divide(max(1, connections))
 
@@ -97,9 +91,7 @@ class TurnScheduler:
         return not self._context.durability.holding and self._rest_call is None
 
     def send_unsent(self) -> None:
-        """
-        Send the replies of the turn that ends, if one does, or have them held.
-        """
+        """Send the replies of the turn that ends, if one does, or have them held."""
         if self._is_in_turn:
             return
         unsent, self._unsent = self._unsent, []
@@ -140,9 +132,7 @@ class TurnScheduler:
 
     @fail_stop
     def _end_rest(self) -> None:
-        """
-        Give those who rest a turn.
-        """
+        """Give those who rest a turn."""
         self._rest_call = None
         self.after_change()
         resting = self._resting
@@ -167,9 +157,7 @@ class TurnScheduler:
 
     @fail_stop
     def after_change(self) -> None:
-        """
-        Deliver the queue's late answers, and see to what was changed outside of commands.
-        """
+        """Deliver the queue's late answers, and see to what was changed outside of commands."""
         self.deliver()
         if not self._is_in_turn:
             self._plan()
@@ -199,9 +187,7 @@ class TurnScheduler:
             self._arm_rest()
 
     def deliver_to(self, session: Session, answer: Answer) -> None:
-        """
-        Deliver a late answer; it may set off the connection's next command.
-        """
+        """Deliver a late answer; it may set off the connection's next command."""
         session.has_answer = False
         if self._context.late:
             late = self._context.late.pop(session, None)
@@ -229,17 +215,13 @@ class SharedTurns:
         self._call: IDelayedCall | None = None
 
     def add(self, make: Callable[[], None]) -> None:
-        """
-        Call in a later turn, behind all who wait.
-        """
+        """Call in a later turn, behind all who wait."""
         self._waiting.append(make)
         if self._call is None:
             self._call = self._reactor.callLater(0, self._turn)
 
     def stop(self) -> None:
-        """
-        Make nothing more.
-        """
+        """Make nothing more."""
         self._waiting.clear()
         call, self._call = self._call, None
         if call is not None:

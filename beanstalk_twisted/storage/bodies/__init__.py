@@ -1,3 +1,1 @@
-"""
-Bodies that are in the log only: read back, and looked at after a start.
-"""
+"""Bodies that are in the log only: read back, and looked at after a start."""

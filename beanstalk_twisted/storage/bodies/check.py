@@ -77,15 +77,11 @@ class BodyCheck:
         self._is_stopped = False
 
     def has_checked(self, seq: int) -> bool:
-        """
-        Whether all of a segment was looked at, by a start or since.
-        """
+        """Whether all of a segment was looked at, by a start or since."""
         return seq not in self._left
 
     def start(self) -> None:
-        """
-        Begin to check.
-        """
+        """Begin to check."""
         if self._left:
             self.log.info(
                 "the bodies of {segments} segments, {megabytes} MB, are checked in the background",
@@ -95,18 +91,14 @@ class BodyCheck:
             self._begin_next()
 
     def stop(self) -> None:
-        """
-        Leave the rest to the next start.
-        """
+        """Leave the rest to the next start."""
         self._is_stopped = True
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
     def close(self) -> None:
-        """
-        End the thread.
-        """
+        """End the thread."""
         if self._io is not None:
             self._io.stop()
 
@@ -152,9 +144,7 @@ class BodyCheck:
         self._checked()
 
     def _is_somebodys(self, job_id: int, place: BodyPlace) -> bool:
-        """
-        Whether a job lives at a damaged place; its body is read back, which tells of it.
-        """
+        """Whether a job lives at a damaged place; its body is read back, which tells of it."""
         bodies, jobs = self._queue.state.bodies, self._queue.state.jobs
         lives = jobs.place(job_id) == place
         if lives:
@@ -198,9 +188,7 @@ class BodyCheck:
         self._begin_next()
 
     def _pause_s(self, error: BaseException | None) -> float | None:
-        """
-        :return: after how many seconds to try again what has failed; None for not at all.
-        """
+        """:return: after how many seconds to try again what has failed; None for not at all."""
         if is_short(error):
             return RETRY_S
         if not isinstance(error, OSError) or self._tries == len(RETRIES_S):
@@ -232,6 +220,4 @@ def _size(segment: Segment) -> int:
 
 
 def _nobody_waits(now_ns: int) -> None:
-    """
-    That it was read is enough.
-    """
+    """That it was read is enough."""

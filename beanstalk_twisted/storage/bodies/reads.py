@@ -78,9 +78,7 @@ READ_BOUNDS_NS: Final = (
 
 
 class _Asked(NamedTuple):
-    """
-    A body to read, when it was asked for, and how often that has failed.
-    """
+    """A body to read, when it was asked for, and how often that has failed."""
 
     place: BodyPlace
     job_id: int
@@ -105,9 +103,7 @@ class _Failing(NamedTuple):
 
 
 class FailedRead(NamedTuple):
-    """
-    A read that says nothing of the body.
-    """
+    """A read that says nothing of the body."""
 
     job_id: int
     error: Exception
@@ -157,16 +153,12 @@ class BodyReads:
         self._next_refusals: IDelayedCall | None = None
 
     def start(self, most_bytes: int) -> None:
-        """
-        Keep no more of bodies in memory than this, from now on.
-        """
+        """Keep no more of bodies in memory than this, from now on."""
         self._bodies.begin(most_bytes, self._ask)
         self.drop()
 
     def stop(self) -> None:
-        """
-        Read nothing more; whoever waits for a body is told nothing.
-        """
+        """Read nothing more; whoever waits for a body is told nothing."""
         self._is_stopped = True
         self._failures.stop()
         for call in (self._next_drop, self._next_refusals):
@@ -175,9 +167,7 @@ class BodyReads:
         self._next_drop = self._next_refusals = None
 
     def close(self) -> None:
-        """
-        End the thread.
-        """
+        """End the thread."""
         self._io.stop()
 
     def drop(self) -> None:
@@ -215,9 +205,7 @@ class BodyReads:
             (self._wanted if is_wanted else self._ahead)[job_id] = asked
 
     def _is_to_fail(self, segment: int) -> bool:
-        """
-        Whether it alone cannot be read, and that was tried a moment ago.
-        """
+        """Whether it alone cannot be read, and that was tried a moment ago."""
         failing = self._failing.get(segment)
         if failing is None or not failing.is_alone:
             return False
@@ -249,9 +237,7 @@ class BodyReads:
         self.drop()
 
     def _read_next(self) -> None:
-        """
-        Read some bodies, unless others are being read; those that somebody waits for first.
-        """
+        """Read some bodies, unless others are being read; those that somebody waits for first."""
         waiting, most = (self._wanted, WANTED_READS) if self._wanted else (self._ahead, AHEAD_READS)
         if self._is_reading or not waiting:
             return
@@ -299,9 +285,7 @@ class BodyReads:
         self.drop()
 
     def _arrives(self, asked: _Asked, error: Exception) -> None:
-        """
-        In place of a body.
-        """
+        """In place of a body."""
         now_ns, failing = self._clock.now_ns(), self._failing.get(asked.place.segment)
         is_lost, until_ns = not isinstance(error, OSError), 0
         if not is_lost and failing is not None and failing.is_alone:
@@ -332,9 +316,7 @@ class BodyReads:
         return True
 
     def _failing_now(self, segment: int, error: Exception) -> _Failing:
-        """
-        What is known of a segment when a read of it has failed once more.
-        """
+        """What is known of a segment when a read of it has failed once more."""
         before, read = self._failing.get(segment), self._bodies.read
         first, since_ns = before[:2] if before is not None else (read, self._clock.now_ns())
         is_alone = read > first or isinstance(error, FileNotFoundError)
@@ -363,9 +345,7 @@ class BodyReads:
 
 
 def is_short(error: BaseException | None) -> bool:
-    """
-    Whether a read failed for want of something, which says nothing of what was to be read.
-    """
+    """Whether a read failed for want of something, which says nothing of what was to be read."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORT)
 
 

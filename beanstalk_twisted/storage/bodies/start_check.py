@@ -14,9 +14,7 @@ from beanstalk_twisted.binlog.reading.survey import Segment
 
 
 class StartCheck:
-    """
-    Checks the bodies of segments.
-    """
+    """Checks the bodies of segments."""
 
     def __init__(self, directory: Directory, segments: Sequence[Segment]) -> None:
         self._directory = directory
@@ -26,9 +24,7 @@ class StartCheck:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """
-        Begin, in a thread if there can be one.
-        """
+        """Begin, in a thread if there can be one."""
         if self._segments:
             self._thread = Thread(target=self._run, name="body-check", daemon=True)
             try:
@@ -38,9 +34,7 @@ class StartCheck:
                 self._thread = None
 
     def leave(self) -> None:
-        """
-        Nobody wants to know any more.
-        """
+        """Nobody wants to know any more."""
         self._is_left = True
 
     def is_sound(self) -> bool:

@@ -1,6 +1,4 @@
-"""
-What a log's commits have cost, and what is not durable yet; for monitoring.
-"""
+"""What a log's commits have cost, and what is not durable yet; for monitoring."""
 
 from collections import deque
 from typing import Final
@@ -51,9 +49,7 @@ class CommitFigures:
         self._unsynced: deque[tuple[int, int]] = deque()
 
     def began(self, lsn: int, now_ns: int) -> None:
-        """
-        A batch is on its way to disk, up to this LSN.
-        """
+        """A batch is on its way to disk, up to this LSN."""
         self.batches.note(lsn - self._lsn)
         self._lsn = lsn
         waiting = self._unsynced
@@ -64,16 +60,12 @@ class CommitFigures:
             waiting.append((lsn, now_ns))
 
     def synced(self, lsn: int, took_ns: int) -> None:
-        """
-        All up to this LSN is durable, by a sync that took so long.
-        """
+        """All up to this LSN is durable, by a sync that took so long."""
         self.syncs.note(took_ns)
         waiting = self._unsynced
         while waiting and waiting[0][0] <= lsn:
             waiting.popleft()
 
     def unsynced_ns(self, now_ns: int) -> int:
-        """
-        For how long the oldest change that is not durable has waited; 0 if there is none.
-        """
+        """For how long the oldest change that is not durable has waited; 0 if there is none."""
         return now_ns - self._unsynced[0][1] if self._unsynced else 0

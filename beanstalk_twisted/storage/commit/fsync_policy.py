@@ -1,6 +1,4 @@
-"""
-How soon what is written is synced: before each reply, within an interval, or never.
-"""
+"""How soon what is written is synced: before each reply, within an interval, or never."""
 
 from typing import Final, NamedTuple
 
@@ -23,23 +21,17 @@ class FsyncPolicy(NamedTuple):
 
     @property
     def is_always(self) -> bool:
-        """
-        Whether replies wait for the sync.
-        """
+        """Whether replies wait for the sync."""
         return self.interval_s == 0
 
     @property
     def latest_s(self) -> float | None:
-        """
-        Seconds from a write to its sync at the latest, also of what no reply waits for.
-        """
+        """Seconds from a write to its sync at the latest, also of what no reply waits for."""
         return RELAXED_SYNC_S if self.is_always else self.interval_s
 
     @property
     def in_words(self) -> str:
-        """
-        Say it as the option does.
-        """
+        """Say it as the option does."""
         if self.is_always:
             return "fsync always"
         if self.interval_s is None:

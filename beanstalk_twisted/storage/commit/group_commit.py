@@ -142,25 +142,19 @@ class GroupCommit:
 
     @property
     def is_congested(self) -> bool:
-        """
-        Whether more waits for the disk, or the replica, than should.
-        """
+        """Whether more waits for the disk, or the replica, than should."""
         return self.unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """
-        About how many bytes are appended, and not acknowledgeable yet.
-        """
+        """About how many bytes are appended, and not acknowledgeable yet."""
         under_way = self._in_flight_bytes
         if self.replica is not None:
             under_way = max(under_way, self.replica.waiting_bytes)
         return under_way + self._log.open_bytes
 
     def schedule(self) -> None:
-        """
-        Records may have been appended: take them to disk when the reactor comes round next.
-        """
+        """Records may have been appended: take them to disk when the reactor comes round next."""
         if self._turn is not None or self._is_busy:
             return
         if self._is_due or self.space.wanted() is not None:
@@ -169,9 +163,7 @@ class GroupCommit:
             self._arm_idle_flush()
 
     def end_turn(self) -> None:
-        """
-        The turn is over for all connections: take what was appended to disk now.
-        """
+        """The turn is over for all connections: take what was appended to disk now."""
         if self._turn is None:
             self._flush()
 
@@ -223,22 +215,16 @@ class GroupCommit:
         self._turn = self._interval = self._idle_flush = None
 
     def displaced(self) -> str:
-        """
-        Say how the directory was displaced, empty if it was not; called in the I/O thread.
-        """
+        """Say how the directory was displaced, empty if it was not; called in the I/O thread."""
         return self._writer.displaced()
 
     def try_space(self) -> None:
-        """
-        There may be space again: do not wait for the next try.
-        """
+        """There may be space again: do not wait for the next try."""
         self.space.try_now()
 
     @fail_stop
     def replicated(self) -> None:
-        """
-        The replica has more of the log, or replies may leave again.
-        """
+        """The replica has more of the log, or replies may leave again."""
         if not self._fail_stop.has_failed:
             self._acknowledge()
             self._events.acknowledge()
@@ -252,9 +238,7 @@ class GroupCommit:
 
     @property
     def _is_due(self) -> bool:
-        """
-        Whether what was appended is to be written now.
-        """
+        """Whether what was appended is to be written now."""
         log = self._log
         if log.is_waited_for or log.open_bytes > MAX_RELAXED_BYTES:
             return True
@@ -308,17 +292,13 @@ class GroupCommit:
         self._begin(batch, sync)
 
     def _begin(self, batch: Batch, sync: bool) -> None:
-        """
-        The replica has it first, and once, however often the disk has no space for it.
-        """
+        """The replica has it first, and once, however often the disk has no space for it."""
         if self.replica is not None:
             self.replica.publish(batch)
         self._start(batch, sync)
 
     def _start(self, batch: Batch, sync: bool) -> None:
-        """
-        Where replies do not wait for syncs, and nothing here syncs, this need not be long.
-        """
+        """Where replies do not wait for syncs, and nothing here syncs, this need not be long."""
         self._in_flight_bytes = batch.end - batch.offset
         work = partial(self._timed, partial(self._writer.write, batch, sync))
         if self._is_short(batch):
@@ -332,9 +312,7 @@ class GroupCommit:
             running.addErrback(self._fail)
 
     def _is_short(self, batch: Batch) -> bool:
-        """
-        The second batch of a turn goes to the thread, so that others have their turn.
-        """
+        """The second batch of a turn goes to the thread, so that others have their turn."""
         may_be, self._may_shorten = self._may_shorten, False
         return (
             may_be
@@ -361,9 +339,7 @@ class GroupCommit:
         return None
 
     def _timed(self, work: Callable[[], T]) -> T:
-        """
-        In whichever thread.
-        """
+        """In whichever thread."""
         began_ns = self._now_ns()
         done = work()
         self._ended_ns = self._now_ns()
@@ -438,9 +414,7 @@ class GroupCommit:
         self._events.advanced()
 
     def _acknowledge(self) -> bool:
-        """
-        :return: whether more may be told to clients.
-        """
+        """:return: whether more may be told to clients."""
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if self.replica is not None:
             lsn = min(lsn, self.replica.acknowledged_lsn)
@@ -524,9 +498,7 @@ class GroupCommit:
         self._advance()
 
     def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
-        """
-        Nothing is wrong but the space: the same batch again, later.
-        """
+        """Nothing is wrong but the space: the same batch again, later."""
         failure.trap(NoSpace)
         self._refused = batch, sync
         self.space.was_refused(failure)

@@ -44,14 +44,10 @@ MAX_BATCH_BYTES: Final = 64 << 10
 
 
 class InlineSyncPolicy:
-    """
-    Learns how long syncs take, in nanoseconds on any clock that does not go back.
-    """
+    """Learns how long syncs take, in nanoseconds on any clock that does not go back."""
 
     def __init__(self, limit_us: int = DEFAULT_LIMIT_US) -> None:
-        """
-        :param limit_us: up to what mean it is open, 0 to `MAX_LIMIT_US`; 0 is never.
-        """
+        """:param limit_us: up to what mean it is open, 0 to `MAX_LIMIT_US`; 0 is never."""
         self._limit_ns = limit_us * US
         self._stall_ns = STALL * self._limit_ns
         self._lessons = 0
@@ -60,9 +56,7 @@ class InlineSyncPolicy:
         self._is_taken = False
 
     def take(self, now_ns: int) -> bool:
-        """
-        Whether the write or sync that is to be noted next should be done at once.
-        """
+        """Whether the write or sync that is to be noted next should be done at once."""
         self._is_taken = (
             self._lessons >= LESSONS
             and 0 < self._limit_ns >= self._mean_ns
@@ -71,9 +65,7 @@ class InlineSyncPolicy:
         return self._is_taken
 
     def note_write(self, now_ns: int, took_ns: int) -> None:
-        """
-        A write has ended.  As a rule it says nothing of the disk.
-        """
+        """A write has ended.  As a rule it says nothing of the disk."""
         if self._is_taken and took_ns > self._stall_ns:
             self._closed_until_ns = now_ns + REST * took_ns
         self._is_taken = False

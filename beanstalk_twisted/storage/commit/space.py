@@ -29,9 +29,7 @@ class Space:
     def __init__(
         self, budget: SpaceBudget, clock: Clock, events: CommitEvents, again: Callable[[], None]
     ) -> None:
-        """
-        :param again: called when a disk that was full is to be tried again.
-        """
+        """:param again: called when a disk that was full is to be tried again."""
         self.budget = budget
         self._events = events
         self._clock = clock
@@ -39,9 +37,7 @@ class Space:
         self._pause: IDelayedCall | None = None
 
     def wanted(self) -> PreallocatedSegment | None:
-        """
-        A file that is to be made ready now.
-        """
+        """A file that is to be made ready now."""
         return None if self._pause is not None else self.budget.wanted(self._events.demand())
 
     def next(self, is_ending: bool) -> PreallocatedSegment | None:
@@ -57,9 +53,7 @@ class Space:
         return segment
 
     def made(self, segment: PreallocatedSegment) -> None:
-        """
-        The file is ready.
-        """
+        """The file is ready."""
         self.budget.add(segment)
         self.was_given()
 
@@ -74,9 +68,7 @@ class Space:
             self._events.space_changed(None)
 
     def was_refused(self, failure: Failure) -> None:
-        """
-        The disk is full: the next try is a second from now, also if another one was planned.
-        """
+        """The disk is full: the next try is a second from now, also if another one was planned."""
         self.budget.is_short = True
         if self._pause is not None:
             self._pause.cancel()
@@ -84,17 +76,13 @@ class Space:
         self._events.space_changed(failure)
 
     def try_now(self) -> None:
-        """
-        There may be space again: do not wait for the next try.
-        """
+        """There may be space again: do not wait for the next try."""
         if self._pause is not None:
             self._pause.cancel()
             self._end_pause()
 
     def stop(self) -> None:
-        """
-        Try nothing any more.
-        """
+        """Try nothing any more."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None

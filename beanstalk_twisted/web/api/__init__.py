@@ -1,3 +1,1 @@
-"""
-The API: the operations of the routes below ``/api/v1``.
-"""
+"""The API: the operations of the routes below ``/api/v1``."""

@@ -1,6 +1,4 @@
-"""
-Which jobs a search, a count of groups or a run is about.
-"""
+"""Which jobs a search, a count of groups or a run is about."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -104,29 +102,21 @@ class Criteria(NamedTuple):
 
     @property
     def needs_bodies(self) -> bool:
-        """
-        Whether only a job's body says if it is meant.
-        """
+        """Whether only a job's body says if it is meant."""
         return bool(self.text or self.fingerprint)
 
     @property
     def reads_bodies(self) -> bool:
-        """
-        Whether what a look costs depends on the bodies.
-        """
+        """Whether what a look costs depends on the bodies."""
         return bool(self.text)
 
     def suit(self, job: Job, now_ns: int) -> bool:
-        """
-        Whether a job of the tube is meant, as far as its fields and tags say.
-        """
+        """Whether a job of the tube is meant, as far as its fields and tags say."""
         is_in_state = job.state in self.states
         return is_in_state and all(condition(job, now_ns) for condition in self.conditions)
 
     def fit(self, body: bytes | None) -> bool:
-        """
-        The same of its body; None, which is not known, fits only if nothing is asked of it.
-        """
+        """The same of its body; None, which is not known, fits only if nothing is asked of it."""
         if body is None:
             return not self.needs_bodies
         return self._has_text(body) and self.fingerprint in ("", self._fingerprint_of(body))
@@ -160,9 +150,7 @@ def criteria_of(given: Mapping[str, str]) -> Criteria:
 
 
 def reason_of(job: Job) -> str | None:
-    """
-    Why a job is a dead letter; None if it is none.
-    """
+    """Why a job is a dead letter; None if it is none."""
     tags = job.tags
     if tags is None or not tags.dead_from:
         return None

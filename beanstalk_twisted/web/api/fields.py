@@ -1,6 +1,4 @@
-"""
-What requests of the API say, as values; wrong ones are refused.
-"""
+"""What requests of the API say, as values; wrong ones are refused."""
 
 import base64
 import binascii
@@ -15,9 +13,7 @@ MAX_U64: Final = (1 << 64) - 1
 
 
 def query_number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """
-    :raise Refusal: it is no number from ``low`` to ``high``.
-    """
+    """:raise Refusal: it is no number from ``low`` to ``high``."""
     return _number(name, query.get(name, str(default)), low, high)
 
 
@@ -33,16 +29,12 @@ def query_choice(query: Mapping[str, str], name: str, choices: tuple[str, ...]) 
 
 
 def job_id(parameters: Mapping[str, str]) -> int:
-    """
-    The number of the job that the path names.
-    """
+    """The number of the job that the path names."""
     return _number("the job", parameters["job"], 0, MAX_U64)
 
 
 def run_number(parameters: Mapping[str, str]) -> int:
-    """
-    The number of the run that the path names.
-    """
+    """The number of the run that the path names."""
     return _number("the run", parameters["run"], 1, MAX_U64)
 
 
@@ -108,17 +100,13 @@ def body_of(fields: dict[str, Any]) -> bytes | None:
 
 
 def no_more(fields: dict[str, Any]) -> None:
-    """
-    :raise Refusal: there is a field that nobody has taken.
-    """
+    """:raise Refusal: there is a field that nobody has taken."""
     if fields:
         raise Refusal(400, f"unknown field: {sorted(fields)[0][:100]}")
 
 
 def shown_body(body: bytes, most: int) -> dict[str, Any]:
-    """
-    A body, or its beginning, as text if it is UTF-8, else in base64.
-    """
+    """A body, or its beginning, as text if it is UTF-8, else in base64."""
     part = body[:most]
     about: dict[str, Any] = {"size": len(body), "truncated": len(body) > most}
     try:

@@ -55,9 +55,7 @@ class LocalEnd:
     is_secure = False
 
     def __init__(self, reactor: IReactorTime, peer: object) -> None:
-        """
-        :param peer: whom this end is connected to, as its protocol sees it.
-        """
+        """:param peer: whom this end is connected to, as its protocol sees it."""
         self.other: LocalEnd | None = None
         self.protocol: Any = None
         self.disconnecting = False
@@ -78,14 +76,10 @@ class LocalEnd:
         self.write(b"".join(pieces))
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """
-        It is never told to wait: a request asks for a bounded amount.
-        """
+        """It is never told to wait: a request asks for a bounded amount."""
 
     def unregisterProducer(self) -> None:
-        """
-        It is told of nothing more.
-        """
+        """It is told of nothing more."""
 
     def pauseProducing(self) -> None:
         self._is_reading = False
@@ -117,9 +111,7 @@ class LocalEnd:
             self.protocol.dataReceived(data)
 
     def _close(self) -> None:
-        """
-        Tell both ends, this one last.
-        """
+        """Tell both ends, this one last."""
         for end in (self.other, self):
             if end is not None and not end._is_closed:
                 end._is_closed = end.disconnecting = True

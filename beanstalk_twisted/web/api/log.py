@@ -1,6 +1,4 @@
-"""
-The API's operations that show the log.
-"""
+"""The API's operations that show the log."""
 
 from typing import Any, Final
 
@@ -18,17 +16,13 @@ MAX_PAGE_SEGMENTS: Final = 100
 
 
 class LogApi:
-    """
-    Shows the log.
-    """
+    """Shows the log."""
 
     def __init__(self, service: BeanstalkService) -> None:
         self._service = service
 
     def log(self, call: Call) -> Document:
-        """
-        The log, what it costs, and why its oldest segment is still there.
-        """
+        """The log, what it costs, and why its oldest segment is still there."""
         figures = self._service.log_figures()
         if figures is None:
             raise _no_log()
@@ -41,9 +35,7 @@ class LogApi:
         return json_document(about)
 
     def segments(self, call: Call) -> "Deferred[Document]":
-        """
-        A page of segments, oldest first.
-        """
+        """A page of segments, oldest first."""
         if self._service.log_figures() is None:
             raise _no_log()
         after = query_number(call.query, "after", 0, 0, MAX_U64)
@@ -70,9 +62,7 @@ def _shown(facts: SegmentFacts, now_ns: int) -> dict[str, Any]:
 
 
 def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
-    """
-    :param unit: what one of the units that are shown has.
-    """
+    """:param unit: what one of the units that are shown has."""
     return {
         "bounds": [bound / unit for bound in values.bounds],
         "counts": values.counts,

@@ -83,15 +83,11 @@ class Walk:
 
     @property
     def cursor(self) -> str | None:
-        """
-        Where it stands; None when it is over.
-        """
+        """Where it stands; None when it is over."""
         return None if self.is_over or self._at is None else f"{self._at[0]}.{self._at[1]}"
 
     def slice(self, most: int) -> list[At]:
-        """
-        The next jobs, fewer if many tubes have none; it stands behind the last of them.
-        """
+        """The next jobs, fewer if many tubes have none; it stands behind the last of them."""
         found: list[At] = []
         if self._to_gather:
             self._gather()
@@ -105,9 +101,7 @@ class Walk:
         return found
 
     def stand_behind(self, at: At) -> None:
-        """
-        Go back to a job of the last slice.
-        """
+        """Go back to a job of the last slice."""
         self._at = at
         self._next = bisect_right(self._tube_ids, at[0])
         self.is_over = False
@@ -136,9 +130,7 @@ class Walk:
         return tuple(each for each in self._states if (each is State.RESERVED) is is_first)
 
     def _enter(self) -> None:
-        """
-        If the last tube is done, stand before the next one that may have such jobs.
-        """
+        """If the last tube is done, stand before the next one that may have such jobs."""
         while self._at is None and self._next < len(self._tube_ids):
             tube_id = self._tube_ids[self._next]
             self._next += 1
@@ -160,9 +152,7 @@ class Walk:
             self._next = 0 if self._at is None else bisect_right(self._tube_ids, self._at[0])
 
     def _read(self, cursor: str) -> At:
-        """
-        :raise Refusal: it is no cursor of such a look.
-        """
+        """:raise Refusal: it is no cursor of such a look."""
         found = _CURSOR.fullmatch(cursor)
         tube_id = -1 if found is None else int(found[1])
         is_known = tube_id >= 0 if self._to_gather else tube_id in self._tube_ids
@@ -208,9 +198,7 @@ class Look:
 
     @property
     def is_enough(self) -> bool:
-        """
-        Whether one request looks at no more.
-        """
+        """Whether one request looks at no more."""
         is_much = self.looked >= self._most_jobs or self.looked_bytes >= LOOK_BYTES
         return is_much or self.reads >= LOOK_READS or self.walk.is_over
 
@@ -239,9 +227,7 @@ class Look:
         return found
 
     def _may_fit(self, job: Job) -> bool:
-        """
-        Whether a job's body fits, or is to be read first: a read takes all of it.
-        """
+        """Whether a job's body fits, or is to be read first: a read takes all of it."""
         if job.body is not None or not self.needs(job):
             return self._criteria.fit(job.body)
         self.reads += 1
@@ -249,9 +235,7 @@ class Look:
         return True
 
     def needs(self, job: Job) -> bool:
-        """
-        Whether a job's body is needed.
-        """
+        """Whether a job's body is needed."""
         return self._criteria.needs_bodies or self._shows(job)
 
     async def settle(
@@ -280,9 +264,7 @@ def _total(state: QueueState, criteria: Criteria) -> int:
 
 
 def _count(tube: Tube, states: tuple[State, ...]) -> int:
-    """
-    How many jobs a tube has in these states.
-    """
+    """How many jobs a tube has in these states."""
     count = 0
     for state in states:
         if state is State.RESERVED:
@@ -295,9 +277,7 @@ def _count(tube: Tube, states: tuple[State, ...]) -> int:
 
 
 def _found(state: QueueState, name: bytes) -> Tube:
-    """
-    :raise Refusal: there is no such tube.
-    """
+    """:raise Refusal: there is no such tube."""
     tube = state.tubes.find(name)
     if tube is None:
         raise Refusal(404, "there is no such tube")

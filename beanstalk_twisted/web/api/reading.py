@@ -52,9 +52,7 @@ SLICE_ROWS: Final = 100
 
 
 class ReadingApi:
-    """
-    Operations that only look.
-    """
+    """Operations that only look."""
 
     def __init__(self, service: BeanstalkService, connections: LocalConnections) -> None:
         self._service = service
@@ -62,24 +60,18 @@ class ReadingApi:
         self._looks = DeferredSemaphore(MAX_LOOKS)
 
     def server(self, call: Call) -> Document:
-        """
-        What `stats` says.
-        """
+        """What `stats` says."""
         pairs = self._service.queue.server_pairs()
         return json_document({key.replace("-", "_"): _plain(value) for key, value in pairs})
 
     def tubes(self, call: Call) -> Document:
-        """
-        A page of tubes.
-        """
+        """A page of tubes."""
         service = self._service
         page = TubePage(service.queue.state, service.now_ns(), call.query)
         return Document(page.pieces())
 
     def tube(self, call: Call) -> "Deferred[Document]":
-        """
-        A tube's figures and policy.
-        """
+        """A tube's figures and policy."""
         name = call.parameters["tube"]
 
         def ask(connection: Connection) -> "Deferred[list[Any]]":
@@ -100,16 +92,12 @@ class ReadingApi:
         return json_document({**about, "policy": _fields(policy)})
 
     def policy_keys(self, call: Call) -> Document:
-        """
-        The keys that a tube's policy may have, and what their values are.
-        """
+        """The keys that a tube's policy may have, and what their values are."""
         keys = [{"key": key, "expected": rule.expected} for key, rule in KEYS.items()]
         return json_document({"keys": keys})
 
     def jobs(self, call: Call) -> "Deferred[Document]":
-        """
-        A page of a tube's jobs.
-        """
+        """A page of a tube's jobs."""
         name, query = call.parameters["tube"], call.query
         which = api_fields.query_choice(
             query, "state", ("all", "ready", "reserved", "delayed", "buried")
@@ -145,9 +133,7 @@ class ReadingApi:
         return page, shown
 
     def job(self, call: Call) -> "Deferred[Document]":
-        """
-        A job: its fields and its body.
-        """
+        """A job: its fields and its body."""
         job_id = api_fields.job_id(call.parameters)
 
         def ask(connection: Connection) -> "Deferred[list[Any]]":
@@ -165,9 +151,7 @@ class ReadingApi:
         return json_document(about if by is None else {**about, "holder": by})
 
     def connections(self, call: Call) -> "Deferred[Document]":
-        """
-        All connections, each with the first jobs that it holds.
-        """
+        """All connections, each with the first jobs that it holds."""
 
         def ask(connection: Connection) -> "Deferred[Any]":
             listing: Deferred[Any] = connection.list_connections()
@@ -200,9 +184,7 @@ class ReadingApi:
 
 
 def _looks(page: JobPage) -> Iterator[list[int]]:
-    """
-    The jobs of a page whose bodies may be looked at, so many at once as `LOOK_BYTES` says.
-    """
+    """The jobs of a page whose bodies may be looked at, so many at once as `LOOK_BYTES` says."""
     some: list[int] = []
     size = 0
     for job in page.jobs:
@@ -217,9 +199,7 @@ def _looks(page: JobPage) -> Iterator[list[int]]:
 
 
 def _begun(connection: Connection, job_id: int, most: int) -> "Deferred[Any]":
-    """
-    The beginning of a job's body as it is shown; None if it is gone by now.
-    """
+    """The beginning of a job's body as it is shown; None if it is gone by now."""
     peek: Deferred[Any] = connection.peek(job_id)
     return peek.addCallbacks(
         lambda job: api_fields.shown_body(job.body, most), lambda failure: None
@@ -244,9 +224,7 @@ def _job_page(answers: tuple[JobPage, dict[int, Any]]) -> Document:
 
 
 def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """
-    Some rows a turn.
-    """
+    """Some rows a turn."""
     some: list[bytes] = []
     for piece in pieces:
         some.append(piece)
@@ -261,9 +239,7 @@ def _fields(stats: Any) -> dict[str, Any]:
 
 
 def _plain(value: Value) -> Any:
-    """
-    A value of `stats`: numbers as such.
-    """
+    """A value of `stats`: numbers as such."""
     if isinstance(value, Quoted):
         return value.text
     if value in ("true", "false"):
@@ -272,9 +248,7 @@ def _plain(value: Value) -> Any:
 
 
 def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:
-    """
-    Since when a job is held by a session that holds it, seconds.
-    """
+    """Since when a job is held by a session that holds it, seconds."""
     touched_ns = job.deadline_ns - job.ttr_s * NS
     reserved_ns = min(touched_ns, session.reserved[job.job_id] - job.ttr_s * NS)
     return {
@@ -287,9 +261,7 @@ def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:
 def holder(
     state: QueueState, job_id: int, facts: ConnectionFactsSource, now_ns: int
 ) -> dict[str, Any] | None:
-    """
-    Who holds a job, and since when; None if nobody does.
-    """
+    """Who holds a job, and since when; None if nobody does."""
     job = state.jobs.look(job_id)
     session = None if job is None else state.sessions.get(job.holder)
     if job is None or session is None or job_id not in session.reserved:

@@ -100,15 +100,11 @@ class Run:
 
     @property
     def left(self) -> int:
-        """
-        How many more jobs it may touch.
-        """
+        """How many more jobs it may touch."""
         return self.task.confirmed - self.done - self.skipped
 
     def described(self) -> dict[str, Any]:
-        """
-        As JSON takes it.
-        """
+        """As JSON takes it."""
         return {
             "run": self.number, "action": self.task.action, "to": self.task.to or None,
             "what": str(self.task), "state": self.state, "why": self.why,
@@ -118,9 +114,7 @@ class Run:
 
 
 class Runs:
-    """
-    The operations, and the runs themselves; a part of the site.
-    """
+    """The operations, and the runs themselves; a part of the site."""
 
     log = Logger()
 
@@ -137,14 +131,10 @@ class Runs:
         self._turns: dict[IDelayedCall, Deferred[None]] = {}
 
     def start(self) -> None:
-        """
-        There is nothing to begin.
-        """
+        """There is nothing to begin."""
 
     def stop(self) -> None:
-        """
-        The server stops: so do all runs.
-        """
+        """The server stops: so do all runs."""
         for run in self._running():
             self._end(run, "stopped", "the server stops")
         for call in list(self._turns):
@@ -152,9 +142,7 @@ class Runs:
         self._turns.clear()
 
     def begin(self, call: Call) -> Document:
-        """
-        Begin a run.
-        """
+        """Begin a run."""
         task = _task_of(call.body)
         if len(self._running()) >= MAX_RUNNING:
             raise Refusal(503, f"{MAX_RUNNING} runs are under way; wait for one, or stop it")
@@ -176,21 +164,15 @@ class Runs:
         return json_document(run.described())
 
     def runs(self, call: Call) -> Document:
-        """
-        Those that are under way, and the last ones.
-        """
+        """Those that are under way, and the last ones."""
         return json_document({"runs": [run.described() for run in self._runs.values()]})
 
     def run(self, call: Call) -> Document:
-        """
-        One of them.
-        """
+        """One of them."""
         return json_document(self._run_of(call).described())
 
     def stop_run(self, call: Call) -> Document:
-        """
-        End one behind its slice.
-        """
+        """End one behind its slice."""
         fields.no_more(fields.fields_of(call.body))
         run = self._run_of(call)
         run.is_to_stop = True
@@ -206,9 +188,7 @@ class Runs:
         return [run for run in self._runs.values() if run.state == "running"]
 
     def _steps_of(self, task: Task) -> "Steps":
-        """
-        :raise Refusal: there is no such tube.
-        """
+        """:raise Refusal: there is no such tube."""
         if task.action == "kick-dead":
             return KickDead(task)
         source = Named if task.ids else Meant
@@ -234,9 +214,7 @@ class Runs:
         self._end(run, "stopped" if run.left > 0 else "done")
 
     def _turn(self) -> Deferred[None]:
-        """
-        :return: fires in a later turn; never, if the endpoint is closed before.
-        """
+        """:return: fires in a later turn; never, if the endpoint is closed before."""
         turn: Deferred[None] = Deferred()
         call = self._reactor.callLater(0, lambda: self._next(call))
         self._turns[call] = turn
@@ -254,9 +232,7 @@ class Runs:
             self._end(run, "failed", "the server's log says what happened")
 
     def _end(self, run: Run, state: str, why: str = "") -> None:
-        """
-        Say so, once.
-        """
+        """Say so, once."""
         if run.state == "running":
             run.state, run.why = state, why
             what = escape(str(run.task))
@@ -318,9 +294,7 @@ class KickDead(Steps):
 
 
 class Meant(Steps):
-    """
-    Changes all jobs that the criteria mean.
-    """
+    """Changes all jobs that the criteria mean."""
 
     def __init__(self, service: BeanstalkService, task: Task, seeing: Seeing) -> None:
         self._service = service
@@ -348,9 +322,7 @@ class Meant(Steps):
 
 
 class Named(Steps):
-    """
-    Changes the jobs that are named, if the criteria still mean them.
-    """
+    """Changes the jobs that are named, if the criteria still mean them."""
 
     def __init__(self, service: BeanstalkService, task: Task, seeing: Seeing) -> None:
         self._service = service
@@ -422,9 +394,7 @@ def _command(to: Connection, task: Task, job_id: int) -> "Deferred[Any]":
 
 
 def _answered(command: "Deferred[Any]") -> "Deferred[Exception | None]":
-    """
-    :return: what the server refused it with, if it did.
-    """
+    """:return: what the server refused it with, if it did."""
     return command.addCallbacks(lambda _: None, _refusal)
 
 
@@ -438,9 +408,7 @@ def _refusal(failure: Failure) -> Exception:
 
 
 def _task_of(body: bytes) -> Task:
-    """
-    :raise Refusal: it is wrong.
-    """
+    """:raise Refusal: it is wrong."""
     given = fields.fields_of(body)
     action = fields.text(given, "action")
     if action not in ACTIONS:
@@ -466,9 +434,7 @@ def _ids_of(given: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _check(task: Task) -> None:
-    """
-    :raise Refusal: its parts do not go together.
-    """
+    """:raise Refusal: its parts do not go together."""
     if (task.action == "move") is not bool(task.to):
         raise Refusal(400, "move, and no other action, has a tube as to")
     for name in (task.to.encode("ascii", "replace"), task.criteria.tube or b""):

@@ -50,18 +50,14 @@ GroupKey = tuple[str, str, str, str]
 
 
 class SearchApi:
-    """
-    The operations.
-    """
+    """The operations."""
 
     def __init__(self, service: BeanstalkService, seeing: Seeing) -> None:
         self._service = service
         self._seeing = seeing
 
     def search(self, call: Call) -> Document:
-        """
-        The next jobs that are meant.
-        """
+        """The next jobs that are meant."""
         query = call.query
         limit = fields.query_number(query, "limit", 50, 1, MAX_FOUND_JOBS)
         most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
@@ -69,9 +65,7 @@ class SearchApi:
         return Document(self._found(look, limit, most))
 
     def groups(self, call: Call) -> Document:
-        """
-        The next jobs that are meant, by what is alike.
-        """
+        """The next jobs that are meant, by what is alike."""
         query = call.query
         by = fields.query_choice(query, "by", ("reason", "body"))
         most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
@@ -135,9 +129,7 @@ class SearchApi:
     async def _described(
         self, groups: Sequence["Group"], look: Look, by_body: bool, most: int, at: int
     ) -> bytes:
-        """
-        Groups with their samples, of which those are read now that are in the log only.
-        """
+        """Groups with their samples, of which those are read now that are in the log only."""
         state = self._service.queue.state
         samples = [state.jobs.look(group.sample) for group in groups if not group.has_body]
         jobs = [job for job in samples if job is not None and _is_shown(job, most)]
@@ -160,9 +152,7 @@ class Group:
     """
 
     def __init__(self, key: GroupKey, seen: Seen, now_ns: int, most: int) -> None:
-        """
-        :param seen: is shown as a sample, with so many bytes of its body.
-        """
+        """:param seen: is shown as a sample, with so many bytes of its body."""
         self._key = key
         self._jobs = self._bytes = 0
         self._oldest_ns = self._newest_ns = now_ns - seen.job.created_ns
@@ -171,21 +161,15 @@ class Group:
 
     @property
     def has_body(self) -> bool:
-        """
-        Whether the sample's body is shown.
-        """
+        """Whether the sample's body is shown."""
         return bool(self._body)
 
     def show(self, seen: Seen, most: int) -> None:
-        """
-        The sample's body was read.
-        """
+        """The sample's body was read."""
         self._body = _shown(seen, most)
 
     def add(self, job: Job, now_ns: int) -> None:
-        """
-        One more.
-        """
+        """One more."""
         age_ns = now_ns - job.created_ns
         self._jobs += 1
         self._bytes += job.body_bytes
@@ -193,9 +177,7 @@ class Group:
         self._newest_ns = min(self._newest_ns, age_ns)
 
     def described(self) -> dict[str, Any]:
-        """
-        As JSON takes it.
-        """
+        """As JSON takes it."""
         tube, dead_from, reason, mark = self._key
         return {
             "tube": tube, "dead_from": dead_from or None, "dead_reason": reason or None,
@@ -206,9 +188,7 @@ class Group:
 
 
 def key_of(seen: Seen, state: QueueState, *, by_body: bool) -> GroupKey:
-    """
-    What is alike in a group.
-    """
+    """What is alike in a group."""
     job, body = seen.job, seen.body
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
     dead_from = job.tags.dead_from.decode("ascii", "replace") if job.tags is not None else ""
@@ -229,9 +209,7 @@ def described(seen: Seen, state: QueueState, now_ns: int, most: int) -> dict[str
 
 
 def _is_shown(job: Job, most: int) -> bool:
-    """
-    Whether the beginning of a body is asked for, and the body is not too large to be touched.
-    """
+    """Whether the beginning of a body is asked for, and the body is not too large to be touched."""
     return bool(most) and job.body_bytes <= LOOK_BODY_BYTES
 
 
@@ -242,9 +220,7 @@ def _shown(seen: Seen, most: int) -> dict[str, Any]:
 
 
 def _end(look: Look) -> bytes:
-    """
-    How far a look came, as the end of an object.
-    """
+    """How far a look came, as the end of an object."""
     about = {
         "looked": look.looked, "total": look.total, "unread": look.unread,
         "cursor": look.walk.cursor,

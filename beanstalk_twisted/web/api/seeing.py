@@ -38,18 +38,14 @@ class Seen(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """
-    What a read brought, and where the body was then.
-    """
+    """What a read brought, and where the body was then."""
 
     place: BodyPlace | None
     body: bytes | Unread | None
 
 
 class Seeing:
-    """
-    Reads them.
-    """
+    """Reads them."""
 
     def __init__(self, service: BeanstalkService) -> None:
         self._service = service
@@ -92,9 +88,7 @@ class Seeing:
 
 
 def _is_absent(state: QueueState, job: Job, read: dict[int, _Read]) -> bool:
-    """
-    Whether a body is neither in memory nor read from where it is now.
-    """
+    """Whether a body is neither in memory nor read from where it is now."""
     known = read.get(job.job_id)
     return job.body is None and (known is None or known.place != state.jobs.place(job.job_id))
 

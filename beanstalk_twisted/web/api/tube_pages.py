@@ -1,6 +1,4 @@
-"""
-Pages of tubes, sorted and searched in slices: there may be very many.
-"""
+"""Pages of tubes, sorted and searched in slices: there may be very many."""
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest, nsmallest
@@ -37,14 +35,10 @@ SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
 
 
 class TubePage:
-    """
-    One page.
-    """
+    """One page."""
 
     def __init__(self, state: QueueState, now_ns: int, query: Mapping[str, str]) -> None:
-        """
-        :raise Refusal: the query is wrong.
-        """
+        """:raise Refusal: the query is wrong."""
         self._state = state
         self._now_ns = now_ns
         self._limit = query_number(query, "limit", 50, 1, MAX_PAGE_TUBES)
@@ -54,9 +48,7 @@ class TubePage:
         self._all = list(state.tubes.in_order)
 
     def pieces(self) -> Iterator[bytes]:
-        """
-        The page as JSON.
-        """
+        """The page as JSON."""
         first: list[Tube] = []
         matches = 0
         for at in range(0, len(self._all), SLICE_TUBES):
@@ -85,9 +77,7 @@ class TubePage:
 
 
 def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
-    """
-    A tube's figures as JSON takes them.
-    """
+    """A tube's figures as JSON takes them."""
     figures = figures_of(tube, state, now_ns)
     row = figures._asdict()
     times = row.pop("times")

@@ -25,9 +25,7 @@ FLUSHED: tuple[str, ...] = ("ready", "delayed", "buried", "all")
 
 
 def _check_rule(key: str, value: int | str | None) -> None:
-    """
-    :raise Refusal: a policy has no such key, or it no such value; names the key first.
-    """
+    """:raise Refusal: a policy has no such key, or it no such value; names the key first."""
     try:
         check_rule(key, ABSENT if value is None else str(value))
     except BadRule as wrong:
@@ -35,25 +33,19 @@ def _check_rule(key: str, value: int | str | None) -> None:
 
 
 class WritingApi:
-    """
-    Operations that change something.
-    """
+    """Operations that change something."""
 
     def __init__(self, connections: LocalConnections) -> None:
         self._connections = connections
 
     def pause_tube(self, call: Call) -> "Deferred[Document]":
-        """
-        Pause a tube for so many ``seconds``; 0 ends a pause.
-        """
+        """Pause a tube for so many ``seconds``; 0 ends a pause."""
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
         seconds = api_fields.number(fields, "seconds", None)
         return self._run(call, fields, lambda to: to.pause_tube(tube, seconds))
 
     def kick_tube(self, call: Call) -> "Deferred[Document]":
-        """
-        Kick up to ``count`` jobs of a tube.
-        """
+        """Kick up to ``count`` jobs of a tube."""
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
         count = api_fields.number(fields, "count", ALL)
 
@@ -66,9 +58,7 @@ class WritingApi:
         return self._run(call, fields, kick, "kicked")
 
     def flush_tube(self, call: Call) -> "Deferred[Document]":
-        """
-        Delete the jobs of a tube that are in a ``state``.
-        """
+        """Delete the jobs of a tube that are in a ``state``."""
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
         state = fields.pop("state", None)
         if state not in FLUSHED:
@@ -89,9 +79,7 @@ class WritingApi:
         return self._run(call, {}, lambda to: to.tube_policy(tube, fields))
 
     def put_job(self, call: Call) -> "Deferred[Document]":
-        """
-        Put a job into a tube.
-        """
+        """Put a job into a tube."""
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
         body = api_fields.body_of(fields)
         if body is None:
@@ -106,21 +94,15 @@ class WritingApi:
         return self._run(call, fields, put, "id")
 
     def kick_job(self, call: Call) -> "Deferred[Document]":
-        """
-        Kick a job.
-        """
+        """Kick a job."""
         return self._of_job(call, lambda to, job_id: to.kick_job(job_id))
 
     def delete_job(self, call: Call) -> "Deferred[Document]":
-        """
-        Delete a job that no connection has reserved.
-        """
+        """Delete a job that no connection has reserved."""
         return self._of_job(call, lambda to, job_id: to.delete(job_id))
 
     def move_job(self, call: Call) -> "Deferred[Document]":
-        """
-        Take a job into another ``tube``.
-        """
+        """Take a job into another ``tube``."""
         fields = api_fields.fields_of(call.body)
         job_id, tube = api_fields.job_id(call.parameters), api_fields.text(fields, "tube")
         return self._run(call, fields, lambda to: to.move_job(job_id, tube))
@@ -149,24 +131,18 @@ class WritingApi:
         return self._run(call, fields, edit)
 
     def drain(self, call: Call) -> "Deferred[Document]":
-        """
-        Refuse new jobs.
-        """
+        """Refuse new jobs."""
         return self._run(call, api_fields.fields_of(call.body), lambda to: to.drain())
 
     def promote(self, call: Call) -> "Deferred[Document]":
-        """
-        Hand over to a standby; answers its name.
-        """
+        """Hand over to a standby; answers its name."""
         fields = api_fields.fields_of(call.body)
         # An empty one is a mistake, and not whichever has the most.
         standby = api_fields.text(fields, "standby") if "standby" in fields else None
         return self._run(call, fields, lambda to: to.promote(standby), "handed_over_to")
 
     def undrain(self, call: Call) -> "Deferred[Document]":
-        """
-        Take new jobs again.
-        """
+        """Take new jobs again."""
         return self._run(call, api_fields.fields_of(call.body), lambda to: to.undrain())
 
     def _of_job(

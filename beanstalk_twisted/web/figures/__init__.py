@@ -1,3 +1,1 @@
-"""
-Figures over HTTP: ``/metrics``, and what the console's plots show.
-"""
+"""Figures over HTTP: ``/metrics``, and what the console's plots show."""

@@ -16,32 +16,24 @@ NS: Final = 1_000_000_000
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """
-    :param accept: the request's header Accept.
-    """
+    """:param accept: the request's header Accept."""
     return "application/openmetrics-text" in accept
 
 
 class Writer:
-    """
-    Writes families in one of the two formats; give the text with `take`.
-    """
+    """Writes families in one of the two formats; give the text with `take`."""
 
     def __init__(self, *, is_openmetrics: bool) -> None:
         self._is_openmetrics = is_openmetrics
         self._lines: list[str] = []
 
     def take(self) -> bytes:
-        """
-        :return: what was written since the last call.
-        """
+        """:return: what was written since the last call."""
         lines, self._lines = self._lines, []
         return "".join(lines).encode()
 
     def end(self) -> None:
-        """
-        There is no more.
-        """
+        """There is no more."""
         if self._is_openmetrics:
             self._lines.append("# EOF\n")
 
@@ -60,15 +52,11 @@ class Writer:
         self._lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}\n")
 
     def sample(self, name: str, labels: str, value: float) -> None:
-        """
-        :param labels: see `labelled`.
-        """
+        """:param labels: see `labelled`."""
         self._lines.append(f"{name}{labels} {value}\n")
 
     def single(self, name: str, kind: str, text: str, value: float) -> None:
-        """
-        A family of one sample.
-        """
+        """A family of one sample."""
         self.head(name, kind, text)
         self.sample(name, "", value)
 
@@ -82,9 +70,7 @@ class Writer:
         self._buckets(name, labels, values.counts, bounds, values.total / NS)
 
     def count_histogram(self, name: str, values: Histogram) -> None:
-        """
-        The samples of one histogram of counts.
-        """
+        """The samples of one histogram of counts."""
         bounds = [f"{bound}.0" for bound in values.bounds]
         self._buckets(name, "", values.counts, bounds, values.total)
 
@@ -101,21 +87,15 @@ class Writer:
 
 
 def seconds(bounds_ns: Iterable[int]) -> list[str]:
-    """
-    Bounds in nanoseconds, as labels in seconds.
-    """
+    """Bounds in nanoseconds, as labels in seconds."""
     return [str(bound / NS) for bound in bounds_ns]
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """
-    Labels as they are written, braces included.
-    """
+    """Labels as they are written, braces included."""
     return "{" + ",".join([f'{name}="{escaped(value)}"' for name, value in labels.items()]) + "}"
 
 
 def escaped(value: str) -> str:
-    """
-    A label's value.
-    """
+    """A label's value."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -91,9 +91,7 @@ class History:
         return _joined(islice(self._recent, skipped, None))
 
     def has_all_behind(self, tick: int) -> bool:
-        """
-        Whether no row behind this one is lost.
-        """
+        """Whether no row behind this one is lost."""
         return self.ticks - len(self._recent) <= tick <= self.ticks
 
     def long(self) -> bytes:
@@ -105,9 +103,7 @@ class History:
 
     @property
     def kept_bytes(self) -> int:
-        """
-        What the rows take.
-        """
+        """What the rows take."""
         return sum(map(len, self._recent)) + sum(map(len, self._long))
 
 

@@ -1,6 +1,4 @@
-"""
-How late the reactor calls: what every client waits for, beside the disk.
-"""
+"""How late the reactor calls: what every client waits for, beside the disk."""
 
 from typing import Final
 
@@ -32,16 +30,12 @@ class ReactorLag:
         self._due_s = 0.0
 
     def start(self) -> None:
-        """
-        Begin to measure.
-        """
+        """Begin to measure."""
         self._due_s = self._reactor.seconds() + PERIOD_S
         self._call = self._reactor.callLater(PERIOD_S, self._measure)
 
     def stop(self) -> None:
-        """
-        Measure no more.
-        """
+        """Measure no more."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()

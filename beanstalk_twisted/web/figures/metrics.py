@@ -54,9 +54,7 @@ _NO_TIMES: Final = TubeTimes()
 
 
 class Single(NamedTuple):
-    """
-    A key of `stats` that is a metric of its own.
-    """
+    """A key of `stats` that is a metric of its own."""
 
     name: str
     kind: str
@@ -139,9 +137,7 @@ DEADLINE_SOON: Final = replies.DEADLINE_SOON.text
 
 
 class Metrics:
-    """
-    Writes the metrics of a server.
-    """
+    """Writes the metrics of a server."""
 
     def __init__(
         self, service: BeanstalkService, lags: Histogram, http: Callable[[], tuple[int, int, int]],
@@ -161,9 +157,7 @@ class Metrics:
         self._has_messagebird = has_messagebird
 
     def metrics(self, call: Call) -> Document:
-        """
-        All of them, in the format that the request prefers.
-        """
+        """All of them, in the format that the request prefers."""
         is_openmetrics = wants_openmetrics(call.headers.get("accept", ""))
         pieces = self._pieces(Writer(is_openmetrics=is_openmetrics))
         return Document(pieces, OPENMETRICS if is_openmetrics else PROMETHEUS)
@@ -278,9 +272,7 @@ def _write_access(out: Writer, access: AccessControl) -> None:
 
 
 def _write_quotas(out: Writer, quotas: Mapping[str, Quota]) -> None:
-    """
-    What identities take of what they may.
-    """
+    """What identities take of what they may."""
     rows = [
         (labelled({"identity": name, "limit": limit.replace("_", "-")}), limit, quota)
         for name, quota in sorted(quotas.items())
@@ -305,9 +297,7 @@ def _write_quotas(out: Writer, quotas: Mapping[str, Quota]) -> None:
 
 
 def _write_handshakes(out: Writer, handshakes: Handshakes) -> None:
-    """
-    Nothing where nobody speaks TLS.
-    """
+    """Nothing where nobody speaks TLS."""
     if not handshakes.expiries:
         return
     name = "beanstalkd_tls_handshakes_total"
@@ -334,9 +324,7 @@ def _write_times(out: Writer, name: str, text: str, values: Histogram) -> None:
 
 
 def _write_server(out: Writer, pairs: Pairs) -> None:
-    """
-    What `stats` says.
-    """
+    """What `stats` says."""
     values = {key: value for key, value in pairs}
     out.single("beanstalkd_up", "gauge", "Always 1: there is a server", 1)
     about = {key: _words(values[key]) for key in ("id", "hostname", "os", "platform")}
@@ -358,9 +346,7 @@ def _write_server(out: Writer, pairs: Pairs) -> None:
 
 
 def _write_errors(out: Writer, errors: Mapping[bytes, int]) -> None:
-    """
-    Replies that say that a command was not carried out, those that nobody has had too.
-    """
+    """Replies that say that a command was not carried out, those that nobody has had too."""
     out.head("beanstalkd_errors_total", "counter", "Commands that were refused, by the reply")
     for word in sorted({*ERROR_WORDS, *errors}):
         if word != DEADLINE_SOON:
@@ -387,9 +373,7 @@ def _write_process(out: Writer) -> None:
 
 
 def _memory() -> tuple[int, int]:
-    """
-    :return: the bytes of the process's addresses, and of its memory; 0 where no /proc tells.
-    """
+    """:return: the bytes of the process's addresses, and of its memory; 0 where no /proc tells."""
     try:
         fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -454,9 +438,7 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
 
 
 def _tubes(out: Writer, survey: TubeSurvey) -> Iterator[bytes]:
-    """
-    Family by family, each with all tubes.
-    """
+    """Family by family, each with all tubes."""
     tubes = survey.shown
     labels = [f'{{tube="{escaped(tube.name)}"}}' for tube in tubes]
     named = list(zip(labels, tubes, strict=True))

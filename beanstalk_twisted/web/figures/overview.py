@@ -1,6 +1,4 @@
-"""
-The figures of the whole server, as the console's plots show them.
-"""
+"""The figures of the whole server, as the console's plots show them."""
 
 from typing import Any, Final
 
@@ -24,9 +22,7 @@ MS_NS: Final = 1_000_000
 
 
 class OldestReady:
-    """
-    Finds the oldest ready job of all tubes, some tubes at each call.
-    """
+    """Finds the oldest ready job of all tubes, some tubes at each call."""
 
     def __init__(self, state: QueueState) -> None:
         self._state = state
@@ -50,9 +46,7 @@ class OldestReady:
 
 
 def _badge(situation: Situation | None) -> str:
-    """
-    What the console says of replication, in some words; empty without it.
-    """
+    """What the console says of replication, in some words; empty without it."""
     if situation is None:
         return ""
     count, lease = len(situation.standbys), "" if situation.lease_s else ", its lease is over"
@@ -89,9 +83,7 @@ class Overview:
         self._oldest = OldestReady(service.queue.state)
 
     def figures(self) -> Figures:
-        """
-        As of now.
-        """
+        """As of now."""
         service, now_ns = self._service, self._service.now_ns()
         state, tally, log = service.queue.state, service.queue.tally, service.log_figures()
         counts = state.counts
@@ -105,9 +97,7 @@ class Overview:
         )  # fmt: skip
 
     def about(self) -> dict[str, Any]:
-        """
-        What the console says of the server beside the figures.
-        """
+        """What the console says of the server beside the figures."""
         service = self._service
         return {
             **self._about, "tubes": len(service.queue.state.tubes),

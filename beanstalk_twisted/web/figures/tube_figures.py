@@ -1,6 +1,4 @@
-"""
-The figures of tubes for monitoring, gathered in slices: there may be very many.
-"""
+"""The figures of tubes for monitoring, gathered in slices: there may be very many."""
 
 from collections.abc import Iterator
 from heapq import nlargest
@@ -55,9 +53,7 @@ class TubeFigures(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """
-    Sums over the tubes that are not shown one by one.
-    """
+    """Sums over the tubes that are not shown one by one."""
 
     tubes: int = 0
     ready: int = 0
@@ -75,9 +71,7 @@ class TubeSurvey:
     """
 
     def __init__(self, state: QueueState, now_ns: int, most: int) -> None:
-        """
-        :param most: how many tubes are shown one by one.
-        """
+        """:param most: how many tubes are shown one by one."""
         self.shown: list[TubeFigures] = []
         self.rest = Rest()
         self._state = state
@@ -86,9 +80,7 @@ class TubeSurvey:
         self._all = list(state.tubes.in_order)
 
     def slices(self) -> Iterator[None]:
-        """
-        Look at all; the caller lets others have their turn between two steps.
-        """
+        """Look at all; the caller lets others have their turn between two steps."""
         active: list[tuple[int, int, Tube]] = []
         for at in range(0, len(self._all), SLICE_TUBES):
             some = self._all[at : at + SLICE_TUBES]
@@ -113,9 +105,7 @@ class TubeSurvey:
 
 
 def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
-    """
-    One tube's figures.
-    """
+    """One tube's figures."""
     pause_ns = max(0, tube.pause_until_ns - now_ns) if tube.pause_until_ns else 0
     return TubeFigures(
         tube.name.decode("ascii"), tube.urgent, tube.ready_count, tube.reserved,
@@ -154,9 +144,7 @@ def oldest_ready_id(tube: Tube) -> int:
 
 
 def age_ns(job_id: int, state: QueueState, now_ns: int) -> int:
-    """
-    How long ago a job was put; 0 of `NO_JOB`, and of one that is gone.
-    """
+    """How long ago a job was put; 0 of `NO_JOB`, and of one that is gone."""
     job = state.jobs.look(job_id)
     return 0 if job is None else max(0, now_ns - job.created_ns)
 

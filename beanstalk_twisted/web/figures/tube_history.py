@@ -50,9 +50,7 @@ class Ring:
         self.numbers = array("q", [0]) * (len(FIELDS) * ROWS)
 
     def write(self, row: int, tube: Tube) -> None:
-        """
-        Note a tube as it is, over the oldest row.
-        """
+        """Note a tube as it is, over the oldest row."""
         times = tube.times
         at = row % ROWS * len(FIELDS)
         self.numbers[at : at + len(FIELDS)] = array("q", (
@@ -61,9 +59,7 @@ class Ring:
         ))  # fmt: skip
 
     def read(self, row: int) -> list[int]:
-        """
-        The figures of a row that is kept.
-        """
+        """The figures of a row that is kept."""
         at = row % ROWS * len(FIELDS)
         return self.numbers[at : at + len(FIELDS)].tolist()
 
@@ -84,9 +80,7 @@ class TubeRings:
         self._active: list[tuple[int, int, Tube]] = []
 
     def look(self) -> None:
-        """
-        Look at the next tubes; when all were looked at, those chosen are kept, and no others.
-        """
+        """Look at the next tubes; when all were looked at, those chosen are kept, and no others."""
         tubes = self._state.tubes.in_order
         some = tubes[self._at : self._at + SLICE_TUBES]
         ranked = [(activity(tube), -tube.tube_id, tube) for tube in some]
@@ -100,9 +94,7 @@ class TubeRings:
             }
 
     def note(self, at_ms: int) -> None:
-        """
-        Write a row of each chosen tube.
-        """
+        """Write a row of each chosen tube."""
         self._times[self.rows % ROWS] = at_ms
         for tube, ring in self._rings.items():
             ring.write(self.rows, tube)
@@ -121,24 +113,18 @@ class TubeRings:
 
     @property
     def kept_bytes(self) -> int:
-        """
-        What the rows take.
-        """
+        """What the rows take."""
         per_ring = NUMBER_BYTES * len(FIELDS) * ROWS
         return per_ring * len(self._rings) + NUMBER_BYTES * ROWS
 
 
 class TubeHistory:
-    """
-    Keeps `TubeRings` while the endpoint is open, a `site.Part`, and shows them.
-    """
+    """Keeps `TubeRings` while the endpoint is open, a `site.Part`, and shows them."""
 
     def __init__(
         self, state: QueueState, wall_ns: Callable[[], int], reactor: IReactorTime
     ) -> None:
-        """
-        :param wall_ns: the wall clock.
-        """
+        """:param wall_ns: the wall clock."""
         self.rings = TubeRings(state)
         self._state = state
         self._wall_ns = wall_ns
@@ -147,15 +133,11 @@ class TubeHistory:
         self._ticking.clock = reactor
 
     def start(self) -> None:
-        """
-        Begin, a second from now: the ports are open before the log is.
-        """
+        """Begin, a second from now: the ports are open before the log is."""
         self._ticking.start(1.0, now=False)
 
     def stop(self) -> None:
-        """
-        Keep no more.
-        """
+        """Keep no more."""
         if self._ticking.running:
             self._ticking.stop()
 

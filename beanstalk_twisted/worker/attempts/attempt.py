@@ -1,6 +1,4 @@
-"""
-One go at one job: what a function that does jobs is given.
-"""
+"""One go at one job: what a function that does jobs is given."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -17,9 +15,7 @@ T = TypeVar("T")
 
 
 class Ending(Enum):
-    """
-    Why an attempt is to end although it is not done.
-    """
+    """Why an attempt is to end although it is not done."""
 
     NOT_OURS = "the server says that it is not reserved by us any more"
     TTR = "its TTR has ended, as far as we know"
@@ -29,9 +25,7 @@ class Ending(Enum):
 
     @property
     def is_loss(self) -> bool:
-        """
-        Whether somebody else may have the job.
-        """
+        """Whether somebody else may have the job."""
         return self not in (Ending.LIMIT, Ending.STOPPED)
 
 
@@ -67,25 +61,19 @@ class Attempt(Generic[T]):
 
     @property
     def value(self) -> T:
-        """
-        The body, as the worker's serialiser has read it.
-        """
+        """The body, as the worker's serialiser has read it."""
         if isinstance(self._value, Unreadable):
             raise self._value
         return self._value
 
     @property
     def tube(self) -> str:
-        """
-        The tube it came from.
-        """
+        """The tube it came from."""
         return self.stats.tube
 
     @property
     def number(self) -> int:
-        """
-        How often the job was given to a worker, this time included.
-        """
+        """How often the job was given to a worker, this time included."""
         return self.stats.reserves
 
     @property
@@ -97,9 +85,7 @@ class Attempt(Generic[T]):
         return self.ending is not None
 
     def time_left_s(self) -> float:
-        """
-        Give the seconds until the TTR ends; 0 when it has.
-        """
+        """Give the seconds until the TTR ends; 0 when it has."""
         left: float = self.deadline_s - self._clock.seconds()
         return max(0.0, left)
 
@@ -128,9 +114,7 @@ class Attempt(Generic[T]):
     # What the worker calls.
 
     def begin(self, toucher: Callable[[], Deferred[None]]) -> None:
-        """
-        From now on it can be touched.
-        """
+        """From now on it can be touched."""
         self._toucher = toucher
 
     def read(self, load: Callable[[bytes], T]) -> None:
@@ -142,16 +126,12 @@ class Attempt(Generic[T]):
         self._value = load(self.body)
 
     def end(self) -> None:
-        """
-        Forget how to touch and to cancel: the job is no longer ours.
-        """
+        """Forget how to touch and to cancel: the job is no longer ours."""
         self._toucher = None
         self._cancels.clear()
 
     def cancel(self, ending: Ending) -> None:
-        """
-        It is to end.  A loss counts more than what was said before.
-        """
+        """It is to end.  A loss counts more than what was said before."""
         is_first = self.ending is None
         if is_first or (ending.is_loss and self.ending is not None and not self.ending.is_loss):
             self.ending = ending

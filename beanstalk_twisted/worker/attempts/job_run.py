@@ -1,6 +1,4 @@
-"""
-A job from its reservation to its verdict.
-"""
+"""A job from its reservation to its verdict."""
 
 from collections.abc import Callable
 from functools import partial
@@ -48,9 +46,7 @@ STATS_TRIES: Final = 2
 
 
 class JobRun(Generic[T]):
-    """
-    One job in the worker's hands.
-    """
+    """One job in the worker's hands."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -75,9 +71,7 @@ class JobRun(Generic[T]):
     # What the worker calls.
 
     async def carry_out(self) -> None:
-        """
-        Do all of it.
-        """
+        """Do all of it."""
         stats = await self._ask_for_stats()
         if stats is None:
             return  # It was lost before it was begun.
@@ -111,16 +105,12 @@ class JobRun(Generic[T]):
             self.cancel(ending)
 
     def do_not_begin(self) -> None:
-        """
-        The worker stops: what has not begun yet is given back.
-        """
+        """The worker stops: what has not begun yet is given back."""
         if self._attempt is None:
             self._ending = self._ending or Ending.STOPPED
 
     async def abandon(self) -> None:
-        """
-        It was cancelled and goes on.  It can be left, but its job is given back.
-        """
+        """It was cancelled and goes on.  It can be left, but its job is given back."""
         attempt, settlement = self._attempt, self._settlement
         if attempt is not None and not settlement.is_settled and not _is_lost(attempt):
             self._stop()
@@ -200,9 +190,7 @@ class JobRun(Generic[T]):
     def _decide(
         self, attempt: Attempt[T], when: str, ask: Callable[[], V], kinds: UnionType
     ) -> V | Bury:
-        """
-        Ask the policy; one with a fault, or that says nothing, buries.
-        """
+        """Ask the policy; one with a fault, or that says nothing, buries."""
         try:
             verdict = ask()
             if not isinstance(verdict, kinds):

@@ -1,6 +1,4 @@
-"""
-Keeping a reservation: touching in time, and noticing that it was too late.
-"""
+"""Keeping a reservation: touching in time, and noticing that it was too late."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,9 +32,7 @@ ANSWER_S: Final = 1.0
 
 
 class KeepAlive:
-    """
-    Looks after the reservation of one attempt.
-    """
+    """Looks after the reservation of one attempt."""
 
     def __init__(
         self, settings: Settings[Any], attempt: Attempt[Any], touch: Callable[[], Deferred[None]]
@@ -54,15 +50,11 @@ class KeepAlive:
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
-        """
-        Begin, at the attempt's deadline as it is.
-        """
+        """Begin, at the attempt's deadline as it is."""
         self._plan()
 
     def let_go(self) -> None:
-        """
-        Touch no more: the TTR is to end by itself.
-        """
+        """Touch no more: the TTR is to end by itself."""
         self._touches = False
         if not self._is_over:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
@@ -73,9 +65,7 @@ class KeepAlive:
         self._timer = None
 
     def touch(self) -> Deferred[None]:
-        """
-        Ask for the whole TTR once more.
-        """
+        """Ask for the whole TTR once more."""
         # It begins anew when the server reads this, so not before now.
         deadline_s = self._clock.seconds() + self._ttr_s
         return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)

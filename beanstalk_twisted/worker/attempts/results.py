@@ -1,6 +1,4 @@
-"""
-What a function that does jobs has given, and what that says about the job.
-"""
+"""What a function that does jobs has given, and what that says about the job."""
 
 from asyncio import isfuture
 from collections.abc import AsyncIterator, Iterator
@@ -42,9 +40,7 @@ def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
 
 
 def _from_another_thread(future: "ThreadFuture[Any]", reactor: Any) -> Deferred[Any]:
-    """
-    Wait for what an executor does, of `concurrent.futures`.
-    """
+    """Wait for what an executor does, of `concurrent.futures`."""
 
     def cancel(_: Deferred[Any]) -> None:
         future.cancel()
@@ -91,9 +87,7 @@ def _is_begun_or_lazy(result: Any) -> bool:
 
 
 def no_exit(failure: Failure) -> Failure:
-    """
-    A function that raises GeneratorExit has failed as any other; it must not end us.
-    """
+    """A function that raises GeneratorExit has failed as any other; it must not end us."""
     if failure.check(GeneratorExit):
         raise NoResult("raised GeneratorExit") from failure.value
     return failure

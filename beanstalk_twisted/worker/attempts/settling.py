@@ -1,6 +1,4 @@
-"""
-Telling the server what becomes of a job.
-"""
+"""Telling the server what becomes of a job."""
 
 import math
 from collections.abc import Callable
@@ -29,9 +27,7 @@ class Settlement:
         self, settings: Settings[Any], reserver: Reserver, job: Job,
         may_give_back: Callable[[], Deferred[None]],
     ) -> None:  # fmt: skip
-        """
-        :param may_give_back: asked before each release.
-        """
+        """:param may_give_back: asked before each release."""
         self.is_settled = False
         assert reserver.session is not None, "a job comes by a connection"
         self._clock = settings.clock
@@ -44,9 +40,7 @@ class Settlement:
         self._began_s: float = settings.clock.seconds()
 
     async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
-        """
-        Carry out a verdict, and tell the hooks what came of it.
-        """
+        """Carry out a verdict, and tell the hooks what came of it."""
         self.is_settled = True
         try:
             await self._tell_server(attempt, verdict)
@@ -70,9 +64,7 @@ class Settlement:
         return self._is_handed_over
 
     async def give_back_unseen(self) -> None:
-        """
-        Nobody knows its TTR, so it cannot be kept.  Nor is its priority known.
-        """
+        """Nobody knows its TTR, so it cannot be kept.  Nor is its priority known."""
         await self._may_give_back()
         delay = math.ceil(REST_S)  # Not to be asked about again at once.
         try:
@@ -81,15 +73,11 @@ class Settlement:
             self._hooks.call("troubled", error)
 
     def touch(self) -> Deferred[None]:
-        """
-        Let its TTR begin anew.
-        """
+        """Let its TTR begin anew."""
         return self._send("touch", lambda client: client.touch(self._job))
 
     def tell_loss(self, attempt: Attempt[Any]) -> None:
-        """
-        Tell the hooks that it is somebody else's.
-        """
+        """Tell the hooks that it is somebody else's."""
         ending = attempt.ending
         why = ending if ending is not None and ending.is_loss else Ending.NOT_OURS
         self._hooks.call("lost", attempt, why)
@@ -132,9 +120,7 @@ class Settlement:
         raise unanswered or errors.NotFound("delete", self._job.id) from None
 
     def _send(self, name: str, send: Callable[[Client], Deferred[None]]) -> Deferred[None]:
-        """
-        Send a command that is about the job only where it is known to be.
-        """
+        """Send a command that is about the job only where it is known to be."""
         if self._is_handed_over:
             return fail(errors.NotFound(name, self._job.id))
         return self._reserver.send_in(self._session, name, self._job, send)

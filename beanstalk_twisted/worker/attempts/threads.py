@@ -1,6 +1,4 @@
-"""
-Where functions run that block.
-"""
+"""Where functions run that block."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -13,14 +11,10 @@ T = TypeVar("T")
 
 
 class Threads(Protocol):
-    """
-    Runs what blocks.
-    """
+    """Runs what blocks."""
 
     def start(self) -> None:
-        """
-        Work will come.
-        """
+        """Work will come."""
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         """
@@ -30,33 +24,23 @@ class Threads(Protocol):
         """
 
     def stop(self) -> None:
-        """
-        No more work will come.
-        """
+        """No more work will come."""
 
 
 class _DaemonPool(ThreadPool):
-    """
-    Threads that do not keep the process alive: one that hangs must not.
-    """
+    """Threads that do not keep the process alive: one that hangs must not."""
 
     @staticmethod
     def threadFactory(*args: Any, **options: Any) -> Thread:  # type: ignore[override]
-        """
-        Make a thread that does not keep the process alive.
-        """
+        """Make a thread that does not keep the process alive."""
         return Thread(*args, **options, daemon=True)
 
 
 class PoolThreads(Threads):
-    """
-    Real threads, as many as there is work for at once.
-    """
+    """Real threads, as many as there is work for at once."""
 
     def __init__(self, reactor: Any, most: int) -> None:
-        """
-        :param most: threads, at most.
-        """
+        """:param most: threads, at most."""
         self._reactor = reactor
         self._most = most
         self._running = 0
@@ -93,9 +77,7 @@ class PoolThreads(Threads):
 
 
 class InlineThreads(Threads):
-    """
-    None: the work is done at once, in the thread that asks for it.  For tests.
-    """
+    """None: the work is done at once, in the thread that asks for it.  For tests."""
 
     def start(self) -> None:
         pass

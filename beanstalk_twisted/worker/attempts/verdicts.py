@@ -23,9 +23,7 @@ def _with(priority: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """
-    It is done, or not wanted.
-    """
+    """It is done, or not wanted."""
 
     def __str__(self) -> str:
         return "deleted"
@@ -44,9 +42,7 @@ class Release:
     priority: int | None = None
 
     def __post_init__(self) -> None:
-        """
-        :raise ValueError: the protocol has no such numbers.
-        """
+        """:raise ValueError: the protocol has no such numbers."""
         _check("delay", self.delay)
         if self.priority is not None:
             _check("priority", self.priority)
@@ -67,9 +63,7 @@ class Bury:
     priority: int | None = None
 
     def __post_init__(self) -> None:
-        """
-        :raise ValueError: the protocol has no such number.
-        """
+        """:raise ValueError: the protocol has no such number."""
         if self.priority is not None:
             _check("priority", self.priority)
 
@@ -81,14 +75,10 @@ Verdict = Delete | Release | Bury
 
 
 class Decided(Exception):
-    """
-    Raised by who does a job, from wherever, to say what is to become of it.
-    """
+    """Raised by who does a job, from wherever, to say what is to become of it."""
 
     def __init__(self, verdict: Verdict) -> None:
-        """
-        :raise TypeError: that is no verdict; so the job fails.
-        """
+        """:raise TypeError: that is no verdict; so the job fails."""
         if not isinstance(verdict, Verdict):
             raise TypeError(f"a verdict is Delete(), Release() or Bury(), not {verdict!r}")
         super().__init__(f"{verdict}")
@@ -96,9 +86,7 @@ class Decided(Exception):
 
 
 class TookTooLong(Exception):
-    """
-    What a job fails with that was not done within the worker's ``limit_s``.
-    """
+    """What a job fails with that was not done within the worker's ``limit_s``."""
 
 
 class NoResult(Exception):

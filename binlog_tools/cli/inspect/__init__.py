@@ -1,3 +1,1 @@
-"""
-The subcommands of ``binlog-inspect`` that read a log.
-"""
+"""The subcommands of ``binlog-inspect`` that read a log."""

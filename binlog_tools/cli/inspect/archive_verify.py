@@ -1,6 +1,4 @@
-"""
-``binlog-inspect archive-verify``.
-"""
+"""``binlog-inspect archive-verify``."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect check``.
-"""
+"""``binlog-inspect check``."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -129,16 +127,12 @@ def _cells(trouble: Trouble) -> tuple[object, ...]:
 
 
 def _ids(jobs: Sequence[int]) -> str | None:
-    """
-    Ids as ``--job`` takes them, ``7,9,20-29``; None if there are none.
-    """
+    """Ids as ``--job`` takes them, ``7,9,20-29``; None if there are none."""
     return ",".join(map(id_range, spans_of(jobs))) or None
 
 
 def _some_ids(jobs: Sequence[int]) -> str:
-    """
-    How many there are, and which, as far as a line has room.
-    """
+    """How many there are, and which, as far as a line has room."""
     spans = spans_of(jobs)
     more = sum(span.last - span.first + 1 for span in spans[SHOWN_SPANS:])
     shown = ", ".join(map(id_range, spans[:SHOWN_SPANS]))

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect diff``.
-"""
+"""``binlog-inspect diff``."""
 
 import os
 import time
@@ -90,9 +88,7 @@ def _with_server(
 
 
 def _address(text: str) -> Address:
-    """
-    Read where the server is, which may have a token that must not be shown.
-    """
+    """Read where the server is, which may have a token that must not be shown."""
     try:
         if ":" not in text:
             raise ValueError

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect dump``.
-"""
+"""``binlog-inspect dump``."""
 
 import sys
 import time
@@ -93,9 +91,7 @@ def command(
 
 @contextmanager
 def _growing(path: str | None) -> Iterator[TextIO]:
-    """
-    What is followed ends with Ctrl-C, and is there as soon as it is written.
-    """
+    """What is followed ends with Ctrl-C, and is there as soon as it is written."""
     if path is None or path == options.STDOUT:
         yield sys.stdout
         return
@@ -107,9 +103,7 @@ def _growing(path: str | None) -> Iterator[TextIO]:
 
 
 def _records(found: Iterable[Entry | Gap], gaps: list[Gap]) -> Iterator[Entry]:
-    """
-    The records; what cannot be read is told on stderr, and added to ``gaps``.
-    """
+    """The records; what cannot be read is told on stderr, and added to ``gaps``."""
     for each in found:
         if isinstance(each, Entry):
             yield each

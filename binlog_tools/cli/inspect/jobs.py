@@ -1,6 +1,4 @@
-"""
-``binlog-inspect jobs``.
-"""
+"""``binlog-inspect jobs``."""
 
 import shlex
 import time
@@ -198,9 +196,7 @@ def _explain(output: Output, source: Source, job_id: int) -> None:
 
 
 def _event_fields(event: Event) -> Fields:
-    """
-    Those of its record; the time is when it happened, not when the job was put.
-    """
+    """Those of its record; the time is when it happened, not when the job was put."""
     return {**fields_of(event.entry), "time": quantities.format_time_exactly(event.at_ns)}
 
 

@@ -1,6 +1,4 @@
-"""
-Records as text, JSON lines, CSV or Parquet.
-"""
+"""Records as text, JSON lines, CSV or Parquet."""
 
 import csv
 import json
@@ -70,9 +68,7 @@ def _json_line(entry: Entry, how: str) -> str:
 
 
 def _parsed(text: str) -> object:
-    """
-    A document in a record; as text if it is none.
-    """
+    """A document in a record; as text if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -113,9 +109,7 @@ Row = tuple[Any, ...]
 
 
 def row_of(entry: Entry, how: str) -> Row:
-    """
-    A record as a row of `COLUMNS`; None where it has nothing of the kind.
-    """
+    """A record as a row of `COLUMNS`; None where it has nothing of the kind."""
     raw = entry.raw
     if raw.type not in JOB_KINDS:
         return _row_of_other(entry)
@@ -139,9 +133,7 @@ def _row_of_other(entry: Entry) -> Row:
 
 
 def _tab_line(entry: Entry, how: str) -> str:
-    """
-    `COLUMNS`, separated by tabs; nothing in them can break the line.
-    """
+    """`COLUMNS`, separated by tabs; nothing in them can break the line."""
     row = ["-" if value is None or value == "" else str(value) for value in row_of(entry, how)]
     line = "\t".join(row)
     if line.count("\t") == len(COLUMNS) - 1 and line.replace("\t", "").isprintable():
@@ -175,9 +167,7 @@ def _as_csv(out: IO[str], how: str) -> Write:
 
 
 def _as_parquet(out: IO[bytes], how: str) -> Write:
-    """
-    By way of pyarrow: times are timestamps, bodies bytes.  Writes once.
-    """
+    """By way of pyarrow: times are timestamps, bodies bytes.  Writes once."""
     try:
         import pyarrow
         from pyarrow import parquet

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect stats``.
-"""
+"""``binlog-inspect stats``."""
 
 import textwrap
 import time
@@ -118,9 +116,7 @@ def _bars(output: Output, depth: Depth) -> str:
 
 
 def _character_s(depth: Depth, bars: str) -> float:
-    """
-    How long the time is that a character of the chart stands for, in seconds.
-    """
+    """How long the time is that a character of the chart stands for, in seconds."""
     return depth.step_s * len(depth.jobs) / max(1, len(bars))
 
 

@@ -1,3 +1,1 @@
-"""
-The subcommands of ``binlog-inspect`` that make a log, or an export, of logs.
-"""
+"""The subcommands of ``binlog-inspect`` that make a log, or an export, of logs."""

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect backup``.
-"""
+"""``binlog-inspect backup``."""
 
 import click
 

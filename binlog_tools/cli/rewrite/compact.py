@@ -1,6 +1,4 @@
-"""
-``binlog-inspect compact``.
-"""
+"""``binlog-inspect compact``."""
 
 import click
 

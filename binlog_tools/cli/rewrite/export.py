@@ -1,6 +1,4 @@
-"""
-``binlog-inspect export``.
-"""
+"""``binlog-inspect export``."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect filter``.
-"""
+"""``binlog-inspect filter``."""
 
 from collections import Counter
 from collections.abc import Iterator

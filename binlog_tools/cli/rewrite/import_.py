@@ -1,6 +1,4 @@
-"""
-``binlog-inspect import``.
-"""
+"""``binlog-inspect import``."""
 
 import time
 from collections import Counter

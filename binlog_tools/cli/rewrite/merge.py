@@ -1,6 +1,4 @@
-"""
-``binlog-inspect merge``.
-"""
+"""``binlog-inspect merge``."""
 
 import click
 

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect replay``.
-"""
+"""``binlog-inspect replay``."""
 
 import os
 import signal
@@ -105,9 +103,7 @@ def command(
 
 
 def _tell_left_out(wanted: Plan) -> None:
-    """
-    Say what the server does not get, before it gets the rest.
-    """
+    """Say what the server does not get, before it gets the rest."""
     marks = set(MARKS.values())
     for what, jobs in wanted.left_out.items():
         why = "which no put can set" if what in marks else "which the server does not announce"
@@ -131,9 +127,7 @@ def _tell_waiting(jobs: int) -> None:
 
 
 def _tell_of_policies(outcome: PoliciesSet) -> None:
-    """
-    Say what the server has otherwise than the log.
-    """
+    """Say what the server has otherwise than the log."""
     for tube, key, here, there in outcome.others:
         warn(f"the policy of tube {text_of(tube)} stays {key}={there}; in the log it is {here}")
     for tube, reply in outcome.refused.items():
@@ -141,9 +135,7 @@ def _tell_of_policies(outcome: PoliciesSet) -> None:
 
 
 class _Interrupted:
-    """
-    Ctrl-C ends it between two windows, so that nothing is uncertain; a second one at once.
-    """
+    """Ctrl-C ends it between two windows, so that nothing is uncertain; a second one at once."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -160,9 +152,7 @@ class _Interrupted:
 
 
 def _settle(journal: Journal, uncertain: str) -> None:
-    """
-    What to do about jobs that may be there or not.
-    """
+    """What to do about jobs that may be there or not."""
     ids = sorted(journal.uncertain)
     if not ids:
         return

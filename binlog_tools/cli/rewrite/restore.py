@@ -1,6 +1,4 @@
-"""
-``binlog-inspect restore``.
-"""
+"""``binlog-inspect restore``."""
 
 import os
 
@@ -97,9 +95,7 @@ def _tell_away(problem: OSError, others: Source) -> None:
 
 
 def _is_backup(path: str) -> bool:
-    """
-    Whether this is a file, and none of a segment.
-    """
+    """Whether this is a file, and none of a segment."""
     if is_url(path) or not os.path.isfile(path) or parse_archived_name(os.path.basename(path)):
         return False
     with open(path, "rb") as file:

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect undelete``.
-"""
+"""``binlog-inspect undelete``."""
 
 from typing import Any
 

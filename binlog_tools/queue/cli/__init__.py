@@ -1,3 +1,1 @@
-"""
-The command ``beanstalk``.  Only what is here prints and exits.
-"""
+"""The command ``beanstalk``.  Only what is here prints and exits."""

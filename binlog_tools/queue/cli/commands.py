@@ -1,6 +1,4 @@
-"""
-The subcommands of ``beanstalk``, and how a call of it ends.
-"""
+"""The subcommands of ``beanstalk``, and how a call of it ends."""
 
 import os
 import signal
@@ -66,24 +64,18 @@ def _places(commands: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
 
 
 class CommandsV1(LateGroup):
-    """
-    The subcommands in the older dialect.
-    """
+    """The subcommands in the older dialect."""
 
     places = _places(COMMANDS_V1)
 
 
 class Commands(LateGroup):
-    """
-    The subcommands, and what is said when one fails.
-    """
+    """The subcommands, and what is said when one fails."""
 
     places = _places(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """
-        Name all subcommands; in the older dialect there are fewer.
-        """
+        """Name all subcommands; in the older dialect there are fewer."""
         if ctx.params.get("dialect") != V1:
             return super().get_command(ctx, name)
         if name in self.places and name not in COMMANDS_V1:
@@ -93,17 +85,13 @@ class Commands(LateGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """
-        Run the subcommand; now that all is imported, Ctrl-C is for it.
-        """
+        """Run the subcommand; now that all is imported, Ctrl-C is for it."""
         found = super().resolve_command(ctx, args)
         INTERRUPTS.tell_the_command()
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
-        """
-        Say what went wrong in one line, with the exit code for it.
-        """
+        """Say what went wrong in one line, with the exit code for it."""
         try:
             return super().invoke(ctx)
         except (Refused, Broken) as problem:
@@ -148,9 +136,7 @@ def cli(address: Address | None, dialect: str, token_file: str | None) -> None:
 
 
 def called() -> None:
-    """
-    Do what the command line says.  A reader that goes away ends it as it ends any Unix tool.
-    """
+    """Do what the command line says.  A reader that goes away ends it as it ends any Unix tool."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _open_closed()
     forgive_stderr()

@@ -1,6 +1,4 @@
-"""
-``beanstalk drain``, ``undrain``, ``promote`` and ``health``.
-"""
+"""``beanstalk drain``, ``undrain``, ``promote`` and ``health``."""
 
 import re
 from typing import Final
@@ -42,9 +40,7 @@ WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a rig
 @options.server
 @options.as_json
 def drain(address: Address, is_json: bool) -> None:
-    """
-    Let the server refuse new jobs, until `undrain` or its next start; workers go on.
-    """
+    """Let the server refuse new jobs, until `undrain` or its next start; workers go on."""
     with options.connected(address) as queue:
         extensions = Extensions(queue)
         extensions.need("drain", "SIGUSR1 to its process makes it refuse new jobs")
@@ -56,9 +52,7 @@ def drain(address: Address, is_json: bool) -> None:
 @options.server
 @options.as_json
 def undrain(address: Address, is_json: bool) -> None:
-    """
-    Let the server take new jobs again.
-    """
+    """Let the server take new jobs again."""
     with options.connected(address) as queue:
         extensions = Extensions(queue)
         extensions.need("undrain", "it takes new jobs again when it was started anew")
@@ -67,9 +61,7 @@ def undrain(address: Address, is_json: bool) -> None:
 
 
 def _standby(name: str) -> str:
-    """
-    :raise ValueError: it is none; an empty one is a mistake, and not whichever has the most.
-    """
+    """:raise ValueError: it is none; an empty one is a mistake, and not whichever has the most."""
     if not re.fullmatch(r"[!-~]+", name):
         raise ValueError(f"{name!r} is no name of a standby, such as b.example.org:11300")
     return name
@@ -109,9 +101,7 @@ def promote(standby: str | None, timeout: float, address: Address, is_json: bool
 def _tell_outcome(
     before: str, successor: str, outcome: Outcome, timeout: float, is_json: bool
 ) -> None:
-    """
-    Say who is active; end with `REFUSED` unless another server is.
-    """
+    """Say who is active; end with `REFUSED` unless another server is."""
     show = (lambda text: None) if is_json else Output().line
     if outcome.is_out_of_sight:
         show(f"handed over to {successor}; give all hosts of the queue, beanstalk://A,B, to see it")
@@ -187,9 +177,7 @@ def _replication(queue: Queue) -> Stats | None:
 
 
 def _silence(address: Address, timeout: float) -> str:
-    """
-    Why a server says nothing of its queue, if its stream is the reason; else empty.
-    """
+    """Why a server says nothing of its queue, if its stream is the reason; else empty."""
     try:
         with connect(address, timeout) as line:
             said = _replication(Queue(line))
@@ -202,9 +190,7 @@ def _silence(address: Address, timeout: float) -> str:
 
 
 def _replication_in_words(said: Stats) -> str:
-    """
-    How replication is, in one line.
-    """
+    """How replication is, in one line."""
     names = said["standbys"].split()
     standbys = f"{told(len(names), 'standby')} ({', '.join(names)})" if names else "no standby"
     behind = said.number("messages-behind")

@@ -1,6 +1,4 @@
-"""
-A shell's command with a job: its body is the input, the exit code says what becomes of it.
-"""
+"""A shell's command with a job: its body is the input, the exit code says what becomes of it."""
 
 import os
 import signal
@@ -60,9 +58,7 @@ class Execution:
         return self._process.returncode
 
     def begin_end(self) -> None:
-        """
-        Ask it to end; called again, kill it when it was given its time.
-        """
+        """Ask it to end; called again, kill it when it was given its time."""
         now_s = time.monotonic()
         if self._kill_at_s is None:
             self._kill_at_s = now_s + KILL_S
@@ -83,9 +79,7 @@ class Execution:
             self.begin_end()
 
     def _signal(self, number: int) -> bool:
-        """
-        Send a signal, and say whether anybody was there.
-        """
+        """Send a signal, and say whether anybody was there."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -94,9 +88,7 @@ class Execution:
 
 
 class Touches:
-    """
-    Keeps a job by touching it, for as long as it is asked to.
-    """
+    """Keeps a job by touching it, for as long as it is asked to."""
 
     def __init__(self, queue: Queue, job: Job, stats: Stats) -> None:
         self._queue = queue
@@ -147,9 +139,7 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
 
 
 def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
-    """
-    Wait for its end, and touch the job meanwhile.
-    """
+    """Wait for its end, and touch the job meanwhile."""
     while (code := running.wait(LOOK_S)) is None:
         if stop.number is not None:
             running.begin_end()

@@ -1,6 +1,4 @@
-"""
-How a command ends; what ``binlog-inspect`` has too has its codes.
-"""
+"""How a command ends; what ``binlog-inspect`` has too has its codes."""
 
 from typing import Final, NoReturn
 
@@ -25,32 +23,24 @@ INTERRUPTED: Final = 130
 
 
 def warn(message: str) -> None:
-    """
-    Say something on stderr, and go on.
-    """
+    """Say something on stderr, and go on."""
     aside(f"{PROGRAM}: {message}")
 
 
 def fail(code: int, message: str) -> NoReturn:
-    """
-    End with one line on stderr.
-    """
+    """End with one line on stderr."""
     warn(message)
     raise SystemExit(code)
 
 
 def reason(problem: Exception) -> str:
-    """
-    Say what went wrong, and with which server or file.
-    """
+    """Say what went wrong, and with which server or file."""
     filename, why = getattr(problem, "filename", None), getattr(problem, "strerror", None)
     return f"{filename}: {why or problem}" if filename else f"{why or problem}"
 
 
 def end_if_told(stop: DeferredSignal, done: str) -> None:
-    """
-    End if a signal has come, and say what was done until then.
-    """
+    """End if a signal has come, and say what was done until then."""
     if stop.number is not None:
         warn(f"{signal_name(stop.number)}: stopped after {done}")
         raise SystemExit(stop.exit_code)

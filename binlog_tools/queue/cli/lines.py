@@ -19,19 +19,13 @@ LOOK_S: Final = 0.25
 
 
 class Answering(Protocol):
-    """
-    A server that may have answered.
-    """
+    """A server that may have answered."""
 
     def fileno(self) -> int:
-        """
-        Give what to wait for.
-        """
+        """Give what to wait for."""
 
     def is_answered(self) -> bool:
-        """
-        Say whether an answer, or the connection's end, has come; this does not wait.
-        """
+        """Say whether an answer, or the connection's end, has come; this does not wait."""
 
 
 def lines_of(
@@ -79,9 +73,7 @@ def _parts(
 
 
 def _number(source: BinaryIO) -> int | None:
-    """
-    The file's number; None of what is no file, and never has to be waited for.
-    """
+    """The file's number; None of what is no file, and never has to be waited for."""
     try:
         return source.fileno()
     except UnsupportedOperation:

@@ -1,6 +1,4 @@
-"""
-``beanstalk list`` and ``connections``.
-"""
+"""``beanstalk list`` and ``connections``."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -138,9 +136,7 @@ def _document(connection: Stats) -> dict[str, object]:
 
 
 def _times_left(connection: Stats) -> Iterator[tuple[str, int]]:
-    """
-    Of the jobs that a connection has reserved the seconds left, by id.
-    """
+    """Of the jobs that a connection has reserved the seconds left, by id."""
     for part in connection["time-left"].strip("{}").split(", "):
         job, colon, seconds = part.partition(": ")
         if colon:
@@ -151,9 +147,7 @@ def _table(
     titles: Sequence[Column], keys: Sequence[str], not_if_narrow: Sequence[str],
     found: Iterator[Stats],
 ) -> None:  # fmt: skip
-    """
-    Print what comes as it comes; a terminal without room is not shown all columns.
-    """
+    """Print what comes as it comes; a terminal without room is not shown all columns."""
     output = Output()
     rows = ([_shown(each.get(key, "")) for key in keys] for each in found)
     first = list(islice(rows, TABLE_ROWS))

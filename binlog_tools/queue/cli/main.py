@@ -1,6 +1,4 @@
-"""
-The console script ``beanstalk``: what must be so before the rest is imported.
-"""
+"""The console script ``beanstalk``: what must be so before the rest is imported."""
 
 from binlog_tools.console.interrupts import INTERRUPTS
 

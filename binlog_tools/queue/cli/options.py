@@ -1,6 +1,4 @@
-"""
-What several subcommands ask for, and how they show it.
-"""
+"""What several subcommands ask for, and how they show it."""
 
 import os
 import sys
@@ -30,14 +28,10 @@ DEFAULT_TTR_S: Final = 60
 
 
 class _JobNumber(click.IntRange):
-    """
-    The number of a job.
-    """
+    """The number of a job."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """
-        Make a value of the text that was given.
-        """
+        """Make a value of the text that was given."""
         try:
             int(value)
         except ValueError:
@@ -60,9 +54,7 @@ class _ServerOption(click.Option):
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
-        """
-        Take the value from the command line, the environment or the default.
-        """
+        """Take the value from the command line, the environment or the default."""
         value, source = super().consume_value(ctx, opts)
         before = ctx.parent.params.get(self.name) if ctx.parent else None
         if source is ParameterSource.COMMANDLINE or before is None:
@@ -70,9 +62,7 @@ class _ServerOption(click.Option):
         return before, ParameterSource.COMMANDLINE
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """
-        Add the token that is to be shown, unless the address has one.
-        """
+        """Add the token that is to be shown, unless the address has one."""
         address = super().process_value(ctx, value)
         if not isinstance(address, Address):
             return address
@@ -109,9 +99,7 @@ _token_file: Final = click.option(
 
 
 def server(function: F) -> F:
-    """
-    ``--server`` and ``--token-file``; both may stand before the subcommand instead.
-    """
+    """``--server`` and ``--token-file``; both may stand before the subcommand instead."""
     return _server(_token_file(function))
 
 
@@ -128,18 +116,14 @@ tube: Final = click.option(
 
 
 def tubes(help_text: str) -> Callable[[F], F]:
-    """
-    ``--tube``, any number.
-    """
+    """``--tube``, any number."""
     return click.option(
         "-t", "--tube", "tubes", type=TUBE, multiple=True, metavar="NAME", help=help_text
     )
 
 
 def state(help_text: str) -> Callable[[F], F]:
-    """
-    ``--state``, one; a second one is refused, as there are commands that take several.
-    """
+    """``--state``, one; a second one is refused, as there are commands that take several."""
     return click.option(
         "--state", type=click.Choice(STATES), default=STATES[:1], show_default=STATES[0],
         multiple=True, callback=_only_one, help=help_text,
@@ -153,9 +137,7 @@ def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 
 
 def interval(least_s: float, default_s: float) -> Callable[[F], F]:
-    """
-    ``--interval``.
-    """
+    """``--interval``."""
     return click.option(
         "-i", "--interval", type=click.FloatRange(least_s, 3600), default=default_s,
         show_default=True, metavar="S", help="Seconds between two looks.",
@@ -173,9 +155,7 @@ priority: Final = click.option(
 
 
 def outcome(function: F) -> F:
-    """
-    ``--delete``, ``--release``, ``--bury`` and ``--exec``.
-    """
+    """``--delete``, ``--release``, ``--bury`` and ``--exec``."""
     for option in (
         click.option(
             "--exec", "command", metavar="CMD",
@@ -195,9 +175,7 @@ raw: Final = click.option(
 
 
 def given(*names: str) -> str:
-    """
-    Say which of these options of the command that runs were given; empty if none.
-    """
+    """Say which of these options of the command that runs were given; empty if none."""
     context = click.get_current_context()
     typed = ParameterSource.COMMANDLINE
     return " and ".join(
@@ -209,17 +187,13 @@ def given(*names: str) -> str:
 
 @contextmanager
 def connected(address: Address) -> Iterator[Queue]:
-    """
-    A connection to the server, for as long as the block lasts.
-    """
+    """A connection to the server, for as long as the block lasts."""
     with connect(address) as line:
         yield Queue(line)
 
 
 def show_count(count: int, done: str, is_json: bool) -> None:
-    """
-    Print how many jobs something was done to.
-    """
+    """Print how many jobs something was done to."""
     if is_json:
         Output(True).document({done: count})
     else:
@@ -227,9 +201,7 @@ def show_count(count: int, done: str, is_json: bool) -> None:
 
 
 def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:
-    """
-    Print a job, and see that it has left us.
-    """
+    """Print a job, and see that it has left us."""
     output = Output(is_json)
     if is_json:
         output.document({"id": job.id, **facts, **body_fields(job.body)})

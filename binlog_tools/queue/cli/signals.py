@@ -15,9 +15,7 @@ SIGNALLED: Final = 128
 
 
 def signal_name(number: int) -> str:
-    """
-    Name a signal; those for real time have no names of their own.
-    """
+    """Name a signal; those for real time have no names of their own."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -39,9 +37,7 @@ class DeferredSignal:
 
     @property
     def exit_code(self) -> int:
-        """
-        What to end with when a signal has come.
-        """
+        """What to end with when a signal has come."""
         return SIGNALLED + (self.number or 0)
 
     def _note(self, number: int, frame: FrameType | None) -> None:

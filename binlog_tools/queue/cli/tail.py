@@ -1,6 +1,4 @@
-"""
-``beanstalk tail``.
-"""
+"""``beanstalk tail``."""
 
 import sys
 import time

@@ -1,6 +1,4 @@
-"""
-``beanstalk top``.
-"""
+"""``beanstalk top``."""
 
 import os
 import shutil
@@ -95,9 +93,7 @@ def top(
 
 
 def _watch_live(address: Address, interval: float, count: int | None, view: View) -> None:
-    """
-    On the terminal's other screen; when the looks are over, the last one is left on its own.
-    """
+    """On the terminal's other screen; when the looks are over, the last one is left on its own."""
     screen = Screen(address, view, Output().can_show(BARS))
     sys.stdout.write(ENTER)
     try:
@@ -125,9 +121,7 @@ class Screen:
         self._has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def show(self, now: Snapshot, found: Sequence[Row]) -> None:
-        """
-        Draw a new look.
-        """
+        """Draw a new look."""
         self._now, self._found = now, found
         self._history.note([*found, total(found)])
         self._draw()
@@ -155,9 +149,7 @@ class Screen:
         sys.stdout.flush()
 
     def _picture(self) -> list[tuple[str, str]]:
-        """
-        The lines of the screen, no wider and no more than it has room for, and their colours.
-        """
+        """The lines of the screen, no wider and no more than it has room for, and their colours."""
         size = shutil.get_terminal_size()
         if self._view.shows_help:
             return [(line[: size.columns], "") for line in HELP[: size.lines]]
@@ -206,9 +198,7 @@ class Screen:
 
 
 def replication_words(server: Stats) -> str:
-    """
-    Of a replicated queue: its role, its standbys, and what the stream or they lack.
-    """
+    """Of a replicated queue: its role, its standbys, and what the stream or they lack."""
     if "replication-role" not in server:
         return ""
     standbys = server["replication-standbys"].split()

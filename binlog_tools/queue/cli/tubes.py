@@ -1,6 +1,4 @@
-"""
-``beanstalk tubes``, ``stats``, ``pause`` and ``policy``.
-"""
+"""``beanstalk tubes``, ``stats``, ``pause`` and ``policy``."""
 
 import re
 import shutil
@@ -46,9 +44,7 @@ _CHANGE: Final = re.compile(r"[a-z-]+=[!-~]+")
 
 
 def show_stats(found: Stats, is_json: bool) -> None:
-    """
-    Print what the server says of something.
-    """
+    """Print what the server says of something."""
     output = Output(is_json)
     if is_json:
         output.document(numbers(found))
@@ -57,9 +53,7 @@ def show_stats(found: Stats, is_json: bool) -> None:
 
 
 def numbers(stats: Mapping[str, str]) -> dict[str, object]:
-    """
-    Statistics for JSON: what looks like a number is one, but for names.
-    """
+    """Statistics for JSON: what looks like a number is one, but for names."""
     return {key: _number(key, value) for key, value in stats.items()}
 
 
@@ -76,9 +70,7 @@ def _number(key: str, value: str) -> object:
 @options.server
 @options.as_json
 def tubes(address: Address, is_json: bool) -> None:
-    """
-    Show all tubes, with how many jobs they have.
-    """
+    """Show all tubes, with how many jobs they have."""
     with options.connected(address) as queue:
         found = queue.all_tubes()
     output = Output(is_json)
@@ -150,9 +142,7 @@ def stats(
 @options.server
 @options.as_json
 def pause(tube: bytes, seconds: int, address: Address, is_json: bool) -> None:
-    """
-    Let nobody reserve from TUBE for so many SECONDS; 0 ends a pause.
-    """
+    """Let nobody reserve from TUBE for so many SECONDS; 0 ends a pause."""
     with options.connected(address) as queue:
         # 0 is a pause of 1 ns on a beanstalkd: over before anybody sees it.
         queue.pause(tube, seconds)
@@ -161,9 +151,7 @@ def pause(tube: bytes, seconds: int, address: Address, is_json: bool) -> None:
 
 
 def _change(text: str) -> str:
-    """
-    :raise ValueError: it is no change of a policy.
-    """
+    """:raise ValueError: it is no change of a policy."""
     if not _CHANGE.fullmatch(text):
         raise ValueError(f"{text!r} is not KEY=VALUE")
     return text
@@ -218,9 +206,7 @@ def _change_policy(extensions: Extensions, tube: bytes, changes: Sequence[str]) 
 
 
 def _wrong_rule(changes: Sequence[str]) -> str:
-    """
-    :return: what is wrong with the first one that is; empty if all are right.
-    """
+    """:return: what is wrong with the first one that is; empty if all are right."""
     # It takes long to import, and is for mistakes only.
     from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
 
@@ -237,9 +223,7 @@ def _wrong_rule(changes: Sequence[str]) -> str:
 
 
 def _without_effect(changes: Sequence[str], found: Policy) -> Iterator[str]:
-    """
-    Say of each value that was set and does not hold what the file of policies says instead.
-    """
+    """Say of each value that was set and does not hold what the file of policies says instead."""
     for change in changes:
         key, _, value = change.partition("=")
         holds, source = found.get(key, ("-", "file"))

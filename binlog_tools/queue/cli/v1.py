@@ -29,9 +29,7 @@ FOR_EVER_S: Final = 10 * 365 * 86_400.0
 
 @contextmanager
 def connected(address: Address, limit_s: float = LIMIT_S) -> Iterator[QueueV1]:
-    """
-    A connection to the server, for as long as the block lasts.
-    """
+    """A connection to the server, for as long as the block lasts."""
     with connect(address, limit_s) as line:
         yield QueueV1(line)
 
@@ -104,9 +102,7 @@ def reserve(
 @options.server
 @options.as_json
 def delete(jobs: tuple[int, ...], address: Address, is_json: bool) -> None:
-    """
-    Delete jobs that nobody has reserved.
-    """
+    """Delete jobs that nobody has reserved."""
     with connected(address) as queue:
         do_each(jobs, queue.delete, "deleted", is_json)
 
@@ -137,9 +133,7 @@ def kick(address: Address, count: int, is_json: bool) -> None:
 @click.option("-j", "--job", type=options.JOB, metavar="ID", help="Of a job.")
 @options.as_json
 def stats(address: Address, job: int | None, is_json: bool) -> None:
-    """
-    Show what the server says of itself, or of a job.
-    """
+    """Show what the server says of itself, or of a job."""
     with connected(address) as queue:
         found = queue.stats() if job is None else queue.stats_job(job)
     show_stats(found, is_json)

@@ -1,6 +1,4 @@
-"""
-``beanstalk wait``.
-"""
+"""``beanstalk wait``."""
 
 from typing import Final
 

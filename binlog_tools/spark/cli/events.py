@@ -1,6 +1,4 @@
-"""
-``events``: logs as one table; ``optimize``: fewer, larger files of a table.
-"""
+"""``events``: logs as one table; ``optimize``: fewer, larger files of a table."""
 
 import os
 from collections.abc import Sequence
@@ -42,9 +40,7 @@ def events(
     inputs: tuple[str, ...], output: str, damage: str, servers: str, master: str | None, body: bool,
     live: str, form: str, rewrite: bool,
 ) -> None:  # fmt: skip
-    """
-    Logs as one events table, or what is new in them into the table.
-    """
+    """Logs as one events table, or what is new in them into the table."""
 
     def run(tasks: Sequence[Task], work: Work) -> list[list[File]]:
         is_sparks = master or "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
@@ -92,9 +88,7 @@ def optimize(tables: tuple[str, ...], keep_hours: float) -> None:
 
 
 def _tables_in(place: str) -> list[str]:
-    """
-    The place itself; or the tables in it, if it is none and has some.
-    """
+    """The place itself; or the tables in it, if it is none and has some."""
     location = Location.of(place)
     if form_of(location) is not None or (location.is_local and not os.path.isdir(location.path)):
         return [place]

@@ -1,6 +1,4 @@
-"""
-``live``: tables that follow the logs.
-"""
+"""``live``: tables that follow the logs."""
 
 import logging
 import signal
@@ -87,9 +85,7 @@ SHOWN_SERVERS: Final = 5
 
 
 def begin_text(begun: Mapping[str, Behind]) -> str:
-    """
-    What is about to be read.
-    """
+    """What is about to be read."""
     named = [f"{each.server} from LSN {each.lsn} on, {each.lag.records:,} records behind"
             for each in list(begun.values())[:SHOWN_SERVERS]]  # fmt: skip
     if len(begun) > SHOWN_SERVERS:
@@ -99,9 +95,7 @@ def begin_text(begun: Mapping[str, Behind]) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """
-    Let SIGTERM be as SIGINT, and py4j not log that Java may have been told to end too.
-    """
+    """Let SIGTERM be as SIGINT, and py4j not log that Java may have been told to end too."""
 
     def interrupt(number: int, frame: object) -> None:
         logging.disable()

@@ -1,6 +1,4 @@
-"""
-The group of all commands.
-"""
+"""The group of all commands."""
 
 import click
 

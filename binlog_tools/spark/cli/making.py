@@ -1,6 +1,4 @@
-"""
-What the commands for tables share: the session, the input, and writing what was made of it.
-"""
+"""What the commands for tables share: the session, the input, and writing what was made of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,9 +19,7 @@ from binlog_tools.spark.tasks import Rows
 def load(
     spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
 ) -> DataFrame:  # fmt: skip
-    """
-    The events that the command was given.
-    """
+    """The events that the command was given."""
     if _are_events(inputs, source):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
@@ -66,9 +62,7 @@ def make(
     name: str, output: str, inputs: tuple[str, ...], source: str, form: str, mode: str, damage: str,
     servers: str, master: str | None, **choices: Any,
 ) -> None:  # fmt: skip
-    """
-    Make a table of all events, and tell how many rows it has.
-    """
+    """Make a table of all events, and tell how many rows it has."""
     with explained():
         stored = opened(name, output, form, mode)
         look(inputs, source)

@@ -1,6 +1,4 @@
-"""
-Options that several commands share.
-"""
+"""Options that several commands share."""
 
 import os
 import time
@@ -27,9 +25,7 @@ Command = Callable[..., Any]
 
 
 def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """
-    Several options as one decorator.
-    """
+    """Several options as one decorator."""
     return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
 
 
@@ -40,16 +36,12 @@ def _noted(context: click.Context, parameter: click.Parameter, value: bool) -> N
 def _absolute(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """
-    A Connect server, and executors, may be in another working directory.
-    """
+    """A Connect server, and executors, may be in another working directory."""
     return tuple(each if is_url(each) else os.path.abspath(normal(each)) for each in value)
 
 
 def or_plan(command: Command) -> Command:
-    """
-    The command, or with ``--dry-run`` what it would read and write.
-    """
+    """The command, or with ``--dry-run`` what it would read and write."""
 
     @wraps(command)
     def run(inputs: tuple[str, ...], output: str, dry_run: bool, **options: Any) -> None:

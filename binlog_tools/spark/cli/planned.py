@@ -24,9 +24,7 @@ GROWS: Final = "which is brought up to date"
 
 
 def tell_plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> None:
-    """
-    :raise SourceError: see `finding.find`.
-    """
+    """:raise SourceError: see `finding.find`."""
     for text in plan(inputs, output, options):
         Output().line(text)
 
@@ -50,9 +48,7 @@ def plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> Iter
 
 
 def of_logs(found: Findings, which: str = "") -> Iterator[str]:
-    """
-    :param which: of the records are read, in words; empty for all of them.
-    """
+    """:param which: of the records are read, in words; empty for all of them."""
     size = format_size(sum(each.stretch.end for each in found.segments))
     stores = len({each.header.store_uuid for each in found.segments})
     yield (f"would read: {told(len(found.segments), 'segment')} of {told(stores, 'server')}, "
@@ -78,9 +74,7 @@ def records_in(segments: Iterable[Segment]) -> str:
 
 
 def files_of(path: str) -> list[tuple[int, int]]:
-    """
-    Rows and bytes of the files of a table.
-    """
+    """Rows and bytes of the files of a table."""
     location = Location.of(path)
     if form_of(location) is not None:
         return [(file.rows, file.size) for file in open_stored(path).files()]
@@ -100,9 +94,7 @@ def _there(output: str, options: Mapping[str, Any]) -> str:
 
 
 def _names(location: Location) -> list[str]:
-    """
-    What is there; of a file, its name.
-    """
+    """What is there; of a file, its name."""
     if location.is_local and os.path.isfile(location.path):
         return [location.path]
     with location.writing():

@@ -1,6 +1,4 @@
-"""
-``rebuild``: a fresh log of what is left of an old one.
-"""
+"""``rebuild``: a fresh log of what is left of an old one."""
 
 import os
 

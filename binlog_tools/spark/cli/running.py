@@ -37,9 +37,7 @@ Report = Callable[[int, int], None]
 
 
 def remote_of(master: str | None) -> str | None:
-    """
-    The Connect server that `started` would go to; None: none.
-    """
+    """The Connect server that `started` would go to; None: none."""
     return master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
 
 
@@ -69,9 +67,7 @@ def started(name: str, master: str | None) -> SparkSession:
 
 
 def _refuse_deaf(remote: str) -> None:
-    """
-    :raise TableError: nobody listens there, for which Spark would try again for many minutes.
-    """
+    """:raise TableError: nobody listens there, for which Spark would try again for many minutes."""
     place = urlsplit(remote)
     if place.scheme != "sc" or not place.hostname:
         return

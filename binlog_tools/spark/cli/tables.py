@@ -1,6 +1,4 @@
-"""
-The tables: each as a command, and those that need no choice as one.
-"""
+"""The tables: each as a command, and those that need no choice as one."""
 
 import time
 from collections.abc import Iterator
@@ -52,9 +50,7 @@ SINGLE: Final = (
               help="So many make a job poison.")  # fmt: skip
 @click.option("--jobs", is_flag=True, help="One row a job, not one a kind of jobs.")
 def poison(inputs: tuple[str, ...], output: str, jobs: bool, **options: Any) -> None:
-    """
-    Jobs that fail again and again, by the fingerprint of their bodies.
-    """
+    """Jobs that fail again and again, by the fingerprint of their bodies."""
     make("poison_jobs" if jobs else "poison", output, inputs, **options)
 
 
@@ -66,9 +62,7 @@ def poison(inputs: tuple[str, ...], output: str, jobs: bool, **options: Any) -> 
 def snapshot(
     inputs: tuple[str, ...], output: str, moment: str | None, lsn: int | None, **options: Any
 ) -> None:
-    """
-    The jobs that were alive at a time, or after a record.
-    """
+    """The jobs that were alive at a time, or after a record."""
     with explained():
         at_ns = None if moment is None else parsed_time(moment)
     if at_ns is not None and at_ns > time.time_ns():

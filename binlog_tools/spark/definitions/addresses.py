@@ -22,9 +22,7 @@ def normal(address: str) -> str:
 
 
 def within(folder: str, name: str) -> str:
-    """
-    The address of what has this name in a folder.
-    """
+    """The address of what has this name in a folder."""
     if not is_url(folder):
         return os.path.join(folder, name)
     where, mark, options = folder.partition("?")
@@ -32,9 +30,7 @@ def within(folder: str, name: str) -> str:
 
 
 def split(address: str) -> tuple[str, str]:
-    """
-    :return: the folder of a file or a folder, and its name there.
-    """
+    """:return: the folder of a file or a folder, and its name there."""
     if not is_url(address):
         return os.path.split(os.path.normpath(address))
     where, mark, options = address.partition("?")

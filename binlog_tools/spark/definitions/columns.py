@@ -107,9 +107,7 @@ UNASKED: Final[Mapping[str, frozenset[str]]] = {
 
 
 def ddl(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> str:
-    """
-    The schema of these columns, as Spark's SQL writes it.
-    """
+    """The schema of these columns, as Spark's SQL writes it."""
     return ", ".join(f"`{name}` {known[name].ddl}" for name in names)
 
 
@@ -121,9 +119,7 @@ def arrow_schema(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) ->
 
 
 def commented(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> pa.Schema:
-    """
-    The schema of these columns with their meanings as comments, for stored tables.
-    """
+    """The schema of these columns with their meanings as comments, for stored tables."""
     return pa.schema(
         field.with_metadata({"comment": known[field.name].meaning})
         for field in arrow_schema(names, known)

@@ -49,9 +49,7 @@ class CodedError(Exception):
 
     @property
     def what(self) -> str:
-        """
-        The message without the code.
-        """
+        """The message without the code."""
         return str(self).partition("] ")[2]
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -59,27 +57,19 @@ class CodedError(Exception):
 
 
 class SourceError(CodedError):
-    """
-    Something is wrong with a log, or with what was asked for.
-    """
+    """Something is wrong with a log, or with what was asked for."""
 
 
 class TableError(CodedError):
-    """
-    A table cannot be made, or cannot be read.
-    """
+    """A table cannot be made, or cannot be read."""
 
 
 class SinkError(CodedError):
-    """
-    Rows cannot become jobs.
-    """
+    """Rows cannot become jobs."""
 
 
 class SparkTooOld(CodedError):
-    """
-    This Spark has no interface for what was asked of it.
-    """
+    """This Spark has no interface for what was asked of it."""
 
     @classmethod
     def of(cls, what: str, since: str, instead: str) -> "SparkTooOld":
@@ -90,9 +80,7 @@ READ_THE_REST: Final = "read what is left with .option('damage', 'skip'), or --d
 
 
 def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> SourceError:
-    """
-    :param advice: what else can be done than to look at the damage.
-    """
+    """:param advice: what else can be done than to look at the damage."""
     checked = path
     if is_url(path):
         # Of object storage a folder is checked.
@@ -105,9 +93,7 @@ def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> S
 
 
 def bad_url(url: str, problem: ValueError) -> SourceError:
-    """
-    :param problem: says why it names nothing.
-    """
+    """:param problem: says why it names nothing."""
     return SourceError("BINLOG_OPTION", f"option path: {url}: {problem}")
 
 

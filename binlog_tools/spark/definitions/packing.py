@@ -1,6 +1,4 @@
-"""
-How things to read are shared out to tasks: neighbours together, up to a size.
-"""
+"""How things to read are shared out to tasks: neighbours together, up to a size."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -11,9 +9,7 @@ Item = TypeVar("Item")
 def packed(
     items: Iterable[Item], size_of: Callable[[Item], int], most: int
 ) -> list[tuple[Item, ...]]:
-    """
-    Items in their order, of so many bytes together at most, or one that has more.
-    """
+    """Items in their order, of so many bytes together at most, or one that has more."""
     tasks: list[list[Item]] = []
     size = 0
     for item in items:

@@ -1,6 +1,4 @@
-"""
-The body of a job, as somebody can read it.
-"""
+"""The body of a job, as somebody can read it."""
 
 from typing import Final
 

@@ -1,6 +1,4 @@
-"""
-What is in a folder, and what a pattern names.
-"""
+"""What is in a folder, and what a pattern names."""
 
 import fnmatch
 import glob
@@ -34,9 +32,7 @@ class Folder(NamedTuple):
 
 
 def names_a_segment(address: str) -> bool:
-    """
-    Whether a file is called like a segment, in a server's directory or in an archive.
-    """
+    """Whether a file is called like a segment, in a server's directory or in an archive."""
     name = name_of(address)
     return parse_segment_name(name) is not None or parse_archived_name(name) is not None
 
@@ -58,9 +54,7 @@ def expanded(path: str) -> list[str]:
 
 
 def _matching(url: str) -> list[str]:
-    """
-    What a URL with ``*`` or ``[…]`` in some of its parts names.
-    """
+    """What a URL with ``*`` or ``[…]`` in some of its parts names."""
     folder, pattern = split(url)
     found = []
     for parent in _matching(folder) if _WILD.search(folder.partition("?")[0]) else [folder]:

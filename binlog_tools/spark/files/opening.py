@@ -48,24 +48,16 @@ class LogFile(Protocol):
     is_local: bool
 
     def read(self, start: int, end: int) -> bytes:
-        """
-        Bytes of the file; fewer if it ends before ``end``.
-        """
+        """Bytes of the file; fewer if it ends before ``end``."""
 
     def view(self, size: int, start: int, end: int) -> memoryview:
-        """
-        The first ``size`` bytes, of which only those from ``start`` to ``end`` need be right.
-        """
+        """The first ``size`` bytes, of which only those from ``start`` to ``end`` need be right."""
 
     def snapshot(self) -> Buffer:
-        """
-        A copy of all of it, as consistent as a reader beside a writer can have it.
-        """
+        """A copy of all of it, as consistent as a reader beside a writer can have it."""
 
     def close(self) -> None:
-        """
-        Let go of the file; what `view` has given stays.
-        """
+        """Let go of the file; what `view` has given stays."""
 
     def __enter__(self) -> "LogFile": ...
 
@@ -87,16 +79,12 @@ class _Closing:
 
 
 class LocalFile(_Closing):
-    """
-    A `LogFile` of this machine.
-    """
+    """A `LogFile` of this machine."""
 
     is_local = True
 
     def __init__(self, path: str, fd: int | None = None) -> None:
-        """
-        :param fd: of the file, if it is open; it is closed with this.
-        """
+        """:param fd: of the file, if it is open; it is closed with this."""
         self.address = path
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if fd is None else fd
         self.size = os.fstat(self._fd).st_size
@@ -119,16 +107,12 @@ class LocalFile(_Closing):
 
 
 class RemoteFile(_Closing):
-    """
-    A `LogFile` in object storage.
-    """
+    """A `LogFile` in object storage."""
 
     is_local = False
 
     def __init__(self, store: Store, name: str, address: str, size: int | None = None) -> None:
-        """
-        :param size: if it is known; else the store is asked.
-        """
+        """:param size: if it is known; else the store is asked."""
         self.address = address
         self._store = store
         self._name = name
@@ -140,9 +124,7 @@ class RemoteFile(_Closing):
         return self
 
     def _opened(self) -> OpenObject:
-        """
-        Opened once, and only if something is read: to open it is a request.
-        """
+        """Opened once, and only if something is read: to open it is a request."""
         if self._object is None:
             self._object = self._store.open(self._name)
         return self._object
@@ -200,9 +182,7 @@ class RemoteFile(_Closing):
                 pass
 
     def _exactly(self, start: int, end: int) -> bytes:
-        """
-        :raise BadRange: taken for the object, the rest would be damage.
-        """
+        """:raise BadRange: taken for the object, the rest would be damage."""
         found = self._opened()
         try:
             content = found.read(start, end)

@@ -32,9 +32,7 @@ T = TypeVar("T")
 
 
 def passes(problem: OSError) -> bool:
-    """
-    Whether an error may be gone a moment later.
-    """
+    """Whether an error may be gone a moment later."""
     if isinstance(problem, FileNotFoundError | PermissionError | IsADirectoryError):
         return False
     said = str(problem).upper()
@@ -42,21 +40,15 @@ def passes(problem: OSError) -> bool:
 
 
 def tried(what: Callable[[], T], wait: Callable[[float], None]) -> T:
-    """
-    Do what may fail for a moment, and do it again when it does.
-    """
+    """Do what may fail for a moment, and do it again when it does."""
     return again(what, WAITS_S, wait, passes)
 
 
 class PatientStore(Store):
-    """
-    A store to read from, whose operations are tried again after errors that may pass.
-    """
+    """A store to read from, whose operations are tried again after errors that may pass."""
 
     def __init__(self, store: Store, wait: Callable[[float], None] = time.sleep) -> None:
-        """
-        :param wait: returns after so many seconds.
-        """
+        """:param wait: returns after so many seconds."""
         self.url = store.url
         self._store = store
         self._wait = wait
@@ -84,9 +76,7 @@ class PatientStore(Store):
 
 
 class PatientObject(OpenObject):
-    """
-    An open object that is asked again likewise.
-    """
+    """An open object that is asked again likewise."""
 
     def __init__(self, found: OpenObject, wait: Callable[[float], None]) -> None:
         self.size = found.size
@@ -101,18 +91,14 @@ class PatientObject(OpenObject):
 
 
 class Stores:
-    """
-    The stores that a process has open, by URL with options.
-    """
+    """The stores that a process has open, by URL with options."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stores: dict[str, Store] = {}
 
     def keep(self, url: str, store: Store) -> None:
-        """
-        Take this one for what the URL names.
-        """
+        """Take this one for what the URL names."""
         with self._lock:
             while len(self._stores) >= OPEN_STORES:
                 del self._stores[next(iter(self._stores))]

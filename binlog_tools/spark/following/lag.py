@@ -36,9 +36,7 @@ NONE = Lag(0, 0, 0.0)
 
 
 class LagMeter:
-    """
-    Measures, and remembers where finished segments end, so that each is opened once.
-    """
+    """Measures, and remembers where finished segments end, so that each is opened once."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], int] = {}
@@ -77,9 +75,7 @@ class LagMeter:
 
 
 def _built(log: Log, at: Position) -> int | None:
-    """
-    When the first frame from here on was built.
-    """
+    """When the first frame from here on was built."""
     for seq in (number for number in log.numbers if number >= at.seq):
         for piece in log.frames(at if seq == at.seq else log.beginning(seq)):
             if isinstance(piece, Run):
@@ -88,9 +84,7 @@ def _built(log: Log, at: Position) -> int | None:
 
 
 def with_lag(offset: dict[str, Any], lags: Mapping[str, Lag]) -> dict[str, Any]:
-    """
-    An offset to report.
-    """
+    """An offset to report."""
     return {**offset, KEY: {store: lag._asdict() for store, lag in lags.items()}}
 
 

@@ -59,9 +59,7 @@ def refuse_other_segment(log: Log, at: Position, mark: int | None) -> None:
 
 
 def refuse_other_history(log: Log, at: Position) -> None:
-    """
-    :raise SourceError: this is not the log in which the position was.
-    """
+    """:raise SourceError: this is not the log in which the position was."""
     frontier = log.frontier()
     if log.numbers[-1] < at.seq:
         raise _differs(log, f"its newest segment is {log.numbers[-1]}", at)
@@ -73,9 +71,7 @@ def refuse_other_history(log: Log, at: Position) -> None:
 
 
 def locate(log: Log, at: Position) -> Position | Lost:
-    """
-    :raise SourceError: this is another history than the one in which the position was.
-    """
+    """:raise SourceError: this is another history than the one in which the position was."""
     numbers = [seq for seq in log.numbers if seq >= at.seq]
     if not numbers:
         raise _differs(log, f"its newest segment is {log.numbers[-1]}", at)
@@ -96,9 +92,7 @@ def locate(log: Log, at: Position) -> Position | Lost:
 
 
 def find(log: Log, seq: int, lsn: int) -> Position:
-    """
-    :raise SourceError: no frame of the segment begins with this LSN.
-    """
+    """:raise SourceError: no frame of the segment begins with this LSN."""
     for run in log.frames(log.beginning(seq)):
         if isinstance(run, Run):
             places = np.flatnonzero((run.base_lsn == lsn) & (run.n_rec > 0))

@@ -96,17 +96,13 @@ class Log:
         raise FileNotFoundError(seq)
 
     def frontier(self) -> Position:
-        """
-        Behind the last frame that is durable.
-        """
+        """Behind the last frame that is durable."""
         if self._frontier is None:
             self._frontier = self.measured(self.numbers[-1])
         return self._frontier
 
     def measured(self, seq: int) -> Position:
-        """
-        How far a segment without a successor may be read.
-        """
+        """How far a segment without a successor may be read."""
         header = self.header(seq)
         is_finished = seq in self._segments.archived or seq < self.numbers[-1]
         with self.open(seq) as file:
@@ -141,9 +137,7 @@ class Log:
         return self.beginning(later[0]) if later else self.frontier()
 
     def at_lsn(self, lsn: int) -> Position:
-        """
-        The frame with this LSN; the beginning or the frontier if it lies outside.
-        """
+        """The frame with this LSN; the beginning or the frontier if it lies outside."""
         first, last = self.first(), self.frontier()
         if lsn <= first.lsn:
             return first

@@ -53,9 +53,7 @@ def encode(
 
 
 def decode(offset: Mapping[str, Any], rows: str) -> Positions:
-    """
-    :raise SourceError: a newer version made it, or a query that gave other rows.
-    """
+    """:raise SourceError: a newer version made it, or a query that gave other rows."""
     if offset.get("v") != VERSION:
         raise SourceError(
             "BINLOG_OPTION",
@@ -75,7 +73,5 @@ def decode(offset: Mapping[str, Any], rows: str) -> Positions:
 
 
 def marks_in(offset: Mapping[str, Any]) -> Marks:
-    """
-    Offsets of version 0.1 and before have none.
-    """
+    """Offsets of version 0.1 and before have none."""
     return {store: int(at["mark"]) for store, at in offset["stores"].items() if "mark" in at}

@@ -66,9 +66,7 @@ class Streamed(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "Streamed":
-        """
-        :raise SourceError: one is unknown, or its value is.
-        """
+        """:raise SourceError: one is unknown, or its value is."""
         given = {name.lower(): str(value) for name, value in options.items()}
         for name in BATCH_ONLY:
             if name.lower() in given:
@@ -86,9 +84,7 @@ class Streamed(NamedTuple):
 
     @property
     def rows(self) -> str:
-        """
-        What decides which rows a log gives; it must not change in the middle of a stream.
-        """
+        """What decides which rows a log gives; it must not change in the middle of a stream."""
         asked = self.asked
         servers = ",".join(f"{uuid}:{name}" for uuid, name in sorted(asked.servers.items()))
         return f"records={asked.records} copies={asked.copies} servers={servers or '-'}"

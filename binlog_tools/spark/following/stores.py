@@ -44,9 +44,7 @@ class Segments:
         return sorted(self.live.keys() | self.archived.keys())
 
     def paths(self, seq: int) -> tuple[str, ...]:
-        """
-        Where a segment is; in the archive first, since there it stays.
-        """
+        """Where a segment is; in the archive first, since there it stays."""
         return tuple(where[seq] for where in (self.archived, self.live) if seq in where)
 
     def header(self, seq: int) -> SegmentHeader:
@@ -122,9 +120,7 @@ def _directories(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _add_live(found: dict[str, Segments], folder: Folder) -> None:
-    """
-    What a server's directory has; all of it is of one store.
-    """
+    """What a server's directory has; all of it is of one store."""
     parsed = ((parse_segment_name(name), name) for name in folder.sizes)
     segments = {seq: folder.within(name) for seq, name in parsed if seq is not None}
     for seq in sorted(segments, reverse=True):

@@ -72,9 +72,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._streamed.most_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """
-        Where the next batch ends: within the limit, never beyond what is durable.
-        """
+        """Where the next batch ends: within the limit, never beyond what is durable."""
         rows = self._streamed.rows
         before, marks = decode(start, rows), marks_in(start)
 
@@ -89,15 +87,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode(self._given, rows, given)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """
-        How far the logs are durable, and how far the newest batch is behind that.
-        """
+        """How far the logs are durable, and how far the newest batch is behind that."""
         return self._looking(self._reported)
 
     def lag(self, offset: dict[str, Any]) -> dict[str, Lag]:
-        """
-        How far an offset is behind what is durable now.
-        """
+        """How far an offset is behind what is durable now."""
         at = decode(offset, self._streamed.rows)
         return self._looking(lambda logs: self._meter.measure(logs, at, time.time_ns()))
 
@@ -117,25 +111,17 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in tasks_of(items)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """
-        Spark keeps the offsets; there is nothing to do.
-        """
+        """Spark keeps the offsets; there is nothing to do."""
 
     def stop(self) -> None:
-        """
-        Nothing is held open.
-        """
+        """Nothing is held open."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """
-        The batches of a task; this runs where the task does, on a pickled copy.
-        """
+        """The batches of a task; this runs where the task does, on a pickled copy."""
         return task_batches(partition.value or (), self._streamed.asked.wanted(self._columns))
 
     def _looking(self, what: Callable[[dict[str, Log]], T]) -> T:
-        """
-        Do something with the logs as they are now; anew if one of their files goes meanwhile.
-        """
+        """Do something with the logs as they are now; anew if one of their files goes meanwhile."""
         for _ in range(LOOKS):
             try:
                 logs = self._logs()
@@ -182,9 +168,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {store: self._streamed.start_of(log) for store, log in logs.items()}
 
     def _forward(self, logs: dict[str, Log], before: Positions, limit: ReadLimit) -> Positions:
-        """
-        :param before: where the last batch has ended.
-        """
+        """:param before: where the last batch has ended."""
         self._refuse_missing(logs, before)
         targets = self._pinned or _frontiers(logs)
         behind = _behind(before, targets)
@@ -267,9 +251,7 @@ def _refuse_others(logs: dict[str, Log], positions: Positions, marks: Marks) -> 
 
 
 def _marks_of(logs: dict[str, Log], before: Positions, marks: Marks, ends: Positions) -> Marks:
-    """
-    Of a log that has not gone on the same as before: an offset with another text is a batch.
-    """
+    """Of a log that has not gone on the same as before: an offset with another text is a batch."""
     found: Marks = {}
     for store, at in ends.items():
         if at == before.get(store):

@@ -1,6 +1,4 @@
-"""
-Going forward in a log that is being written, never beyond what is durable.
-"""
+"""Going forward in a log that is being written, never beyond what is durable."""
 
 from collections.abc import Iterator
 
@@ -17,9 +15,7 @@ from binlog_tools.spark.segments.producing import Place
 
 
 class _Limits:
-    """
-    How much more may be taken.  One frame with records may be, however large it is.
-    """
+    """How much more may be taken.  One frame with records may be, however large it is."""
 
     def __init__(self, most_bytes: int, most_rows: int) -> None:
         self._bytes = most_bytes
@@ -27,9 +23,7 @@ class _Limits:
         self._has_taken = False
 
     def take(self, run: Run, to_lsn: int) -> int:
-        """
-        :return: how many frames of a run.
-        """
+        """:return: how many frames of a run."""
         lengths, rows = np.cumsum(run.length), np.cumsum(run.n_rec)
         within = int(np.searchsorted(run.base_lsn + run.n_rec, to_lsn, "right"))
         fits = (lengths <= self._bytes) & (rows <= self._rows)
@@ -43,9 +37,7 @@ class _Limits:
         return count
 
     def take_rest(self, at: Position, following: SegmentHeader) -> bool:
-        """
-        All that is left of a segment, unseen, if that is within the limits.
-        """
+        """All that is left of a segment, unseen, if that is within the limits."""
         size, rows = following.prev_end - at.offset, following.first_lsn - at.lsn
         if size > self._bytes or rows > self._rows:
             return False

@@ -29,17 +29,13 @@ class _Known(NamedTuple):
 
 
 class TubeMemory:
-    """
-    Remembers names, of the newest segment of each store.
-    """
+    """Remembers names, of the newest segment of each store."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _Known] = {}
 
     def before(self, part: Share) -> dict[int, bytes] | None:
-        """
-        The names that a segment says before a part of it; None if the part is read without.
-        """
+        """The names that a segment says before a part of it; None if the part is read without."""
         header, stretch = part.place.header, part.stretch
         if stretch.start == SEGMENT_HEADER_BYTES or header.flags & REHOMED:
             return None

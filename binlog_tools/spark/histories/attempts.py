@@ -1,6 +1,4 @@
-"""
-Attempts: runs of jobs, from `reserve` to their ends, each with the wait before it.
-"""
+"""Attempts: runs of jobs, from `reserve` to their ends, each with the wait before it."""
 
 from typing import Any, NamedTuple
 
@@ -122,9 +120,7 @@ def _taken(parts: _Parts, rows: Ints) -> _Parts:
 
 
 def _grouped(stays: Stays, parts: _Parts) -> tuple[_Parts, Groups]:
-    """
-    The parts of each attempt as neighbours, which they are already but in logs with gaps.
-    """
+    """The parts of each attempt as neighbours, which they are already but in logs with gaps."""
     job, revivals = stays.jobs.number[parts.stay], stays.revivals[parts.stay]
     is_first = changes(job, revivals, parts.attempt)
     heads = np.flatnonzero(is_first)
@@ -138,7 +134,5 @@ def _grouped(stays: Stays, parts: _Parts) -> tuple[_Parts, Groups]:
 
 
 def _repeat(keys: tuple[Ints, ...]) -> bool:
-    """
-    Whether neighbours are the same.
-    """
+    """Whether neighbours are the same."""
     return bool(len(keys[0])) and not changes(*keys).all()

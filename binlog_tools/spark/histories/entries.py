@@ -121,9 +121,7 @@ class _Facts(NamedTuple):
 
 
 class _Keys(NamedTuple):
-    """
-    Place, kind and minute as one number.
-    """
+    """Place, kind and minute as one number."""
 
     first: int
     span: int
@@ -139,9 +137,7 @@ class _Keys(NamedTuple):
         return found
 
     def parts(self, number: Ints) -> tuple[Ints, Ints, Ints]:
-        """
-        The inverse of `number`.
-        """
+        """The inverse of `number`."""
         both, minute = np.divmod(number, self.span)
         place, kind = np.divmod(both, len(KINDS))
         return place, kind, minute + self.first
@@ -176,9 +172,7 @@ def merged(tables: list[pa.Table]) -> pa.Table:
 
 
 def _facts_of(entries: pa.Table) -> tuple[_Facts, Any, Any]:
-    """
-    :return: with the names of servers and tubes.
-    """
+    """:return: with the names of servers and tubes."""
     server, servers = _coded(column(entries, "server"))
     tube, tubes = _coded(column(entries, "tube"))
     kind = codes(entries, "kind", KINDS).astype(np.int64)
@@ -192,17 +186,13 @@ def _coded(names: Any) -> tuple[Ints, Any]:
 
 
 def _lasts(last_ns: Mapping[str, int], servers: Any, tubes: Any) -> Ints:
-    """
-    The last minute of the server of each place.
-    """
+    """The last minute of the server of each place."""
     found = [last_ns.get(name, 0) // MINUTE_NS for name in servers.to_pylist()]
     return np.repeat(np.array(found, np.int64), len(tubes))
 
 
 def _stood(stays: Stays) -> tuple[Ints, Any, Ints, Ints]:
-    """
-    Where jobs stood: the stays' rows, the state, since when, until when.
-    """
+    """Where jobs stood: the stays' rows, the state, since when, until when."""
     there = np.flatnonzero(stays.images.state != GONE)
     behind = np.flatnonzero(stays.has_ready)
     return (
@@ -218,9 +208,7 @@ def _minutes(moments_ns: Ints) -> Ints:
 
 
 def _sums(stays: Stays, place: Ints) -> _Facts:
-    """
-    How many events there were, and what stays add to the depths of minutes.
-    """
+    """How many events there were, and what stays add to the depths of minutes."""
     event = stays.images.event
     told = np.flatnonzero(~among(event, (COPY, TOUCH, UPDATE)))
     minute = stays.at_ns[told] // MINUTE_NS
@@ -238,9 +226,7 @@ def _sums(stays: Stays, place: Ints) -> _Facts:
 
 
 def _balance(more: Ints, less: Ints) -> tuple[Ints, Ints]:
-    """
-    How much more often than in ``less`` each number is in ``more``, where it is not as often.
-    """
+    """How much more often than in ``less`` each number is in ``more``, where it is not as often."""
     most = max(int(more.max(initial=0)), int(less.max(initial=0))) + 1
     if most <= DENSE * (len(more) + len(less)):
         found: Ints = np.bincount(more, minlength=most) - np.bincount(less, minlength=most)
@@ -253,9 +239,7 @@ def _balance(more: Ints, less: Ints) -> tuple[Ints, Ints]:
 
 
 def _waits(stays: Stays, place: Ints) -> _Facts:
-    """
-    The waits that somebody may see at the end of a minute.
-    """
+    """The waits that somebody may see at the end of a minute."""
     first = np.flatnonzero(stays.images.state == READY)
     behind = np.flatnonzero(stays.has_ready)
     where = place[np.concatenate([first, behind])]
@@ -269,9 +253,7 @@ def _waits(stays: Stays, place: Ints) -> _Facts:
 
 
 def _hidden(place: Ints, since_ns: Ints, lasting: Any) -> Ints:
-    """
-    Of waits that last, those behind the earliest of their tube: they are never the oldest.
-    """
+    """Of waits that last, those behind the earliest of their tube: they are never the oldest."""
     rows = np.flatnonzero(lasting)
     order = rows[np.lexsort((since_ns[rows], place[rows]))]
     repeats: Ints = order[1:][place[order[1:]] == place[order[:-1]]]
@@ -279,9 +261,7 @@ def _hidden(place: Ints, since_ns: Ints, lasting: Any) -> Ints:
 
 
 def _lengths(stays: Stays, place: Ints) -> Iterator[_Facts]:
-    """
-    How many waits and runs of each length ended in each minute.
-    """
+    """How many waits and runs of each length ended in each minute."""
     images = stays.images
     first = np.flatnonzero(
         (images.state == READY) & (stays.ended_by == RESERVE) & since_known(stays)
@@ -318,9 +298,7 @@ _SLOTS: Final = 2 * 20 * 1000
 
 
 def _slot_codes(lengths_ns: Ints) -> Ints:
-    """
-    Of lengths, their first three digits and how many more there are, as one number.
-    """
+    """Of lengths, their first three digits and how many more there are, as one number."""
     size = np.abs(lengths_ns)
     more = np.maximum(0, np.searchsorted(_POWERS, size, side="right") - 3)
     found: Ints = np.where(lengths_ns < 0, _SLOTS // 2, 0) + more * 1000 + size // _POWERS[more]
@@ -328,17 +306,13 @@ def _slot_codes(lengths_ns: Ints) -> Ints:
 
 
 def _slots(codes: Ints) -> Ints:
-    """
-    The lengths of these codes.
-    """
+    """The lengths of these codes."""
     more, digits = np.divmod(codes % (_SLOTS // 2), 1000)
     return np.where(codes >= _SLOTS // 2, -1, 1) * digits * _POWERS[more]
 
 
 def rounded(lengths_ns: Ints) -> Ints:
-    """
-    To three significant digits, towards nought.
-    """
+    """To three significant digits, towards nought."""
     return _slots(_slot_codes(lengths_ns))
 
 
@@ -367,9 +341,7 @@ def first_changed(before: pa.Table, after: pa.Table) -> dict[str, int]:
 
 
 def _other_sums(facts: _Facts, is_after: Flags) -> tuple[Ints, Ints]:
-    """
-    Place and minute of the keys with another sum.
-    """
+    """Place and minute of the keys with another sum."""
     together = _Keys.of(facts.minute).number(facts.place, facts.kind, facts.minute)
     order = np.lexsort((facts.slot, together))
     heads = np.flatnonzero(changes(together[order], facts.slot[order]))
@@ -379,9 +351,7 @@ def _other_sums(facts: _Facts, is_after: Flags) -> tuple[Ints, Ints]:
 
 
 def _other_waits(facts: _Facts, is_after: Flags) -> tuple[Ints, Ints]:
-    """
-    Place of the waits that end in another minute, and the earlier one of both.
-    """
+    """Place of the waits that end in another minute, and the earlier one of both."""
     together = _Keys.of(facts.minute).number(facts.place, facts.kind, facts.minute)
     order = np.lexsort((facts.value, together))
     heads = np.flatnonzero(changes(together[order], facts.value[order]))
@@ -394,9 +364,7 @@ def _other_waits(facts: _Facts, is_after: Flags) -> tuple[Ints, Ints]:
 
 
 def since_minute(entries: pa.Table, minute: int) -> pa.Table:
-    """
-    What these entries tell of a minute and later ones: of waits what is left of them.
-    """
+    """What these entries tell of a minute and later ones: of waits what is left of them."""
     is_left = pc.and_(pc.equal(entries["kind"], "oldest"), pc.greater(entries["slot"], minute))
     left = entries.filter(pc.or_(pc.greater_equal(entries["minute"], minute), is_left))
     place = SCHEMA.get_field_index("minute")

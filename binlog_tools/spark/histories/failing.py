@@ -137,9 +137,7 @@ def kinds_of(failing: pa.Table, marks: pa.Table) -> pa.Table:
 
 
 def added(kinds: pa.Table) -> pa.Table:
-    """
-    Kinds of several parts of the jobs, added up: one row a kind.
-    """
+    """Kinds of several parts of the jobs, added up: one row a kind."""
     kinds = kinds.select(KINDS.names).combine_chunks()
     if not kinds.num_rows:
         return KINDS.empty_table()
@@ -165,9 +163,7 @@ def added(kinds: pa.Table) -> pa.Table:
 
 
 def _ranked(rows: pa.Table, name: str) -> Ints:
-    """
-    The place of each text among all of them in their order; of null, `NO_ROW`.
-    """
+    """The place of each text among all of them in their order; of null, `NO_ROW`."""
     texts = column(rows, name).dictionary_encode()
     known = np.array(texts.dictionary.to_pylist(), object)
     places = np.empty(len(known), np.int64)

@@ -1,6 +1,4 @@
-"""
-Records of jobs as arrays: what a job was after each of them.
-"""
+"""Records of jobs as arrays: what a job was after each of them."""
 
 from typing import Any, Final, NamedTuple
 
@@ -109,24 +107,18 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
 
 
 def chosen(rows: pa.Table, flags: Flags) -> pa.Table:
-    """
-    The rows with a flag; the table itself if all have one, which then is not copied.
-    """
+    """The rows with a flag; the table itself if all have one, which then is not copied."""
     return rows if flags.all() else rows.filter(pa.array(flags))
 
 
 def in_order(events: pa.Table) -> pa.Table:
-    """
-    Of one server, by job and LSN, each column in one piece.
-    """
+    """Of one server, by job and LSN, each column in one piece."""
     order = np.lexsort((numbers(events, "lsn"), numbers(events, "job")))
     return events.take(pa.array(order)).combine_chunks()
 
 
 def column(table: pa.Table, name: str) -> Any:
-    """
-    One array; nulls if it is a tag that the table lacks.
-    """
+    """One array; nulls if it is a tag that the table lacks."""
     if name in TAGS and name not in table.column_names:
         return pa.nulls(table.num_rows, ARROW_TYPES[BY_NAME[name].ddl])
     chunks = table.column(name).chunks
@@ -136,9 +128,7 @@ def column(table: pa.Table, name: str) -> Any:
 
 
 def numbers(table: pa.Table, name: str, missing: int = NONE) -> Ints:
-    """
-    A column of integers; its nulls are ``missing``.  Nobody may write into it.
-    """
+    """A column of integers; its nulls are ``missing``.  Nobody may write into it."""
     found = column(table, name)
     found = found if found.type == pa.int64() else found.cast(pa.int64())
     found = found.fill_null(missing) if found.null_count else found
@@ -147,9 +137,7 @@ def numbers(table: pa.Table, name: str, missing: int = NONE) -> Ints:
 
 
 def codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
-    """
-    The place of each text in ``known``; -1 if it is not in it.
-    """
+    """The place of each text in ``known``; -1 if it is not in it."""
     texts = column(table, name).dictionary_encode()
     places = pc.index_in(texts.dictionary, value_set=pa.array(known)).fill_null(NO_ROW)
     rows = texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)

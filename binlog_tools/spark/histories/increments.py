@@ -63,9 +63,7 @@ def split(events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def newer(events: pa.Table, progress: Progress) -> pa.Table:
-    """
-    The events of jobs whose last record is not in a table yet.
-    """
+    """The events of jobs whose last record is not in a table yet."""
     if not progress or not events.num_rows:
         return events
     jobs = Groups(_is_first(events))
@@ -93,9 +91,7 @@ def tables_of(
 
 
 def _by_first_day(events: pa.Table, starts: Starts) -> Iterator[tuple[pa.Table, int]]:
-    """
-    The events of jobs that were first seen on the same day, with the columns `OPEN`.
-    """
+    """The events of jobs that were first seen on the same day, with the columns `OPEN`."""
     stays = stays_of(events, starts)
     jobs = Groups(_is_first(events))
     due = nullable(due_ns(stays)[jobs.number])

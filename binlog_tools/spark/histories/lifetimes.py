@@ -44,9 +44,7 @@ _TAGS: Final = (
 
 
 def lifetimes_of(stays: Stays) -> pa.Table:
-    """
-    :return: with the schema `tables.LIFETIMES`, in the order of the stays.
-    """
+    """:return: with the schema `tables.LIFETIMES`, in the order of the stays."""
     images, jobs = stays.images, stays.jobs
     last = jobs.lasts
     events = images.events
@@ -86,9 +84,7 @@ def _outcomes(stays: Stays, state: Any) -> Ints:
 
 
 def _spent(stays: Stays) -> dict[str, Any]:
-    """
-    How often the job waited until somebody took it, and how long it was in each state.
-    """
+    """How often the job waited until somebody took it, and how long it was in each state."""
     images, jobs = stays.images, stays.jobs
     is_taken = np.where(
         images.state == READY, stays.ended_by == RESERVE,
@@ -108,9 +104,7 @@ def _spent(stays: Stays) -> dict[str, Any]:
 
 
 def _since_ns(stays: Stays) -> Ints:
-    """
-    When each job came into its state; `NONE` if it is gone, or the log does not say.
-    """
+    """When each job came into its state; `NONE` if it is gone, or the log does not say."""
     images, last = stays.images, stays.jobs.lasts
     begun_ns = np.where(images.state == RESERVED, stays.run_since_ns, stays.at_ns)
     is_known = since_known(stays) & (images.state != GONE)
@@ -120,9 +114,7 @@ def _since_ns(stays: Stays) -> Ints:
 
 
 def _bytes(stays: Stays) -> Any:
-    """
-    The size of the newest body.
-    """
+    """The size of the newest body."""
     sizes = column(stays.images.events, "bytes")
     there = sizes.is_valid().to_numpy(zero_copy_only=False)[stays.row]
     newest = stays.jobs.newest(there)[stays.jobs.lasts]

@@ -98,9 +98,7 @@ def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_ns: Mapping[str, i
 
 
 def _offsets(lengths: Ints) -> Ints:
-    """
-    Where each of these begins, one behind the other.
-    """
+    """Where each of these begins, one behind the other."""
     return np.cumsum(lengths) - lengths
 
 
@@ -153,9 +151,7 @@ def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
 
 
 def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
-    """
-    Depths as entries of the minutes that begin with them.
-    """
+    """Depths as entries of the minutes that begin with them."""
     if not depths.num_rows:
         return entries
     nought = np.zeros(depths.num_rows, np.int64)
@@ -172,9 +168,7 @@ def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
 
 
 class _Facts:
-    """
-    Entries as arrays, by place (server and tube), minute and slot.
-    """
+    """Entries as arrays, by place (server and tube), minute and slot."""
 
     def __init__(self, entries: pa.Table) -> None:
         server = entries["server"].combine_chunks().dictionary_encode()
@@ -192,16 +186,12 @@ class _Facts:
         self.value: Ints = entries["value"].to_numpy()[order]
 
     def of(self, kind: str) -> Ints:
-        """
-        The values of this kind, and noughts.
-        """
+        """The values of this kind, and noughts."""
         return np.where(self.kind == KINDS.index(kind), self.value, 0)
 
 
 def _ranked(coded: Any) -> tuple[Ints, Any]:
-    """
-    Codes in the order of the texts.
-    """
+    """Codes in the order of the texts."""
     order = pc.sort_indices(coded.dictionary).to_numpy()
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
@@ -212,9 +202,7 @@ def _ranked(coded: Any) -> tuple[Ints, Any]:
 
 
 def _running(more: Ints, days: Groups, minutes: Groups) -> Ints:
-    """
-    The depth at the end of each minute.
-    """
+    """The depth at the end of each minute."""
     sums = np.cumsum(more)
     before = (sums - more)[days.first]
     found: Ints = (sums - before)[minutes.lasts] if len(more) else more
@@ -251,9 +239,7 @@ def _oldest(facts: _Facts, rows: Ints) -> Ints:
 
 
 class _Lengths:
-    """
-    Waits or runs that ended in each minute, as histograms.
-    """
+    """Waits or runs that ended in each minute, as histograms."""
 
     def __init__(self, facts: _Facts, name: str, minutes: Groups) -> None:
         chosen = facts.kind == KINDS.index(name)
@@ -265,9 +251,7 @@ class _Lengths:
         self._sums = np.append(0, np.cumsum(self._counts))
 
     def percentile(self, percent: int, row: Ints, is_told: Flags) -> Any:
-        """
-        Between the two lengths next to it, in proportion; null where there are none.
-        """
+        """Between the two lengths next to it, in proportion; null where there are none."""
         first, total = self._sums[self._start], self._sums[self._end] - self._sums[self._start]
         place = np.maximum(0, total - 1) * (percent / 100)
         low = np.floor(place).astype(np.int64)
@@ -285,9 +269,7 @@ class _Lengths:
         return found
 
     def histogram(self, row: Ints, is_told: Flags) -> Any:
-        """
-        Maps of length to count.
-        """
+        """Maps of length to count."""
         sizes = np.where(is_told, (self._end - self._start)[row], 0)
         offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
         return pa.MapArray.from_arrays(pa.array(offsets), pa.array(self._slots),

@@ -22,16 +22,12 @@ Span = tuple[Any, Any] | None
 
 
 def first_days(stays: Stays) -> Ints:
-    """
-    Of each job, the day of its first record, counted from the epoch.
-    """
+    """Of each job, the day of its first record, counted from the epoch."""
     return stays.jobs.least(stays.at_ns) // DAY_NS
 
 
 def due_ns(stays: Stays) -> Ints:
-    """
-    Of each job, when it changes without an event, or `NONE`.
-    """
+    """Of each job, when it changes without an event, or `NONE`."""
     last = stays.jobs.lasts
     state = np.where(stays.has_ready[last], -1, stays.images.state[last])
     deadline_ns = np.where(state == DELAYED, stays.images.deadline_ns[last], NONE)

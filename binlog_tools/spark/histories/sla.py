@@ -1,6 +1,4 @@
-"""
-How many jobs were served within a target, by tube and hour, from the minutes of tubes.
-"""
+"""How many jobs were served within a target, by tube and hour, from the minutes of tubes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -38,9 +36,7 @@ Targets = Sequence[tuple[str, Target]]
 
 
 def target_of(tube: str, targets: Targets) -> Target | None:
-    """
-    The target of a tube, if it has one.
-    """
+    """The target of a tube, if it has one."""
     for pattern, target in targets:
         parts = pattern.split("*")
         if fits(tube, parts):
@@ -49,9 +45,7 @@ def target_of(tube: str, targets: Targets) -> Target | None:
 
 
 def fits(tube: str, parts: Sequence[str]) -> bool:
-    """
-    :param parts: of a pattern, between its stars.
-    """
+    """:param parts: of a pattern, between its stars."""
     if len(parts) == 1:
         return tube == parts[0]
     rest = tube.removeprefix(parts[0])

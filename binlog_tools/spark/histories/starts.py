@@ -26,9 +26,7 @@ NO_RECORDS: Final = ("damage", "key")
 
 
 def starts_table(events: pa.Table) -> pa.Table:
-    """
-    :param events: with `COLUMNS`, all or a part of them.
-    """
+    """:param events: with `COLUMNS`, all or a part of them."""
     events = events.select(COLUMNS)
     told = pa.compute.is_in(events["event"], value_set=pa.array(NO_RECORDS))
     found = events.filter(pa.compute.invert(told)).group_by(["server", "incarnation"])
@@ -37,18 +35,14 @@ def starts_table(events: pa.Table) -> pa.Table:
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
-    """
-    What parts of the events tell, together.
-    """
+    """What parts of the events tell, together."""
     found = pa.concat_tables([SCHEMA.empty_table(), *tables]).group_by(["server", "incarnation"])
     made = found.aggregate([("first_ns", "min"), ("newest_ns", "max")])
     return made.rename_columns(SCHEMA.names).cast(SCHEMA)
 
 
 class Starts:
-    """
-    What `merged` gives, to be looked up.
-    """
+    """What `merged` gives, to be looked up."""
 
     def __init__(self, table: pa.Table) -> None:
         self._of: dict[str, list[tuple[int, int]]] = {}
@@ -61,9 +55,7 @@ class Starts:
             known.sort()
 
     def newest(self) -> dict[str, int]:
-        """
-        The newest incarnation of each server.
-        """
+        """The newest incarnation of each server."""
         return {server: known[-1][0] for server, known in self._of.items()}
 
     def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints]:

@@ -103,9 +103,7 @@ class Stays(NamedTuple):
 
 
 def stays_of(events: pa.Table, starts: Starts) -> Stays:
-    """
-    :param events: see `images_of`.
-    """
+    """:param events: see `images_of`."""
     images = images_of(events, starts)
     jobs = images.jobs
     at_ns = _moments(images)
@@ -133,9 +131,7 @@ def stays_of(events: pa.Table, starts: Starts) -> Stays:
 
 
 def _moments(images: Images) -> Ints:
-    """
-    When each image began to be so: see the module.
-    """
+    """When each image began to be so: see the module."""
     following = images.jobs.behind(images.own_ns != NONE)
     guessed = np.minimum(images.logged_ns, at(images.own_ns, following, NONE))
     return np.where(images.copy, images.logged_ns,
@@ -143,9 +139,7 @@ def _moments(images: Images) -> Ints:
 
 
 def _lives(images: Images) -> tuple[Flags, Ints]:
-    """
-    :return: whether the job dies with each image, and how often it was brought back so far.
-    """
+    """:return: whether the job dies with each image, and how often it was brought back so far."""
     full = images.jobs.before(images.is_full)
     was_dead = at(images.is_dead, full, False)
     moves = images.event == MOVE
@@ -155,9 +149,7 @@ def _lives(images: Images) -> tuple[Flags, Ints]:
 
 
 def _goes_on(images: Images, behind: Ints, next_event: Codes, next_reserves: Ints) -> Flags:
-    """
-    Whether the job is reserved, and its next image goes on with this run, or ends it.
-    """
+    """Whether the job is reserved, and its next image goes on with this run, or ends it."""
     by_server = among(next_event, _BY_SERVER)
     by_worker = among(next_event, _BY_WORKER)
     is_same = (
@@ -181,9 +173,7 @@ def _ends(
     images: Images, at_ns: Ints, next_ns: Ints, next_event: Codes, is_delayed: Flags,
     is_lost: Flags,
 ) -> tuple[Ints, Codes]:  # fmt: skip
-    """
-    When each stay ended and by what: by the next image, or by what the log does not say.
-    """
+    """When each stay ended and by what: by the next image, or by what the log does not say."""
     ripe = (is_delayed | is_lost) & (images.deadline_ns <= images.last_ns)
     due_ns = np.where(ripe, np.maximum(at_ns, images.deadline_ns), NONE)
     given_up_ns = np.maximum(at_ns, np.minimum(np.minimum(next_ns, images.restart_ns), due_ns))
@@ -201,9 +191,7 @@ def _ends(
 
 
 def _runs_since(images: Images, at_ns: Ints) -> Ints:
-    """
-    When the run that an image belongs to began, or `NONE`.
-    """
+    """When the run that an image belongs to began, or `NONE`."""
     begun = images.jobs.newest(images.event == RESERVE)
     is_mine = (
         (begun != NO_ROW) & (images.state == RESERVED)
@@ -214,9 +202,7 @@ def _runs_since(images: Images, at_ns: Ints) -> Ints:
 
 
 def _without_copies(stays: Stays) -> Stays:
-    """
-    Without the copies that are not the first image of a job.
-    """
+    """Without the copies that are not the first image of a job."""
     images = stays.images
     is_first = np.arange(len(stays.row)) == images.jobs.first
     kept = is_first | ~images.copy
@@ -231,8 +217,6 @@ def _without_copies(stays: Stays) -> Stays:
 
 
 def since_known(stays: Stays) -> Flags:
-    """
-    Whether the log says when each stay began: a copy says only since when a job is delayed.
-    """
+    """Whether the log says when each stay began: a copy says only since when a job is delayed."""
     known: Flags = ~stays.images.copy | (stays.images.state == DELAYED)
     return known

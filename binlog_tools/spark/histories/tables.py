@@ -1,6 +1,4 @@
-"""
-The columns of the tables, and how arrays become them.
-"""
+"""The columns of the tables, and how arrays become them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -73,18 +71,14 @@ def table(schema: pa.Schema, columns: Mapping[str, Any], is_coded: bool = False)
 
 
 def texts(words: Any, codes: Any) -> Any:
-    """
-    Of these words, those of the codes, as a dictionary; null where a code is negative.
-    """
+    """Of these words, those of the codes, as a dictionary; null where a code is negative."""
     indices = pa.array(codes, pa.int32(), mask=codes < 0)
     known = words if isinstance(words, pa.Array) else pa.array(words, pa.string())
     return pa.DictionaryArray.from_arrays(indices, known)
 
 
 def is_coded(events: pa.Table) -> bool:
-    """
-    Whether columns of text are dictionaries.
-    """
+    """Whether columns of text are dictionaries."""
     return bool(pa.types.is_dictionary(events.schema.field("event").type))
 
 
@@ -102,15 +96,11 @@ def of_days(rows: pa.Table, day: Ints) -> pa.Table:
 
 
 def nullable(numbers: Ints) -> Any:
-    """
-    `NONE` becomes null.
-    """
+    """`NONE` becomes null."""
     return pa.array(numbers, mask=numbers == NONE)
 
 
 def moments(nanoseconds: Ints) -> Any:
-    """
-    Microseconds, rounded down; `NONE` becomes null.
-    """
+    """Microseconds, rounded down; `NONE` becomes null."""
     micros = pa.array(np.floor_divide(nanoseconds, 1000), mask=nanoseconds == NONE)
     return micros.cast(ARROW_TYPES["timestamp"])

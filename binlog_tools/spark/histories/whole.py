@@ -40,9 +40,7 @@ class Parted(NamedTuple):
 
 
 class WholeJobs:
-    """
-    Those of one server in a piece of its log.
-    """
+    """Those of one server in a piece of its log."""
 
     def __init__(self, held_rows: int = HELD_ROWS) -> None:
         self._held_rows = held_rows
@@ -82,9 +80,7 @@ class WholeJobs:
                       events.take(pa.array(order[~is_whole & ~may_be])))  # fmt: skip
 
     def rest(self) -> pa.Table:
-        """
-        What is held, when the piece has ended.
-        """
+        """What is held, when the piece has ended."""
         assert self._held is not None
         return self._held
 

@@ -38,64 +38,46 @@ class Groups:
         self.end: Ints = ends[self.number]
 
     def newest(self, chosen: Flags) -> Ints:
-        """
-        The newest chosen row of the group up to each row, itself included; or `NO_ROW`.
-        """
+        """The newest chosen row of the group up to each row, itself included; or `NO_ROW`."""
         found = np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), NO_ROW))
         return np.where(found >= self.first, found, NO_ROW)
 
     def before(self, chosen: Flags) -> Ints:
-        """
-        The newest chosen row of the group before each row; or `NO_ROW`.
-        """
+        """The newest chosen row of the group before each row; or `NO_ROW`."""
         newest = np.append(NO_ROW, np.maximum.accumulate(
             np.where(chosen, np.arange(len(chosen)), NO_ROW))[:-1])[: len(chosen)]  # fmt: skip
         return np.where(newest >= self.first, newest, NO_ROW)
 
     def behind(self, chosen: Flags) -> Ints:
-        """
-        The next chosen row of the group behind each row; or `NO_ROW`.
-        """
+        """The next chosen row of the group behind each row; or `NO_ROW`."""
         rows = len(chosen)
         marks = np.where(chosen, np.arange(rows), rows)[::-1]
         following = np.append(np.minimum.accumulate(marks)[::-1][1:], rows)[:rows]
         return np.where(following < self.end, following, NO_ROW)
 
     def count(self, chosen: Flags) -> Ints:
-        """
-        How many rows of each group are chosen.
-        """
+        """How many rows of each group are chosen."""
         return self.sum(chosen.astype(np.int64))
 
     def sum(self, numbers: Ints) -> Ints:
-        """
-        Of each group.
-        """
+        """Of each group."""
         return np.add.reduceat(numbers, self.starts) if len(numbers) else numbers
 
     def least(self, numbers: Ints) -> Ints:
-        """
-        Of each group.
-        """
+        """Of each group."""
         return np.minimum.reduceat(numbers, self.starts) if len(numbers) else numbers
 
     def most(self, numbers: Ints) -> Ints:
-        """
-        Of each group.
-        """
+        """Of each group."""
         return np.maximum.reduceat(numbers, self.starts) if len(numbers) else numbers
 
     def any(self, chosen: Flags) -> Flags:
-        """
-        Whether a row of each group is chosen.
-        """
+        """Whether a row of each group is chosen."""
         return np.logical_or.reduceat(chosen, self.starts) if len(chosen) else chosen
 
 
 def at(values: Any, rows: Ints, missing: Any) -> Any:
-    """
-    The values at these rows, and ``missing`` where the row is `NO_ROW`.
-    """
+    """The values at these rows, and ``missing`` where the row is `NO_ROW`."""
     if not len(values):
         return np.full(len(rows), missing)
     found = values[rows]
@@ -104,9 +86,7 @@ def at(values: Any, rows: Ints, missing: Any) -> Any:
 
 
 def among(codes: Codes, known: Iterable[int]) -> Flags:
-    """
-    Whether each code is one of a few: a fifteenth of what `numpy.isin` costs.
-    """
+    """Whether each code is one of a few: a fifteenth of what `numpy.isin` costs."""
     found: Flags = np.zeros(len(codes), bool)
     for code in known:
         found |= codes == code
@@ -114,9 +94,7 @@ def among(codes: Codes, known: Iterable[int]) -> Flags:
 
 
 def changes(*keys: Any) -> Flags:
-    """
-    Whether each row has another key than the one before it; so has the first.
-    """
+    """Whether each row has another key than the one before it; so has the first."""
     rows = len(keys[0])
     found: Flags = np.zeros(rows, bool)
     found[:1] = True
@@ -126,8 +104,6 @@ def changes(*keys: Any) -> Flags:
 
 
 def runs(is_first: Flags) -> Iterator[slice]:
-    """
-    The rows of each group.
-    """
+    """The rows of each group."""
     starts = [*np.flatnonzero(is_first).tolist(), len(is_first)]
     return map(slice, starts[:-1], starts[1:])

@@ -139,9 +139,7 @@ _RUN: Final = ("ended_ns", "started_ns", "connection", "job")
 
 
 def _differing(old: pa.Table, new: pa.Table) -> pa.Table:
-    """
-    The attempts that are not the same in both, with the columns `_RUN`.
-    """
+    """The attempts that are not the same in both, with the columns `_RUN`."""
     both = pa.concat_tables([old.select(COLUMNS), new.select(COLUMNS)])
     sign = np.repeat([-1, 1], [old.num_rows, new.num_rows])
     keys: list[Any] = [codes(both, "ended_by", _KNOWN), *(numbers(both, name) for name in _RUN)]
@@ -152,9 +150,7 @@ def _differing(old: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def _begun_ns(attempts: pa.Table) -> dict[int, int]:
-    """
-    Of connections, when the first of these runs began, or ended if the log does not say.
-    """
+    """Of connections, when the first of these runs began, or ended if the log does not say."""
     named = attempts.filter(attempts["connection"].is_valid())
     begun = np.minimum(numbers(named, "started_ns"), numbers(named, "ended_ns"))
     found = pa.table({"connection": named["connection"], "begun": begun})
@@ -179,17 +175,13 @@ def _busy_of(attempts: pa.Table) -> pa.Table:
 
 
 def _changed(counts: list[Ints]) -> Ints:
-    """
-    So many, without those of what is replaced, and with those in its place.
-    """
+    """So many, without those of what is replaced, and with those in its place."""
     before, old, new = counts
     return before - old + new
 
 
 def _is_less(before: Ints, old: Ints, new: Ints) -> bool:
-    """
-    Whether a least value may be that of what is replaced, and is not there any more.
-    """
+    """Whether a least value may be that of what is replaced, and is not there any more."""
     return bool(((old < new) & (before == old)).any())
 
 
@@ -198,9 +190,7 @@ def _micros(workers: pa.Table, name: str) -> pa.Table:
 
 
 def _behind(attempts: pa.Table, since_ns: Mapping[int, int]) -> pa.Table:
-    """
-    What of the runs of these connections lies behind these moments.
-    """
+    """What of the runs of these connections lies behind these moments."""
     known = np.array(sorted(since_ns), np.int64)
     moments_ns = np.array([since_ns[each] for each in known.tolist()], np.int64)
     connection = numbers(attempts, "connection")

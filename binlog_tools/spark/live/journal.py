@@ -61,9 +61,7 @@ class Snapshot(NamedTuple):
 
 
 class Journal:
-    """
-    The files of one stream; one process at a time may write them.
-    """
+    """The files of one stream; one process at a time may write them."""
 
     def __init__(self, files: Files, empty: pa.Table) -> None:
         """
@@ -93,9 +91,7 @@ class Journal:
         return Snapshot(told["stream"], number, told["batch"], told["servers"], events)
 
     def steps(self) -> list[Step]:
-        """
-        Those behind the snapshot, in order.
-        """
+        """Those behind the snapshot, in order."""
         found: list[Step] = []
         number = self.snapshot.number + 1
         names = set(self._files.names())
@@ -129,9 +125,7 @@ class Journal:
 
     @property
     def is_long(self) -> bool:
-        """
-        Whether it is time for a snapshot.
-        """
+        """Whether it is time for a snapshot."""
         return len(self._since) >= SNAPSHOT_STEPS or self._bytes > max(
             SNAPSHOT_BYTES, self._snapshot_bytes
         )
@@ -167,9 +161,7 @@ class Journal:
         return len(raw)
 
     def _read(self, name: str) -> tuple[dict[str, Any], pa.Table] | None:
-        """
-        None: it was cut short.
-        """
+        """None: it was cut short."""
         raw = self._files.read(name)
         body, crc = raw[:-_CRC_BYTES], raw[-_CRC_BYTES:]
         if len(raw) <= _CRC_BYTES or zlib.crc32(body) != int.from_bytes(crc, "little"):

@@ -47,9 +47,7 @@ class _Shelf:
         return int(self._events.num_rows)
 
     def places(self, jobs: Ints) -> Ints:
-        """
-        Where those of these jobs are that are here.
-        """
+        """Where those of these jobs are that are here."""
         if not len(self.jobs):
             return np.zeros(0, np.int64)
         found: Ints = np.minimum(np.searchsorted(self.jobs, jobs), len(self.jobs) - 1)
@@ -75,14 +73,10 @@ class _Shelf:
 
 
 class OpenJobs:
-    """
-    Rows go in and out by whole jobs.
-    """
+    """Rows go in and out by whole jobs."""
 
     def __init__(self, events: pa.Table) -> None:
-        """
-        :param events: in any order.  All alarms are due.
-        """
+        """:param events: in any order.  All alarms are due."""
         self._large = _Shelf(in_order(events.select(NAMES)))
         self._small = _Shelf(self._large.all().slice(0, 0))
 
@@ -95,39 +89,29 @@ class OpenJobs:
         return int(self._large.all().nbytes + self._small.all().nbytes)
 
     def knows(self, jobs: Ints) -> Flags:
-        """
-        Which of these jobs are here.
-        """
+        """Which of these jobs are here."""
         places = [shelf.jobs[shelf.places(jobs)] for shelf in (self._large, self._small)]
         found: Flags = np.isin(jobs, np.concatenate(places))
         return found
 
     def due(self, until_ns: int) -> Ints:
-        """
-        Jobs with an alarm up to then.
-        """
+        """Jobs with an alarm up to then."""
         found = [shelf.jobs[shelf.is_here & (shelf.alarm_ns <= until_ns)]
                  for shelf in (self._large, self._small)]  # fmt: skip
         return np.concatenate(found)
 
     def next_alarm_ns(self) -> int:
-        """
-        `NONE` if there is none.
-        """
+        """`NONE` if there is none."""
         found = np.concatenate([self._large.alarms(), self._small.alarms()])
         return int(found.min()) if len(found) else NONE
 
     def wake(self) -> None:
-        """
-        Let all alarms be due.
-        """
+        """Let all alarms be due."""
         self._large.alarm_ns[:] = 0
         self._small.alarm_ns[:] = 0
 
     def take(self, jobs: Ints) -> pa.Table:
-        """
-        Take the records of these jobs out.
-        """
+        """Take the records of these jobs out."""
         return pa.concat_tables([self._large.take(jobs), self._small.take(jobs)])
 
     def put(self, events: pa.Table, alarm_ns: Ints) -> None:
@@ -143,16 +127,12 @@ class OpenJobs:
             self._small = _Shelf(together.slice(0, 0))
 
     def all(self) -> pa.Table:
-        """
-        All records, job by job, in no order of jobs.
-        """
+        """All records, job by job, in no order of jobs."""
         return pa.concat_tables([self._large.all(), self._small.all()])
 
 
 def _joined(first: _Shelf, second: _Shelf) -> tuple[pa.Table, Ints]:
-    """
-    What is in either, in order, and the alarms.
-    """
+    """What is in either, in order, and the alarms."""
     jobs = np.concatenate([shelf.jobs[shelf.is_here] for shelf in (first, second)])
     alarms = np.concatenate([first.alarms(), second.alarms()])
     events = pa.concat_tables([first.all(), second.all()])

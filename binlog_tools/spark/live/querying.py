@@ -60,9 +60,7 @@ class Wish(NamedTuple):
     is_once: bool = False
 
     def source(self) -> dict[str, str]:
-        """
-        All options of the stream.
-        """
+        """All options of the stream."""
         paths = {"path": self.paths[0]} if len(self.paths) == 1 else (
             {"paths": json.dumps(self.paths)})  # fmt: skip
         return {"maxBytesPerTrigger": BATCH_BYTES, **self.options, **paths, "copies": "keep",
@@ -113,9 +111,7 @@ def behind(wish: Wish, names: Mapping[str, str], tables: LiveTables) -> dict[str
 
 
 def follow(spark: "SparkSession", wish: Wish, tables: LiveTables) -> "StreamingQuery":
-    """
-    Start the query.
-    """
+    """Start the query."""
     events = spark.readStream.format("beanstalk_binlog").options(**wish.source()).load()
 
     def take(rows: "DataFrame", batch: int) -> None:
@@ -173,9 +169,7 @@ def _await(query: "StreamingQuery") -> None:
 
 
 def _end(spark: "SparkSession", query: "StreamingQuery") -> None:
-    """
-    Let the batch in hand go, and Java say nothing of it.
-    """
+    """Let the batch in hand go, and Java say nothing of it."""
     # Java may have been told to end too, and not be there any more.
     with suppress(Exception):
         spark.sparkContext.setLogLevel("OFF")
@@ -183,9 +177,7 @@ def _end(spark: "SparkSession", query: "StreamingQuery") -> None:
 
 
 class Clock:
-    """
-    Ticks, in a thread of its own, when the query has taken all that is durable.
-    """
+    """Ticks, in a thread of its own, when the query has taken all that is durable."""
 
     def __init__(self, wish: Wish, tables: LiveTables, query: "StreamingQuery") -> None:
         self._reader = stream_reader(Streamed.of(wish.source()), NAMES)
@@ -211,9 +203,7 @@ class Clock:
     problem: Exception | None = None
 
     def look(self, clock: Callable[[], int]) -> bool:
-        """
-        Tick, if the query is not behind.
-        """
+        """Tick, if the query is not behind."""
         now_ns = clock()
         if self._tables.is_quiet(now_ns):
             return False

@@ -85,9 +85,7 @@ class LiveTables:
             self._recover()
 
     def close(self) -> None:
-        """
-        Let another process have them.
-        """
+        """Let another process have them."""
         if self._alone is not None:
             self._alone.close()
 
@@ -112,16 +110,12 @@ class LiveTables:
 
     @property
     def stream(self) -> str:
-        """
-        The name of these tables' stream, in the ``txn`` of their versions.
-        """
+        """The name of these tables' stream, in the ``txn`` of their versions."""
         return self._journal.snapshot.stream
 
     @property
     def batch(self) -> int:
-        """
-        Spark's newest one that was taken; -1: none was.
-        """
+        """Spark's newest one that was taken; -1: none was."""
         return self._batch
 
     def take(self, events: pa.Table, batch: int | None = None) -> None:
@@ -142,9 +136,7 @@ class LiveTables:
             self._go(self._fresh(events), self._batch if batch is None else batch, None)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """
-        Whether `tick` would have nothing to do.
-        """
+        """Whether `tick` would have nothing to do."""
         with self._lock:
             return self.state.next_alarm_ns() > now_ns - SLACK_NS
 
@@ -215,9 +207,7 @@ class LiveTables:
             table.checkpoint()
 
     def figures(self) -> dict[str, Any]:
-        """
-        What `/metrics` shows.
-        """
+        """What `/metrics` shows."""
         servers = list(self.state.servers.values())
         return {
             "open_jobs": sum(server.open.jobs for server in servers),

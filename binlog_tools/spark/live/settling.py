@@ -51,26 +51,20 @@ target."""
 
 
 def lifetimes(stays: Stays) -> pa.Table:
-    """
-    Of the jobs that are gone.
-    """
+    """Of the jobs that are gone."""
     found = lifetimes_of(stays)
     return found.filter(pa.compute.equal(found["state"], STATES[GONE]))
 
 
 def attempts(stays: Stays, after_lsn: int) -> pa.Table:
-    """
-    Those that have ended, and that a record behind this one has settled.
-    """
+    """Those that have ended, and that a record behind this one has settled."""
     settled, found = _settled_lsn(stays), attempts_of(stays)
     fresh = pa.array((settled != NONE) & (settled > after_lsn))
     return found.filter(pa.compute.and_(fresh, found["ended_by"].is_valid()))
 
 
 def _settled_lsn(stays: Stays) -> Ints:
-    """
-    The record that settles each attempt, in their order, or `NONE`.
-    """
+    """The record that settles each attempt, in their order, or `NONE`."""
     images = stays.images
     lsn, following = _lsns(stays)
     runs, unseen = np.flatnonzero(images.state == RESERVED), np.flatnonzero(stays.has_unseen)
@@ -82,9 +76,7 @@ def _settled_lsn(stays: Stays) -> Ints:
 
 
 def _lsns(stays: Stays) -> tuple[Ints, Ints]:
-    """
-    The record of each row, and the job's next one, or `NONE`.
-    """
+    """The record of each row, and the job's next one, or `NONE`."""
     lsn = numbers(stays.images.events, "lsn")[stays.row]
     following = np.append(lsn[1:], NONE)[: len(lsn)]
     following[stays.jobs.lasts] = NONE
@@ -127,9 +119,7 @@ def waits_of(stays: Stays, targets: Targets) -> Waits:
 
 
 def _targets(stays: Stays, targets: Targets) -> Ints:
-    """
-    Of the tube of each row, or `NONE`.
-    """
+    """Of the tube of each row, or `NONE`."""
     tube = column(stays.images.events, "tube").dictionary_encode()
     known = [target_of(name, targets) for name in tube.dictionary.to_pylist()]
     of = np.array([_wait_ns(target) for target in known], np.int64)
@@ -213,9 +203,7 @@ def minutes(stays: Stays, after: int | None, until: int, last_ns: Mapping[str, i
 
 
 def _clipped(entries: pa.Table, after: int) -> pa.Table:
-    """
-    What is told of earlier minutes as if it had happened in this one: depths, and who waits.
-    """
+    """What is told of earlier minutes as if it had happened in this one: depths, and who waits."""
     minute, slot = entries["minute"].to_numpy(), entries["slot"].to_numpy()
     is_depth = pa.compute.is_in(entries["kind"], value_set=pa.array(STATES[:GONE]))
     is_wait = pa.compute.equal(entries["kind"], "oldest").to_numpy() & (

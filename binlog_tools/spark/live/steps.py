@@ -104,17 +104,13 @@ class LiveServer:
         return max(self._last_ns(), now_ns or 0) - SLACK_NS
 
     def _known(self, at_least_ns: int) -> Starts:
-        """
-        The starts, and a last moment that is not before this one.
-        """
+        """The starts, and a last moment that is not before this one."""
         known = Starts(self._starts)
         known.last_ns = {name: max(last, at_least_ns) for name, last in known.last_ns.items()}
         return known
 
     def _history(self, fresh: pa.Table) -> pa.Table:
-        """
-        All records of the jobs that have new ones, or an alarm.
-        """
+        """All records of the jobs that have new ones, or an alarm."""
         copies = fresh["copy"].fill_null(False).to_numpy()
         fresh = fresh.filter(pa.array(~(copies & self.open.knows(numbers(fresh, "job")))))
         touched = np.union1d(numbers(fresh, "job"), self.open.due(self.told_ns))
@@ -129,9 +125,7 @@ class LiveServer:
         self.open.put(history.filter(pa.array(~rows)), alarm_ns[~gone])
 
     def _close(self) -> pa.Table:
-        """
-        The rows of minutes that are over.
-        """
+        """The rows of minutes that are over."""
         until = (self._last_ns() - SLACK_NS) // MINUTE_NS - 1
         if self.closed is not None and until <= self.closed:
             return NOTHING["tube_minutes"]
@@ -146,9 +140,7 @@ class LiveServer:
         return made
 
     def _forget(self, everything: pa.Table) -> None:
-        """
-        Jobs that were gone before the end of the minutes that are told.
-        """
+        """Jobs that were gone before the end of the minutes that are told."""
         jobs = Groups(changes(numbers(everything, "job")))
         is_gone = pa.compute.equal(everything["state"], STATES[GONE]).to_numpy()
         newest_ns = jobs.most(numbers(everything, "logged_ns"))
@@ -156,9 +148,7 @@ class LiveServer:
         self._gone = [everything.filter(pa.array(kept[jobs.number]))]
 
     def kept(self) -> tuple[dict[str, Any], pa.Table]:
-        """
-        What `restored` needs: numbers, as JSON has them, and records.
-        """
+        """What `restored` needs: numbers, as JSON has them, and records."""
         told = {"newest_lsn": self.newest_lsn, "closed": self.closed, "told_ns": self.told_ns,
                 "starts": self._starts.to_pylist()}  # fmt: skip
         return told, pa.concat_tables([self.open.all(), *self._gone])
@@ -208,9 +198,7 @@ class LiveState:
         }
 
     def next_alarm_ns(self) -> int:
-        """
-        When something happens though no record comes: `NONE`, if nothing does.
-        """
+        """When something happens though no record comes: `NONE`, if nothing does."""
         found = [server.open.next_alarm_ns() for server in self.servers.values()]
         return min(found, default=NONE)
 
@@ -220,18 +208,14 @@ class LiveState:
         return {name: told for name, (told, _) in parts.items()}, events
 
     def restore(self, told: Mapping[str, Any], events: pa.Table) -> None:
-        """
-        Be as the state that has kept these.
-        """
+        """Be as the state that has kept these."""
         for name, each in told.items():
             mine = events.filter(pa.compute.equal(events["server"], name))
             self.servers[name] = LiveServer(name, self._targets).restored(each, mine)
 
 
 def wanted(events: pa.Table) -> pa.Table:
-    """
-    The columns that count.
-    """
+    """The columns that count."""
     return events.select(NAMES).combine_chunks()
 
 

@@ -99,9 +99,7 @@ class _File(NamedTuple):
 
 
 def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
-    """
-    The segments of a local source, their headers read.
-    """
+    """The segments of a local source, their headers read."""
     names = source.segment_names()
     newest = max(names, default=0)
     is_loose = source.is_partial and not os.path.isdir(source.path)
@@ -144,9 +142,7 @@ def _store_in(top: Folder, name: str) -> Folder:
 
 
 def _sized(path: str) -> Folder:
-    """
-    A local folder, with the sizes of its files.
-    """
+    """A local folder, with the sizes of its files."""
     sizes = {}
     with os.scandir(path) as entries:
         for each in entries:
@@ -157,9 +153,7 @@ def _sized(path: str) -> Folder:
 
 
 def _known_in(folder: Folder) -> dict[str, Entry]:
-    """
-    What the manifest of a store in an archive says of the segments there, if it has one.
-    """
+    """What the manifest of a store in an archive says of the segments there, if it has one."""
     files = []
     for name in filter(folder.sizes.__contains__, NAMES):
         # Nothing depends on it.  It may be written anew meanwhile, and its size is another one.
@@ -169,9 +163,7 @@ def _known_in(folder: Folder) -> dict[str, Entry]:
 
 
 def _store_at(address: str) -> bytes | None:
-    """
-    The UUID of the store whose folder in an archive this is, by its name.
-    """
+    """The UUID of the store whose folder in an archive this is, by its name."""
     name = name_of(address)
     return uuid.UUID(name).bytes if is_store_name(name) else None
 
@@ -205,9 +197,7 @@ def _files_in(folder: Folder) -> list[_File]:
 
 
 def _looked_at(files: Iterable[_File]) -> Iterator[Candidate | BrokenFile]:
-    """
-    :param files: those of which a manifest speaks are not opened.
-    """
+    """:param files: those of which a manifest speaks are not opened."""
     files = list(files)
     yield from (_as_known(each, each.known) for each in files if each.known is not None)
     files = [each for each in files if each.known is None]
@@ -225,9 +215,7 @@ def _as_known(each: _File, known: Entry) -> Candidate:
 
 
 def _look(each: _File) -> Candidate | BrokenFile | None:
-    """
-    One file; None if a server has deleted it meanwhile.
-    """
+    """One file; None if a server has deleted it meanwhile."""
     try:
         with each.open() as file:
             size, raw = file.size, file.read(0, SEGMENT_HEADER_BYTES)
@@ -270,9 +258,7 @@ def one_of_each(found: Iterable[Candidate]) -> dict[Key, Candidate]:
 
 
 def _better(one: Candidate, other: Candidate) -> Candidate:
-    """
-    Which of two files is read.  What lies in two places under one inode is no copy.
-    """
+    """Which of two files is read.  What lies in two places under one inode is no copy."""
     best, worst = (other, one) if _rank(other) > _rank(one) else (one, other)
     if _is_one_file(one.path, other.path):
         return best

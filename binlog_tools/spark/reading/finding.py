@@ -30,9 +30,7 @@ _TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)
 
 
 def segments_are(first: int, last: int) -> str:
-    """
-    Segments in words, with the verb.
-    """
+    """Segments in words, with the verb."""
     return f"segment {first} is" if first == last else f"segments {first} to {last} are"
 
 
@@ -94,9 +92,7 @@ def find(
 
 
 def _named(paths: list[str], away: list[OSError] | None) -> Iterator[str]:
-    """
-    What the patterns among the paths stand for.
-    """
+    """What the patterns among the paths stand for."""
     for path in paths:
         try:
             yield from named(path)
@@ -105,9 +101,7 @@ def _named(paths: list[str], away: list[OSError] | None) -> Iterator[str]:
 
 
 def _leave_out(path: str, problem: OSError, away: list[OSError] | None) -> None:
-    """
-    :raise OSError: the problem, if it is not that a URL does not answer.
-    """
+    """:raise OSError: the problem, if it is not that a URL does not answer."""
     is_answer = isinstance(problem, NoLog | FileNotFoundError)
     if away is None or not is_url(path) or is_answer:
         raise problem

@@ -32,9 +32,7 @@ process may have by default."""
 
 
 class Held:
-    """
-    The local files of a task, open.  What it gives stays usable behind its end.
-    """
+    """The local files of a task, open.  What it gives stays usable behind its end."""
 
     def __init__(self, task: Task) -> None:
         paths = dict.fromkeys(
@@ -49,9 +47,7 @@ class Held:
                 self._fds[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def open(self, path: str) -> LogFile:
-        """
-        As `open_file`, also if the file is gone meanwhile.
-        """
+        """As `open_file`, also if the file is gone meanwhile."""
         if path in self._fds:
             return LocalFile(path, os.dup(self._fds[path]))
         return open_file(path)
@@ -98,9 +94,7 @@ def _key(share: Share) -> tuple[bytes, int]:
 
 
 def standing(task: Task, held: Held) -> Iterator[Share | Trouble]:
-    """
-    What is left of a task without the segments that were trimmed before it began.
-    """
+    """What is left of a task without the segments that were trimmed before it began."""
     kept: set[bytes] = set()
     for item in task:
         if isinstance(item, Share):
@@ -112,9 +106,7 @@ def standing(task: Task, held: Held) -> Iterator[Share | Trouble]:
 
 
 def _is_trimmed(share: Share, held: Held) -> bool:
-    """
-    Whether a segment is gone since its log now begins behind it.
-    """
+    """Whether a segment is gone since its log now begins behind it."""
     path = share.place.path
     is_there = path in held or not share.is_oldest or is_url(path)
     if is_there or any(map(_exists, (*share.copies, *share.elsewhere))):
@@ -136,9 +128,7 @@ def _exists(address: str) -> bool:
 
 
 def _first_header(folder: str) -> SegmentHeader | None:
-    """
-    Of the oldest segment in a server's directory; None if it cannot be read.
-    """
+    """Of the oldest segment in a server's directory; None if it cannot be read."""
     names = [name for name in files_at(folder) if parse_segment_name(name) is not None]
     if not names:
         return None

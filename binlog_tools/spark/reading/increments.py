@@ -24,9 +24,7 @@ _SEQ: Final = (1 << 31) - 1
 
 
 class Piece(NamedTuple):
-    """
-    A part of a log, of which the records above an LSN are wanted.
-    """
+    """A part of a log, of which the records above an LSN are wanted."""
 
     item: Share | Trouble
     above: int = -1
@@ -42,23 +40,17 @@ class Piece(NamedTuple):
 
 
 def store_of(item: Share | Trouble) -> str:
-    """
-    The UUID of the store in hex; of a file whose header cannot be used, its path.
-    """
+    """The UUID of the store in hex; of a file whose header cannot be used, its path."""
     return item.place.header.store_uuid.hex() if item.place is not None else f"file {item.path}"
 
 
 def mark_of(trouble: Trouble) -> int:
-    """
-    A number that stays while a file is unreadable in the same way.
-    """
+    """A number that stays while a file is unreadable in the same way."""
     return zlib.crc32(repr((trouble.problem, trouble.size)).encode())
 
 
 def mark_names(store: str) -> list[str]:
-    """
-    The names by which `marks_of` tells of a store.
-    """
+    """The names by which `marks_of` tells of a store."""
     return [f"{store} {slot}" for slot in range(MARKS)]
 
 
@@ -76,9 +68,7 @@ def _slot(header: SegmentHeader) -> str:
 
 
 def header_mark(header: SegmentHeader) -> int:
-    """
-    What tells a segment from one of another history with the same number, 63 bits.
-    """
+    """What tells a segment from one of another history with the same number, 63 bits."""
     told = header.salt, header.first_lsn, header.created_ns, header.prev_end
     return (header.seq & _SEQ) << 32 | zlib.crc32(repr(told).encode())
 
@@ -105,9 +95,7 @@ def refuse_other_histories(items: Iterable[Share | Trouble], known: Mapping[str,
 
 
 def _newest(store: str, known: Mapping[str, int]) -> int:
-    """
-    The sequence number of the newest segment that was taken; 0 if nothing says it.
-    """
+    """The sequence number of the newest segment that was taken; 0 if nothing says it."""
     return max(known.get(name, 0) for name in mark_names(store)) >> 32
 
 
@@ -173,7 +161,5 @@ def _hole(share: Share, before: int, tolerant: bool) -> Iterator[Piece]:
 
 
 def tasks_of(pieces: Iterable[Piece], task_bytes: int) -> list[tuple[Piece, ...]]:
-    """
-    What each task reads.
-    """
+    """What each task reads."""
     return packed(pieces, lambda piece: size_of(piece.item), task_bytes)

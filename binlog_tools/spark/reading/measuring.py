@@ -94,9 +94,7 @@ def _next(key: Key) -> Key:
 
 
 def _beside(each: Candidate) -> SegmentHeader | None:
-    """
-    The successor of a file that was named alone, if it lies beside it.
-    """
+    """The successor of a file that was named alone, if it lies beside it."""
     if each.from_folder or parse_segment_name(name_of(each.path)) is None:
         return None
     path = within(split(each.path)[0], segment_name(each.header.seq + 1))
@@ -110,9 +108,7 @@ def _beside(each: Candidate) -> SegmentHeader | None:
 
 
 def _as_known(each: Candidate, known: Entry, after: SegmentHeader) -> Segment:
-    """
-    Up to where its successor says, the rest from what a manifest says.
-    """
+    """Up to where its successor says, the rest from what a manifest says."""
     found = _segment(each, *_up_to(after))
     if found.stretch.end != known.end:
         return found
@@ -167,18 +163,14 @@ def _segment(
 
 
 def _without_trailer(each: Candidate) -> int:
-    """
-    Where the frames of an archived segment end whose seal cannot be understood.
-    """
+    """Where the frames of an archived segment end whose seal cannot be understood."""
     with open_file(each.path, each.size) as file:
         end = file.read(max(0, each.size - TRAILER_BYTES), each.size)
     return each.size - TRAILER_BYTES if end.endswith(b"TQLEND\r\n") else each.size
 
 
 def _measure_unfinished(each: Candidate, tail: Tail) -> Segment | None:
-    """
-    A segment that a server may be writing, or was writing when it crashed.
-    """
+    """A segment that a server may be writing, or was writing when it crashed."""
     with open_file(each.path, each.size) as file:
         buffer = memoryview(file.snapshot())
     whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)

@@ -1,6 +1,4 @@
-"""
-What a task reads, where it runs; of several copies of a segment one that is not damaged.
-"""
+"""What a task reads, where it runs; of several copies of a segment one that is not damaged."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -92,9 +90,7 @@ def _opened(file: LogFile, share: Share) -> Opened:
 
 
 def _extent(file: LogFile, share: Share) -> tuple[int, int]:
-    """
-    From where to where a segment is read.  Re-homed frames may need what stands behind them.
-    """
+    """From where to where a segment is read.  Re-homed frames may need what stands behind them."""
     stretch = share.stretch
     if share.place.header.flags & REHOMED:
         return 0, share.size
@@ -119,9 +115,7 @@ def _trimmed(place: Place) -> SourceError:
 
 
 def task_batches(task: Task, wanted: Wanted) -> Iterator[Any]:
-    """
-    :raise SourceError: something of the task cannot be read.
-    """
+    """:raise SourceError: something of the task cannot be read."""
     with Held(task) as held:
         for item in standing(task, held):
             try:

@@ -1,6 +1,4 @@
-"""
-The options of the source, checked: an option that is misspelt must not read everything.
-"""
+"""The options of the source, checked: an option that is misspelt must not read everything."""
 
 import difflib
 import json
@@ -153,9 +151,7 @@ def _no_column(name: str, known: Iterable[str]) -> str:
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    """
-    ``load(list)`` gives a JSON array as ``paths``, and no ``path``.
-    """
+    """``load(list)`` gives a JSON array as ``paths``, and no ``path``."""
     paths = [given["path"]] if given.get("path") else []
     if "paths" in given:
         try:
@@ -183,9 +179,7 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """
-    One of the choices; the first one if the option is not given.
-    """
+    """One of the choices; the first one if the option is not given."""
     text = given.get(name.lower(), choices[0])
     if text.strip().lower() not in choices:
         raise wrong(name, f"{text!r} is none of {', '.join(choices)}")
@@ -193,9 +187,7 @@ def choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str
 
 
 def size_of(given: Mapping[str, str], name: str) -> int | None:
-    """
-    An option of so many bytes, as ``64M``; None if it is not given.
-    """
+    """An option of so many bytes, as ``64M``; None if it is not given."""
     text = given.get(name.lower())
     try:
         return None if text is None else parse_size(text)
@@ -255,9 +247,7 @@ def _number(text: str) -> tuple[int]:
 
 
 def _moment(text: str) -> tuple[int]:
-    """
-    A moment that is the same on all machines.
-    """
+    """A moment that is the same on all machines."""
     moment_ns = parse_time(text, time.time_ns())
     try:
         is_local = datetime.fromisoformat(text.strip()).tzinfo is None

@@ -1,6 +1,4 @@
-"""
-How the work is cut: many small segments into one task, one large segment into many.
-"""
+"""How the work is cut: many small segments into one task, one large segment into many."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -100,14 +98,10 @@ def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iter
 
 
 def size_of(item: Share | Trouble) -> int:
-    """
-    Bytes that a task reads of it at most.
-    """
+    """Bytes that a task reads of it at most."""
     return item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
 
 
 def tasks_of(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
-    """
-    What each task reads.
-    """
+    """What each task reads."""
     return packed(items, size_of, task_bytes)

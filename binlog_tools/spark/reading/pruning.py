@@ -33,9 +33,7 @@ NOTHING: Final = Span(1 << 63, -(1 << 63))
 
 
 def conditions_of(filters: Iterable[Any]) -> tuple[Condition, ...]:
-    """
-    Spark's filters, as far as something can be made of them.
-    """
+    """Spark's filters, as far as something can be made of them."""
     found = (_condition(each) for each in filters)
     return tuple(each for each in found if each is not None)
 
@@ -52,9 +50,7 @@ def _condition(each: Any) -> Condition | None:
 
 
 def _comparable(value: Any) -> int | str | None:
-    """
-    A moment as microseconds since the epoch; None for what cannot be compared with certainty.
-    """
+    """A moment as microseconds since the epoch; None for what cannot be compared with certainty."""
     if isinstance(value, datetime):
         return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None

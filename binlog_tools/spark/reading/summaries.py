@@ -40,9 +40,7 @@ Row = dict[str, object]
 
 
 def summary(buffer: memoryview, place: Place, stretch: Stretch, verify: Verify) -> Row:
-    """
-    The row of a segment.  Damage is in it, and no error: to find it is what the view is for.
-    """
+    """The row of a segment.  Damage is in it, and no error: to find it is what the view is for."""
     counting = _Counting(buffer, place)
     for piece in runs(buffer, place.header, stretch, verify):
         if isinstance(piece, Hole):

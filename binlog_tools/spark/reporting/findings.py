@@ -83,9 +83,7 @@ class Finding(NamedTuple):
 
 
 def findings(now: Readings, before: Readings | None = None) -> list[Finding]:
-    """
-    :param before: the period that the report compares with.
-    """
+    """:param before: the period that the report compares with."""
     found: list[Finding] = []
     if now.flow is not None:
         rows = [row for row in summaries(now.flow) if row.tube != OTHERS]
@@ -245,9 +243,7 @@ def _restarts(now: Readings) -> Iterator[Finding]:
 
 
 def worker_text(row: dict[str, object]) -> str:
-    """
-    Its name if the table knows one; else how a server's log names it.
-    """
+    """Its name if the table knows one; else how a server's log names it."""
     if row.get("name"):
         return str(row["name"])
     server = str(row["server"])

@@ -1,6 +1,4 @@
-"""
-What the report does not know, in sentences: so that nothing missing is taken for nothing.
-"""
+"""What the report does not know, in sentences: so that nothing missing is taken for nothing."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,9 +21,7 @@ EARLY_STEPS: Final = 2
 
 
 def gaps(readings: Readings) -> Iterator[str]:
-    """
-    What is missing, the worst first.
-    """
+    """What is missing, the worst first."""
     if readings.absent:
         absent = ", ".join(readings.absent)
         yield f"Tables that are not there, so that what they say is not shown: {absent}."
@@ -70,9 +66,7 @@ def _of_time(readings: Readings) -> Iterator[str]:
 
 
 def _silences(series: Series) -> Iterator[str]:
-    """
-    The longest time without a record, if it is long.
-    """
+    """The longest time without a record, if it is long."""
     busy = np.flatnonzero(
         sum(series.numbers[name][0] for name in COUNTED if name in series.numbers)
     )

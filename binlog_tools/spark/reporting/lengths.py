@@ -30,16 +30,12 @@ def slots_of(lengths_ns: np.ndarray) -> np.ndarray:
 
 
 def lengths_of(slots: np.ndarray) -> np.ndarray:
-    """
-    Lengths in nanoseconds, from their places.
-    """
+    """Lengths in nanoseconds, from their places."""
     return np.asarray(slots % 1000 * 10 ** (slots // 1000), np.int64)
 
 
 class Lengths:
-    """
-    How many lengths there were, by group and length.
-    """
+    """How many lengths there were, by group and length."""
 
     def __init__(self) -> None:
         self._codes: list[np.ndarray] = []
@@ -59,9 +55,7 @@ class Lengths:
         self._put(np.repeat(groups, np.diff(offsets)) * SLOTS + slots_of(keys), counts)
 
     def add_each(self, groups: np.ndarray, lengths_ns: np.ndarray) -> None:
-        """
-        :param lengths_ns: of each row, one length; below 0: there is none.
-        """
+        """:param lengths_ns: of each row, one length; below 0: there is none."""
         known = lengths_ns >= 0
         codes = groups[known] * SLOTS + slots_of(lengths_ns[known])
         self._put(codes, np.ones(len(codes), np.int64))
@@ -83,9 +77,7 @@ class Lengths:
         return self._codes[0], self._counts[0]
 
     def regrouped(self, group_of: Callable[[np.ndarray], np.ndarray]) -> "Lengths":
-        """
-        The same lengths in other groups; those of a group below 0 are left out.
-        """
+        """The same lengths in other groups; those of a group below 0 are left out."""
         codes, counts = self._settle()
         groups = group_of(codes // SLOTS)
         kept = groups >= 0
@@ -94,9 +86,7 @@ class Lengths:
         return made
 
     def counts(self, groups: int) -> np.ndarray:
-        """
-        How many there are in each of the groups from 0.
-        """
+        """How many there are in each of the groups from 0."""
         codes, counts = self._settle()
         return np.bincount(codes // SLOTS, counts, groups).astype(np.int64)[:groups]
 

@@ -1,6 +1,4 @@
-"""
-A report of a request: read, judged, and made small enough.
-"""
+"""A report of a request: read, judged, and made small enough."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -74,9 +74,7 @@ def as_json(content: Content) -> str:
 
 
 def as_page(content: Content) -> str:
-    """
-    As HTML.
-    """
+    """As HTML."""
     whole = content._asdict()
     whole["tables"] = [table._asdict() for table in content.tables if table.key != STEPS]
     title = escape_html(escape(content.title))
@@ -93,17 +91,13 @@ def as_page(content: Content) -> str:
 
 
 def block_of(value: Any) -> str:
-    """
-    JSON that may stand in a script element: no character of it can end the element.
-    """
+    """JSON that may stand in a script element: no character of it can end the element."""
     text = json.dumps(_printable(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def script_hashes() -> list[str]:
-    """
-    Of the scripts of a page, as a Content-Security-Policy names them; the same for all pages.
-    """
+    """Of the scripts of a page, as a Content-Security-Policy names them; the same for all pages."""
     return [_hash(script) for script in _scripts()]
 
 

@@ -1,6 +1,4 @@
-"""
-Which time a report is of: whole minutes, since `tube_minutes` tells nothing narrower apart.
-"""
+"""Which time a report is of: whole minutes, since `tube_minutes` tells nothing narrower apart."""
 
 from typing import Final, NamedTuple
 
@@ -14,9 +12,7 @@ WHY: Final = "figures are by the minute"
 
 
 class PeriodError(ValueError):
-    """
-    There is no such time, or there are no two.
-    """
+    """There is no such time, or there are no two."""
 
 
 class Taken(NamedTuple):

@@ -171,9 +171,7 @@ def _add_dead(readings: Readings, batch: pa.RecordBatch) -> None:
 
 
 def _how_many(moments: pa.ChunkedArray, period: Period) -> int:
-    """
-    Of those in a period; of all time also those that nobody knows.
-    """
+    """Of those in a period; of all time also those that nobody knows."""
     if period == ALWAYS:
         return len(moments)
     inside = pc.and_(pc.greater_equal(moments, period.start), pc.less(moments, period.end))
@@ -230,9 +228,7 @@ def _note_starts(starts: dict[tuple[str, int], float], batch: pa.RecordBatch) ->
 
 
 def _restarts(starts: Mapping[tuple[str, int], float]) -> list[Mark]:
-    """
-    The first run behind each start of a server but the first that is known.
-    """
+    """The first run behind each start of a server but the first that is known."""
     firsts: dict[str, int] = {}
     for server, start in sorted(starts):
         firsts.setdefault(server, start)
@@ -244,18 +240,14 @@ def _restarts(starts: Mapping[tuple[str, int], float]) -> list[Mark]:
 
 
 def server_text(server: str) -> str:
-    """
-    A name as it is; of a UUID the beginning, which is enough to tell servers apart.
-    """
+    """A name as it is; of a UUID the beginning, which is enough to tell servers apart."""
     return server[:8] if len(server) == 32 else server
 
 
 def _most(
     batches: Iterable[pa.RecordBatch], by: str, then: Sequence[str], best: Sequence[Row] = ()
 ) -> list[Row]:
-    """
-    The `ROWS` rows with most of something, in an order that is always the same.
-    """
+    """The `ROWS` rows with most of something, in an order that is always the same."""
     rows = list(best)
     for batch in batches:
         rows += batch.to_pylist()

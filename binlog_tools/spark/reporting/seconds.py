@@ -38,9 +38,7 @@ class _Times:
     tubes: np.ndarray
 
     def places(self, series: Series, times: np.ndarray) -> tuple[np.ndarray, ...]:
-        """
-        Of the rows with a moment in the period: which they are, their tubes and steps.
-        """
+        """Of the rows with a moment in the period: which they are, their tubes and steps."""
         end = min(self.period.end, series.start + series.width * series.count)
         kept = np.flatnonzero((times >= max(self.period.start, series.start)) & (times < end))
         steps = ((times[kept] - series.start) // series.width).astype(np.int64)
@@ -49,9 +47,7 @@ class _Times:
 
 
 def refine(flow: Flow, attempts: Rows, lifetimes: Rows, period: Period, coarser: int = 1) -> None:
-    """
-    Give a flow figures in steps of seconds, if there is room for such.
-    """
+    """Give a flow figures in steps of seconds, if there is room for such."""
     whole, tubes = in_steps(flow.survey, flow.tubes.names, coarser, least=1)
     if tubes.width >= MINUTE_S:
         return
@@ -90,9 +86,7 @@ def _true(column: pa.Array) -> np.ndarray:
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
-    """
-    -1 for null.
-    """
+    """-1 for null."""
     return np.asarray(pc.fill_null(column, -1).to_numpy(zero_copy_only=False), np.int64)
 
 

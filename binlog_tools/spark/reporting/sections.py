@@ -1,6 +1,4 @@
-"""
-What stands in the report: numbers above, figures along the time, and tables.
-"""
+"""What stands in the report: numbers above, figures along the time, and tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -84,9 +82,7 @@ def _between(flow: Flow) -> str:
 
 
 def _tiles(now: Readings, before: Readings | None) -> Iterator[tuple[str, ...]]:
-    """
-    A number, what it is, and what it was in the other period.
-    """
+    """A number, what it is, and what it was in the other period."""
     whole = whole_summary(now.flow) if now.flow is not None else None
     old = whole_summary(before.flow) if before is not None and before.flow is not None else None
     if whole is not None:
@@ -292,9 +288,7 @@ def _hours(flow: Flow) -> Table:
 
 
 def _steps(whole: Series) -> Table:
-    """
-    In the page the figures have these numbers; it is for JSON.
-    """
+    """In the page the figures have these numbers; it is for JSON."""
     names = (*STATES, *FLOW)
     lengths = _milliseconds(whole)
     times = [time_text(whole.start + at * whole.width) for at in range(whole.count)]
@@ -357,9 +351,7 @@ def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def _milliseconds(series: Series) -> Mapping[str, list[list[float | int | None]]]:
-    """
-    Percentiles by tube and step, to three digits; None where there was nothing to measure.
-    """
+    """Percentiles by tube and step, to three digits; None where there was nothing to measure."""
     made = {}
     for name, lengths in (("wait", series.waits), ("run", series.runs)):
         found = lengths.percentiles(SHARES, len(series.names) * series.count) / 1e6

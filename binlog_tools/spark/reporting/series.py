@@ -1,6 +1,4 @@
-"""
-What stood, came and went along the time, by tube, from `tube_minutes`.
-"""
+"""What stood, came and went along the time, by tube, from `tube_minutes`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +25,7 @@ MAX_TUBES: Final = 50
 
 
 class Period(NamedTuple):
-    """
-    From a moment up to another one, seconds since the epoch.
-    """
+    """From a moment up to another one, seconds since the epoch."""
 
     start: float = -np.inf
     end: float = np.inf
@@ -57,9 +53,7 @@ class Survey:
 
     @property
     def last(self) -> int:
-        """
-        The last minute: it ends 60 s later.
-        """
+        """The last minute: it ends 60 s later."""
         return max(last for _, last in self.edges.values())
 
     def busiest(self) -> list[str]:
@@ -139,9 +133,7 @@ def _whole(column: pa.Array) -> np.ndarray:
 def _within(
     rows: Rows, names: Sequence[str], period: Period
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """
-    The rows of a period, with their minutes in seconds since the epoch.
-    """
+    """The rows of a period, with their minutes in seconds since the epoch."""
     for batch in rows.batches(names):
         minutes = seconds_of(batch["minute"]).astype(np.int64)
         kept = (minutes >= period.start) & (minutes < period.end)

@@ -1,6 +1,4 @@
-"""
-How wide a step of the time axis is: the narrowest that the page has room for.
-"""
+"""How wide a step of the time axis is: the narrowest that the page has room for."""
 
 from typing import Final
 
@@ -40,9 +38,7 @@ def width_for(seconds: float, steps: int, least: int = MINUTE_S) -> int:
 
 
 def width_text(seconds: int) -> str:
-    """
-    ``30-second``, ``1-day``.
-    """
+    """``30-second``, ``1-day``."""
     for size, name in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds % size == 0:
             return f"{seconds // size}-{name}"

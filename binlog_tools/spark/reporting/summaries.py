@@ -1,6 +1,4 @@
-"""
-A tube's whole period in a row of numbers.
-"""
+"""A tube's whole period in a row of numbers."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -70,9 +68,7 @@ def _of(series: Series) -> list[Summary]:
 
 
 def _percentiles(series: Series, lengths: Lengths) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Of each tube, and of how many lengths they are.
-    """
+    """Of each tube, and of how many lengths they are."""
     by_tube = lengths.regrouped(lambda groups: groups // series.count)
     tubes = len(series.names)
     return by_tube.percentiles(SHARES, tubes), by_tube.counts(tubes)

@@ -25,9 +25,7 @@ class Rows:
     """
 
     def __init__(self, place: str, found: Any) -> None:
-        """
-        :param found: a dataset of Arrow; None: there is no file in the table.
-        """
+        """:param found: a dataset of Arrow; None: there is no file in the table."""
         self._place = place
         self._found = found
         self.names = frozenset(() if found is None else found.schema.names)
@@ -51,9 +49,7 @@ class Rows:
 
 
 def refuse_unfinished(tables: str) -> None:
-    """
-    :raise TableError: the run that makes these tables has not come to its end.
-    """
+    """:raise TableError: the run that makes these tables has not come to its end."""
     place = Location.of(tables)
     if UNFINISHED in place.files().names():
         raise TableError(
@@ -89,8 +85,6 @@ def open_table(place: str) -> Rows | None:
 
 
 def seconds_of(times: Any) -> np.ndarray:
-    """
-    A column of moments as seconds since the epoch, float64; NaN where there is none.
-    """
+    """A column of moments as seconds since the epoch, float64; NaN where there is none."""
     micros = pc.cast(pc.cast(times, pa.timestamp("us", "UTC"), safe=False), pa.int64())
     return np.asarray(micros.to_numpy(zero_copy_only=False), np.float64) / 1e6

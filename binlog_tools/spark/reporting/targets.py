@@ -1,6 +1,4 @@
-"""
-What the table `sla` says: how many jobs were served within the target of their tube.
-"""
+"""What the table `sla` says: how many jobs were served within the target of their tube."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,9 +63,7 @@ class Targets:
 
 
 def targets_of(rows: Rows, start: float, end: float) -> Targets:
-    """
-    The hours that a period, seconds since the epoch, has something of.
-    """
+    """The hours that a period, seconds since the epoch, has something of."""
     found = Targets()
     for batch in rows.batches(COLUMNS):
         hours = seconds_of(batch["hour"])

@@ -1,6 +1,4 @@
-"""
-Where the bodies of jobs are, and copying them, each once.
-"""
+"""Where the bodies of jobs are, and copying them, each once."""
 
 import zlib
 from typing import Any, Final
@@ -84,9 +82,7 @@ class Bodies:
         self._drop(self.lengths < 0, _EXTENSIONS)
 
     def sizes(self) -> Any:
-        """
-        The length of each row's body; null where it has none, or where nothing says it.
-        """
+        """The length of each row's body; null where it has none, or where nothing says it."""
         values, none = np.zeros(self._count, np.int64), np.ones(self._count, bool)
         values[self.rows] = self.lengths
         none[self.rows] = False
@@ -95,7 +91,5 @@ class Bodies:
         return pa.array(values, pa.int64(), mask=none)
 
     def array(self) -> Any:
-        """
-        Each row's body; null where it has none.
-        """
+        """Each row's body; null where it has none."""
         return Slices(self._buffer, self._count, self.rows, self.starts, self.lengths).array()

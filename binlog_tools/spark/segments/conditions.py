@@ -1,6 +1,4 @@
-"""
-What rows have to fulfil: for leaving out what cannot, and single rows that do not.
-"""
+"""What rows have to fulfil: for leaving out what cannot, and single rows that do not."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -17,17 +15,13 @@ class Condition(NamedTuple):
 
 
 class Span(NamedTuple):
-    """
-    The smallest and the largest value of a column.
-    """
+    """The smallest and the largest value of a column."""
 
     low: int
     high: int
 
     def meets(self, low: int, high: int) -> bool:
-        """
-        Whether one of the values from low to high is in it.
-        """
+        """Whether one of the values from low to high is in it."""
         return low <= self.high and high >= self.low
 
 
@@ -36,9 +30,7 @@ EVERY: Final = Span(0, (1 << 63) - 1)
 
 
 def bounds(conditions: Iterable[Condition], column: str) -> Span:
-    """
-    The values that a column of numbers may have.
-    """
+    """The values that a column of numbers may have."""
     low, high = EVERY
     for name, how, values in conditions:
         if name != column or not all(isinstance(value, int) for value in values):

@@ -114,9 +114,7 @@ def _names_ahead(
     buffer: memoryview, place: Place, stretch: Stretch, wanted: Wanted,
     tubes: Mapping[int, bytes] | None,
 ) -> dict[int, bytes]:  # fmt: skip
-    """
-    The names of tubes that the stretch uses and may not say before it does.
-    """
+    """The names of tubes that the stretch uses and may not say before it does."""
     names = dict(tubes or {})
     if "tube" not in wanted.columns:
         return names
@@ -198,9 +196,7 @@ def _bad_heaps(buffer: memoryview, place: Place, run: Run, rows: Rows, wanted: W
 
 
 def refuse_unknown(place: Place, run: Run, rows: Rows) -> None:
-    """
-    :raise SourceError: a newer version has written some of these.
-    """
+    """:raise SourceError: a newer version has written some of these."""
     types = rows.byte(at.TYPE)
     if not _IS_KNOWN[types].all():
         row = int(np.argmin(_IS_KNOWN[types]))
@@ -212,9 +208,7 @@ def refuse_unknown(place: Place, run: Run, rows: Rows) -> None:
 
 
 def refuse_large_ids(place: Place, rows: Rows) -> None:
-    """
-    :raise SourceError: Spark cannot say one of their job ids.
-    """
+    """:raise SourceError: Spark cannot say one of their job ids."""
     job_ids = rows.word(at.JOB_ID)
     if job_ids.max() >= MAX_NUMBER:
         raise SourceError(

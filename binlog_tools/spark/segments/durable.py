@@ -40,9 +40,7 @@ class Durable(NamedTuple):
 
 
 def durable_frames(seen: Sequence[Run], watermark: int) -> Run | None:
-    """
-    Of runs that follow each other, the durable frames of the last one that has any.
-    """
+    """Of runs that follow each other, the durable frames of the last one that has any."""
     for run in reversed(seen):
         count = int(np.searchsorted(run.base_lsn + run.n_rec, watermark + 1, "right"))
         if count:
@@ -51,9 +49,7 @@ def durable_frames(seen: Sequence[Run], watermark: int) -> Run | None:
 
 
 class _Frontier:
-    """
-    The runs of a stretch as they become durable; those are forgotten behind which one is.
-    """
+    """The runs of a stretch as they become durable; those are forgotten behind which one is."""
 
     def __init__(self, stretch: Stretch) -> None:
         self.watermark = stretch.first_lsn - 1
@@ -67,9 +63,7 @@ class _Frontier:
         self.rise(int(run.durable_lsn.max()))
 
     def rise(self, watermark: int) -> None:
-        """
-        All up to here is durable.
-        """
+        """All up to here is durable."""
         self.watermark = max(self.watermark, watermark)
         while len(self._seen) > 1 and self._seen[1].next_lsn - 1 <= self.watermark:
             del self._seen[0]
@@ -147,9 +141,7 @@ def _break(
 def _lacks_an_end(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None
 ) -> bool:
-    """
-    Whether frames end before the first one, or without the seal of a tool, which cannot be.
-    """
+    """Whether frames end before the first one, or without the seal of a tool, which cannot be."""
     if last is None:
         return stretch.start == SEGMENT_HEADER_BYTES
     frame = frames.known(buffer, int(last.offset[-1]))
@@ -157,9 +149,7 @@ def _lacks_an_end(
 
 
 def _ends_in_order(buffer: memoryview, header: SegmentHeader, run: Run) -> bool:
-    """
-    Whether the last record says that the server has ended: all before it is durable.
-    """
+    """Whether the last record says that the server has ended: all before it is durable."""
     frame = frames.decode(buffer, int(run.offset[-1]), len(buffer), header.salt)
     if not isinstance(frame, Frame) or not frame.n_rec:
         return False

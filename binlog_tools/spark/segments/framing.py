@@ -182,9 +182,7 @@ def _chain(run: Run) -> Ints:
 
 
 def _is_sound(words: Words, run: Run, salt: int) -> npt.NDArray[np.bool_]:
-    """
-    Whether the fields of each header can be right: `frames.decode_header`, for all at once.
-    """
+    """Whether the fields of each header can be right: `frames.decode_header`, for all at once."""
     at = run.offset // 8
     unpadded = FRAME_HEADER_BYTES + run.n_rec * run.rec_size + run.heap_len
     is_bounded = (run.length <= MAX_FRAME_BYTES) | (run.n_rec == 1)
@@ -213,9 +211,7 @@ def _good_frames(buffer: memoryview, run: Run, verify: Verify) -> int:
 
 
 def bad_heaps(buffer: memoryview, run: Run) -> Ints:
-    """
-    The frames of a run whose heap is not the one that was written.
-    """
+    """The frames of a run whose heap is not the one that was written."""
     starts, ends = run.heap_at, run.heap_at + run.heap_len
     places = zip(starts.tolist(), ends.tolist(), strict=True)
     crcs = np.array([zlib.crc32(buffer[start:end]) for start, end in places], np.uint64)
@@ -238,9 +234,7 @@ def is_intact(
 
 
 def parts(run: Run, most_rows: int) -> Iterator[Run]:
-    """
-    A run in runs of so many records at most, or of one frame.
-    """
+    """A run in runs of so many records at most, or of one frame."""
     ends = np.cumsum(run.n_rec)
     first, frames = 0, len(ends)
     while first < frames:

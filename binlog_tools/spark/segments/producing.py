@@ -1,6 +1,4 @@
-"""
-How each column of `columns` is made of the words of records.
-"""
+"""How each column of `columns` is made of the words of records."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -73,17 +71,13 @@ class Chunk:
         self._tube_at: Ints | None = None
 
     def jobs_and(self, *types: int) -> Mask | None:
-        """
-        Which rows are of jobs or of these types; None: all.
-        """
+        """Which rows are of jobs or of these types; None: all."""
         return (
             None if self.of_job is None else self.of_job | np.isin(self.rows.byte(at.TYPE), types)
         )
 
     def tube_at(self) -> Ints:
-        """
-        Where the name of each row's tube is; names that nothing says are noted in `problems`.
-        """
+        """Where the name of each row's tube is; names that nothing says are noted in `problems`."""
         if self._tube_at is None:
             tube_ids = self.rows.half(at.TUBE_ID)
             self._tube_at = self.tubes.find(tube_ids)
@@ -120,9 +114,7 @@ def _moment(moments_ns: Ints, valid: Mask | None = None) -> Any:
 
 
 def _incarnation(chunk: Chunk) -> Any:
-    """
-    Re-homed records are older than the start that re-homed them, which its START says.
-    """
+    """Re-homed records are older than the start that re-homed them, which its START says."""
     lsns, starts = chunk.rows.lsn(), chunk.place.starts
     later = len(starts) - np.searchsorted(starts, lsns, "right")
     return numbers(pa.int32(), (chunk.place.header.incarnation - later).astype(np.int32))
@@ -246,9 +238,7 @@ assert tuple(PRODUCERS) == tuple(BY_NAME)
 
 
 def batch_of(chunk: Chunk, names: tuple[str, ...]) -> Any:
-    """
-    A batch of these columns; the problems come last, since the others find them.
-    """
+    """A batch of these columns; the problems come last, since the others find them."""
     made = {name: PRODUCERS[name](chunk) for name in sorted(names, key="problem".__eq__)}
     return pa.RecordBatch.from_arrays([made[name] for name in names], schema=arrow_schema(names))
 

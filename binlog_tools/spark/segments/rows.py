@@ -1,6 +1,4 @@
-"""
-The records of a run of frames as columns of numbers, each gathered when it is asked for.
-"""
+"""The records of a run of frames as columns of numbers, each gathered when it is asked for."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -33,9 +31,7 @@ DATA_CRC, AUX = (9, 0), (9, 1)
 
 
 class Rows:
-    """
-    The records of a run, in LSN order; some of them after `keep`.
-    """
+    """The records of a run, in LSN order; some of them after `keep`."""
 
     def __init__(self, buffer: memoryview, run: Run) -> None:
         self._run = run
@@ -64,29 +60,21 @@ class Rows:
         return self._gathered[number]
 
     def byte(self, place: tuple[int, int]) -> npt.NDArray[np.uint8]:
-        """
-        A field of one byte.
-        """
+        """A field of one byte."""
         word, byte = place
         return self.word(word).view(np.uint8)[byte::8]
 
     def half(self, place: tuple[int, int]) -> Ints:
-        """
-        A field of four bytes, not signed.
-        """
+        """A field of four bytes, not signed."""
         word, half = place
         return self.word(word).view(np.uint32)[half::2].astype(np.int64)
 
     def whole(self, word: int) -> Ints:
-        """
-        A field of eight bytes, signed.
-        """
+        """A field of eight bytes, signed."""
         return self.word(word).view(np.int64)
 
     def of_frame(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """
-        What is said of frames, for each record.
-        """
+        """What is said of frames, for each record."""
         repeated = np.repeat(column, self._run.n_rec)
         return repeated if self._kept is None else repeated[self._kept]
 
@@ -104,9 +92,7 @@ def _places(run: Run) -> Ints:
 
 
 def _compact(buffer: memoryview, run: Run) -> Words:
-    """
-    The first 80 bytes of each record, of frames whose records are longer, or of many sizes.
-    """
+    """The first 80 bytes of each record, of frames whose records are longer, or of many sizes."""
     copy = np.empty((int(run.n_rec.sum()), RECORD_BYTES), np.uint8)
     at = 0
     for start, count, size in zip(run.records_at, run.n_rec, run.rec_size, strict=True):
@@ -119,9 +105,7 @@ def _compact(buffer: memoryview, run: Run) -> Words:
 def rows_of(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch
 ) -> Iterator[tuple[Run, Rows]]:
-    """
-    The records of a stretch, run by run, as far as it is intact by the headers of its frames.
-    """
+    """The records of a stretch, run by run, as far as it is intact by the headers of its frames."""
     for run in runs(buffer, header, stretch, "headers"):
         if isinstance(run, Run):
             yield run, Rows(buffer, run)

@@ -1,6 +1,4 @@
-"""
-Bytes of a segment, one piece for some of the rows, as an Arrow array that copies each once.
-"""
+"""Bytes of a segment, one piece for some of the rows, as an Arrow array that copies each once."""
 
 from typing import Any, NamedTuple
 
@@ -23,9 +21,7 @@ class Slices(NamedTuple):
     lengths: Ints
 
     def array(self) -> Any:
-        """
-        A value for each row; null where it has none.
-        """
+        """A value for each row; null where it has none."""
         indices, none = np.zeros(self.total, np.int64), np.ones(self.total, bool)
         indices[self.rows] = np.arange(0, 2 * len(self.rows), 2)
         none[self.rows] = False
@@ -49,9 +45,7 @@ class Slices(NamedTuple):
         return pa.Array.from_buffers(pa.binary(), 2 * len(ends) - 1, buffers)
 
     def _one_by_one(self) -> Any:
-        """
-        The same where pieces do not lie in order, which no writer of ours does.
-        """
+        """The same where pieces do not lie in order, which no writer of ours does."""
         pieces: list[bytes] = []
         for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
             pieces += (bytes(self.buffer[start : start + length]), b"")

@@ -35,9 +35,7 @@ _NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class Extension(NamedTuple):
-    """
-    The rows that have an extension, ascending, and where it stands in the segment.
-    """
+    """The rows that have an extension, ascending, and where it stands in the segment."""
 
     rows: Ints
     starts: Ints
@@ -55,9 +53,7 @@ class TagColumns:
     """
 
     def __init__(self, buffer: memoryview, run: Run, rows: Rows, checks: bool) -> None:
-        """
-        :param checks: whether the checksums of their data are looked at.
-        """
+        """:param checks: whether the checksums of their data are looked at."""
         self._octets = np.frombuffer(buffer, np.uint8)
         self._buffer = buffer
         self._count = len(rows)
@@ -77,9 +73,7 @@ class TagColumns:
         return self._data(run, rows, np.flatnonzero(mask), checks)
 
     def _data(self, run: Run, rows: Rows, chosen: Ints, checks: bool) -> Extension:
-        """
-        Where the data of these rows are.
-        """
+        """Where the data of these rows are."""
         offsets, lengths = rows.half(DATA_OFF)[chosen], rows.half(DATA_LEN)[chosen]
         starts: Ints = rows.of_frame(run.heap_at)[chosen] + offsets
         found = Extension(chosen, starts, lengths)
@@ -141,18 +135,14 @@ class TagColumns:
         return tags, lengths, good & (names >= 1) & (names <= MAX_NAME_BYTES)
 
     def _joined(self, parts: list[Extension]) -> Extension:
-        """
-        The places of one tag, but for rows with a problem; ascending.
-        """
+        """The places of one tag, but for rows with a problem; ascending."""
         rows, starts, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
         good = ~np.isin(rows, list(self.problems)) if self.problems else np.ones(len(rows), bool)
         order = np.argsort(rows[good], kind="stable")
         return Extension(*(column[good][order] for column in (rows, starts, lengths)))
 
     def _number(self, at: Ints, size: int) -> Ints:
-        """
-        Numbers of so many bytes, little-endian.
-        """
+        """Numbers of so many bytes, little-endian."""
         total: Ints = np.zeros(len(at), np.int64)
         for byte in range(size):
             total |= self._octets.take(at + byte).astype(np.int64) << (8 * byte)
@@ -161,9 +151,7 @@ class TagColumns:
     # The columns.
 
     def names(self, tag: int) -> Any:
-        """
-        The names that an extension has, as text; for the keys those that are remembered too.
-        """
+        """The names that an extension has, as text; for the keys those that are remembered too."""
         rows, starts, lengths = self._found.get(tag, _NONE)
         fixed = _FIXED[tag]
         found = Extension(rows, starts + fixed, lengths - fixed)
@@ -174,9 +162,7 @@ class TagColumns:
         return self._texts(found)
 
     def policies(self) -> Any:
-        """
-        What POLICY records say, JSON.
-        """
+        """What POLICY records say, JSON."""
         return self._texts(self._policies)
 
     def numbers(self, tag: int, at: int, size: int) -> tuple[Ints, Mask]:

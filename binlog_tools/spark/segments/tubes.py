@@ -1,6 +1,4 @@
-"""
-The names of the tubes of a segment, and looking many of them up at once.
-"""
+"""The names of the tubes of a segment, and looking many of them up at once."""
 
 import zlib
 from collections.abc import Mapping
@@ -30,9 +28,7 @@ NO_TUBE: Final = -1
 
 
 class TubeNames:
-    """
-    What the tubes of one segment are called.
-    """
+    """What the tubes of one segment are called."""
 
     def __init__(self, names: Mapping[int, bytes]) -> None:
         self._names = dict(names)
@@ -55,9 +51,7 @@ class TubeNames:
             self._table[self._ids - self._first] = np.arange(len(self._ids), dtype=np.int32)
 
     def find(self, tube_ids: Ints) -> Ints:
-        """
-        Where the names are in `texts`; `NO_TUBE` if nothing says them.
-        """
+        """Where the names are in `texts`; `NO_TUBE` if nothing says them."""
         if not len(self._ids):
             return np.full(len(tube_ids), NO_TUBE, np.int64)
         if self._table is not None:
@@ -92,9 +86,7 @@ def tubes_named(buffer: memoryview, run: Run, rows: Rows) -> dict[int, bytes]:
 
 
 def tubes_of(buffer: memoryview, header: SegmentHeader, stretch: Stretch) -> dict[int, bytes]:
-    """
-    The names that a stretch of a segment says, as far as it is intact.
-    """
+    """The names that a stretch of a segment says, as far as it is intact."""
     names = {}
     for run, rows in rows_of(buffer, header, stretch):
         names.update(tubes_named(buffer, run, rows))

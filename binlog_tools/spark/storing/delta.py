@@ -36,9 +36,7 @@ ATTEMPTS: Final = 20
 
 
 class DeltaStored(Stored):
-    """
-    A `Stored` with Delta's log.
-    """
+    """A `Stored` with Delta's log."""
 
     form = "delta"
 
@@ -64,9 +62,7 @@ class DeltaStored(Stored):
             self._refuse_others(layout)
 
     def _opened(self, version: int | None = None) -> DeltaTable | None:
-        """
-        :param version: None: the newest.
-        """
+        """:param version: None: the newest."""
         options = self.location.storage_options()
         try:
             return DeltaTable(self.location.delta_url, version, storage_options=options)
@@ -320,9 +316,7 @@ _STATISTICS: Final = {"minValues": "min", "maxValues": "max", "nullCount": "null
 
 
 def _struct(rows: pa.Table, name: str) -> pa.Table:
-    """
-    A column of structs as a table; without columns if there is none.
-    """
+    """A column of structs as a table; without columns if there is none."""
     if name not in rows.column_names:
         return pa.table({})
     array = rows[name].combine_chunks()
@@ -334,9 +328,7 @@ def _partitions(rows: pa.Table) -> pa.Table:
 
 
 def _is_in(partitions: pa.Table, within: Iterable[Mapping[str, str | None]]) -> Any:
-    """
-    Which rows are in any of these partitions.
-    """
+    """Which rows are in any of these partitions."""
     texts = {name: partitions[name].combine_chunks().dictionary_encode("encode")
              for name in partitions.column_names}  # fmt: skip
     found = np.zeros(partitions.num_rows, bool)
@@ -352,9 +344,7 @@ def _is_in(partitions: pa.Table, within: Iterable[Mapping[str, str | None]]) -> 
 
 
 def _told(rows: pa.Table, name: str, told: Iterable[str] | None) -> list[dict[str, Any]]:
-    """
-    Of each file the statistics of this kind.
-    """
+    """Of each file the statistics of this kind."""
     table = _struct(rows, name)
     wanted = table.column_names if told is None else [
         each for each in told if each in table.column_names
@@ -379,18 +369,14 @@ def _removed(file: File) -> RemoveAction:
 
 
 def _properties(change: Change) -> CommitProperties:
-    """
-    Without retries of deltalake's own: the commit is the next version of what was looked at.
-    """
+    """Without retries of deltalake's own: the commit is the next version of what was looked at."""
     told = [Transaction(name, number) for name, number in change.progress.items()]
     return CommitProperties(max_commit_retries=0, app_transactions=told)
 
 
 @contextlib.contextmanager
 def _saying(location: Location) -> Iterator[None]:
-    """
-    :raise TableError: in the place of deltalake's errors, but for those of a lost race.
-    """
+    """:raise TableError: in the place of deltalake's errors, but for those of a lost race."""
     try:
         yield
     except CommitFailedError:
@@ -401,9 +387,7 @@ def _saying(location: Location) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _losing(location: Location) -> Iterator[None]:
-    """
-    :raise TableError: in the place of the error of a lost race.
-    """
+    """:raise TableError: in the place of the error of a lost race."""
     try:
         yield
     except CommitFailedError:

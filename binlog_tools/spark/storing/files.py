@@ -120,39 +120,29 @@ class File(NamedTuple):
         return None if low is None or high is None else (low, high)
 
     def nulls(self, column: str) -> int:
-        """
-        How many rows have no value of a column; all if the statistics do not tell.
-        """
+        """How many rows have no value of a column; all if the statistics do not tell."""
         found: int = self.statistics.get("nullCount", {}).get(column, self.rows)
         return found
 
     def tells_of(self, column: str) -> bool:
-        """
-        Whether the statistics tell of a column, if only that it has no value.
-        """
+        """Whether the statistics tell of a column, if only that it has no value."""
         return column in self.statistics.get("nullCount", {})
 
     def is_in(self, values: Mapping[str, str | None]) -> bool:
-        """
-        Whether its partition has these values.
-        """
+        """Whether its partition has these values."""
         own = dict(self.partition)
         return all(own[name] == value for name, value in values.items())
 
 
 def as_batch(files: Iterable[File]) -> pa.RecordBatch:
-    """
-    Files as rows of `FILE_SCHEMA`.
-    """
+    """Files as rows of `FILE_SCHEMA`."""
     rows = [{**file._asdict(), "partition": json.dumps(file.partition),
              "statistics": json.dumps(file.statistics)} for file in files]  # fmt: skip
     return pa.RecordBatch.from_pylist(rows, schema=FILE_SCHEMA)
 
 
 def files_of(table: pa.Table) -> list[File]:
-    """
-    The inverse of `as_batch`.
-    """
+    """The inverse of `as_batch`."""
     return [
         File(**{**row, "partition": tuple(map(tuple, json.loads(row["partition"]))),
                 "statistics": json.loads(row["statistics"])})
@@ -219,9 +209,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 class _Writing:
-    """
-    The files of one task that are being written, by partition.
-    """
+    """The files of one task that are being written, by partition."""
 
     def __init__(self, files: Files, partition_by: tuple[str, ...], file_bytes: int) -> None:
         self._files = files
@@ -256,9 +244,7 @@ class _Writing:
 
 
 class _Open:
-    """
-    A file that is being written.
-    """
+    """A file that is being written."""
 
     def __init__(self, files: Files, partition: Partition) -> None:
         self._files = files
@@ -283,9 +269,7 @@ class _Open:
             self.flush()
 
     def flush(self) -> None:
-        """
-        Write what is held as a row group.
-        """
+        """Write what is held as a row group."""
         if not self._held:
             return
         table = pa.Table.from_batches(self._held)
@@ -313,9 +297,7 @@ class _Open:
         return File(self._name, size, footer.num_rows, self._partition, _statistics(footer))
 
     def drop(self) -> None:
-        """
-        Leave nothing behind, if that is possible; else `optimize` removes it.
-        """
+        """Leave nothing behind, if that is possible; else `optimize` removes it."""
         if self._stream is None:
             return
         try:
@@ -326,9 +308,7 @@ class _Open:
 
 
 def _told_to_spark(schema: pa.Schema) -> dict[str, str]:
-    """
-    Columns with their comments as Spark looks for them; nothing of types that are not ours.
-    """
+    """Columns with their comments as Spark looks for them; nothing of types that are not ours."""
     comments = [(field.metadata or {}).get(b"comment", b"").decode() for field in schema]
     kinds = ["string" if is_text(field.type) else _SPARK_TYPES.get(field.type) for field in schema]
     if not any(comments) or None in kinds:
@@ -343,9 +323,7 @@ def _told_to_spark(schema: pa.Schema) -> dict[str, str]:
 
 
 def commented_schema(found: pa.Schema) -> pa.Schema:
-    """
-    The schema of a Parquet file, with the comments that are told to Spark in it.
-    """
+    """The schema of a Parquet file, with the comments that are told to Spark in it."""
     told = json.loads((found.metadata or {}).get(SPARK_SCHEMA, '{"fields": []}'))
     comments = {each["name"]: each["metadata"].get("comment") for each in told["fields"]}
     return pa.schema(
@@ -361,9 +339,7 @@ unescape bytes, not UTF-8: other characters than those of ASCII stay."""
 
 
 def folder_of(name: str, value: str | None) -> str:
-    """
-    The folder of a partition, as Hive names it.
-    """
+    """The folder of a partition, as Hive names it."""
     escaped = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value or "")
     return f"{name}={NULL if value is None else escaped}"
 
@@ -396,25 +372,19 @@ def _by_partition(
 
 
 def text_of(value: object) -> str | None:
-    """
-    A value of a partition's column as the log and folders have it.
-    """
+    """A value of a partition's column as the log and folders have it."""
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)
 
 
 def dated(batch: pa.RecordBatch, by: str) -> pa.RecordBatch:
-    """
-    The batch with a column ``date`` behind the others: the day of the times in ``by``, UTC.
-    """
+    """The batch with a column ``date`` behind the others: the day of the times in ``by``, UTC."""
     return batch.append_column("date", pc.cast(batch.column(by), pa.date32(), safe=False))
 
 
 def _statistics(footer: Any) -> dict[str, Any]:
-    """
-    What a Parquet file's footer says of its columns, as Delta's protocol has it.
-    """
+    """What a Parquet file's footer says of its columns, as Delta's protocol has it."""
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -440,9 +410,7 @@ def _statistics(footer: Any) -> dict[str, Any]:
 
 
 def json_of(value: Any) -> Any:
-    """
-    A value of a column in JSON.  Times have milliseconds, as Spark's Delta writes them.
-    """
+    """A value of a column in JSON.  Times have milliseconds, as Spark's Delta writes them."""
     if isinstance(value, datetime):
         value = value.astimezone(UTC) if value.tzinfo else value
         return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
@@ -450,9 +418,7 @@ def json_of(value: Any) -> Any:
 
 
 def _told(value: Any, is_high: bool) -> Any:
-    """
-    A smallest or largest value, None if it is left out.  The largest time is rounded up.
-    """
+    """A smallest or largest value, None if it is left out.  The largest time is rounded up."""
     if isinstance(value, datetime):
         return json_of(value + timedelta(microseconds=-value.microsecond % 1000 * is_high))
     if isinstance(value, str):

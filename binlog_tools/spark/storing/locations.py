@@ -1,6 +1,4 @@
-"""
-Where a table is: a directory or a URL, and the door to its files.
-"""
+"""Where a table is: a directory or a URL, and the door to its files."""
 
 import contextlib
 import errno
@@ -44,19 +42,13 @@ class Files(Protocol):
     """
 
     def create(self, name: str) -> IO[bytes]:
-        """
-        Open a new file for writing, and make its folders.
-        """
+        """Open a new file for writing, and make its folders."""
 
     def read(self, name: str) -> bytes:
-        """
-        A whole file.
-        """
+        """A whole file."""
 
     def sync(self, name: str) -> None:
-        """
-        Return when the closed file, and its name, survive a power loss.
-        """
+        """Return when the closed file, and its name, survive a power loss."""
 
     def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
         """
@@ -64,9 +56,7 @@ class Files(Protocol):
         """
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
+        """Delete a file."""
 
 
 class ArrowFiles(Files):
@@ -80,9 +70,7 @@ class ArrowFiles(Files):
     def __init__(
         self, system: pa_fs.FileSystem, root: str, synced: Callable[[Path], None] | None = None
     ) -> None:
-        """
-        :param synced: syncs a file or folder of this machine; None: fsync.
-        """
+        """:param synced: syncs a file or folder of this machine; None: fsync."""
         self.system = system
         self.root = root
         self._synced = synced or _sync
@@ -201,9 +189,7 @@ class Location(NamedTuple):
         return not is_url(self.path)
 
     def __str__(self) -> str:
-        """
-        The place without the options of its URL: as messages show it.
-        """
+        """The place without the options of its URL: as messages show it."""
         return self.path if self.is_local else shown(self.path)
 
     def files(self) -> ArrowFiles:
@@ -217,9 +203,7 @@ class Location(NamedTuple):
         return ArrowFiles(*open_files(self.path))
 
     def storage_options(self) -> dict[str, str]:
-        """
-        What deltalake has to know beside the environment to open the same place.
-        """
+        """What deltalake has to know beside the environment to open the same place."""
         if self.is_local:
             return {}
         split, options = parse_url(self.path)
@@ -233,9 +217,7 @@ class Location(NamedTuple):
 
     @property
     def delta_url(self) -> str:
-        """
-        The place as deltalake takes it.
-        """
+        """The place as deltalake takes it."""
         return str(self).replace(f"gs://{ANONYMOUS}@", "gs://", 1)
 
     def refuse_hopeless(self, code: str = "TABLE_UNWRITABLE") -> None:
@@ -262,9 +244,7 @@ class Location(NamedTuple):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """
-        :raise TableError: in the place of an error of the file system within the block.
-        """
+        """:raise TableError: in the place of an error of the file system within the block."""
         try:
             yield
         except (OSError, pa.ArrowException) as problem:
@@ -272,9 +252,7 @@ class Location(NamedTuple):
 
 
 def _azure_options(split: SplitResult, options: dict[str, str]) -> dict[str, str]:
-    """
-    What deltalake has to know of Azure; it reads other variables than Azure's command line.
-    """
+    """What deltalake has to know of Azure; it reads other variables than Azure's command line."""
     secrets = azure_secrets(os.environ)
     account = (split.hostname or "").partition(".")[0]
     return {
@@ -284,9 +262,7 @@ def _azure_options(split: SplitResult, options: dict[str, str]) -> dict[str, str
 
 
 def _endpoint(name: str, options: dict[str, str], path: str = "") -> dict[str, str]:
-    """
-    :param name: deltalake's, of what says where a store is.
-    """
+    """:param name: deltalake's, of what says where a store is."""
     if "endpoint_override" not in options:
         return {}
     scheme = options.get("scheme", "https")

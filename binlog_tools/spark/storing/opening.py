@@ -1,6 +1,4 @@
-"""
-A table by its place, in the form that it has or is to have.
-"""
+"""A table by its place, in the form that it has or is to have."""
 
 import os
 import sys
@@ -42,9 +40,7 @@ def open_stored(place: str, layout: Layout | None = None, form: str = "auto") ->
 
 
 def form_of(location: Location) -> str | None:
-    """
-    :return: ``delta``, or ``parquet`` if there are whole Parquet files; None: neither.
-    """
+    """:return: ``delta``, or ``parquet`` if there are whole Parquet files; None: neither."""
     if location.is_local and not os.path.isdir(location.path):
         return None
     with location.writing():

@@ -26,9 +26,7 @@ SUFFIX = ".parquet"
 
 
 class ParquetStored(Stored):
-    """
-    A `Stored` without a log; its version is 0 when it is whole.
-    """
+    """A `Stored` without a log; its version is 0 when it is whole."""
 
     form = "parquet"
 
@@ -76,9 +74,7 @@ class ParquetStored(Stored):
         return [file for file in found if file.is_in(within)]
 
     def commit(self, change: Change) -> int:
-        """
-        :raise TableError: it is there already, and not all of it is replaced.
-        """
+        """:raise TableError: it is there already, and not all of it is replaced."""
         if self.version is not None and {} not in change.replaced:
             raise TableError("TABLE_FORMAT", f"{self.location}: Parquet files are written once; "
                              "store the table with --format delta to add to it")  # fmt: skip
@@ -100,14 +96,10 @@ class ParquetStored(Stored):
 
 
 class ParquetFile(ParquetStored):
-    """
-    One file that is read as a table.
-    """
+    """One file that is read as a table."""
 
     def __init__(self, location: Location) -> None:
-        """
-        :param location: of a local file.
-        """
+        """:param location: of a local file."""
         folder, _, name = location.path.rpartition("/")
         self.location = Location(folder)
         self._layout = None
@@ -117,9 +109,7 @@ class ParquetFile(ParquetStored):
 
 
 def _is_hidden(name: str) -> bool:
-    """
-    Whether a file does not count, as those in Spark's ``_temporary`` before it commits them.
-    """
+    """Whether a file does not count, as those in Spark's ``_temporary`` before it commits them."""
     return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 

@@ -72,19 +72,13 @@ class Stored(Protocol):
     location: Location
 
     def schema(self) -> pa.Schema:
-        """
-        All columns, with comments.
-        """
+        """All columns, with comments."""
 
     def partition_by(self) -> tuple[str, ...]:
-        """
-        The columns that folders say.
-        """
+        """The columns that folders say."""
 
     def progress(self, names: Iterable[str]) -> dict[str, int]:
-        """
-        How far these have come; those of which no commit has told are left out.
-        """
+        """How far these have come; those of which no commit has told are left out."""
 
     def files(
         self, within: Mapping[str, str | None] = {}, told: Iterable[str] | None = None
@@ -107,9 +101,7 @@ class Stored(Protocol):
         """
 
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> "Optimized":
-        """
-        Put small files together, and remove those that no version needs since so many hours.
-        """
+        """Put small files together, and remove those that no version needs since so many hours."""
 
 
 class Optimized(NamedTuple):
@@ -161,9 +153,7 @@ def dataset_of(
 
 
 def batches_of(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """
-    In one thread, and with few of them in memory: what a task may take.
-    """
+    """In one thread, and with few of them in memory: what a task may take."""
     batches: Iterator[pa.RecordBatch] = dataset.to_batches(
         columns=list(names), use_threads=False, batch_readahead=1, fragment_readahead=0
     )

@@ -1,6 +1,4 @@
-"""
-The rows of `survivors` of many segments: had in this process, or in Spark's tasks.
-"""
+"""The rows of `survivors` of many segments: had in this process, or in Spark's tasks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reading(NamedTuple):
-    """
-    What each task does with a segment.
-    """
+    """What each task does with a segment."""
 
     point: Point
     damage: Damage
@@ -39,9 +35,7 @@ def one_by_one(shares: Sequence[Share], reading: Reading) -> Iterator[Any]:
 
 
 def with_spark(spark: "SparkSession") -> Gather:
-    """
-    In the tasks of a session, which give of each job only the newest records.
-    """
+    """In the tasks of a session, which give of each job only the newest records."""
 
     from pyspark.sql.functions import expr
 

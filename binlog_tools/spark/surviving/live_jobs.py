@@ -1,6 +1,4 @@
-"""
-From what the segments of a server say (`survivors`) to what a server would load.
-"""
+"""From what the segments of a server say (`survivors`) to what a server would load."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -83,9 +81,7 @@ class LiveJobs:
     """
 
     def __init__(self, batches: Iterable[Any]) -> None:
-        """
-        :param batches: rows as `survivors` gives them, in any order.
-        """
+        """:param batches: rows as `survivors` gives them, in any order."""
         table = pa.Table.from_batches(batches, schema=SCHEMA).cast(_WIDE)
         texts = table["note"].drop_null().to_pylist()
         self.notes: list[Note] = sorted(map(Note.decode, texts), key=lambda note: note.seq)
@@ -114,9 +110,7 @@ class LiveJobs:
         return int(self._table.num_rows)
 
     def __iter__(self) -> Iterator[Survivor]:
-        """
-        The jobs, in the order of the records in which their bodies are.
-        """
+        """The jobs, in the order of the records in which their bodies are."""
         for batch in self._table.to_batches(max_chunksize=SLICE_ROWS):
             columns = (column.to_pylist() for column in batch.columns)
             for row in zip(*columns, strict=True):
@@ -126,9 +120,7 @@ class LiveJobs:
         return {number: name for note in self.notes for number, name in note.tubes.items()}
 
     def pauses(self, now_ns: int) -> Iterator[StoredPause]:
-        """
-        Those in force, none longer than it was asked for: see `Replay.pauses`.
-        """
+        """Those in force, none longer than it was asked for: see `Replay.pauses`."""
         newest = {number: said for note in self.notes for number, said in note.pauses.items()}
         tubes = self.tubes()
         for number, (seconds, until_ns) in newest.items():
@@ -151,9 +143,7 @@ class LiveJobs:
                 yield StoredPolicy(tubes[number], policy.rules)
 
     def keys(self, now_ns: int) -> Iterator[StoredKey]:
-        """
-        Those that are remembered, none longer than it was asked for: see `Replay.keys`.
-        """
+        """Those that are remembered, none longer than it was asked for: see `Replay.keys`."""
         newest = {(key.tube_id, key.key): key for note in self.notes for key in note.keys}
         tubes = self.tubes()
         for key in newest.values():
@@ -163,9 +153,7 @@ class LiveJobs:
 
 
 def _ints(column: Any) -> Ints:
-    """
-    A column's numbers; 0 where there is none.
-    """
+    """A column's numbers; 0 where there is none."""
     numbers: Ints = column.fill_null(0).to_numpy()
     return numbers
 

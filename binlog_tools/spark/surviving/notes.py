@@ -1,6 +1,4 @@
-"""
-What segments say beside their jobs, and whether they make one log without holes.
-"""
+"""What segments say beside their jobs, and whether they make one log without holes."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""
-The surviving jobs with their bodies, read from where they are.
-"""
+"""The surviving jobs with their bodies, read from where they are."""
 
 import contextlib
 import zlib
@@ -44,9 +42,7 @@ class Restoring:
         self._now_ns = now_ns
 
     def jobs(self) -> Iterator[StoredJob]:
-        """
-        :raise SourceError: a job cannot be read.
-        """
+        """:raise SourceError: a job cannot be read."""
         for seq, jobs in groupby(self._live, lambda job: job.seq):
             with contextlib.ExitStack() as stack:
                 file = self._opened(seq)
@@ -80,9 +76,7 @@ class Restoring:
         return StoredJob.of(image, name)
 
     def _data_of(self, job: Survivor, file: LogFile) -> bytes | None:
-        """
-        The data of a job's newest full record; None if they are not those that were written.
-        """
+        """The data of a job's newest full record; None if they are not those that were written."""
         if not job.size:
             return b""
         try:
@@ -93,9 +87,7 @@ class Restoring:
         return data if len(data) == job.size and zlib.crc32(data) == crc else None
 
     def _opened(self, seq: int) -> LogFile | None:
-        """
-        None if it cannot be read, and that is tolerated.
-        """
+        """None if it cannot be read, and that is tolerated."""
         try:
             file = open_file(self._paths[seq])
             if not file.is_local:

@@ -84,9 +84,7 @@ def survivors(share: Share, point: Point = END, damage: Damage = "fail") -> Any:
 
 
 def _of_none(share: Share, point: Point, problem: SourceError) -> Any:
-    """
-    What is known of a segment that cannot be read.
-    """
+    """What is known of a segment that cannot be read."""
     reading = _Reading(share, memoryview(b"\0"), point, "skip")
     stretch = share.stretch
     why = problem.what.removeprefix(f"{share.place.path}: ")
@@ -95,9 +93,7 @@ def _of_none(share: Share, point: Point, problem: SourceError) -> Any:
 
 
 def damaged(path: str, offset: int, what: str) -> SourceError:
-    """
-    Bytes that are needed cannot be read.
-    """
+    """Bytes that are needed cannot be read."""
     advice = "go on without it with --damage skip"
     return errors.damaged(path, offset, f"{what}; nothing was written", advice)
 
@@ -115,9 +111,7 @@ def _copied(share: Share) -> memoryview:
 
 
 def last_of(ids: Ints) -> Ints:
-    """
-    Where each id stands for the last time; ascending by id.
-    """
+    """Where each id stands for the last time; ascending by id."""
     if not len(ids):
         return _NONE
     low, high = int(ids.min()), int(ids.max())
@@ -237,9 +231,7 @@ class _Reading:
                 self._add_extension(run, rows, row)
 
     def _add_extension(self, run: Run, rows: Rows, row: int) -> None:
-        """
-        A remembered key, or a policy.
-        """
+        """A remembered key, or a policy."""
         start = int(rows.of_frame(run.heap_at)[row] + rows.half(at.DATA_OFF)[row])
         data = bytes(self._buffer[start : start + int(rows.half(at.DATA_LEN)[row])])
         if zlib.crc32(data) != int(rows.half(at.DATA_CRC)[row]):
@@ -316,21 +308,15 @@ def _binary(records: Octets) -> Any:
 
 
 def _spread(values: Any, where: npt.NDArray[np.bool_]) -> Any:
-    """
-    The values at these places, and nothing at the others.
-    """
+    """The values at these places, and nothing at the others."""
     return values.take(pa.array(np.cumsum(where) - 1, pa.int64(), mask=~where))
 
 
 def _before(column: Any) -> Any:
-    """
-    A column of jobs: the note comes first.
-    """
+    """A column of jobs: the note comes first."""
     return pa.concat_arrays([pa.nulls(1, column.type), column])
 
 
 def _behind(column: Any, jobs: int) -> Any:
-    """
-    A column of the note.
-    """
+    """A column of the note."""
     return pa.concat_arrays([column, pa.nulls(jobs, column.type)])

@@ -1,6 +1,4 @@
-"""
-What the bodies of jobs say: fingerprints and samples, of the jobs that fail.
-"""
+"""What the bodies of jobs say: fingerprints and samples, of the jobs that fail."""
 
 from collections.abc import Mapping
 from typing import Any, Final

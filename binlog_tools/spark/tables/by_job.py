@@ -113,9 +113,7 @@ def cut(events: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def as_bytes(rows: pa.Table) -> bytes:
-    """
-    In Arrow's stream format.
-    """
+    """In Arrow's stream format."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", unify_dictionaries=True)
     with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
@@ -125,9 +123,7 @@ def as_bytes(rows: pa.Table) -> bytes:
 
 
 def of_bytes(written: bytes) -> pa.Table:
-    """
-    The inverse of `as_bytes`.
-    """
+    """The inverse of `as_bytes`."""
     return pa.ipc.open_stream(written).read_all()
 
 
@@ -166,9 +162,7 @@ def unpacked(batches: Batches) -> Iterator[pa.Table]:
 
 
 def together(parts: list[pa.Table]) -> pa.Table:
-    """
-    Pieces as `gathered` gives them as one.
-    """
+    """Pieces as `gathered` gives them as one."""
     return pa.concat_tables(parts, promote_options="default").combine_chunks()
 
 

@@ -97,9 +97,7 @@ def _steps(
 
 
 class _Run:
-    """
-    One run: what it goes on from, and what it commits.
-    """
+    """One run: what it goes on from, and what it commits."""
 
     def __init__(
         self, spark: SparkSession, stored: Mapping[str, Stored], newer: Newer, targets: Targets
@@ -125,9 +123,7 @@ class _Run:
         self._workers_grow = self._goes_on and self._are_whole("attempts", "workers")
 
     def _rows(self, name: str, wanted: Mapping[str, str | None] | None = None) -> pa.Table:
-        """
-        What a table has in these partitions, if this run goes on from it.
-        """
+        """What a table has in these partitions, if this run goes on from it."""
         table = self._stored[name]
         schema = LAYOUTS[name].schema
         files = self._files(name, wanted or {})
@@ -141,17 +137,13 @@ class _Run:
         return table.files(wanted, _TOLD.get(name, ()))
 
     def _sleeping(self, touched: Mapping[str, Ints]) -> frozenset[ServerDay]:
-        """
-        The days of which all jobs rest; none behind a run that was killed.
-        """
+        """The days of which all jobs rest; none behind a run that was killed."""
         if not self._are_whole(*NAMES):
             return frozenset()
         return sleeping(self._open, touched, self._starts.last_ns)
 
     def _are_whole(self, *names: str) -> bool:
-        """
-        Whether these tables go as far as ``open``, which is committed last.
-        """
+        """Whether these tables go as far as ``open``, which is committed last."""
         return all(self._done[name].get(server) == lsn
                    for name in names for server, lsn in self._known.items())  # fmt: skip
 
@@ -167,9 +159,7 @@ class _Run:
         return tuple({**of, **day.partition()} for day in sorted(self._awake))
 
     def _parted(self, files: Iterable[File]) -> tuple[list[File], list[File]]:
-        """
-        The files of a table by job that this run replaces, and those that stay.
-        """
+        """The files of a table by job that this run replaces, and those that stay."""
         replaced: list[File] = []
         staying: list[File] = []
         for file in files:
@@ -205,9 +195,7 @@ class _Run:
         return Updated(name, sum(file.rows for file in added))
 
     def _by_job(self) -> Found:
-        """
-        The files of the tables that are made job by job.
-        """
+        """The files of the tables that are made job by job."""
         known = {name: self._done[name] if self._goes_on else {} for name in NAMES}
         places = {name: self._stored[name].location
                   for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
@@ -217,9 +205,7 @@ class _Run:
         return make(self._spark, self._events, before, plan)
 
     def _poison(self, made: Found) -> Iterator[Updated]:
-        """
-        Bodies are read of the jobs that fail now, or have another body than before.
-        """
+        """Bodies are read of the jobs that fail now, or have another body than before."""
         failing = [made.facts.get(("failing", is_settled), FAILING.empty_table())
                    for is_settled in (True, False)]  # fmt: skip
         before = self._rows("failing", UNSETTLED)
@@ -297,9 +283,7 @@ class _Run:
         return {**changed, **first}
 
     def _early(self, files: Iterable[File], last: Mapping[str, int]) -> pa.Table:
-        """
-        The entries of servers before these minutes.
-        """
+        """The entries of servers before these minutes."""
         found = [(server, [file for file in files if server_of(file) == server
                            and (span := file.spans("minute")) is not None and span[0] < minute])
                  for server, minute in last.items()]  # fmt: skip
@@ -311,9 +295,7 @@ class _Run:
         )])  # fmt: skip
 
     def _kept(self, server: str, minute: int) -> list[File]:
-        """
-        The files of the day that has the minute before this one.
-        """
+        """The files of the day that has the minute before this one."""
         wanted = {"server": server, "date": str(date_of((minute - 1) // MINUTES_A_DAY))}
         return self._files("tube_minutes", wanted)
 
@@ -341,23 +323,17 @@ class _Run:
         return self._commit("workers", [file for each in made for file in each], partitions)
 
     def _workers_of(self, server: str, number: int) -> list[File]:
-        """
-        The files of an incarnation's workers so far, if they can be gone on from.
-        """
+        """The files of an incarnation's workers so far, if they can be gone on from."""
         return self._files("workers", _incarnation(server, number)) if self._workers_grow else []
 
 
 def _incarnation(server: str, number: int) -> dict[str, str | None]:
-    """
-    Its partition.
-    """
+    """Its partition."""
     return {"server": server, "incarnation": str(number)}
 
 
 def _as_failing(kinds: pa.Table, is_settled: bool) -> pa.Table:
-    """
-    With the columns that the stored table has beside those of kinds.
-    """
+    """With the columns that the stored table has beside those of kinds."""
     settled = pa.array(np.full(kinds.num_rows, is_settled))
     for field in LAYOUTS["failing"].schema:
         if field.name not in (*kinds.column_names, "settled"):
@@ -366,8 +342,6 @@ def _as_failing(kinds: pa.Table, is_settled: bool) -> pa.Table:
 
 
 def _with_date(kinds: pa.Table, failing: pa.Table) -> pa.Table:
-    """
-    Each job as a kind of its own, with the day on which it was first seen.
-    """
+    """Each job as a kind of its own, with the day on which it was first seen."""
     dates = failing["date"] if failing.num_rows else pa.array([], pa.date32())
     return kinds.append_column("date", dates)

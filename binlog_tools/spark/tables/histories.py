@@ -1,6 +1,4 @@
-"""
-The tables of jobs as DataFrames, each made anew of all events: see `histories`.
-"""
+"""The tables of jobs as DataFrames, each made anew of all events: see `histories`."""
 
 from collections.abc import Callable, Iterator
 
@@ -33,25 +31,19 @@ def lifetimes(events: DataFrame) -> DataFrame:
 
 
 def attempts(events: DataFrame) -> DataFrame:
-    """
-    One row a run of a job; see `lifetimes`.
-    """
+    """One row a run of a job; see `lifetimes`."""
     return _by_job(events, ATTEMPTS, attempts_of)
 
 
 def workers(events: DataFrame) -> DataFrame:
-    """
-    One row a connection that reserved jobs; see `lifetimes`.
-    """
+    """One row a connection that reserved jobs; see `lifetimes`."""
     held = attempts(events).where("connection IS NOT NULL AND incarnation IS NOT NULL")
     by_server = held.groupBy("server", "incarnation", "connection")
     return by_server.applyInArrow(workers_of, from_arrow_schema(WORKERS))
 
 
 def tube_minutes(events: DataFrame) -> DataFrame:
-    """
-    One row a server, tube and minute; see `lifetimes`.
-    """
+    """One row a server, tube and minute; see `lifetimes`."""
     last_ns = Starts(told_by(events)).last_ns
     entries = _by_job(events, ENTRIES, entries_of)
 

@@ -1,6 +1,4 @@
-"""
-The tables of jobs as they are stored: columns, what they mean, partitions.
-"""
+"""The tables of jobs as they are stored: columns, what they mean, partitions."""
 
 from typing import Final
 

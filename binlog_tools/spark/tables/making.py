@@ -131,9 +131,7 @@ def told_by(
 
 
 def _jobs_of(events: pa.Table, known: Mapping[str, int]) -> dict[str, Ints]:
-    """
-    Of these servers the jobs up to an id.
-    """
+    """Of these servers the jobs up to an id."""
     if not known:
         return {}
     servers = column(events, "server").dictionary_encode()
@@ -154,9 +152,7 @@ def _all_jobs(parts: Iterable[Mapping[str, Ints]]) -> dict[str, Ints]:
 
 
 def lasts_of(events: pa.Table) -> Progress:
-    """
-    The last LSN of a record of each server.
-    """
+    """The last LSN of a record of each server."""
     records = chosen(events, (codes(events, "event", NO_RECORDS) < 0))
     made = records.select(["server", "lsn"]).group_by("server").aggregate([("lsn", "max")])
     return dict(zip(made["server"].to_pylist(), made["lsn_max"].to_pylist(), strict=True))
@@ -210,9 +206,7 @@ def make(spark: SparkSession, rows: Rows, before: Rows, plan: Plan) -> Found:
 
 
 class _Part(NamedTuple):
-    """
-    What a task reads, and the last LSNs whose events are not wanted of it.
-    """
+    """What a task reads, and the last LSNs whose events are not wanted of it."""
 
     rows: Rows
     part: Any
@@ -250,9 +244,7 @@ def _by_server(events: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _of_blocks(plan: Plan, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """
-    What comes of blocks; all else is handed on.
-    """
+    """What comes of blocks; all else is handed on."""
     with kept_memory():
         blocks: list[pa.RecordBatch] = []
         for batch in batches:
@@ -266,9 +258,7 @@ def _of_blocks(plan: Plan, batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def _made(batch: pa.RecordBatch, **more: Any) -> pa.RecordBatch:
-    """
-    Rows as `MADE_DDL` says, null where nothing is given.
-    """
+    """Rows as `MADE_DDL` says, null where nothing is given."""
     rows = batch.num_rows
     given = {**dict(zip(batch.schema.names, batch.columns, strict=True)),
              **{name: pa.array([value] * rows) for name, value in more.items()}}  # fmt: skip
@@ -278,9 +268,7 @@ def _made(batch: pa.RecordBatch, **more: Any) -> pa.RecordBatch:
 
 
 class _Writer:
-    """
-    Makes the tables of whole jobs, and holds rows until they are worth a file.
-    """
+    """Makes the tables of whole jobs, and holds rows until they are worth a file."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -315,9 +303,7 @@ def _written(made: Made, place: Location) -> pa.RecordBatch:
 
 
 def _as_stored(made: Made) -> pa.Table:
-    """
-    With the columns of partitions.
-    """
+    """With the columns of partitions."""
     rows = made.rows
     if "date" not in rows.column_names:
         rows = of_days(rows, rows["minute"].to_numpy() // MINUTES_A_DAY)

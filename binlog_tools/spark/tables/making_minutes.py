@@ -1,6 +1,4 @@
-"""
-The task that makes the minutes of a server, and the SLA by their hours, day after day.
-"""
+"""The task that makes the minutes of a server, and the SLA by their hours, day after day."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -50,9 +48,7 @@ def by_date(
 
 
 def _tells_of(file: File, first: int) -> bool:
-    """
-    Whether there may be entries of this minute or later ones, or of waits that last.
-    """
+    """Whether there may be entries of this minute or later ones, or of waits that last."""
     minute, slot = file.spans("minute"), file.spans("slot")
     return minute is None or slot is None or minute[1] >= first or slot[1] == added_up.LASTS
 
@@ -80,9 +76,7 @@ class ServerMinutes(NamedTuple):
 
 @dataclass(frozen=True)
 class Days:
-    """
-    A task that makes minutes, and the SLA by their hours, day after day.
-    """
+    """A task that makes minutes, and the SLA by their hours, day after day."""
 
     entries: Location
     minutes: Location
@@ -112,9 +106,7 @@ class Days:
         return rows.combine_chunks()
 
     def _kept(self, item: ServerMinutes) -> pa.Table:
-        """
-        The rows up to the first minute.
-        """
+        """The rows up to the first minute."""
         if not item.kept:
             return TUBE_MINUTES.empty_table()
         until = pa.scalar(item.first * MINUTE_US).cast(TUBE_MINUTES.field("minute").type)

@@ -1,6 +1,4 @@
-"""
-The task that makes the workers of an incarnation of a server.
-"""
+"""The task that makes the workers of an incarnation of a server."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -49,9 +47,7 @@ class Incarnation(NamedTuple):
 
 @dataclass(frozen=True)
 class Workers:
-    """
-    A task that makes the workers of an incarnation of a server.
-    """
+    """A task that makes the workers of an incarnation of a server."""
 
     attempts: Location
     workers: Location
@@ -73,9 +69,7 @@ class Workers:
         return grown(before, replaced, self._read(item, near, least))
 
     def _read(self, item: Incarnation, files: list[File], above_ns: int = -1) -> pa.Table:
-        """
-        :param above_ns: only of runs that ended later; -1: all.
-        """
+        """:param above_ns: only of runs that ended later; -1: all."""
         schema = LAYOUTS["attempts"].schema
         if not files:
             return _NO_ATTEMPTS

@@ -1,6 +1,4 @@
-"""
-The pipelines by name, and how a table is written that is made anew of all events.
-"""
+"""The pipelines by name, and how a table is written that is made anew of all events."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple

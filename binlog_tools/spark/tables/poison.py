@@ -106,9 +106,7 @@ def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
 
 
 def _suspects(events: DataFrame, failures: int) -> DataFrame:
-    """
-    The jobs that fail, as columns ``server`` and ``job``.
-    """
+    """The jobs that fail, as columns ``server`` and ``job``."""
     spark = events.sparkSession
     found = spark.sql(_SUSPECTS, {"failures": failures}, events=events)
     few = found.limit(BROADCAST_JOBS + 1).toArrow()

@@ -27,9 +27,7 @@ def in_steps(steps: Iterable[tuple[str, str]], **tables: DataFrame) -> DataFrame
 
 
 def with_tags(events: DataFrame) -> DataFrame:
-    """
-    The table with all columns of tags: null where it has none, as those of earlier versions.
-    """
+    """The table with all columns of tags: null where it has none, as those of earlier versions."""
     missing = {
         name: lit(None).cast(BY_NAME[name].ddl) for name in TAGS if name not in events.columns
     }
@@ -47,9 +45,7 @@ def need(events: DataFrame, names: Iterable[str]) -> DataFrame:
 
 
 def need_rows(events: Rows, names: Iterable[str]) -> Rows:
-    """
-    The same of rows that tasks read.
-    """
+    """The same of rows that tasks read."""
     there = {field.name: field.type for field in events.schema}
     _refuse(there, {name: ARROW_TYPES[BY_NAME[name].ddl] for name in names})
     return events

@@ -19,9 +19,7 @@ _NO_JOBS: Final = np.zeros(0, np.int64)
 
 
 class ServerDay(NamedTuple):
-    """
-    The jobs of a server that were first seen on a day, as text.
-    """
+    """The jobs of a server that were first seen on a day, as text."""
 
     server: str
     date: str
@@ -39,9 +37,7 @@ def day_of(file: File) -> ServerDay:
 
 
 def largest_jobs(files: Iterable[File]) -> dict[str, int]:
-    """
-    The largest id of a job in these files, of each server.
-    """
+    """The largest id of a job in these files, of each server."""
     found: dict[str, int] = {}
     for file in files:
         server, span = server_of(file), file.spans("job")

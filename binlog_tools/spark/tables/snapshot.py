@@ -1,6 +1,4 @@
-"""
-The jobs that were alive at a moment, or after a record: one row each, as they then were.
-"""
+"""The jobs that were alive at a moment, or after a record: one row each, as they then were."""
 
 from typing import Final
 

@@ -25,9 +25,7 @@ _NAMES: Final = ("tube", "wait_s", "run_s", "share")
 
 
 def read_targets(path: str) -> Targets:
-    """
-    :raise TableError: the file cannot be read, or says something else.
-    """
+    """:raise TableError: the file cannot be read, or says something else."""
     try:
         raw = Path(path).read_bytes()
     except OSError as problem:

@@ -1,6 +1,4 @@
-"""
-Rows into `put` commands, a batch of Arrow at a time: checked as columns, then written out.
-"""
+"""Rows into `put` commands, a batch of Arrow at a time: checked as columns, then written out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -42,9 +40,7 @@ class Puts(NamedTuple):
 
 
 class JobRows:
-    """
-    What the columns of a table mean.
-    """
+    """What the columns of a table mean."""
 
     def __init__(self, fields: Sequence[tuple[str, str]], options: SinkOptions) -> None:
         """
@@ -65,9 +61,7 @@ class JobRows:
 
     @property
     def tags(self) -> Mapping[str, bytes]:
-        """
-        The columns of tags that there are, and the words that the server has to understand.
-        """
+        """The columns of tags that there are, and the words that the server has to understand."""
         return {name: tag.word for name, tag in TAGS.items() if name in self._at}
 
     def puts(self, batch: pa.RecordBatch, first: int, most_bytes: int) -> Puts:
@@ -94,9 +88,7 @@ class JobRows:
         return Puts(self._tubes(batch, first), requests, first)
 
     def _tag_words(self, batch: pa.RecordBatch, first: int) -> list[bytes]:
-        """
-        All tags of each row, as they stand on its line.
-        """
+        """All tags of each row, as they stand on its line."""
         words = []
         for name in self.tags:
             tag = TAGS[name]
@@ -111,9 +103,7 @@ class JobRows:
         return [b"".join(each) for each in zip(*words, strict=True)]
 
     def _keys(self, batch: pa.RecordBatch, name: str, first: int) -> list[bytes | None]:
-        """
-        Keys or groups, which are made as names of tubes are; None where there is none.
-        """
+        """Keys or groups, which are made as names of tubes are; None where there is none."""
         found: list[bytes | None] = _as_bytes(self._column(batch, name)).to_pylist()
         for row, key in enumerate(found):
             if key is not None and not is_tube_name(key):

@@ -1,6 +1,4 @@
-"""
-The options of ``df.write.format("beanstalk")``: what they are called, what they may be.
-"""
+"""The options of ``df.write.format("beanstalk")``: what they are called, what they may be."""
 
 import os
 import re

@@ -28,18 +28,14 @@ def name_of(partition: int) -> str:
 
 
 def partition_of(name: str) -> int | None:
-    """
-    The partition of a file, None if it is no file of ours.
-    """
+    """The partition of a file, None if it is no file of ours."""
     number = name.removeprefix("part-").removesuffix(SUFFIX)
     is_ours = number.isdigit() and name == name_of(int(number))
     return int(number) if is_ours else None
 
 
 def note_partitions(folder: str, partitions: int) -> None:
-    """
-    Write down how many partitions a write has, for the attempts that follow; once.
-    """
+    """Write down how many partitions a write has, for the attempts that follow; once."""
     path = os.path.join(folder, COUNT_NAME)
     if os.path.isdir(folder) and not os.path.exists(path):
         with open(f"{path}.part", "w", encoding="ascii") as file:
@@ -50,9 +46,7 @@ def note_partitions(folder: str, partitions: int) -> None:
 
 
 def noted_partitions(folder: str) -> int | None:
-    """
-    How many partitions an earlier attempt had, None if nobody has written it down.
-    """
+    """How many partitions an earlier attempt had, None if nobody has written it down."""
     try:
         with open(os.path.join(folder, COUNT_NAME), encoding="ascii") as file:
             text = file.read()
@@ -72,9 +66,7 @@ def _refuse_additional(folder: str, partition: int) -> None:
 
 
 def noted_rows(folder: str) -> int:
-    """
-    How many rows are in the queue, by all files of progress in a folder.
-    """
+    """How many rows are in the queue, by all files of progress in a folder."""
     names = (name for name in os.listdir(folder) if partition_of(name) is not None)
     return sum(_rows_of(os.path.join(folder, name)) for name in names)
 
@@ -134,9 +126,7 @@ class Progress:
             return
 
     def _read(self, head: dict[str, Any]) -> None:
-        """
-        A last line without an end was being written when the process ended.
-        """
+        """A last line without an end was being written when the process ended."""
         self._file.seek(0)
         raw = self._file.read()
         whole = raw[: raw.rfind(b"\n") + 1]
@@ -194,9 +184,7 @@ class Progress:
         self._check(row >= rows and not missing, row, max((rows - 1, *missing)))
 
     def note(self, rows: int, others: Sequence[int]) -> None:
-        """
-        Write down, durably, what is in the queue: all rows below a number, and others.
-        """
+        """Write down, durably, what is in the queue: all rows below a number, and others."""
         beyond = {row: self._crcs[row][0] for row in others}
         beyond |= {row: crc for row, crc in self._beyond.items() if row >= rows}
         while rows in beyond:

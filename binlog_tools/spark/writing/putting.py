@@ -1,6 +1,4 @@
-"""
-One partition of rows into one server: what a task of a write does.
-"""
+"""One partition of rows into one server: what a task of a write does."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,9 +81,7 @@ class _Puts:
 
 
 def _history(attempt: int, progress: Progress | None) -> str:
-    """
-    What was put, in words, if this attempt comes to nothing.
-    """
+    """What was put, in words, if this attempt comes to nothing."""
     if progress is not None:
         put = f"{progress.before} rows of it are in the queue" if progress.before else "none before"
         return f"nothing was put of this partition by this attempt, {put}"
@@ -107,9 +103,7 @@ def _connected(server: Address, timeout_s: float, history: str) -> Connection:
 
 
 def _why(problem: Lost, server: Address) -> str:
-    """
-    Say what it is, with the file if it is about one of TLS.
-    """
+    """Say what it is, with the file if it is about one of TLS."""
     is_file = server.tls is not None and problem.filename in server.tls
     return f"{problem.filename}: {problem.strerror}" if is_file else f"{problem.strerror}"
 

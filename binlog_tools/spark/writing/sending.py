@@ -28,9 +28,7 @@ REFUSALS: Final = (b"DRAINING\r\n", b"OUT_OF_MEMORY\r\n")
 
 
 class Clock(Protocol):
-    """
-    Where time comes from, in seconds; `time` is one.
-    """
+    """Where time comes from, in seconds; `time` is one."""
 
     def monotonic(self) -> float: ...
 
@@ -42,9 +40,7 @@ Note = Callable[[int, Sequence[int]], None]
 
 
 def windows(runs: Iterable[Puts], most_jobs: int) -> Iterator[Puts]:
-    """
-    Cut rows into windows, which are sent at once, each within `WINDOW_BYTES` or of one row.
-    """
+    """Cut rows into windows, which are sent at once, each within `WINDOW_BYTES` or of one row."""
     for puts in runs:
         start = size = 0
         for at, request in enumerate(puts.requests):
@@ -130,9 +126,7 @@ class Sender:
             self._say()
 
     def _hear(self) -> bytes:
-        """
-        :return: how the server has refused rows, if it has.
-        """
+        """:return: how the server has refused rows, if it has."""
         refused: list[int] = []
         heard, why = 0, b""
         try:
@@ -216,9 +210,7 @@ class Sender:
 
 
 def spans(rows: Sequence[int]) -> str:
-    """
-    Ascending row numbers as people read them: ``3-7, 9``.
-    """
+    """Ascending row numbers as people read them: ``3-7, 9``."""
     found: list[list[int]] = []
     for row in rows:
         if found and found[-1][1] == row - 1:

@@ -1,6 +1,4 @@
-"""
-The tags of rows (docs/extensions.md, "Tags"): words behind the size on the line of a `put`.
-"""
+"""The tags of rows (docs/extensions.md, "Tags"): words behind the size on the line of a `put`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

@@ -21,17 +21,13 @@ spark: SparkSession = session()
 
 @sdp.table
 def events() -> DataFrame:
-    """
-    What has happened: each run adds what is new.
-    """
+    """What has happened: each run adds what is new."""
     reading = spark.readStream.format("beanstalk_binlog")
     return reading.option("columns", "server,lsn,event,time,job,tube").load(LOG)
 
 
 @sdp.materialized_view
 def hours() -> DataFrame:
-    """
-    One row a tube, hour and event.
-    """
+    """One row a tube, hour and event."""
     hour = F.date_trunc("hour", "time").alias("hour")
     return spark.read.table("events").groupBy("tube", hour, "event").count()

@@ -1,6 +1,4 @@
-"""
-Drivers that are run until they have done something.
-"""
+"""Drivers that are run until they have done something."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The benchmark of the tables compares like with like, and runs.
-"""
+"""The benchmark of the tables compares like with like, and runs."""
 
 from __future__ import annotations
 

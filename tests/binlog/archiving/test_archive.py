@@ -1,6 +1,4 @@
-"""
-What is asked of an archive: the same of the real one and of the simulated one.
-"""
+"""What is asked of an archive: the same of the real one and of the simulated one."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
 
 class Place:
-    """
-    A log's directory with some files, and an archive that is open.
-    """
+    """A log's directory with some files, and an archive that is open."""
 
     def __init__(self, archive: Archive, directory: Directory) -> None:
         self.archive = archive
@@ -36,9 +32,7 @@ class Place:
         archive.open(UUID)
 
     def write(self, name: str, content: bytes) -> None:
-        """
-        A file of the log, synced.
-        """
+        """A file of the log, synced."""
         file = self.directory.create(name)
         file.write_at(0, [content])
         file.sync()
@@ -46,9 +40,7 @@ class Place:
         self.directory.sync()
 
     def archived(self, name: str) -> bytes:
-        """
-        A file of the archive.
-        """
+        """A file of the archive."""
         if isinstance(self.archive, MemoryArchive):
             return bytes(self.archive.files.read(name))
         if isinstance(self.archive, ObjectArchive):
@@ -57,9 +49,7 @@ class Place:
 
 
 def place(kind: str, path: Path) -> Place:
-    """
-    An empty one of either kind.
-    """
+    """An empty one of either kind."""
     if kind == "memory":
         return Place(MemoryArchive(), MemoryDirectory())
     if kind == "objects":
@@ -72,9 +62,7 @@ def place(kind: str, path: Path) -> Place:
 
 
 def objects_of(archive: ObjectArchive) -> MemoryStore:
-    """
-    The simulated store of an archive.
-    """
+    """The simulated store of an archive."""
     store = archive._there
     assert isinstance(store, MemoryStore)
     return store
@@ -82,9 +70,7 @@ def objects_of(archive: ObjectArchive) -> MemoryStore:
 
 @pytest.fixture(params=["real", "memory", "objects"])
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """
-    A place with one file of the log, ``a``.
-    """
+    """A place with one file of the log, ``a``."""
     made = place(request.param, tmp_path)
     made.write("a", b"abcdef")
     return made
@@ -92,9 +78,7 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture(params=["real", "memory"])
 def linking(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """
-    The same, where files can be linked.
-    """
+    """The same, where files can be linked."""
     made = place(request.param, tmp_path)
     made.write("a", b"abcdef")
     return made
@@ -361,9 +345,7 @@ def test_a_folder_of_a_store_is_its_users_alone(tmp_path: Path) -> None:
 
 @pytest.fixture
 def other_file_system(tmp_path: Path) -> Iterator[Path]:
-    """
-    A folder that no file here can be linked into.
-    """
+    """A folder that no file here can be linked into."""
     if not os.access(MEMORY_FILE_SYSTEM, os.W_OK):
         pytest.skip(f"there is no {MEMORY_FILE_SYSTEM} to write in")
     if os.stat(MEMORY_FILE_SYSTEM).st_dev == os.stat(tmp_path).st_dev:

@@ -31,9 +31,7 @@ LARGE = b"x" * 5000
 
 
 def log_of(segments: int = 3) -> Scribe:
-    """
-    A log of so many segments, of which the newest is in use.
-    """
+    """A log of so many segments, of which the newest is in use."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for job_id in range(1, segments):
         scribe.write(put(job_id, LARGE))
@@ -42,26 +40,20 @@ def log_of(segments: int = 3) -> Scribe:
 
 
 def directory_of(scribe: Scribe) -> MemoryDirectory:
-    """
-    Where it is.
-    """
+    """Where it is."""
     assert isinstance(scribe.directory, MemoryDirectory)
     return scribe.directory
 
 
 def archive_for(can_link: bool = True) -> MemoryArchive:
-    """
-    An open one, empty.
-    """
+    """An open one, empty."""
     archive = MemoryArchive(can_link)
     archive.open(UUID)
     return archive
 
 
 def archived(archive: MemoryArchive) -> Files:
-    """
-    All files and their bytes.
-    """
+    """All files and their bytes."""
     return {name: bytes(archive.files.read(name)) for name in archive.names()}
 
 
@@ -143,9 +135,7 @@ def test_the_segment_in_use_is_not_delivered(can_link: bool) -> None:
 
 
 def test_a_segment_whose_successor_is_not_durable_is_not_delivered() -> None:
-    """
-    The successor's name may be there and not be durable; its records tell.
-    """
+    """The successor's name may be there and not be durable; its records tell."""
     scribe, archive = log_of(), archive_for()
     second = independent_reader.read_header(scribe.files()[TWO])
     assert second is not None
@@ -254,9 +244,7 @@ def test_after_an_ordered_stop_the_last_segment_is_delivered_too(can_link: bool)
 
 
 def test_what_an_ordered_stop_has_delivered_the_next_server_finds_the_same() -> None:
-    """
-    Its start does not touch the segment, and ends it where it was archived.
-    """
+    """Its start does not touch the segment, and ends it where it was archived."""
     scribe, archive = log_of(), archive_for()
     scribe.finish()
     deliver_rest(archive, scribe.directory, first=1)
@@ -277,9 +265,7 @@ def test_a_segment_without_an_end_is_not_delivered_as_the_last_one() -> None:
 
 
 def fails_at(archive: MemoryArchive, nth: int, number: int = errno.ENOSPC) -> None:
-    """
-    The nth operation fails, and no other.
-    """
+    """The nth operation fails, and no other."""
     seen = 0
 
     def fault(operation: str, name: str) -> None:
@@ -321,9 +307,7 @@ def test_whatever_fails_no_partial_file_has_a_final_name_and_the_next_attempt_wo
 
 
 class Crash(Exception):
-    """
-    The process is gone.
-    """
+    """The process is gone."""
 
 
 @pytest.mark.parametrize("is_power_lost", [False, True], ids=["kill", "power loss"])

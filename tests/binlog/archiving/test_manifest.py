@@ -42,9 +42,7 @@ LARGE = b"x" * 5000
 
 
 def archived() -> Files:
-    """
-    The segments of an archive: all are sealed but the one in which the server was killed.
-    """
+    """The segments of an archive: all are sealed but the one in which the server was killed."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, LARGE))
     scribe.write(put(2, LARGE))
@@ -72,9 +70,7 @@ def part(content: bytes, start: int, end: int) -> bytes:
 
 
 def entries_of(files: Files) -> dict[int, bytes]:
-    """
-    The entries of segments that follow each other, by sequence number.
-    """
+    """The entries of segments that follow each other, by sequence number."""
     contents = [files[name] for name in sorted(files)]
     following = [header_of(content) for content in contents[1:]]
     described = {}
@@ -90,9 +86,7 @@ def sizes(files: Files) -> dict[str, int]:
 
 
 def seal(frames: int = 1, tubes: dict[int, bytes] | None = None) -> SealIndex:
-    """
-    One that says what it is told.
-    """
+    """One that says what it is told."""
     indexed = tuple(IndexedFrame(4096 + at * 65_536, 1 + at, T0 + at) for at in range(frames))
     return SealIndex(frames, (1, 9), (T0, T0 + 9), indexed, {1: frames}, tubes or {})
 
@@ -191,17 +185,13 @@ def test_a_manifest_that_cannot_be_used_speaks_of_nothing() -> None:
 
 
 def changed(raw: bytes, at: int, by: int) -> bytes:
-    """
-    An entry, with another number of 8 bytes.
-    """
+    """An entry, with another number of 8 bytes."""
     number = int.from_bytes(raw[at : at + 8], "little") + by
     return raw[:at] + number.to_bytes(8, "little") + raw[at + 8 :]
 
 
 def known_with(entries: dict[int, bytes], files: Files, store: bytes | None = UUID) -> list[int]:
-    """
-    The segments of which entries are believed.
-    """
+    """The segments of which entries are believed."""
     known = known_segments([Manifest(UUID, entries).encode()], sizes(files), store)
     return sorted(entry.header.seq for entry in known.values())
 

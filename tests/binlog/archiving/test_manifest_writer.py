@@ -1,6 +1,4 @@
-"""
-The manifest of an archive grows with it, at a small cost, and never loses what it can keep.
-"""
+"""The manifest of an archive grows with it, at a small cost, and never loses what it can keep."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ from tests.binlog.scribe import T0, UUID, flipped
 
 
 def entry(seq: int, size: int = 9000) -> bytes:
-    """
-    Of a segment without a seal.
-    """
+    """Of a segment without a seal."""
     header = SegmentHeader(seq, seq * 10, T0, 0, 1, 1, UUID, 7, 0, 1, "test")
     return _encode(0, size, size, seq * 10 + 10, (0, 0), header.encode()[:160], b"")
 
@@ -46,9 +42,7 @@ def note(writer: ManifestWriter, *seqs: int) -> None:
 
 
 def seqs_in(archive: MemoryArchive, *names: str) -> list[int]:
-    """
-    The segments that these files speak of, or all.
-    """
+    """The segments that these files speak of, or all."""
     spoken: set[int] = set()
     for name in names or NAMES:
         if archive.has(name):

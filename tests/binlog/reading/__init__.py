@@ -1,3 +1,1 @@
-"""
-Whole logs, sound, torn and damaged.
-"""
+"""Whole logs, sound, torn and damaged."""

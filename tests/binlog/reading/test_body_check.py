@@ -24,9 +24,7 @@ ONE = segment_name(1)
 
 
 def written(*bodies: bytes) -> Files:
-    """
-    A segment with a frame for each body, and one behind it.
-    """
+    """A segment with a frame for each body, and one behind it."""
     scribe = Scribe(opening=[TubeDef(1, b"default", T0)], segment_bytes=8 << 20)
     for job_id, body in enumerate(bodies, start=1):
         scribe.write(put(job_id, body))
@@ -36,26 +34,20 @@ def written(*bodies: bytes) -> Files:
 
 
 def first_of(files: Files) -> tuple[MemoryDirectory, Segment]:
-    """
-    The directory, and its first segment as a start finds it.
-    """
+    """The directory, and its first segment as a start finds it."""
     directory = MemoryDirectory(files)
     (segment,) = Survey(directory, quiet, leaves_bodies=True).unchecked
     return directory, segment
 
 
 def changed(files: Files, at: int) -> Files:
-    """
-    Another byte stands there in the first segment.
-    """
+    """Another byte stands there in the first segment."""
     raw = files[ONE]
     return {**files, ONE: raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]}
 
 
 def bad_of(slices: list[Slice]) -> list[BadHeap]:
-    """
-    All that is damaged.
-    """
+    """All that is damaged."""
     return [bad for each in slices for bad in each.bad]
 
 

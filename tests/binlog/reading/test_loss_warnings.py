@@ -1,6 +1,4 @@
-"""
-What may be a trace of a loss, and may be one of a crash: told, and no reason to refuse.
-"""
+"""What may be a trace of a loss, and may be one of a crash: told, and no reason to refuse."""
 
 import pytest
 
@@ -17,18 +15,14 @@ SPARE = spare_name(3)
 
 
 def told(files: Files, is_whole: bool = True) -> list[str]:
-    """
-    What is told of a log that a server starts on.
-    """
+    """What is told of a log that a server starts on."""
     survey = Survey(MemoryDirectory(files), quiet, is_whole)
     assert survey.refusal() is None
     return [str(warning) for warning in loss_warnings(survey)]
 
 
 def killed() -> Files:
-    """
-    A server was killed; it had space ahead.
-    """
+    """A server was killed; it had space ahead."""
     scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 16)
     scribe.write(put(1))
     scribe.write(put(2))
@@ -36,9 +30,7 @@ def killed() -> Files:
 
 
 def stopped() -> Files:
-    """
-    A server has ended in order.
-    """
+    """A server has ended in order."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.finish()
@@ -46,9 +38,7 @@ def stopped() -> Files:
 
 
 def rotated() -> Files:
-    """
-    Two segments, the second of them in use.
-    """
+    """Two segments, the second of them in use."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.end_segment()

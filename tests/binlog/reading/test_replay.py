@@ -1,6 +1,4 @@
-"""
-What a log says of its jobs: newest first gives the same as one record after the other.
-"""
+"""What a log says of its jobs: newest first gives the same as one record after the other."""
 
 from typing import Any
 
@@ -45,16 +43,12 @@ NOW = T0 + 100 * NS
 
 
 def read(scribe: Scribe) -> Replay:
-    """
-    Replay what a scribe wrote.
-    """
+    """Replay what a scribe wrote."""
     return replay.read(MemoryDirectory(scribe.files()), quiet)
 
 
 def survivors(*batches: list[Record], now_ns: int = NOW) -> dict[int, JobImage]:
-    """
-    The jobs of a log of these batches.
-    """
+    """The jobs of a log of these batches."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(DEFAULT_TUBE)
     for batch in batches:
@@ -80,9 +74,7 @@ AFTER: dict[State, list[tuple[Kind, State]]] = {
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Record]:
-    """
-    Records as a server could have written them, drawn from the jobs that live.
-    """
+    """Records as a server could have written them, drawn from the jobs that live."""
     alive: dict[int, State] = {}
     records: list[Record] = [TubeDef(n, b"tube-%d" % n) for n in (1, 2, 3)]
     for at in range(draw(st.integers(0, 40))):
@@ -102,9 +94,7 @@ def histories(draw: st.DrawFn) -> list[Record]:
 
 @st.composite
 def some_image(draw: st.DrawFn, kind: Kind, job_id: int, state: State, at: int) -> JobImage:
-    """
-    An image with numbers of its own.
-    """
+    """An image with numbers of its own."""
     small = st.integers(0, 9)
     full = kind in (Kind.PUT, Kind.COPY)
     return image(
@@ -117,9 +107,7 @@ def some_image(draw: st.DrawFn, kind: Kind, job_id: int, state: State, at: int) 
 
 
 def forward(records: list[Record], now_ns: int) -> dict[int, JobImage]:
-    """
-    One record after the other, and then what a start does to each job.
-    """
+    """One record after the other, and then what a start does to each job."""
     jobs: dict[int, JobImage] = {}
     for record in records:
         if isinstance(record, JobImage):
@@ -134,9 +122,7 @@ def forward(records: list[Record], now_ns: int) -> dict[int, JobImage]:
 
 
 def as_loaded(job: JobImage, now_ns: int) -> JobImage:
-    """
-    Reserved jobs are ready; a delay is no longer than it was asked for.
-    """
+    """Reserved jobs are ready; a delay is no longer than it was asked for."""
     if job.state is State.RESERVED:
         return job._replace(state=State.READY, deadline_ns=0)
     if job.state is State.DELAYED:
@@ -145,9 +131,7 @@ def as_loaded(job: JobImage, now_ns: int) -> JobImage:
 
 
 def essence(job: JobImage) -> tuple[Any, ...]:
-    """
-    All of a job but which record it comes from.
-    """
+    """All of a job but which record it comes from."""
     return tuple(job._replace(kind=Kind.PUT, reason=Reason.NONE, connection=0))
 
 
@@ -188,9 +172,7 @@ def test_the_other_readers_replay_agrees(records: list[Record]) -> None:
 
 
 def test_both_readers_pass_over_states_of_jobs_whose_full_record_is_trimmed() -> None:
-    """
-    The segment with the PUT is gone; the COPY comes later, or the job was deleted.
-    """
+    """The segment with the PUT is gone; the COPY comes later, or the job was deleted."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(image(Kind.BURY, 9, state=State.BURIED), image(Kind.KICK, 8))
     scribe.write(image(Kind.COPY, 9, body=b"moved", kicks=1), delete(8))
@@ -261,9 +243,7 @@ def test_jobs_come_in_the_order_of_their_ids() -> None:
 
 
 def delayed(deadline_ns: int, delay_s: int) -> list[Record]:
-    """
-    A job that waits.
-    """
+    """A job that waits."""
     return [put(1, state=State.DELAYED, deadline_ns=deadline_ns, delay_s=delay_s)]
 
 
@@ -501,9 +481,7 @@ def test_the_segment_of_a_job_is_where_its_body_will_be() -> None:
 
 
 def test_an_orderly_end_is_made_durable_before_it_is_built_on() -> None:
-    """
-    Its last sync may never have ended.
-    """
+    """Its last sync may never have ended."""
     scribe = Scribe()
     scribe.write(put(1))
     finish = scribe.log.finish(T0)

@@ -1,6 +1,4 @@
-"""
-Frames at any byte of a segment, and what they prove.
-"""
+"""Frames at any byte of a segment, and what they prove."""
 
 import pytest
 from hypothesis import given
@@ -16,9 +14,7 @@ AT = SEGMENT_HEADER_BYTES + 1000
 
 
 def frame(base_lsn: int = 5, durable_lsn: int = 3, salt: int = SALT) -> bytes:
-    """
-    One frame with a put.
-    """
+    """One frame with a put."""
     return frames.encode(
         [put(1)], base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=T0, salt=salt
     )  # fmt: skip
@@ -60,9 +56,7 @@ def test_a_watermark_proves_wherever_it_stands(shift: int, base_lsn: int, durabl
 
 
 def test_an_older_frame_that_was_moved_proves_only_what_it_says() -> None:
-    """
-    A body may hold a copy of it.
-    """
+    """A body may hold a copy of it."""
     buffer = bytes(AT + 3) + frame(4, 2)
     assert proven_lsn(buffer, header(), AT, len(buffer), 5) == 2
 

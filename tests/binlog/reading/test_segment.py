@@ -1,6 +1,4 @@
-"""
-Reading one segment: its frames in order, and how they end.
-"""
+"""Reading one segment: its frames in order, and how they end."""
 
 import pytest
 
@@ -33,9 +31,7 @@ NEXT_LSN = [1, 2, 4, 4, 5]
 
 
 def read(buffer: bytes, end: int | None = None) -> tuple[list[Frame], Ending]:
-    """
-    The frames of a segment, and its ending.
-    """
+    """The frames of a segment, and its ending."""
     *found, ending = walk(buffer, HEADER, end)
     assert isinstance(ending, Ending)
     return [frame for frame in found if isinstance(frame, Frame)], ending
@@ -132,9 +128,7 @@ def test_a_frame_that_was_moved_proves_damage(shift: int) -> None:
 
 
 def test_a_frame_that_stands_where_frames_may_proves_nothing() -> None:
-    """
-    A crash may lose a sync mark, which is never synced, and not the frame behind it.
-    """
+    """A crash may lose a sync mark, which is never synced, and not the frame behind it."""
     unconfirmed = STARTS[3]
     moved = WHOLE[:unconfirmed] + b"\xaa" * 64 + WHOLE[unconfirmed:]
     assert read(moved)[1][1:] == (4, "no frame begins here", 3)
@@ -146,9 +140,7 @@ def test_half_a_frame_that_was_moved_proves_nothing() -> None:
 
 
 def test_a_copy_of_a_frame_in_a_body_was_not_moved() -> None:
-    """
-    Somebody has put a part of this very log as a job; then the power failed.
-    """
+    """Somebody has put a part of this very log as a job; then the power failed."""
     part = frames.encode([put(5)], base_lsn=5, durable_lsn=3, time_ns=T0, salt=SALT)
     around = frames.encode(
         [put(6, b"a" + part)], base_lsn=6, durable_lsn=3, time_ns=T0, salt=SALT

@@ -1,6 +1,4 @@
-"""
-The ids that a selection has met, and what of a log it keeps in memory.
-"""
+"""The ids that a selection has met, and what of a log it keeps in memory."""
 
 from __future__ import annotations
 

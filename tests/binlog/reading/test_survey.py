@@ -1,6 +1,4 @@
-"""
-What is wrong with a log, each thing with its own words and exit code, and nothing changed.
-"""
+"""What is wrong with a log, each thing with its own words and exit code, and nothing changed."""
 
 from collections.abc import Callable
 
@@ -40,9 +38,7 @@ ONE, TWO, THREE = (segment_name(n) for n in (1, 2, 3))
 
 
 def three_segments() -> Scribe:
-    """
-    Two sealed segments and one in use, of which all but the last batch is known durable.
-    """
+    """Two sealed segments and one in use, of which all but the last batch is known durable."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for job_id in (1, 2):
         scribe.write(put(job_id, b"x" * 9000))
@@ -52,9 +48,7 @@ def three_segments() -> Scribe:
 
 
 def survey(files: Files) -> Survey:
-    """
-    Look, and see that nothing was changed by it.
-    """
+    """Look, and see that nothing was changed by it."""
     directory = MemoryDirectory(files)
     found = Survey(directory, quiet)
     assert directory.operations == 0
@@ -63,9 +57,7 @@ def survey(files: Files) -> Survey:
 
 
 def refusal(files: Files) -> BinlogError:
-    """
-    The error that a server ends with.
-    """
+    """The error that a server ends with."""
     error = survey(files).refusal()
     assert error is not None
     return error
@@ -97,46 +89,34 @@ Change = Callable[[Files], Files]
 
 
 def without(*names: str) -> Change:
-    """
-    Files are missing.
-    """
+    """Files are missing."""
     return lambda files: {name: raw for name, raw in files.items() if name not in names}
 
 
 def with_field(name: str, offset: int, pattern: str, value: int | bytes) -> Change:
-    """
-    A header says something else.
-    """
+    """A header says something else."""
     return lambda files: edited(
         files, name, lambda raw: with_header_field(raw, offset, pattern, value)
     )
 
 
 def in_place_of(name: str, other: str) -> Change:
-    """
-    A file is a copy of another.
-    """
+    """A file is a copy of another."""
     return lambda files: {**files, name: files[other]}
 
 
 def also(name: str) -> Change:
-    """
-    Another file is there too.
-    """
+    """Another file is there too."""
     return lambda files: {**files, name: b"\7\0\0\0"}
 
 
 def bit(name: str, offset: int) -> Change:
-    """
-    A bit is flipped.
-    """
+    """A bit is flipped."""
     return lambda files: edited(files, name, lambda raw: flipped(raw, offset))
 
 
 def cut(name: str, size: int) -> Change:
-    """
-    A file is shorter.
-    """
+    """A file is shorter."""
     return lambda files: edited(files, name, lambda raw: raw[:size])
 
 
@@ -239,9 +219,7 @@ def test_two_logs_in_one_directory_are_refused() -> None:
 
 
 def test_two_histories_of_one_store_are_refused() -> None:
-    """
-    A segment of an older backup among newer ones.
-    """
+    """A segment of an older backup among newer ones."""
     older = Scribe(opening=[DEFAULT_TUBE])
     older.write(put(1, b"y" * 9000), put(9))
     found = refusal({**three_segments().files(), ONE: older.files()[ONE]})
@@ -299,18 +277,14 @@ def test_an_enormous_gap_is_found_without_counting_it() -> None:
 
 
 def end_of(raw: bytes) -> int:
-    """
-    Where a segment's frames end.
-    """
+    """Where a segment's frames end."""
     segment = independent_reader.read_segment(raw)
     assert segment is not None
     return int(segment["end"])
 
 
 def last_frame(raw: bytes) -> int:
-    """
-    Where its last frame starts.
-    """
+    """Where its last frame starts."""
     segment = independent_reader.read_segment(raw)
     assert segment is not None
     return int(segment["frames"][-1]["offset"])
@@ -379,9 +353,7 @@ def test_a_clean_stop_with_anything_behind_it_confirms_nothing(more: list[Record
 
 
 def intact_behind_damage(durable_lsn: int) -> Files:
-    """
-    A frame with LSN 2 that is torn, and behind it one with LSN 3 that is whole.
-    """
+    """A frame with LSN 2 that is torn, and behind it one with LSN 3 that is whole."""
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE)
     raw = scribe.files()[ONE]
@@ -431,9 +403,7 @@ def test_a_first_frame_that_cannot_be_read_is_damage() -> None:
 
 @pytest.mark.parametrize("count", range(1, 16))
 def test_bytes_that_were_put_in_or_taken_out_are_damage(count: int) -> None:
-    """
-    Where a watermark, or a frame that stands where none is written, says so.
-    """
+    """Where a watermark, or a frame that stands where none is written, says so."""
     scribe = three_segments()
     scribe.mark()
     files = scribe.files()
@@ -446,9 +416,7 @@ def test_bytes_that_were_put_in_or_taken_out_are_damage(count: int) -> None:
 
 
 def test_an_archived_segment_may_have_no_frame() -> None:
-    """
-    It was re-homed too, and the segment cut behind its header.
-    """
+    """It was re-homed too, and the segment cut behind its header."""
     files = edited(three_segments().files(), THREE, lambda raw: raw[:4096])
     found = Survey(MemoryDirectory(files), quiet, is_whole=False)
     assert (found.refusal(), found.torn) == (None, None)
@@ -542,9 +510,7 @@ def test_progress_is_told_up_to_the_end() -> None:
 
 def test_a_record_of_another_version_is_named_with_its_place() -> None:
     class Foreign(Trim):
-        """
-        A type that nobody knows.
-        """
+        """A type that nobody knows."""
 
         kind = 99
 
@@ -571,9 +537,7 @@ def test_a_record_size_of_a_newer_version_is_followed() -> None:
 
 
 def left(files: Files) -> Survey:
-    """
-    A log, but for bodies that may be left.
-    """
+    """A log, but for bodies that may be left."""
     return Survey(MemoryDirectory(files), quiet, leaves_bodies=True)
 
 

@@ -1,6 +1,4 @@
-"""
-The numbers on disk, and the header of a segment.
-"""
+"""The numbers on disk, and the header of a segment."""
 
 import json
 import re
@@ -75,9 +73,7 @@ def test_arbitrary_bytes_are_no_header_and_raise_nothing(raw: bytes) -> None:
 
 
 def with_field(offset: int, pattern: str, value: int) -> bytes:
-    """
-    A header with one field set, and the checksum right.
-    """
+    """A header with one field set, and the checksum right."""
     raw = bytearray(header().encode())
     struct.pack_into(pattern, raw, offset, value)
     struct.pack_into("<I", raw, 4092, zlib.crc32(raw[:4092]))

@@ -1,6 +1,4 @@
-"""
-Records into frames and back: whole, byte by byte, with bytes behind, and from hostile hands.
-"""
+"""Records into frames and back: whole, byte by byte, with bytes behind, and from hostile hands."""
 
 import struct
 import zlib
@@ -44,23 +42,17 @@ CASES: dict[str, Sequence[Record]] = {
 
 
 def encode(records: Sequence[Record], base_lsn: int = 5, salt: int = SALT) -> bytes:
-    """
-    One frame.
-    """
+    """One frame."""
     return frames.encode(records, base_lsn=base_lsn, durable_lsn=4, time_ns=T0, salt=salt)
 
 
 def decode(buffer: bytes, at: int = 0) -> Frame | Incomplete | Damage:
-    """
-    The frame at ``at``.
-    """
+    """The frame at ``at``."""
     return frames.decode(buffer, at, len(buffer), SALT)
 
 
 def records_of(buffer: bytes, frame: Frame) -> list[Record]:
-    """
-    A frame's records.
-    """
+    """A frame's records."""
     raws = frames.raw_records(buffer, frame)
     return [decode_record(raw, frames.data_of(buffer, frame, raw)) for raw in raws]
 
@@ -151,9 +143,7 @@ def test_arbitrary_headers_with_a_right_checksum_raise_nothing(rest: bytes, tail
 
 
 def hostile(**changes: int) -> bytes:
-    """
-    A put whose header says something else, with the header's checksum right.
-    """
+    """A put whose header says something else, with the header's checksum right."""
     raw = bytearray(encode([put()]))
     for name, value in changes.items():
         offset, kind = independent_reader.FRAME[name]
@@ -188,9 +178,7 @@ def test_lengths_that_contradict_each_other_are_damage(changes: dict[str, int], 
 
 
 def padded(length: int) -> int:
-    """
-    The length up to a multiple of 8.
-    """
+    """The length up to a multiple of 8."""
     return length + -length % 8
 
 
@@ -261,9 +249,7 @@ def test_types_and_ids_are_those_of_the_records() -> None:
 
 
 def sizes(records: Sequence[Record]) -> list[int]:
-    """
-    How many records each frame of a batch would have.
-    """
+    """How many records each frame of a batch would have."""
     return [len(run) for run in frames.split(records)]
 
 
@@ -395,9 +381,7 @@ def test_a_heap_has_nothing_but_bodies_if_nothing_else_is_needed_of_it(
 def test_of_the_heap_only_bodies_may_be_damaged_if_they_are_left(
     records: list[Record], is_so: bool
 ) -> None:
-    """
-    Each byte of the heap and of the records, flipped.
-    """
+    """Each byte of the heap and of the records, flipped."""
     raw = encode(records)
     frame = decode(raw)
     assert isinstance(frame, Frame)

@@ -1,6 +1,4 @@
-"""
-One method for each command that beanstalkd does not have, and what it gives.
-"""
+"""One method for each command that beanstalkd does not have, and what it gives."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ SAMPLES: dict[str, Any] = {
 
 
 class Sender(Recorder, ExtensionCommands):
-    """
-    Keeps what it is to send.
-    """
+    """Keeps what it is to send."""
 
 
 def test_every_spec_has_a_method_and_every_method_a_spec() -> None:

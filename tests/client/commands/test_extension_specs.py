@@ -1,6 +1,4 @@
-"""
-The specs of the commands that beanstalkd does not have.
-"""
+"""The specs of the commands that beanstalkd does not have."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ EACH = pytest.mark.parametrize("spec", SPECS.values(), ids=lambda spec: spec.nam
 
 
 def values_of(field: Field) -> st.SearchStrategy[Any]:
-    """
-    Give all values of a field.
-    """
+    """Give all values of a field."""
     if field not in LIMITS:
         return OTHERS[field]
     numbers = st.integers(*LIMITS[field])
@@ -84,9 +80,7 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
 
 
 def read(field: Field, value: Any) -> Any:
-    """
-    Give what the server makes of a value.
-    """
+    """Give what the server makes of a value."""
     if isinstance(value, str):
         return value.encode()
     if field in (extensions.CURSOR, extensions.SUCCESSOR) and value is None:
@@ -97,9 +91,7 @@ def read(field: Field, value: Any) -> Any:
 
 
 def sample(spec: specs.ExtensionSpec) -> list[Any]:
-    """
-    Give some arguments for a command.
-    """
+    """Give some arguments for a command."""
     others = {
         grammar.TUBE_WORD: b"tube", extensions.JOB_IDS: (7,), extensions.CURSOR: None,
         OPTIONAL_TAGS: None, TAGS: Tags(group="g").for_wire(),
@@ -238,9 +230,7 @@ def test_a_job_of_a_batch_may_differ_from_the_others() -> None:
 
 
 def answer(name: str, *pieces: bytes) -> Any:
-    """
-    Read a reply to a command, and give what it means.
-    """
+    """Read a reply to a command, and give what it means."""
     reader, spec = ReplyReader(), SPECS[name]
     for piece in pieces:
         reader.feed(piece)

@@ -1,6 +1,4 @@
-"""
-One method for each command, and what it gives.
-"""
+"""One method for each command, and what it gives."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ SAMPLES: dict[str, Any] = {"body": b"b", "tube": "t", "job": 7, "seconds": 3, "b
 
 
 class Recorder(Commands):
-    """
-    Keeps what it is to send.
-    """
+    """Keeps what it is to send."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[CommandSpec, tuple[Any, ...], bytes | None]] = []
@@ -37,9 +33,7 @@ class Recorder(Commands):
         self, spec: CommandSpec, args: tuple[Any, ...] = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
-        """
-        See `Commands.send`.
-        """
+        """See `Commands.send`."""
         self.sent.append((spec, args, body))
         self.tube = tube
         return Deferred()

@@ -1,6 +1,4 @@
-"""
-The command table as a client needs it.
-"""
+"""The command table as a client needs it."""
 
 from __future__ import annotations
 
@@ -34,18 +32,14 @@ TUBE_NAMES = st.text(NAME_CHARS, min_size=1, max_size=200).filter(lambda name: n
 
 
 def values_of(field: Field) -> st.SearchStrategy[Any]:
-    """
-    Give all values of a field.
-    """
+    """Give all values of a field."""
     if field in LARGEST:
         return st.integers(0, LARGEST[field])
     return TUBE_NAMES.map(str.encode)
 
 
 def sample(row: Command) -> tuple[Any, ...]:
-    """
-    Give some arguments for a row.
-    """
+    """Give some arguments for a row."""
     return tuple(7 if field in LARGEST else b"tube" for field in row.fields)
 
 

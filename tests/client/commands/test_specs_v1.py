@@ -1,6 +1,4 @@
-"""
-What the client writes in the older dialect, and which replies it takes.
-"""
+"""What the client writes in the older dialect, and which replies it takes."""
 
 from __future__ import annotations
 
@@ -101,9 +99,7 @@ def test_an_argument_that_cannot_be_said_is_refused(
 
 
 def read(spec: CommandSpec, stream: bytes, args: tuple[Any, ...] = ()) -> Any:
-    """
-    Read a reply as the client does, and give what it means.
-    """
+    """Read a reply as the client does, and give what it means."""
     reader = ReplyReader()
     reader.feed(stream)
     reply = reader.next(spec.replies)

@@ -217,9 +217,7 @@ def test_a_put_that_was_sent_once_is_never_said_not_to_have_been() -> None:
 
 
 def refuse(world: World, client: Client, put: Deferred[Any]) -> None:
-    """
-    The server takes no new jobs any more.
-    """
+    """The server takes no new jobs any more."""
     world.result(world.client().drain())
     world.clock.advance(1)
     world.link.transport.drain()
@@ -227,23 +225,17 @@ def refuse(world: World, client: Client, put: Deferred[Any]) -> None:
 
 
 def stop(world: World, client: Client, put: Deferred[Any]) -> None:
-    """
-    The application has enough.
-    """
+    """The application has enough."""
     client.stopService()
 
 
 def cancel(world: World, client: Client, put: Deferred[Any]) -> None:
-    """
-    The same of this put alone.
-    """
+    """The same of this put alone."""
     put.cancel()
 
 
 def another_server(world: World, client: Client, put: Deferred[Any]) -> None:
-    """
-    Another one comes in its place.
-    """
+    """Another one comes in its place."""
     world.clock.advance(1)
     world.link.transport.drain()
     say(world, b"USING default\r\n", b"UNKNOWN_COMMAND\r\n")
@@ -258,9 +250,7 @@ def test_a_unique_put_that_was_never_sent_is_cancelled_as_any_other() -> None:
 
 
 def lose_answers(world: World) -> None:
-    """
-    Let the server carry out what was sent, and end the connection before it can say so.
-    """
+    """Let the server carry out what was sent, and end the connection before it can say so."""
     link = world.link
     link.wire.send(link.transport.drain())
     world.server.advance()

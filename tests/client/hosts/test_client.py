@@ -1,6 +1,4 @@
-"""
-A client of one queue on two hosts, each a server in memory.
-"""
+"""A client of one queue on two hosts, each a server in memory."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from tests.client.world import error, is_waiting, result
 
 
 class Pair(Fleet):
-    """
-    Two servers, of which the second one stands by; and what its client was told.
-    """
+    """Two servers, of which the second one stands by; and what its client was told."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("a", "b", **options)
@@ -33,9 +29,7 @@ class Pair(Fleet):
         self.endpoint = HostsEndpoint(cast(Any, self.clock), hosts)
 
     def client(self, **options: Any) -> Client:
-        """
-        Start a client.
-        """
+        """Start a client."""
         client = Client(
             self.endpoint, reactor=self.clock, backoff=Backoff(lambda: 1.0),
             lost=self.losses.append, **options,
@@ -45,17 +39,13 @@ class Pair(Fleet):
         return client
 
     def fail_over(self) -> None:
-        """
-        Kill the active server, and have the other one take its place.
-        """
+        """Kill the active server, and have the other one take its place."""
         self["a"].kill()
         self["b"].endpoint.is_refusing = False
         self.settle()
 
     def come_back(self) -> None:
-        """
-        Wait until the client tries again.
-        """
+        """Wait until the client tries again."""
         self.advance(FIRST_S)
 
 

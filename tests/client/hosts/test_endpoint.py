@@ -1,6 +1,4 @@
-"""
-Which host a client finds, on a clock that stands still.
-"""
+"""Which host a client finds, on a clock that stands still."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ class Door:
         self.dropped += 1
 
     def accept(self, *, says: bytes = b"") -> tuple[Protocol, StringTransport]:
-        """
-        Let the newest try in, and say something there.
-        """
+        """Let the newest try in, and say something there."""
         factory, trying = self.tries[-1]
         protocol: Any = factory.buildProtocol(None)
         transport = StringTransport()
@@ -65,9 +61,7 @@ class Door:
 
 
 class Echoed(Protocol):
-    """
-    Keeps what it gets.
-    """
+    """Keeps what it gets."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -81,9 +75,7 @@ class Echoed(Protocol):
 
 
 class Hosts:
-    """
-    Three hosts, and an endpoint that leads to them.
-    """
+    """Three hosts, and an endpoint that leads to them."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -96,23 +88,17 @@ class Hosts:
 
     @property
     def tried(self) -> list[int]:
-        """
-        How often each was.
-        """
+        """How often each was."""
         return [len(door.tries) for door in self.doors]
 
     def is_quiet(self) -> bool:
-        """
-        Whether nothing waits for the clock.
-        """
+        """Whether nothing waits for the clock."""
         return not self.clock.getDelayedCalls()
 
 
 @pytest.fixture
 def hosts() -> Hosts:
-    """
-    As at the start.
-    """
+    """As at the start."""
     return Hosts()
 
 

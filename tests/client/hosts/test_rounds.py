@@ -1,6 +1,4 @@
-"""
-The order in which hosts are tried, and what counts as an answer.
-"""
+"""The order in which hosts are tried, and what counts as an answer."""
 
 from __future__ import annotations
 

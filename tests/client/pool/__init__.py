@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/client/pool/.
-"""
+"""Mirrors beanstalk_twisted/client/pool/."""

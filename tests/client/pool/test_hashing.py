@@ -1,6 +1,4 @@
-"""
-Which server a tube is on.
-"""
+"""Which server a tube is on."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ tubes = st.text("abc-+/;.$_()", min_size=1, max_size=20)
 
 
 def by_the_page(servers: dict[str, int], tube: str) -> str:
-    """
-    Find a tube's server as the page says, in other words than the code.
-    """
+    """Find a tube's server as the page says, in other words than the code."""
     best = ("", "")
     for server, weight in servers.items():
         for copy in range(1, weight + 1):

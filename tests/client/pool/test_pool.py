@@ -23,9 +23,7 @@ TWO = ("a", "b")
 
 
 def both(fleet: Fleet) -> tuple[str, str]:
-    """
-    Find a tube on each of two servers.
-    """
+    """Find a tube on each of two servers."""
     return fleet.tube_on("a"), fleet.tube_on("b")
 
 
@@ -122,9 +120,7 @@ def test_a_unique_put_that_waits_to_be_sent_again_is_not_called_undone() -> None
 
 
 def pool_peek(fleet: Fleet, pool: Pool, job: PoolJob) -> Deferred[PoolJob]:
-    """
-    Look at a job, and let the answer come.
-    """
+    """Look at a job, and let the answer come."""
     found = pool.peek(job)
     fleet.settle()
     return found
@@ -171,9 +167,7 @@ def test_jobs_of_other_tubes_are_left_alone_default_too() -> None:
 
 
 def settled(fleet: Fleet, waited: Deferred[PoolJob]) -> Deferred[PoolJob]:
-    """
-    Let all happen that needs no time.
-    """
+    """Let all happen that needs no time."""
     fleet.settle()
     return waited
 
@@ -688,9 +682,7 @@ def test_a_fault_in_a_callback_of_the_application_does_no_harm(
 
 
 def fail(*_: object) -> None:
-    """
-    Be a callback with a fault.
-    """
+    """Be a callback with a fault."""
     raise ZeroDivisionError
 
 

@@ -1,6 +1,4 @@
-"""
-Reading the file of ``--access``, at the start and again.
-"""
+"""Reading the file of ``--access``, at the start and again."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ OPEN = '[anonymous]\nput = "*"\n'
 
 
 def file_of(path: Path, server: MemoryServer, text: str = OPEN) -> AccessFile:
-    """
-    Write a file, for a server.
-    """
+    """Write a file, for a server."""
     path.write_text(text)
     path.chmod(0o600)
     return AccessFile(str(path), server.service, InlineHashing())

@@ -1,6 +1,4 @@
-"""
-The file of the server's log, renamed by others and by itself.
-"""
+"""The file of the server's log, renamed by others and by itself."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def test_where_it_cannot_be_opened_again_it_goes_on_in_the_old_one_and_says_so(
 
 
 def fill(file: ReopenedLogFile) -> None:
-    """
-    Write as much as fits, and a line more.
-    """
+    """Write as much as fits, and a line more."""
     file.write("x" * ROTATED_BYTES)
     file.write("more\n")
 

@@ -1,6 +1,4 @@
-"""
-The file of ``--tubes``: what it says, and what is wrong with it.
-"""
+"""The file of ``--tubes``: what it says, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -68,26 +66,20 @@ def test_what_is_wrong_is_named_with_line_and_key(text: str, where: str) -> None
 
 
 class Reactor(Clock):
-    """
-    A reactor whose turns are ours.
-    """
+    """A reactor whose turns are ours."""
 
     def __init__(self) -> None:
         super().__init__()
         self.turns: list[Callable[[], object]] = []
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        See `IReactorFromThreads.callFromThread`.
-        """
+        """See `IReactorFromThreads.callFromThread`."""
         self.turns.append(lambda: callable(*args))
 
 
 @pytest.fixture
 def own_signals() -> Iterator[None]:
-    """
-    Put the handler of SIGHUP back as it was.
-    """
+    """Put the handler of SIGHUP back as it was."""
     before = signal.getsignal(signal.SIGHUP)
     yield
     signal.signal(signal.SIGHUP, before)

@@ -1,6 +1,4 @@
-"""
-What the log of a replicated server says, and how often.
-"""
+"""What the log of a replicated server says, and how often."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from beanstalk_twisted.replication.stream.messages import Foreign
 
 
 class Said:
-    """
-    A log, and what it has said.
-    """
+    """A log, and what it has said."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -37,9 +33,7 @@ class Said:
         self._lines = [formatEvent(each) for each in events]
 
     def does(self, doing: str, trouble: str = "", active: str = "b", lsn: int = 7) -> list[str]:
-        """
-        What is said when a standby does this.
-        """
+        """What is said when a standby does this."""
         is_in_sync = doing == FOLLOWS
         figures = StandbyFigures(doing, active, 1, lsn, 0, 0, 0.0, is_in_sync, trouble)
         with self._heard():
@@ -47,17 +41,13 @@ class Said:
         return self._lines
 
     def passed(self, foreign: Foreign) -> list[str]:
-        """
-        What is said when these were passed over.
-        """
+        """What is said when these were passed over."""
         with self._heard():
             self.log.foreign_passed("nats://h/q", foreign)
         return self._lines
 
     def stream_is(self, why: str, trouble: str = "") -> list[str]:
-        """
-        What is said when changes are refused for this, or are not.
-        """
+        """What is said when changes are refused for this, or are not."""
         with self._heard():
             self.log.stream_is(why, trouble)
         return self._lines

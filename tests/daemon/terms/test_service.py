@@ -1,6 +1,4 @@
-"""
-The terms of servers of one queue, on a simulated stream and disk, in simulated time.
-"""
+"""The terms of servers of one queue, on a simulated stream and disk, in simulated time."""
 
 from __future__ import annotations
 
@@ -104,24 +102,18 @@ class Host:
         return self.service.term.queue.why_not_ready()
 
     def connect(self) -> Client:
-        """
-        Connect a client to the present term.
-        """
+        """Connect a client to the present term."""
         return Client(self)
 
     def stop(self) -> Any:
-        """
-        Stop in order.
-        """
+        """Stop in order."""
         stopping = self.service.stopService()
         self.reactor.pass_s(0.5)
         return stopping
 
 
 class Client:
-    """
-    A connection to a term.
-    """
+    """A connection to a term."""
 
     def __init__(self, host: Host) -> None:
         self._reactor = host.reactor
@@ -132,15 +124,11 @@ class Client:
         self._protocol = protocol
 
     def send(self, request: bytes) -> None:
-        """
-        Send, and have no time pass.
-        """
+        """Send, and have no time pass."""
         self._protocol.dataReceived(request)
 
     def ask(self, request: bytes) -> bytes:
-        """
-        Send, and have what is answered within a moment.
-        """
+        """Send, and have what is answered within a moment."""
         self.transport.clear()
         self.send(request)
         self._reactor.pass_s(0.2)
@@ -149,18 +137,14 @@ class Client:
 
 
 def left_behind(reactor: SimulatedReactor) -> list[str]:
-    """
-    Give the calls to come that are not the stream's own.
-    """
+    """Give the calls to come that are not the stream's own."""
     calls = map(str, reactor.getDelayedCalls())
     return [call for call in calls if "MemoryLog.expire" not in call]
 
 
 @contextmanager
 def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
-    """
-    Some servers; the first is active when this begins, the others follow it.
-    """
+    """Some servers; the first is active when this begins, the others follow it."""
     with hosts_of(MemoryLog(), SimulatedReactor(), names, **options) as started:
         yield started
 
@@ -169,9 +153,7 @@ def hosts(names: str = "ab", **options: Any) -> Iterator[list[Host]]:
 def hosts_of(
     cluster: MemoryLog, reactor: SimulatedReactor, names: str, **options: Any
 ) -> Iterator[list[Host]]:  # fmt: skip
-    """
-    Some servers of a stream, one after the other.
-    """
+    """Some servers of a stream, one after the other."""
     started: list[Host] = []
     for name in names:
         started.append(Host(cluster, reactor, name, **options))
@@ -183,9 +165,7 @@ def hosts_of(
 
 
 def told(events: Sequence[dict[str, Any]], name: str) -> list[str]:
-    """
-    What was logged under this name.
-    """
+    """What was logged under this name."""
     return [formatEvent(each) for each in events if each.get("event") == name]
 
 
@@ -294,9 +274,7 @@ def test_what_the_log_did_not_have_is_written_and_said_calmly() -> None:
 
 
 class Failing(Standby):
-    """
-    One whose terms end as soon as they have begun.
-    """
+    """One whose terms end as soon as they have begun."""
 
     def run(self) -> Deferred[Succession]:
         return fail(Behind("of a flaw"))
@@ -317,9 +295,7 @@ def test_terms_in_vain_follow_one_another_more_and_more_slowly() -> None:
 
 
 class Short(Publisher):
-    """
-    One that is not given a file descriptor.
-    """
+    """One that is not given a file descriptor."""
 
     def start(self) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -645,9 +621,7 @@ def test_promote_is_refused_at_once_while_the_stream_does_not_answer() -> None:
 
 
 def replication_of(host: Host) -> dict[str, str]:
-    """
-    What a new connection to it is told.
-    """
+    """What a new connection to it is told."""
     answer = host.connect().ask(b"stats-replication\r\n")
     return dict(read_mapping(answer.partition(b"\r\n")[2].removesuffix(b"\r\n")))
 
@@ -725,9 +699,7 @@ def ended(host: Host) -> MemoryDirectory:
 
 
 def put_some(cluster: MemoryLog, client: Client, count: int) -> None:
-    """
-    Put jobs, each in a message of its own.
-    """
+    """Put jobs, each in a message of its own."""
     before = cluster.last
     for _ in range(count):
         assert put(client).startswith(b"INSERTED ")

@@ -1,6 +1,4 @@
-"""
-Settings of a stream that change while it is used.
-"""
+"""Settings of a stream that change while it is used."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ COPIES, DROPS = "nats://h/q: 1 of 3 copies", "nats://h/q: drops what is old"
 
 
 class Watched:
-    """
-    A stream that was opened.
-    """
+    """A stream that was opened."""
 
     def __init__(self, *warnings: str) -> None:
         self.log = MemoryLog()
@@ -31,9 +27,7 @@ class Watched:
         )  # fmt: skip
 
     def said(self, seconds: float) -> list[str]:
-        """
-        What is said in this time.
-        """
+        """What is said in this time."""
         with capturedLogs() as events:
             self.reactor.pass_s(seconds)
         return [formatEvent(each) for each in events]
@@ -77,9 +71,7 @@ def test_nothing_is_looked_at_after_the_stop() -> None:
 
 
 def purged(first: int = 7) -> Watched:
-    """
-    A stream of 9 messages, of which those are left from a position on.
-    """
+    """A stream of 9 messages, of which those are left from a position on."""
     watched = Watched()
     for position in range(9):
         watched.log.append(b"%d" % position, position)

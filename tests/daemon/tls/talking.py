@@ -1,6 +1,4 @@
-"""
-Clients of TLS without sockets: a handshake with a factory, byte by byte if that is wanted.
-"""
+"""Clients of TLS without sockets: a handshake with a factory, byte by byte if that is wanted."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ PEER = IPv4Address("TCP", "10.0.0.7", 51234)
 
 
 class Served(Protocol):
-    """
-    What is behind TLS.
-    """
+    """What is behind TLS."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self.received = b""
@@ -40,15 +36,11 @@ class Served(Protocol):
         self._lost = lost
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        See `Protocol.dataReceived`.
-        """
+        """See `Protocol.dataReceived`."""
         self.received += data
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        See `Protocol.connectionLost`.
-        """
+        """See `Protocol.connectionLost`."""
         self.is_lost = True
         self._lost()
 
@@ -66,9 +58,7 @@ class ServedFactory(Factory):
         self.lost: Callable[[], None] = lambda: None
 
     def buildProtocol(self, addr: Any) -> Any:
-        """
-        See `Factory.buildProtocol`.
-        """
+        """See `Factory.buildProtocol`."""
         if self.is_full:
             return None
         self.made.append(Served(self.lost))
@@ -76,9 +66,7 @@ class ServedFactory(Factory):
 
 
 class Socket(StringTransport):
-    """
-    A transport that ends its protocol when it is closed, once what was written has left.
-    """
+    """A transport that ends its protocol when it is closed, once what was written has left."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(peerAddress=PEER)  # type: ignore[no-untyped-call]
@@ -87,45 +75,33 @@ class Socket(StringTransport):
         self._clock = clock
 
     def receive(self, data: bytes) -> None:
-        """
-        Have this come, and let everybody have a turn.
-        """
+        """Have this come, and let everybody have a turn."""
         self.protocol.dataReceived(data)
         self._clock.advance(0)
 
     def loseConnection(self) -> None:
-        """
-        See `ITransport.loseConnection`.
-        """
+        """See `ITransport.loseConnection`."""
         self.close(ConnectionDone())
 
     def abortConnection(self) -> None:
-        """
-        See `ITCPTransport.abortConnection`.
-        """
+        """See `ITCPTransport.abortConnection`."""
         self.close(ConnectionAborted())
 
     def take(self) -> bytes:
-        """
-        Take what was written.
-        """
+        """Take what was written."""
         written = bytes(self.value())  # type: ignore[no-untyped-call]
         self.clear()  # type: ignore[no-untyped-call]
         return written
 
     def close(self, why: Exception) -> None:
-        """
-        End the connection.
-        """
+        """End the connection."""
         if not self.is_closed:
             self.is_closed = True
             self.protocol.connectionLost(Failure(why))
 
 
 class Port:
-    """
-    A server's side.
-    """
+    """A server's side."""
 
     def __init__(self, folder: Path, ca: Path | None = None, crl: Path | None = None) -> None:
         self.clock = Clock()
@@ -137,33 +113,25 @@ class Port:
         )
 
     def read(self, folder: Path, ca: Path | None = None, crl: Path | None = None) -> None:
-        """
-        Read the files, for handshakes from now on.
-        """
+        """Read the files, for handshakes from now on."""
         now = datetime.now(UTC)
         trust = None if ca is None else read_trust(str(ca), "" if crl is None else str(crl), now)
         self.context = make_context(read_folder(str(folder), now), trust)
 
     def accept(self) -> Socket:
-        """
-        Take a connection.
-        """
+        """Take a connection."""
         socket = Socket(self.clock)
         socket.protocol = self.factory.buildProtocol(None)
         socket.protocol.makeConnection(socket)
         return socket
 
     def outcomes(self) -> dict[str, int]:
-        """
-        Give what became of handshakes, without what became of none.
-        """
+        """Give what became of handshakes, without what became of none."""
         return {outcome: count for outcome, count in self.handshakes.counts.items() if count}
 
 
 class Client:
-    """
-    A client's side.
-    """
+    """A client's side."""
 
     def __init__(self, context: ssl.SSLContext, name: str | None = "localhost") -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -198,16 +166,12 @@ class Client:
         return bool(sent)
 
     def send(self, socket: Socket, data: bytes) -> None:
-        """
-        Send what is for the served protocol.
-        """
+        """Send what is for the served protocol."""
         self.tls.write(data)
         self._deliver(socket, 1 << 20)
 
     def certificate(self) -> bytes:
-        """
-        Give the one that the server has shown.
-        """
+        """Give the one that the server has shown."""
         shown = self.tls.getpeercert(binary_form=True)
         assert shown is not None
         return shown

@@ -1,6 +1,4 @@
-"""
-The endpoints ``tls:`` and ``mtls:``: what they are made of, and files that are read again.
-"""
+"""The endpoints ``tls:`` and ``mtls:``: what they are made of, and files that are read again."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ def test_what_is_none_is_said(text: str, why: str) -> None:
 
 
 def mutual(certificates: Certificates, folder: Path, now: datetime | None = None) -> TlsEndpoint:
-    """
-    Make one that reads these files on a certain day.
-    """
+    """Make one that reads these files on a certain day."""
     text = f"mtls:1:{folder}:ca={certificates.ca}:crl={certificates.revocations}"
     day = datetime.now(UTC) if now is None else now
     return TlsEndpoint(MemoryReactorClock(), "--listen", text, 9, lambda: day)

@@ -1,6 +1,4 @@
-"""
-Handshakes: those that are right, and each way in which one fails.
-"""
+"""Handshakes: those that are right, and each way in which one fails."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ EACH_VERSION = pytest.mark.parametrize("version", [OLD, NEW])
 
 
 def mutual(certificates: Certificates) -> Port:
-    """
-    A port that asks for certificates.
-    """
+    """A port that asks for certificates."""
     return Port(certificates.server.parent, certificates.ca, certificates.revocations)
 
 

@@ -1,6 +1,4 @@
-"""
-Folders of certificates in any layout, and each way in which files are wrong.
-"""
+"""Folders of certificates in any layout, and each way in which files are wrong."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(scope="module")
 def authority() -> Authority:
-    """
-    Make one.
-    """
+    """Make one."""
     return Authority("CA")
 
 
@@ -99,9 +95,7 @@ def test_files_of_windows_are_read(certificates: Certificates, tmp_path: Path) -
 
 
 def locked(authority: Authority) -> bytes:
-    """
-    Make a key that has a passphrase.
-    """
+    """Make a key that has a passphrase."""
     return authority.server().key.private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
     )
@@ -207,9 +201,7 @@ def test_changed_bytes_are_refused_or_do_not_matter(
 
 
 def is_refused(read: Callable[[], object]) -> bool:
-    """
-    Whether files are said to be wrong, and not otherwise told.
-    """
+    """Whether files are said to be wrong, and not otherwise told."""
     try:
         read()
     except BadTls:

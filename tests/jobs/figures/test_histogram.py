@@ -1,6 +1,4 @@
-"""
-Histograms of plain integers.
-"""
+"""Histograms of plain integers."""
 
 from __future__ import annotations
 

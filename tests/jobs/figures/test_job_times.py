@@ -1,6 +1,4 @@
-"""
-How long jobs wait and run, by tube and in all.
-"""
+"""How long jobs wait and run, by tube and in all."""
 
 from __future__ import annotations
 

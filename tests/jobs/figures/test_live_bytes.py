@@ -1,6 +1,4 @@
-"""
-Which segments hold living jobs.
-"""
+"""Which segments hold living jobs."""
 
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 from beanstalk_twisted.jobs.figures.live_bytes import EMPTY, LiveBytes

@@ -1,6 +1,4 @@
-"""
-What jobs are said to take of memory, beside what the process grows by.
-"""
+"""What jobs are said to take of memory, beside what the process grows by."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-How long a tube's jobs take.
-"""
+"""How long a tube's jobs take."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from beanstalk_twisted.jobs.figures.processing_time import (
 
 
 def measured(*elapsed_ns: int) -> int:
-    """
-    Give what the next job is expected to take behind these.
-    """
+    """Give what the next job is expected to take behind these."""
     times = ProcessingTime()
     for each in elapsed_ns:
         times.note(each)

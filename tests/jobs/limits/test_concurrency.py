@@ -1,6 +1,4 @@
-"""
-Concurrency keys: which ready jobs may be handed out.
-"""
+"""Concurrency keys: which ready jobs may be handed out."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ HOLDER = 7
 
 
 class Jobs:
-    """
-    A state with some tubes and one session, and a plain list beside it.
-    """
+    """A state with some tubes and one session, and a plain list beside it."""
 
     def __init__(self) -> None:
         self.state = QueueState()
@@ -33,15 +29,11 @@ class Jobs:
         self.next_id = 1
 
     def tube(self, number: int) -> Tube:
-        """
-        Give a tube.
-        """
+        """Give a tube."""
         return self.state.tubes.by_id(number)
 
     def put(self, tube: int = 1, pri: int = 0, key: bytes = b"k", limit: int = 1) -> int:
-        """
-        Put a ready job and give its id.
-        """
+        """Put a ready job and give its id."""
         tags = Tags(concurrency_key=key, concurrency_limit=limit) if key else None
         image = JobImage(
             Kind.PUT, State.READY, Reason.CLIENT, pri, self.next_id, 5, 0, 0, 60, tube, body=b"b",
@@ -52,51 +44,37 @@ class Jobs:
         return image.job_id
 
     def set(self, image: JobImage) -> None:
-        """
-        Apply an image.
-        """
+        """Apply an image."""
         self.state.apply(image)
         self.images[image.job_id] = image
         if image.state is State.GONE:
             del self.images[image.job_id]
 
     def change(self, job_id: int, kind: Kind, state: State, **fields: int) -> None:
-        """
-        Apply a change of a job.
-        """
+        """Apply a change of a job."""
         holder = HOLDER if state is State.RESERVED else 0
         image = self.images[job_id]._replace(kind=kind, state=state, connection=holder)
         self.set(image._replace(**fields))  # type: ignore[arg-type]
 
     def reserve(self, job_id: int) -> None:
-        """
-        Reserve a job.
-        """
+        """Reserve a job."""
         self.change(job_id, Kind.RESERVE, State.RESERVED, deadline_ns=99)
 
     def release(self, job_id: int, pri: int = 0) -> None:
-        """
-        Give a reserved job back.
-        """
+        """Give a reserved job back."""
         self.change(job_id, Kind.RELEASE, State.READY, deadline_ns=0, priority=pri)
 
     def delete(self, job_id: int) -> None:
-        """
-        Delete a job.
-        """
+        """Delete a job."""
         self.change(job_id, Kind.DELETE, State.GONE)
 
     def first(self, tube: int = 1) -> int | None:
-        """
-        Give the job that the tube hands out next.
-        """
+        """Give the job that the tube hands out next."""
         key = self.tube(tube).first_open()
         return None if key is None else key & ID_MASK
 
     def ready(self, tube: int) -> list[JobImage]:
-        """
-        Give the images of the tube's ready jobs, in order.
-        """
+        """Give the images of the tube's ready jobs, in order."""
         images = [
             image for image in self.images.values()
             if image.state is State.READY and image.tube_id == tube
@@ -104,9 +82,7 @@ class Jobs:
         return sorted(images, key=lambda image: (image.priority, image.job_id))
 
     def may_go(self, image: JobImage) -> bool:
-        """
-        Say whether a job may be reserved, by counting.
-        """
+        """Say whether a job may be reserved, by counting."""
         tags = image.tags
         if tags is None:
             return True
@@ -118,9 +94,7 @@ class Jobs:
         return len(reserved) < tags.concurrency_limit
 
     def check(self) -> None:
-        """
-        Compare all tubes with the list.
-        """
+        """Compare all tubes with the list."""
         for number in range(1, TUBES + 1):
             tube, ready = self.tube(number), self.ready(number)
             firsts = [image.job_id for image in ready if self.may_go(image)]
@@ -279,9 +253,7 @@ def test_whatever_happens_a_tube_shows_the_first_job_that_may_be_handed_out(
 
 
 def do(jobs: Jobs, step: str, job_id: int, tube: int, pri: int) -> None:
-    """
-    Carry out a step if the job is in a state for it.
-    """
+    """Carry out a step if the job is in a state for it."""
     image = jobs.images[job_id]
     is_reserved = image.state is State.RESERVED
     if step == "reserve" and not is_reserved and jobs.may_go(image):
@@ -301,9 +273,7 @@ def do(jobs: Jobs, step: str, job_id: int, tube: int, pri: int) -> None:
 
 
 def kick(jobs: Jobs, image: JobImage) -> None:
-    """
-    Kick the first buried jobs of a tube, as many of them at once.
-    """
+    """Kick the first buried jobs of a tube, as many of them at once."""
     tube = jobs.tube(image.tube_id)
     buried = tube.buried.first_ids(2)
     jobs.state.apply_kicks(tube, tube.buried, buried)

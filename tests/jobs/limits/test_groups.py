@@ -1,6 +1,4 @@
-"""
-Groups of jobs, and those who wait for them.
-"""
+"""Groups of jobs, and those who wait for them."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from beanstalk_twisted.jobs.state import QueueState
 
 
 def image(job_id: int, *, pri: int = 0, delay: int = 0, **tags: bytes) -> JobImage:
-    """
-    Make the image of a put.
-    """
+    """Make the image of a put."""
     state = State.DELAYED if delay else State.READY
     return JobImage(
         Kind.PUT, state, Reason.CLIENT, pri, job_id, 5, 5 + delay if delay else 0, delay, 60, 1,
@@ -22,9 +18,7 @@ def image(job_id: int, *, pri: int = 0, delay: int = 0, **tags: bytes) -> JobIma
 
 
 def make(*images: JobImage) -> QueueState:
-    """
-    Make a state in which these jobs were put together.
-    """
+    """Make a state in which these jobs were put together."""
     state = QueueState()
     state.define(1, b"default")
     for each in state.groups.held(images):
@@ -43,9 +37,7 @@ def known(state: QueueState, group: bytes) -> tuple[int, int, list[int], bool]:
 
 
 def change(state: QueueState, job_id: int, kind: Kind, to: State, deadline_ns: int = 0) -> None:
-    """
-    Apply a change of a job.
-    """
+    """Apply a change of a job."""
     job = state.jobs.get(job_id)
     assert job is not None
     full = {"body": job.body, "tags": job.tags} if kind in (Kind.MOVE, Kind.UPDATE) else {}

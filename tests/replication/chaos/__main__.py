@@ -97,9 +97,7 @@ def chaos(
 
 
 def keep(folder: Path, field: Field, journal: Journal) -> None:
-    """
-    Copy what is on disks that end with the run, and write the history beside it.
-    """
+    """Copy what is on disks that end with the run, and write the history beside it."""
     for host in field.hosts:
         shutil.copytree(host.disk.at, folder / "kept" / host.name)
     with (folder / "kept" / "history.txt").open("w") as file:
@@ -107,9 +105,7 @@ def keep(folder: Path, field: Field, journal: Journal) -> None:
 
 
 class Crowd:
-    """
-    The clients, in a thread of their own.
-    """
+    """The clients, in a thread of their own."""
 
     def __init__(self, field: Field, journal: Journal, seed: int, count: int) -> None:
         self._clients = [
@@ -151,9 +147,7 @@ class Crowd:
 
 
 def compare(field: Field, journal: Journal) -> list[str]:
-    """
-    Look what is in the queue and in all logs at the end.
-    """
+    """Look what is in the queue and in all logs at the end."""
     active = field.wait_until_well()
     standbys = [host for host in field.hosts if host is not active]
     for host in standbys:
@@ -198,17 +192,13 @@ def left(connection: Connection) -> tuple[dict[int, bytes], dict[int, dict[str, 
 
 
 def counted(reply: bytes) -> dict[str, int]:
-    """
-    Give the numbers of a reply in YAML.
-    """
+    """Give the numbers of a reply in YAML."""
     lines = (line.split(": ") for line in reply.decode().splitlines() if ": " in line)
     return {name: int(value) for name, value in lines if value.lstrip("-").isdigit()}
 
 
 def too_low(journal: Journal, counts: dict[int, dict[str, int]]) -> list[str]:
-    """
-    Find counters of jobs that are lower than what clients were told.
-    """
+    """Find counters of jobs that are lower than what clients were told."""
     return [
         f"job {job}: {told[job]} {name} were acknowledged, and {counts[job][name]} are counted"
         for name, told in journal.counts.items()
@@ -218,9 +208,7 @@ def too_low(journal: Journal, counts: dict[int, dict[str, int]]) -> list[str]:
 
 
 def differences(host: Host, jobs: set[int]) -> list[str]:
-    """
-    Check a log, and look whether it has these jobs.
-    """
+    """Check a log, and look whether it has these jobs."""
     program = str(Path(sys.executable).with_name("binlog-inspect"))
     log = str(host.binlog)
     done = subprocess.run([program, "check", log], capture_output=True, text=True, check=False)
@@ -235,9 +223,7 @@ def differences(host: Host, jobs: set[int]) -> list[str]:
 
 
 def figures(journal: Journal, faults: Faults, seconds: float) -> list[str]:
-    """
-    What has happened, in numbers.
-    """
+    """What has happened, in numbers."""
     told = ", ".join(f"{count} {name}" for name, count in sorted(journal.told.items()))
     return [
         f"{seconds:.0f} s, {sum(faults.injected.values())} faults, "
@@ -249,9 +235,7 @@ def figures(journal: Journal, faults: Faults, seconds: float) -> list[str]:
 
 
 def main() -> int:
-    """
-    Run it.
-    """
+    """Run it."""
     again = [] if has_namespaces() else sys.argv[1:]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600)

@@ -55,15 +55,11 @@ class Journal:
         self.longest_silence_s = 0.0
 
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """
-        Write an event.
-        """
+        """Write an event."""
         self.events.append(Event(time.monotonic(), connection, kind, job, body))
 
     def success(self, name: str) -> None:
-        """
-        A command was acknowledged.
-        """
+        """A command was acknowledged."""
         now_s = time.monotonic()
         self.told[name] += 1
         self.longest_silence_s = max(self.longest_silence_s, now_s - self.last_told_s)
@@ -71,15 +67,11 @@ class Journal:
 
 
 class Gone(Exception):
-    """
-    The connection has ended, or nothing came in time.
-    """
+    """The connection has ended, or nothing came in time."""
 
 
 class Link:
-    """
-    A connection.
-    """
+    """A connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -105,9 +97,7 @@ class Link:
         return line[:-2], body[:-2]
 
     def close(self) -> None:
-        """
-        Part, at once.
-        """
+        """Part, at once."""
         self._writer.transport.abort()
 
 
@@ -131,9 +121,7 @@ async def connected(address: tuple[str, int]) -> Link:
 
 
 class Client:
-    """
-    One client, which goes from host to host until one answers.
-    """
+    """One client, which goes from host to host until one answers."""
 
     def __init__(
         self, name: str, hosts: Sequence[tuple[str, int]], journal: Journal, random: Random
@@ -147,9 +135,7 @@ class Client:
         self._connection = ""
 
     async def run(self) -> None:
-        """
-        Work until cancelled.
-        """
+        """Work until cancelled."""
         at = self._random.randrange(len(self._hosts))
         while True:
             at = (at + 1) % len(self._hosts)
@@ -184,9 +170,7 @@ class Client:
             self._is(line, "kick", b"KICKED")
 
     def _is(self, line: bytes, name: str, *expected: bytes) -> bool:
-        """
-        Whether a reply is of success, the first of those that are expected.
-        """
+        """Whether a reply is of success, the first of those that are expected."""
         word = line.split(b" ")[0]
         if word == expected[0]:
             self._journal.success(name)

@@ -55,15 +55,11 @@ class Disk:
         return ["mount", "-o", f"loop,commit={COMMIT_S}", str(self._image), str(self.at)]
 
     def lose_power(self) -> None:
-        """
-        Keep what the device has now; those who have files here stand still.
-        """
+        """Keep what the device has now; those who have files here stand still."""
         run("cp", "--sparse=always", str(self._image), str(self._image.with_suffix(".left")))
 
     def come_back(self) -> None:
-        """
-        Be as `lose_power` has found it; nobody has files here.
-        """
+        """Be as `lose_power` has found it; nobody has files here."""
         run("umount", str(self.at))
         self._image.with_suffix(".left").rename(self._image)
         run(*self._mount)
@@ -71,9 +67,7 @@ class Disk:
         self.empty()
 
     def fill(self) -> None:
-        """
-        Leave no byte.
-        """
+        """Leave no byte."""
         with (self.at / "filler").open("wb", buffering=0) as file:
             for size in (1 << 20, 4096):
                 with contextlib.suppress(OSError):
@@ -81,9 +75,7 @@ class Disk:
                         pass
 
     def empty(self) -> None:
-        """
-        Give back what `fill` has taken.
-        """
+        """Give back what `fill` has taken."""
         (self.at / "filler").unlink(missing_ok=True)
 
 

@@ -1,6 +1,4 @@
-"""
-Faults, drawn from a seed: what, to whom, for how long.
-"""
+"""Faults, drawn from a seed: what, to whom, for how long."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ OF_NATS: Final = (
 
 
 class CannotBe(Exception):
-    """
-    None of the faults that were asked for can be had on this machine.
-    """
+    """None of the faults that were asked for can be had on this machine."""
 
 
 class Faults:
@@ -69,9 +65,7 @@ class Faults:
         self.over = threading.Event()
 
     def run(self, seconds: float) -> None:
-        """
-        Do so for so long, and undo all.
-        """
+        """Do so for so long, and undo all."""
         until_s = time.monotonic() + seconds
         next_s = time.monotonic() + 1
         while time.monotonic() < until_s and not self.over.is_set():
@@ -84,9 +78,7 @@ class Faults:
         self._undo(float("inf"))
 
     def _supervise(self) -> None:
-        """
-        Start again what has ended by itself, as a service manager does.
-        """
+        """Start again what has ended by itself, as a service manager does."""
         for host in self._field.hosts:
             host.look()
             if host.server is None and host.name not in self._busy:
@@ -135,9 +127,7 @@ class Faults:
         return True
 
     def _draw_host(self) -> Host | None:
-        """
-        The active one half of the time.
-        """
+        """The active one half of the time."""
         free = [host for host in self._field.hosts if host.name not in self._busy and host.server]
         active = self._field.active()
         if active in free and self._random.random() < 0.5:
@@ -179,9 +169,7 @@ class Faults:
         host.may_end = False
 
     def _give_back_to_nats(self, number: int) -> None:
-        """
-        NATS switches JetStream off when a disk is full, until it is started again.
-        """
+        """NATS switches JetStream off when a disk is full, until it is started again."""
         self._field.nats_disks[number].empty()
         self._field.nats.servers[number].kill()
         self._field.nats.servers[number].start()
@@ -227,18 +215,14 @@ class Faults:
         return True
 
     def _lose_power(self) -> bool:
-        """
-        All that is under way ends first.  Our servers are started by `_supervise`.
-        """
+        """All that is under way ends first.  Our servers are started by `_supervise`."""
         self._undo(float("inf"))
         self._tell("all lose power")
         self._field.lose_power()
         return True
 
     def _kill_all(self) -> None:
-        """
-        Our servers are started by `_supervise`.
-        """
+        """Our servers are started by `_supervise`."""
         for server in self._field.nats.servers:
             server.kill()
         for host in self._field.hosts:

@@ -1,6 +1,4 @@
-"""
-Three NATS servers and three of ours, each on a machine, and all that can be done to them.
-"""
+"""Three NATS servers and three of ours, each on a machine, and all that can be done to them."""
 
 from __future__ import annotations
 
@@ -81,15 +79,11 @@ class Host:
 
     @property
     def binlog(self) -> Path:
-        """
-        The directory of its log.
-        """
+        """The directory of its log."""
         return self.disk.at / "log"
 
     def start(self, url: str) -> None:
-        """
-        Start it.
-        """
+        """Start it."""
         self._remove_copies()
         command = ours_at_once(
             "--binlog", self.binlog, "--segment-size", 1 << 20, "--address", self.machine.address,
@@ -109,9 +103,7 @@ class Host:
             shutil.rmtree(folder)
 
     def end(self, number: int = signal.SIGKILL) -> None:
-        """
-        End it by a signal.
-        """
+        """End it by a signal."""
         server, self.server = self.server, None
         if server is not None:
             server.process.send_signal(number)
@@ -121,9 +113,7 @@ class Host:
             self._keep(server)
 
     def look(self) -> None:
-        """
-        Note if it has ended by itself.
-        """
+        """Note if it has ended by itself."""
         server = self.server
         if server is not None and server.process.poll() is not None:
             status, said = server.ended()
@@ -138,23 +128,17 @@ class Host:
             log.write("".join(server.said()) + f"--- {server.process.returncode}\n")
 
     def signal(self, number: int) -> None:
-        """
-        Send a signal, if it runs.
-        """
+        """Send a signal, if it runs."""
         if self.server is not None:
             self.server.process.send_signal(number)
 
     def set_clock(self, ahead_s: float) -> None:
-        """
-        Set its wall clock.
-        """
+        """Set its wall clock."""
         with self._offset.open("r+b") as file:
             file.write(struct.pack("<q", int(ahead_s * 1e9)))
 
     def situation(self) -> dict[str, Any]:
-        """
-        How replication is, as it says; empty if it does not answer.
-        """
+        """How replication is, as it says; empty if it does not answer."""
         url = f"http://{self.machine.address}:{self.http}/api/v1/replication"
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:
@@ -165,9 +149,7 @@ class Host:
 
     @property
     def is_active(self) -> bool:
-        """
-        Whether it serves clients.
-        """
+        """Whether it serves clients."""
         return self.situation().get("role") == "active"
 
 
@@ -215,24 +197,18 @@ class Field:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """
-        Of our servers, for clients.
-        """
+        """Of our servers, for clients."""
         return [(host.machine.address, host.port) for host in self.hosts]
 
     def start(self) -> None:
-        """
-        Start what does not run.
-        """
+        """Start what does not run."""
         for host in self.hosts:
             host.look()
             if host.server is None:
                 host.start(self.url)
 
     def active(self) -> Host | None:
-        """
-        Find the active server.
-        """
+        """Find the active server."""
         return next((host for host in self.hosts if host.server and host.is_active), None)
 
     def part(self, host: Host, direction: str) -> Callable[[], None]:
@@ -261,9 +237,7 @@ class Field:
 
     @property
     def has_power(self) -> bool:
-        """
-        Whether `lose_power` can be.
-        """
+        """Whether `lose_power` can be."""
         return all(disk.has_power for disk in self._disks)
 
     @property
@@ -290,15 +264,11 @@ class Field:
             server.start()
 
     def wait_for_nats(self) -> None:
-        """
-        Wait until each NATS server has what the others have.
-        """
+        """Wait until each NATS server has what the others have."""
         wait(lambda: all(server.is_well for server in self.nats.servers), "NATS is not well")
 
     def wait_until_well(self) -> Host:
-        """
-        Wait until one of ours is active, and the others have all that it has.
-        """
+        """Wait until one of ours is active, and the others have all that it has."""
         self.wait_for_nats()
         wait(self._is_well, "the servers are not well", lambda: str(self.situations()))
         active = self.active()
@@ -306,9 +276,7 @@ class Field:
         return active
 
     def situations(self) -> list[dict[str, Any]]:
-        """
-        What each of ours says.
-        """
+        """What each of ours says."""
         return [host.situation() for host in self.hosts]
 
     def _is_well(self) -> bool:
@@ -327,9 +295,7 @@ class Field:
         return has_roles and is_same and all(follows) and not any(behind)
 
     def stop(self) -> None:
-        """
-        End all.
-        """
+        """End all."""
         for host in self.hosts:
             host.signal(signal.SIGCONT)
             host.end()
@@ -343,9 +309,7 @@ def wait(
     is_so: Callable[[], object], otherwise: str, told: Callable[[], str] = str,
     limit_s: float = LIMIT_READY_S,
 ) -> None:  # fmt: skip
-    """
-    Wait until something is so, and look seldom: others need the processors.
-    """
+    """Wait until something is so, and look seldom: others need the processors."""
     give_up = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < give_up, f"{otherwise}: {told()}"
@@ -364,9 +328,7 @@ def _cut_all(pairs: list[tuple[Machine, Machine]]) -> Callable[[], None]:
 
 
 def _clock_shim(folder: Path) -> Path | None:
-    """
-    Build what sets wall clocks; None where there is no compiler.
-    """
+    """Build what sets wall clocks; None where there is no compiler."""
     if shutil.which("gcc") is None:
         return None
     built = folder / "clockshim.so"
@@ -391,7 +353,5 @@ def promote(host: Host) -> None:
 
 
 def asked(host: Host) -> Connection:
-    """
-    Connect to one of ours.
-    """
+    """Connect to one of ours."""
     return Connection(host.port, host.machine.address)

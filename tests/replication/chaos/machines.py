@@ -42,16 +42,12 @@ def inside() -> Sequence[str]:
 
 
 def has_namespaces() -> bool:
-    """
-    Whether this process is in namespaces of its own.
-    """
+    """Whether this process is in namespaces of its own."""
     return INSIDE in os.environ
 
 
 def run(*command: str) -> None:
-    """
-    Run a command that must succeed.
-    """
+    """Run a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
 
@@ -90,47 +86,35 @@ class Machine:
         run(*self.prefix, "ip", "route", "add", "default", "via", hub)
 
     def ports(self, count: int, first: int) -> list[int]:
-        """
-        Ports at which nobody listens here.
-        """
+        """Ports at which nobody listens here."""
         return list(range(first, first + count)) if has_namespaces() else free_ports(count)
 
     def stop(self) -> None:
-        """
-        Let the namespace go.
-        """
+        """Let the namespace go."""
         if has_namespaces():
             self._holder.kill()
             self._holder.wait(LIMIT_S)
 
 
 def connect_machines() -> None:
-    """
-    Let packets pass from one machine to another.
-    """
+    """Let packets pass from one machine to another."""
     if has_namespaces():
         run("ip", "link", "set", "lo", "up")
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
 def cut(source: Machine, target: Machine) -> None:
-    """
-    Let no packet pass from one to another, silently.
-    """
+    """Let no packet pass from one to another, silently."""
     run("iptables", "-I", "FORWARD", "-s", source.address, "-d", target.address, "-j", "DROP")
 
 
 def heal(source: Machine, target: Machine) -> None:
-    """
-    Let packets pass again.
-    """
+    """Let packets pass again."""
     run("iptables", "-D", "FORWARD", "-s", source.address, "-d", target.address, "-j", "DROP")
 
 
 def again_inside(arguments: Sequence[str], module: str) -> None:
-    """
-    Begin this process anew in namespaces of its own, if they can be made.
-    """
+    """Begin this process anew in namespaces of its own, if they can be made."""
     prefix = inside()
     if prefix:
         os.environ[INSIDE] = "1"

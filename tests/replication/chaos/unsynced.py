@@ -23,9 +23,7 @@ MESSAGES: Final = 50
 
 
 def left(folder: Path, sync_interval: str) -> int:
-    """
-    Append `MESSAGES`, and count them after the loss.
-    """
+    """Append `MESSAGES`, and count them after the loss."""
     field = Field(folder, sync_interval)
     try:
         field.wait_for_nats()
@@ -45,18 +43,14 @@ def left(folder: Path, sync_interval: str) -> int:
 
 
 def opened(field: Field) -> JetStream:
-    """
-    A client of the stream, which is made if there is none.
-    """
+    """A client of the stream, which is made if there is none."""
     stream = JetStream(parse(field.nats.url(STREAM)), {}, LIMIT_S)
     stream.open().result(LIMIT_S)
     return stream
 
 
 def main() -> int:
-    """
-    Run it.
-    """
+    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", required=True)
     parser.add_argument("--sync-interval", required=True)

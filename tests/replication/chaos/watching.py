@@ -90,9 +90,7 @@ def stuck(looks: Iterable[Look]) -> list[str]:
 
 
 class Watcher:
-    """
-    Looks in a thread of its own.
-    """
+    """Looks in a thread of its own."""
 
     def __init__(self, field: Field, journal: Journal) -> None:
         self._field = field
@@ -109,9 +107,7 @@ class Watcher:
             self._looks.append(look_of(time.monotonic(), changes, situations))
 
     def stop(self) -> list[str]:
-        """
-        :return: what was wrong, a sentence each.
-        """
+        """:return: what was wrong, a sentence each."""
         self._over.set()
         self._thread.join()
         return stuck(self._looks)

@@ -1,6 +1,4 @@
-"""
-Following a log record by record gives the queue that a start loads from the same files.
-"""
+"""Following a log record by record gives the queue that a start loads from the same files."""
 
 from __future__ import annotations
 
@@ -72,14 +70,10 @@ def test_a_tube_that_is_named_anew_has_its_rules_once() -> None:
 
 
 class Followed(Scenes):
-    """
-    All commands; in the end the log is followed from its oldest segment on.
-    """
+    """All commands; in the end the log is followed from its oldest segment on."""
 
     def teardown(self) -> None:
-        """
-        See `RuleBasedStateMachine`.
-        """
+        """See `RuleBasedStateMachine`."""
         super().teardown()
         if hasattr(self, "server"):
             self.write_all()

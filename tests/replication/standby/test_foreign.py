@@ -22,17 +22,13 @@ COUNTS = [1, 95, 101, 3 * MAX_STEPPED]
 
 
 def publish(cluster: Cluster, count: int, payload: bytes = FOREIGN) -> None:
-    """
-    Somebody writes to the stream.
-    """
+    """Somebody writes to the stream."""
     for _ in range(count):
         cluster.log.append(payload, cluster.log.last)
 
 
 def write_of_a_job(cluster: Cluster) -> bytes:
-    """
-    A message that is in the stream, and begins no segment.
-    """
+    """A message that is in the stream, and begins no segment."""
     return next(
         payload for payload in reversed(cluster.log.messages.values())
         if isinstance(found := decode(payload), Part) and not found.write.begins
@@ -83,9 +79,7 @@ def test_who_joins_keeps_its_log(count: int) -> None:
 
 
 def end(host: Host) -> None:
-    """
-    It dies.
-    """
+    """It dies."""
     if host.is_active:
         host.outcome.appender.stop()
     else:

@@ -1,6 +1,4 @@
-"""
-Standbys on one stream: they follow, and one of them becomes active.
-"""
+"""Standbys on one stream: they follow, and one of them becomes active."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ class Host:
         self, cluster: MemoryLog, reactor: SimulatedReactor, name: str,
         directory: MemoryDirectory | None = None, io: Io | None = None, ahead_s: int = 0,
     ) -> None:  # fmt: skip
-        """
-        :param ahead_s: by how much its wall clock is.
-        """
+        """:param ahead_s: by how much its wall clock is."""
         self.ahead_s = ahead_s
         self.reactor = reactor
         self.name = name
@@ -90,9 +86,7 @@ class Host:
         self.standby.run().addBoth(self._ended)
 
     def log_ns(self) -> int:
-        """
-        The wall clock.
-        """
+        """The wall clock."""
         return T0 + self.ahead_s * NS + self.reactor.now_ns()
 
     def _ended(self, outcome: Any) -> None:
@@ -100,22 +94,16 @@ class Host:
 
     @property
     def is_active(self) -> bool:
-        """
-        Whether it has succeeded.
-        """
+        """Whether it has succeeded."""
         return isinstance(self.outcome, Succession)
 
     def rotate(self) -> None:
-        """
-        Begin another segment.
-        """
+        """Begin another segment."""
         self.outcome.opened.log.rotate()
         self.commit()
 
     def put(self, body: bytes = b"hello", delay_s: int = 0) -> int:
-        """
-        Put a job and publish it.
-        """
+        """Put a job and publish it."""
         session = self.queue.connect()
         now_ns = self.clock.now_ns()
         draft = self.queue.puts.begin(session, now_ns)
@@ -124,18 +112,14 @@ class Host:
         return draft[0]
 
     def delete(self, job_id: int) -> None:
-        """
-        Delete a job and publish that.
-        """
+        """Delete a job and publish that."""
         session = self.queue.connect()
         reply, _ = self.queue.delete(session, self.clock.now_ns(), job_id)
         assert reply == DELETED
         self.commit()
 
     def commit(self) -> None:
-        """
-        Publish and write all that is open.
-        """
+        """Publish and write all that is open."""
         opened, appender = self.outcome.opened, self.outcome.appender
         while (batch := opened.log.take(self.clock.now_ns())) is not None:
             for payload in encode_write(write_of(batch, self.clock.now_ns())):
@@ -147,32 +131,24 @@ class Host:
             opened.log.budget.add(segment)
 
     def beat(self) -> None:
-        """
-        Send a heartbeat.
-        """
+        """Send a heartbeat."""
         self.note(Kind.HEARTBEAT, expires=True)
 
     def note(self, kind: Kind, to: str = "", expires: bool = False) -> None:
-        """
-        Send a note.
-        """
+        """Send a note."""
         text = note_text(Identity(self.name, f"id-{self.name}"), to, LEASE_S)
         lsn, now_ns = self.outcome.opened.log.last_lsn, self.clock.now_ns()
         note = encode_note(kind, lsn, now_ns, text)
         self.outcome.appender.append(note, expires=expires).addErrback(lambda _: None)
 
     def bodies(self) -> list[bytes]:
-        """
-        The bodies of all jobs.
-        """
+        """The bodies of all jobs."""
         jobs = self.queue.state.jobs
         return [job.loaded_body for each in jobs if (job := jobs.look(each)) is not None]
 
 
 class Cluster:
-    """
-    A stream and its servers.
-    """
+    """A stream and its servers."""
 
     def __init__(self) -> None:
         self.log = MemoryLog()
@@ -182,26 +158,20 @@ class Cluster:
     def start(
         self, name: str, directory: MemoryDirectory | None = None, ahead_s: int = 0
     ) -> Host:  # fmt: skip
-        """
-        Start a server.
-        """
+        """Start a server."""
         host = Host(self.log, self.reactor, name, directory, ahead_s=ahead_s)
         self.hosts.append(host)
         return host
 
     def go(self, seconds: float, beats: Host | None = None) -> None:
-        """
-        Pass time.
-        """
+        """Pass time."""
         for _ in range(max(1, round(seconds / 0.1))):
             if beats is not None:
                 beats.beat()
             self.reactor.pass_s(0.1)
 
     def active(self, name: str = "a") -> Host:
-        """
-        A server that has become active.
-        """
+        """A server that has become active."""
         host = self.start(name)
         self.go(LEASE_S + 1)
         assert host.is_active, host.outcome
@@ -345,9 +315,7 @@ def test_a_handing_over_counts_for_nothing_when_another_has_begun_behind_it() ->
 def test_who_becomes_active_goes_on_with_the_log_time_of_the_other(
     ahead_s: int, keeps_log: bool
 ) -> None:
-    """
-    The wall clock of one of them is wrong.
-    """
+    """The wall clock of one of them is wrong."""
     cluster = Cluster()
     active = cluster.active()
     active.put(delay_s=600)
@@ -369,9 +337,7 @@ def test_who_becomes_active_goes_on_with_the_log_time_of_the_other(
 
 
 def test_who_hears_no_active_server_goes_on_by_its_own_wall_clock() -> None:
-    """
-    All were down.
-    """
+    """All were down."""
     cluster = Cluster()
     active = cluster.active()
     active.put(delay_s=600)
@@ -471,17 +437,13 @@ def begin_late(cluster: Cluster, host: Host) -> None:
 
 
 def keep_here(host: Host, batch: Batch) -> None:
-    """
-    A server writes a batch to its own disk.
-    """
+    """A server writes a batch to its own disk."""
     host.outcome.opened.writer.write(batch, True)
     host.outcome.opened.log.durable(batch.last_lsn)
 
 
 def come_late(cluster: Cluster, batch: Batch) -> None:
-    """
-    A batch comes into the stream behind whatever is there by now.
-    """
+    """A batch comes into the stream behind whatever is there by now."""
     for payload in encode_write(write_of(batch, T0)):
         cluster.log.append(payload, cluster.log.last)
 
@@ -595,9 +557,7 @@ def test_a_filling_of_which_only_the_beginning_is_shown_is_read_from_there_on() 
 
 
 def is_behind(stream: MemoryStream, kind: str, count: int = 1) -> Fate:
-    """
-    Reads are answered by who does not know the newest messages.
-    """
+    """Reads are answered by who does not know the newest messages."""
     stream.behind = count if kind == "read" else 0
     return Fate()
 
@@ -614,9 +574,7 @@ def test_a_filling_that_has_only_begun_is_waited_for() -> None:
 
 
 def with_jobs(*bodies: bytes) -> Scribe:
-    """
-    A log that was there before replication.
-    """
+    """A log that was there before replication."""
     scribe = Scribe(segment_bytes=8192)
     scribe.write(DEFAULT_TUBE)
     for job_id, body in enumerate(bodies, start=1):
@@ -625,9 +583,7 @@ def with_jobs(*bodies: bytes) -> Scribe:
 
 
 def long_running(cluster: Cluster, jobs: int = 60) -> tuple[Host, Host]:
-    """
-    An active server and a standby, with several segments.
-    """
+    """An active server and a standby, with several segments."""
     active = cluster.active()
     standby = cluster.start("b")
     for n in range(jobs):
@@ -643,9 +599,7 @@ def long_running(cluster: Cluster, jobs: int = 60) -> tuple[Host, Host]:
 
 
 def restarted(cluster: Cluster, host: Host, directory: MemoryDirectory, beats: Host) -> Host:
-    """
-    Another process on a directory.
-    """
+    """Another process on a directory."""
     host.standby.stop()
     again = cluster.start("again", directory)
     cluster.go(1, beats)
@@ -654,9 +608,7 @@ def restarted(cluster: Cluster, host: Host, directory: MemoryDirectory, beats: H
 
 
 def check_same(active: Host, standby: Host) -> None:
-    """
-    The same jobs, and the same bytes.
-    """
+    """The same jobs, and the same bytes."""
     assert sorted(standby.bodies()) == sorted(active.bodies())
     there, here = segment_files(active.directory), segment_files(standby.directory)
     assert {name: content.rstrip(b"\0") for name, content in here.items()} == {
@@ -826,9 +778,7 @@ def test_what_a_foreign_message_has_displaced_is_not_missed_by_who_joins_behind_
 def test_a_filling_whose_first_copy_is_displaced_is_taken_from_its_first_segment_on(
     displaced: int, is_there: bool
 ) -> None:
-    """
-    A foreign message takes the place of one write, and all that were under way come again.
-    """
+    """A foreign message takes the place of one write, and all that were under way come again."""
     cluster = Cluster()
     whole = MemoryDirectory(with_jobs(*(b"%d" % n + bytes(900) for n in range(30))).files())
     all_of_it = list(writes_of(whole))
@@ -895,9 +845,7 @@ def test_what_is_behind_a_gap_is_not_known_until_a_write_goes_on() -> None:
 
 
 class SlowIo(InlineIo):
-    """
-    A disk that takes some time for all that it does.
-    """
+    """A disk that takes some time for all that it does."""
 
     def __init__(self, reactor: SimulatedReactor) -> None:
         super().__init__()
@@ -997,9 +945,7 @@ def test_a_tube_without_jobs_is_known_to_a_standby_that_starts_again(name: bytes
 
 
 def put_to(host: Host, session: Session, body: bytes) -> None:
-    """
-    Put a job into the tube that a session uses.
-    """
+    """Put a job into the tube that a session uses."""
     now_ns = host.clock.now_ns()
     host.queue.puts.put(session, now_ns, host.queue.puts.begin(session, now_ns), 1, 0, 60, body)
     host.commit()
@@ -1155,9 +1101,7 @@ def test_a_stream_that_was_purged_of_all_beginnings_is_told_from_no_log_of_a_que
 
 
 def run_alone(directory: MemoryDirectory, body: bytes) -> MemoryDirectory:
-    """
-    What is left when a server without this stream has gone on with a log.
-    """
+    """What is left when a server without this stream has gone on with a log."""
     other = Cluster()
     host = other.start("alone", directory)
     other.go(0.5)
@@ -1217,9 +1161,7 @@ EXPIRE_S = 1.0
 
 
 def idle_and_busy(cluster: Cluster) -> tuple[Host, Host]:
-    """
-    An active server and a standby, most of whose heartbeats have expired between the writes.
-    """
+    """An active server and a standby, most of whose heartbeats have expired between the writes."""
     cluster.log.expire_s = EXPIRE_S
     active = cluster.active()
     standby = cluster.start("b")
@@ -1320,9 +1262,7 @@ def test_what_was_sent_again_behind_an_expired_heartbeat_tells_of_no_loss(keeps_
 
 
 def is_late(stream: MemoryStream, kind: str) -> Fate:
-    """
-    Deliveries take long, and reads are answered by who does not know the newest messages.
-    """
+    """Deliveries take long, and reads are answered by who does not know the newest messages."""
     stream.behind = 3 if kind == "read" else 0
     return Fate(back=LEASE_S + 1) if kind == "deliver" else Fate()
 
@@ -1501,9 +1441,7 @@ def test_what_does_not_go_on_is_no_lag() -> None:
 
 
 def late_batch(host: Host) -> Batch:
-    """
-    What a server would publish next.
-    """
+    """What a server would publish next."""
     session = host.queue.connect()
     draft = host.queue.puts.begin(session, host.clock.now_ns())
     host.queue.puts.put(session, host.clock.now_ns(), draft, 1, 0, 60, b"late")
@@ -1531,9 +1469,7 @@ def test_a_segment_that_takes_the_place_of_one_that_failed_is_followed() -> None
 
 
 def check_same_but_for_ends(active: Host, standby: Host) -> None:
-    """
-    The same jobs; and a start on the files of the standby would have them.
-    """
+    """The same jobs; and a start on the files of the standby would have them."""
     assert sorted(standby.bodies()) == sorted(active.bodies())
     now_ns = active.clock.now_ns()
     there = loaded(standby.directory, now_ns)

@@ -1,6 +1,4 @@
-"""
-A log that was there before is in the stream whole, between two notes.
-"""
+"""A log that was there before is in the stream whole, between two notes."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ LOG_LSN = 12_345
 
 
 class Filled:
-    """
-    A stream that is filled from the log of a server that has ended.
-    """
+    """A stream that is filled from the log of a server that has ended."""
 
     def __init__(self, before: ActiveLog, fate: Fate | None = None) -> None:
         self.before = before
@@ -56,9 +52,7 @@ class Filled:
         )  # fmt: skip
 
     def run(self) -> None:
-        """
-        Let all be read and appended.
-        """
+        """Let all be read and appended."""
         for _ in range(1000):
             while self.io:
                 self.io.step()

@@ -1,6 +1,4 @@
-"""
-The note of a stream that has lost what it had acknowledged.
-"""
+"""The note of a stream that has lost what it had acknowledged."""
 
 from __future__ import annotations
 

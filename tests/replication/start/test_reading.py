@@ -1,6 +1,4 @@
-"""
-A stream is read in order over what has expired, and what was purged is not taken for it.
-"""
+"""A stream is read in order over what has expired, and what was purged is not taken for it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ T = TypeVar("T")
 
 
 class Bench:
-    """
-    A stream of numbers, and who reads it.
-    """
+    """A stream of numbers, and who reads it."""
 
     def __init__(self, count: int) -> None:
         self.log = MemoryLog()
@@ -35,9 +31,7 @@ class Bench:
         self.reader = StreamReader(MemoryStream(self.log, self.reactor), self.ask)
 
     async def ask(self, ask: Callable[[], Future[T]]) -> T:
-        """
-        See `Ask`.
-        """
+        """See `Ask`."""
         answer: Deferred[T] = Deferred()
         ask().add_done_callback(
             lambda asked: self.reactor.callFromThread(lambda: answer.callback(asked.result()))
@@ -45,9 +39,7 @@ class Bench:
         return await answer
 
     def done(self, work: Coroutine[Deferred[Any], Any, T]) -> T:
-        """
-        Its outcome.
-        """
+        """Its outcome."""
         outcomes: list[Any] = []
         Deferred.fromCoroutine(work).addBoth(outcomes.append)
         self.reactor.pass_s(1.0)
@@ -58,9 +50,7 @@ class Bench:
         return found
 
     async def all_from(self, position: int) -> list[int]:
-        """
-        The positions of all messages.
-        """
+        """The positions of all messages."""
         ahead, found = self.reader.all_from(position), list[int]()
         while (message := await ahead.next()) is not None:
             assert message.payload == b"%d" % message.position

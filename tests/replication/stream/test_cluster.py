@@ -1,6 +1,4 @@
-"""
-The door to a cluster of three servers of NATS, of which some end.
-"""
+"""The door to a cluster of three servers of NATS, of which some end."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def client_of(cluster: Cluster, name: str) -> tuple[JetStream, list[str]]:
-    """
-    A client, open, and what it was warned of.
-    """
+    """A client, open, and what it was warned of."""
     client = JetStream(parse(cluster.url(name)), {}, LIMIT_S)
     return client, client.open().result(LIMIT_S)
 
@@ -57,9 +53,7 @@ class Writer:
         self.failed = 0
 
     def some(self) -> None:
-        """
-        Append `IN_FLIGHT` messages; after a failure, look where the stream is.
-        """
+        """Append `IN_FLIGHT` messages; after a failure, look where the stream is."""
         payloads = [b"%d " % (self._count + at) * 100 for at in range(IN_FLIGHT)]
         self._count += IN_FLIGHT
         futures = [
@@ -75,9 +69,7 @@ class Writer:
             self._last = self._looked().last
 
     def until(self, count: int) -> None:
-        """
-        Go on until so many are acknowledged.
-        """
+        """Go on until so many are acknowledged."""
         give_up = time.monotonic() + LIMIT_S
         while len(self.acknowledged) < count:
             assert time.monotonic() < give_up
@@ -93,9 +85,7 @@ class Writer:
 
 
 def check_history(writer: Writer, reader: JetStream, seen: list[Message]) -> None:
-    """
-    All that was acknowledged is there, and who followed has seen all, once and in order.
-    """
+    """All that was acknowledged is there, and who followed has seen all, once and in order."""
     first, last = reader.ends().result(LIMIT_S)
     wait_for(lambda: seen and seen[-1].position >= last)
     assert [message.position for message in seen] == list(range(first, last + 1))

@@ -38,50 +38,32 @@ EXPIRE_S = 1
 
 
 class Case(Protocol):
-    """
-    A stream, and how time passes.
-    """
+    """A stream, and how time passes."""
 
     def client(self) -> Stream:
-        """
-        Another client, not open.
-        """
+        """Another client, not open."""
 
     def done(self, future: Future[R]) -> R:
-        """
-        The result, when it is there.
-        """
+        """The result, when it is there."""
 
     def until(self, is_so: Callable[[], object]) -> None:
-        """
-        Wait until something is so.
-        """
+        """Wait until something is so."""
 
     def a_while(self) -> None:
-        """
-        Time in which what is under way comes.
-        """
+        """Time in which what is under way comes."""
 
     def until_expired(self) -> None:
-        """
-        Time in which what was appended expires, if it does.
-        """
+        """Time in which what was appended expires, if it does."""
 
     def remove(self, position: int) -> None:
-        """
-        Somebody removes one message.
-        """
+        """Somebody removes one message."""
 
     def limit(self, max_bytes: int | None) -> None:
-        """
-        Somebody edits the stream: it takes so many bytes; None for any number.
-        """
+        """Somebody edits the stream: it takes so many bytes; None for any number."""
 
 
 class Simulated:
-    """
-    A log in memory.
-    """
+    """A log in memory."""
 
     def __init__(self) -> None:
         self._clock = Clock()
@@ -118,9 +100,7 @@ class Simulated:
 
 
 class Real:
-    """
-    A stream of its own on a server of NATS.
-    """
+    """A stream of its own on a server of NATS."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
@@ -173,25 +153,19 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 
 def opened(case: Case) -> Stream:
-    """
-    Another client, open.
-    """
+    """Another client, open."""
     client = case.client()
     case.done(client.open())
     return client
 
 
 def never(found: object) -> None:
-    """
-    What must not be called.
-    """
+    """What must not be called."""
     pytest.fail(f"called with {found}")
 
 
 def filled(case: Case, client: Stream, count: int) -> None:
-    """
-    Append numbers.
-    """
+    """Append numbers."""
     last = case.done(client.ends()).last
     futures = [client.append(b"%d" % (last + at + 1), last + at) for at in range(count)]
     assert [case.done(each) for each in futures] == list(range(last + 1, last + count + 1))

@@ -32,9 +32,7 @@ from tests.replication.cluster import LIMIT_S, ask, running, wait_for
 def opened(
     url: str, environment: dict[str, str] | None = None, open_s: float = LIMIT_S
 ) -> list[str]:
-    """
-    The warnings of a stream, which is closed again.
-    """
+    """The warnings of a stream, which is closed again."""
     stream = JetStream(parse(url), environment or {}, open_s)
     try:
         return stream.open().result(LIMIT_S)
@@ -136,9 +134,7 @@ def test_why_nothing_is_taken_is_said_and_no_more_when_it_is(tmp_path: Path) -> 
 
 
 def trouble(stream: JetStream, payload: bytes, expected: int) -> str:
-    """
-    Why a message was not appended; empty if it was, now or before.
-    """
+    """Why a message was not appended; empty if it was, now or before."""
     try:
         stream.append(payload, expected).result(LIMIT_S)
     except Unreachable as error:
@@ -188,9 +184,7 @@ def test_a_user_who_may_not_use_the_stream_is_told_so(tmp_path: Path) -> None:
 
 
 def rights_of_the_page() -> str:
-    """
-    Those that docs/replication-nats.md gives to a user of a stream `jobs`.
-    """
+    """Those that docs/replication-nats.md gives to a user of a stream `jobs`."""
     text = (ROOT / "docs" / "replication-nats.md").read_text()
     return text[text.index("authorization {") :].split("```")[0]
 

@@ -1,6 +1,4 @@
-"""
-The lease, by both of its sides.
-"""
+"""The lease, by both of its sides."""
 
 from __future__ import annotations
 

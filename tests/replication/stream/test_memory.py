@@ -1,6 +1,4 @@
-"""
-The simulated stream's faults; what it shares with the real one is in test_door.py.
-"""
+"""The simulated stream's faults; what it shares with the real one is in test_door.py."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 
 
 class Case:
-    """
-    A log, a client of it, and its clock.
-    """
+    """A log, a client of it, and its clock."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -42,15 +38,11 @@ class Case:
         self.door.fate = lambda kind: self.fates.pop(0) if self.fates else Fate()
 
     def another(self, fate: Callable[[str], Fate] = lambda kind: Fate()) -> MemoryStream:
-        """
-        Another client.
-        """
+        """Another client."""
         return MemoryStream(self.log, self.clock, fate)
 
     def pass_time(self, seconds: float = 0.0) -> None:
-        """
-        Turns of the reactor, in steps.
-        """
+        """Turns of the reactor, in steps."""
         for _ in range(5):
             self.clock.advance(0)
         for _ in range(8):
@@ -63,9 +55,7 @@ def case() -> Case:
 
 
 def outcome(future: Future[Any]) -> object:
-    """
-    The result of a future that is done, or the class of its error.
-    """
+    """The result of a future that is done, or the class of its error."""
     assert future.done()
     error = future.exception(0)
     return future.result(0) if error is None else type(error)

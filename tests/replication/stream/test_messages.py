@@ -1,6 +1,4 @@
-"""
-Messages as bytes, and writes in parts.
-"""
+"""Messages as bytes, and writes in parts."""
 
 from __future__ import annotations
 
@@ -49,16 +47,12 @@ WRITES = st.builds(
 
 
 def a_write(content: bytes, offset: int = 4096, segment: int = 7) -> Write:
-    """
-    A write in the middle of a segment.
-    """
+    """A write in the middle of a segment."""
     return Write(segment, offset, content, 41, 1_700_000_000_000_000_000, False, False)
 
 
 def parts_of(write: Write) -> list[Part]:
-    """
-    The parts that a reader finds.
-    """
+    """The parts that a reader finds."""
     found = [decode(payload) for payload in encode_write(write)]
     parts = [each for each in found if isinstance(each, Part)]
     assert len(parts) == len(found)
@@ -66,9 +60,7 @@ def parts_of(write: Write) -> list[Part]:
 
 
 def with_checksum(head: bytes, content: bytes = b"") -> bytes:
-    """
-    A message whose checksum is right, whatever its header says.
-    """
+    """A message whose checksum is right, whatever its header says."""
     return head + struct.pack("<I", zlib.crc32(content, zlib.crc32(head))) + content
 
 
@@ -207,24 +199,18 @@ TERM = Term(3, 7, 42, 1)
 
 
 def a_frame(salt: int) -> bytes:
-    """
-    A frame of a segment with this salt.
-    """
+    """A frame of a segment with this salt."""
     return frames.encode([], base_lsn=43, durable_lsn=42, time_ns=T0, salt=salt)
 
 
 def a_beginning(incarnation: int, segment: int = 7, size: int = 8, salt: int = 1) -> Write:
-    """
-    A write that begins a segment.
-    """
+    """A write that begins a segment."""
     header = SegmentHeader(segment, 42, T0, 0, 0, 1, bytes(16), salt, 0, incarnation, "test")
     return Write(segment, 0, header.encode() + bytes(size), 42, T0, True, False)
 
 
 def a_part(write: Write) -> Part:
-    """
-    All of a write.
-    """
+    """All of a write."""
     return Part(write, continues=False, has_more=False)
 
 

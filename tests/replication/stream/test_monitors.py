@@ -1,6 +1,4 @@
-"""
-Whether servers of NATS sync what they acknowledge, as their monitors say.
-"""
+"""Whether servers of NATS sync what they acknowledge, as their monitors say."""
 
 from __future__ import annotations
 

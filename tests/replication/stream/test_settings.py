@@ -1,6 +1,4 @@
-"""
-Which streams of JetStream are used, warned of and refused.
-"""
+"""Which streams of JetStream are used, warned of and refused."""
 
 from __future__ import annotations
 

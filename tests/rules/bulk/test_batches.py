@@ -1,6 +1,4 @@
-"""
-Batches: one command deletes or reserves several jobs.
-"""
+"""Batches: one command deletes or reserves several jobs."""
 
 from __future__ import annotations
 
@@ -24,16 +22,12 @@ from tests.rules.recording_log import full_disk
 
 
 def delete(ids: range | list[int]) -> str:
-    """
-    Give the line that deletes these jobs.
-    """
+    """Give the line that deletes these jobs."""
     return f"delete-batch {' '.join(map(str, ids))}"
 
 
 def batch(reply: str | None) -> list[int]:
-    """
-    Read the ids of a batch of jobs without line ends in their bodies.
-    """
+    """Read the ids of a batch of jobs without line ends in their bodies."""
     assert reply is not None
     head, *rows = reply.split("\r\n")
     ids = [int(row.split()[1]) for row in rows[::2]]
@@ -42,9 +36,7 @@ def batch(reply: str | None) -> list[int]:
 
 
 def puts(client: Client, count: int, body: bytes = b"x") -> range:
-    """
-    Put so many jobs, and give their ids, which begin with 1.
-    """
+    """Put so many jobs, and give their ids, which begin with 1."""
     return range(1, [client.put(body) for _ in range(count)][-1] + 1)
 
 
@@ -390,9 +382,7 @@ def test_on_a_full_disk_jobs_are_reserved_and_deleted() -> None:
 
 
 def put_large(queue: WorkQueue, client: Client, size: int) -> None:
-    """
-    Put a job larger than the server takes from its clients.
-    """
+    """Put a job larger than the server takes from its clients."""
     session, now_ns = client.session, 0
     queue.puts.put(session, now_ns, queue.puts.begin(session, now_ns), 0, 0, 60, bytes(size))
 

@@ -1,6 +1,4 @@
-"""
-`kick-dead`: which dead letters go back, as what, and slice by slice.
-"""
+"""`kick-dead`: which dead letters go back, as what, and slice by slice."""
 
 from __future__ import annotations
 
@@ -22,33 +20,25 @@ from tests.rules.test_moves import send_dead_letters_to, the_job
 
 @pytest.fixture
 def server(server: Server) -> Server:
-    """
-    Let its dead letters go to a tube of their own.
-    """
+    """Let its dead letters go to a tube of their own."""
     send_dead_letters_to(server, b"dead")
     return server
 
 
 def grow(server: Server, job_id: int, body_bytes: int) -> None:
-    """
-    Give a job a body of that size.
-    """
+    """Give a job a body of that size."""
     job = the_job(server, job_id)
     server.queue.state.jobs.remake(job, b"x" * body_bytes, job.tags)
 
 
 def die(server: Server, job_id: int) -> None:
-    """
-    Make a dead letter of a job.
-    """
+    """Make a dead letter of a job."""
     job = the_job(server, job_id)
     assert server.queue.moves.dead_letter(job, Reason.MAX_RESERVES, server.now_ns)
 
 
 def place(server: Server, client: Client, tube: str = "work", tags: Tags | None = None) -> int:
-    """
-    Put a job that dies, and give its id.
-    """
+    """Put a job that dies, and give its id."""
     job_id = client.place("ready", 0, tube)
     if tags is not None:
         tag(server, job_id, tags)
@@ -57,9 +47,7 @@ def place(server: Server, client: Client, tube: str = "work", tags: Tags | None 
 
 
 def states(client: Client, *job_ids: int) -> list[str]:
-    """
-    Give what these jobs are.
-    """
+    """Give what these jobs are."""
     return [client.asks(f"stats-job {job_id}")["state"] for job_id in job_ids]
 
 

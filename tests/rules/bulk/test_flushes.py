@@ -1,6 +1,4 @@
-"""
-Tubes are emptied: at once, and in slices while others do what they like.
-"""
+"""Tubes are emptied: at once, and in slices while others do what they like."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ WORDS = pytest.mark.parametrize("word", ["flush-tube", "truncate"])
 
 
 def one_of_each(client: Client) -> dict[str, int]:
-    """
-    Put a job into each state.
-    """
+    """Put a job into each state."""
     buried, reserved = client.put(), client.put()
     client.says(f"reserve-job {buried}")
     client.says(f"bury {buried} 0")
@@ -31,9 +27,7 @@ def one_of_each(client: Client) -> dict[str, int]:
 
 
 def counted(client: Client, key: str) -> int:
-    """
-    Ask for a number of the used tube.
-    """
+    """Ask for a number of the used tube."""
     used = client.says("list-tube-used")
     assert used is not None
     return int(client.asks(f"stats-tube {used.split()[1]}")[key])
@@ -320,8 +314,6 @@ def test_a_flush_leaves_what_a_plain_list_would(
 
 
 def replayed(server: Server) -> list[int]:
-    """
-    Give the jobs that are there by the records alone.
-    """
+    """Give the jobs that are there by the records alone."""
     newest = {image.job_id: image for image in server.log.images()}
     return sorted(job_id for job_id, image in newest.items() if image.state is not GONE)

@@ -1,6 +1,4 @@
-"""
-Many kicks in one go, compared with one after the other.
-"""
+"""Many kicks in one go, compared with one after the other."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ NOW_NS = 1000
 
 
 class Place:
-    """
-    A tube, its log, and an index that wants to be told of better jobs.
-    """
+    """A tube, its log, and an index that wants to be told of better jobs."""
 
     def __init__(self) -> None:
         self.state = QueueState()
@@ -40,23 +36,17 @@ class Place:
 
     @property
     def tube(self) -> Tube:
-        """
-        Give the tube.
-        """
+        """Give the tube."""
         return self.state.default()
 
     def queue(self, state: State) -> OrderedJobs:
-        """
-        Give the jobs in this state.
-        """
+        """Give the jobs in this state."""
         return self.tube.buried if state is State.BURIED else self.tube.delayed
 
     def set(
         self, state: State, job_id: int, priority: int, when_ns: int, kicks: int = 0
     ) -> None:  # fmt: skip
-        """
-        Let a job be so, whatever it was.
-        """
+        """Let a job be so, whatever it was."""
         deadline_ns = 0 if state is State.READY else when_ns
         image = JobImage(
             Kind.COPY, state, Reason.NONE, priority, job_id, ts_ns=1, deadline_ns=deadline_ns,
@@ -69,9 +59,7 @@ class Place:
         self.changes.make(image)
 
     def kick_one_by_one(self, state: State, most: int) -> int:
-        """
-        The plain way: the first job's image is made, logged and applied, and so on.
-        """
+        """The plain way: the first job's image is made, logged and applied, and so on."""
         kicked = 0
         while kicked < most and (key := self.queue(state).first()) is not None:
             job = self.state.jobs.get(key & ID_MASK)
@@ -85,9 +73,7 @@ class Place:
         return kicked
 
     def kick_in_one_go(self, state: State, most: int) -> int:
-        """
-        The quick way, which may take several goes.
-        """
+        """The quick way, which may take several goes."""
         kicked, some = 0, 1
         while kicked < most and some:
             queue, left = self.queue(state), most - kicked
@@ -97,9 +83,7 @@ class Place:
         return kicked
 
     def looks(self) -> dict[str, Any]:
-        """
-        Write down all that can be seen.
-        """
+        """Write down all that can be seen."""
         state, tube = self.state, self.tube
         jobs = {job_id: state.jobs.look(job_id) for job_id in state.jobs}
         return {
@@ -114,9 +98,7 @@ class Place:
         }
 
     def order(self) -> list[int]:
-        """
-        Empty the tube and give its jobs in their order, the ready ones first.
-        """
+        """Empty the tube and give its jobs in their order, the ready ones first."""
         order = []
         for queue in (self.tube.ready, self.tube.buried, self.tube.delayed):
             while (key := queue.first()) is not None:
@@ -126,9 +108,7 @@ class Place:
 
 
 def fields(job: object) -> dict[str, Any]:
-    """
-    Give all that a job knows of itself.
-    """
+    """Give all that a job knows of itself."""
     # Not `__slots__`, which a compiled class does not have.
     found = {name: getattr(job, name) for name in dir(job) if not name.startswith("_")}
     return {name: value for name, value in found.items() if not callable(value)}
@@ -145,9 +125,7 @@ KICK = st.tuples(st.just("kick"), STATES, st.integers(1, 50))
 
 
 def go(place: Place, kick: Callable[[State, int], int], steps: list[tuple[Any, ...]]) -> list[Any]:
-    """
-    Take all steps, and give what could be seen after each.
-    """
+    """Take all steps, and give what could be seen after each."""
     seen: list[Any] = []
     for what, state, *numbers in steps:
         place.tube.listen(place.index)
@@ -211,9 +189,7 @@ def test_a_counter_that_passes_what_a_row_can_say_is_kicked_as_one_by_one(more: 
 
 
 def buried(client: Client, count: int) -> list[int]:
-    """
-    Put so many jobs aside.
-    """
+    """Put so many jobs aside."""
     ids = [client.put() for _ in range(count)]
     for job_id in ids:
         client.says(f"reserve-job {job_id}")

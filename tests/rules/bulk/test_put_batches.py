@@ -1,6 +1,4 @@
-"""
-Jobs that are put together, and for a moment of the wall clock.
-"""
+"""Jobs that are put together, and for a moment of the wall clock."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ THREE = ((5, 0, 60, b"five"), (1, 0, 60, b"one"), (9, 2, 60, b"nine"))
 
 
 def inserted(first: int, count: int) -> str:
-    """
-    Give the reply to a batch.
-    """
+    """Give the reply to a batch."""
     lines = [f"INSERTED {job_id}" for job_id in range(first, first + count)]
     return "\r\n".join([f"INSERTED_BATCH {count}", *lines])
 
@@ -221,9 +217,7 @@ JOB = st.tuples(
 
 
 def single_puts(client: Client, jobs: list[tuple[int, int, int, bytes]]) -> None:
-    """
-    Put them one by one.
-    """
+    """Put them one by one."""
     for pri, delay, ttr, body in jobs:
         client.put(body, pri=pri, delay=delay, ttr=ttr)
 

@@ -1,6 +1,4 @@
-"""
-Connections are listed, in slices if there are many.
-"""
+"""Connections are listed, in slices if there are many."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tests.rules.conversation import Client, Server
 
 
 def listed(reply: str | None) -> list[dict[str, str]]:
-    """
-    Read a list of connections.
-    """
+    """Read a list of connections."""
     assert reply is not None and reply.startswith("OK ")
     rows = reply.splitlines()[3:]
     starts = [at for at, row in enumerate(rows) if row.startswith("- ")]
@@ -30,9 +26,7 @@ def listed(reply: str | None) -> list[dict[str, str]]:
 
 
 def numbers(client: Client, reply: str | None) -> list[int]:
-    """
-    Give the numbers of listed connections.
-    """
+    """Give the numbers of listed connections."""
     return [int(each["connection"]) for each in listed(reply or client.hears())]
 
 

@@ -1,6 +1,4 @@
-"""
-Jobs are listed page by page, while others do what they like.
-"""
+"""Jobs are listed page by page, while others do what they like."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ def page(client: Client, line: str) -> tuple[Jobs, str | None]:
 
 
 def pages(client: Client, asked: str, limit: int) -> list[list[int]]:
-    """
-    Ask for all pages, one after the other.
-    """
+    """Ask for all pages, one after the other."""
     found, cursor = page(client, f"list-jobs {asked} {limit}")
     listed = [[int(job["id"]) for job in found]]
     while cursor is not None:
@@ -58,16 +54,12 @@ def pages(client: Client, asked: str, limit: int) -> list[list[int]]:
 
 
 def ids(client: Client, asked: str) -> list[int]:
-    """
-    Give the ids of a whole list.
-    """
+    """Give the ids of a whole list."""
     return [job_id for each in pages(client, asked, 3) for job_id in each]
 
 
 def bury(client: Client, job_id: int) -> None:
-    """
-    Put a job aside.
-    """
+    """Put a job aside."""
     client.says(f"reserve-job {job_id}")
     client.says(f"bury {job_id} 7")
 

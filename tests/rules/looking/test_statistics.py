@@ -1,6 +1,4 @@
-"""
-Counters, and the three stats answers, byte for byte as the real server gave them.
-"""
+"""Counters, and the three stats answers, byte for byte as the real server gave them."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ VERSION = "1.13-head-25085c5"
 
 
 def sample(name: str) -> str:
-    """
-    Read a reply of the real server, without its last CR LF.
-    """
+    """Read a reply of the real server, without its last CR LF."""
     return (SAMPLES / name).read_bytes().decode("ascii").removesuffix("\r\n")
 
 
@@ -52,9 +48,7 @@ LAST_PART = (
 
 
 def compare(server: Server, client: Client, part: tuple[tuple[str, str | None], ...]) -> list[str]:
-    """
-    Hold the conversation, and name the samples that the replies were equal to.
-    """
+    """Hold the conversation, and name the samples that the replies were equal to."""
     names = []
     for line, name in part:
         reply = client.says(line, b"hello")
@@ -217,9 +211,7 @@ def test_ready_jobs_below_1024_are_urgent(pri: int, urgent: str) -> None:
 
 
 def connections(client: Client) -> tuple[str, ...]:
-    """
-    Ask for connections, producers, workers, those waiting, and all so far.
-    """
+    """Ask for connections, producers, workers, those waiting, and all so far."""
     stats = client.asks("stats")
     names = ("current-connections", "current-producers", "current-workers", "current-waiting")
     return tuple(stats[name] for name in (*names, "total-connections"))

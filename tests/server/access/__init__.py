@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/server/access/.
-"""
+"""Mirrors beanstalk_twisted/server/access/."""

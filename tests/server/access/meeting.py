@@ -1,6 +1,4 @@
-"""
-A server in memory that asks for rights, and connections of peers of whom something is known.
-"""
+"""A server in memory that asks for rights, and connections of peers of whom something is known."""
 
 from __future__ import annotations
 
@@ -23,36 +21,26 @@ OTHER_HASH = hash_of(OTHER_TOKEN, lambda size: bytes(size), log2_n=1)
 
 
 class HeldHashing:
-    """
-    A `Hashing` whose threads are ours: nothing is done before `work` is called.
-    """
+    """A `Hashing` whose threads are ours: nothing is done before `work` is called."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], bool], Callable[[bool], None]]] = []
 
     def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
-        """
-        See `Hashing.run`.
-        """
+        """See `Hashing.run`."""
         self.waiting.append((work, done))
 
     def work(self) -> None:
-        """
-        Have the first of those that wait done.
-        """
+        """Have the first of those that wait done."""
         work, done = self.waiting.pop(0)
         done(work())
 
     def stop(self) -> None:
-        """
-        See `Hashing.stop`.
-        """
+        """See `Hashing.stop`."""
 
 
 class PeerTransport(MemoryTransport):
-    """
-    A connection whose peer has an address, and perhaps a process or a certificate.
-    """
+    """A connection whose peer has an address, and perhaps a process or a certificate."""
 
     address = "127.0.0.1"
     port = 11300
@@ -60,34 +48,24 @@ class PeerTransport(MemoryTransport):
     certificate: Any = None
 
     def getPeer(self) -> Any:
-        """
-        See `ITransport.getPeer`.
-        """
+        """See `ITransport.getPeer`."""
         return IPv4Address("TCP", self.address, 1)
 
     def getHost(self) -> IPv4Address:
-        """
-        See `ITransport.getHost`.
-        """
+        """See `ITransport.getHost`."""
         return IPv4Address("TCP", "127.0.0.1", self.port)
 
     def getHandle(self) -> Any:
-        """
-        See `ISystemHandle.getHandle`.
-        """
+        """See `ISystemHandle.getHandle`."""
         return self.handle
 
     def getPeerCertificate(self) -> Any:
-        """
-        See `ISSLTransport.getPeerCertificate`.
-        """
+        """See `ISSLTransport.getPeerCertificate`."""
         return self.certificate
 
 
 class PeerClient(Client):
-    """
-    A client on a `PeerTransport`.
-    """
+    """A client on a `PeerTransport`."""
 
     def __init__(self, server: MemoryServer, **facts: Any) -> None:
         factory = server.service.factory

@@ -1,6 +1,4 @@
-"""
-A certificate as TLS hands it over.
-"""
+"""A certificate as TLS hands it over."""
 
 from __future__ import annotations
 
@@ -13,7 +11,5 @@ from tests.certificates import Authority
 
 @functools.cache
 def certificate() -> X509:
-    """
-    Make one for a worker, with a name of each kind.
-    """
+    """Make one for a worker, with a name of each kind."""
     return X509.from_cryptography(Authority("CA").client().certificate)

@@ -1,6 +1,4 @@
-"""
-Comparing tokens: in turns, at a price for guessers, each token once.
-"""
+"""Comparing tokens: in turns, at a price for guessers, each token once."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ KEY = bytes(32)
 
 
 class World:
-    """
-    An authenticator whose threads and clock are ours.
-    """
+    """An authenticator whose threads and clock are ours."""
 
     def __init__(self, held: AccessRules | None = None) -> None:
         self.clock = Clock()
@@ -37,15 +33,11 @@ class World:
         self.told: list[tuple[str, TokenHash | None]] = []
 
     def ask(self, host: str, token: bytes = WRONG, name: str = "") -> None:
-        """
-        Have a token compared.
-        """
+        """Have a token compared."""
         self.authenticator.ask(host, token, lambda shown: self.told.append((name or host, shown)))
 
     def work(self) -> None:
-        """
-        Have all compared that may be now.
-        """
+        """Have all compared that may be now."""
         while self.hashing.waiting:
             self.hashing.work()
 

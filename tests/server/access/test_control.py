@@ -1,6 +1,4 @@
-"""
-Tokens on connections, and what attackers would do with commands that wait or are refused.
-"""
+"""Tokens on connections, and what attackers would do with commands that wait or are refused."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ PUT_X = b"put 0 0 60 1\r\nx\r\n"
 
 
 def jobs_of(server: MemoryServer) -> int:
-    """
-    Say how many jobs there are.
-    """
+    """Say how many jobs there are."""
     return len(server.service.queue.state.jobs)
 
 
@@ -298,9 +294,7 @@ def test_who_waits_without_right_is_given_no_job_before_its_slice_has_come(wait:
 
 
 def said(events: Sequence[LogEvent], name: str) -> list[str]:
-    """
-    Give the lines of an event.
-    """
+    """Give the lines of an event."""
     return [formatEvent(event) for event in events if event.get("event") == name]
 
 
@@ -387,9 +381,7 @@ def test_an_address_whose_tokens_wait_is_told_once_a_minute_with_the_longest_wai
 
 
 def awaited(server: MemoryServer, policy: bytes = b"") -> tuple[PeerClient, Client]:
-    """
-    Somebody who may look at `a` alone and waits for a job there, and an operator.
-    """
+    """Somebody who may look at `a` alone and waits for a job there, and an operator."""
     ops, client = PeerClient(server), PeerClient(server)
     ops.ask(b"auth " + OTHER_TOKEN + b"\r\nuse a\r\nwatch a\r\n" + policy + PUT_X)
     server.advance(1)

@@ -1,6 +1,4 @@
-"""
-Every command, for every role, of its own and of another tube, however the peer is told.
-"""
+"""Every command, for every role, of its own and of another tube, however the peer is told."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ SAMPLES = {
 
 
 def identity_told(way: str, granted: Grant) -> AccessRules:
-    """
-    Rules by which the peer of `connection` is somebody with these rights.
-    """
+    """Rules by which the peer of `connection` is somebody with these rights."""
     if way == "anonymous":
         return AccessRules([], granted)
     told = {
@@ -62,23 +58,17 @@ def identity_told(way: str, granted: Grant) -> AccessRules:
 
 
 class Process:
-    """
-    A socket whose peer is a process of user 4711 and group 4712.
-    """
+    """A socket whose peer is a process of user 4711 and group 4712."""
 
     family = 1
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        """
-        See `socket.socket.getsockopt`.
-        """
+        """See `socket.socket.getsockopt`."""
         return b"".join(number.to_bytes(4, "little") for number in (99, 4711, 4712))
 
 
 def connection(server: MemoryServer, way: str) -> Client:
-    """
-    Connect as whom `identity_told` tells in this way.
-    """
+    """Connect as whom `identity_told` tells in this way."""
     facts: dict[str, dict[str, object]] = {
         "certificate": {"certificate": certificate()},
         "uid": {"handle": Process()},
@@ -95,9 +85,7 @@ def connection(server: MemoryServer, way: str) -> Client:
 
 
 def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
-    """
-    Let the client use and watch a tube, and it alone, and hold a job of it, whatever it may.
-    """
+    """Let the client use and watch a tube, and it alone, and hold a job of it, whatever it may."""
     queue, session, now_ns = server.service.queue, client.protocol.session, server.service.now_ns()
     maker = queue.connect()
     queue.watching.use(maker, now_ns, tube)
@@ -117,9 +105,7 @@ def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
 
 
 def sent(row: Command, tube: bytes, job_id: int) -> bytes:
-    """
-    A line of a command, right in all its fields, with what follows it.
-    """
+    """A line of a command, right in all its fields, with what follows it."""
     words = []
     for field in row.fields:
         word = {"tube": tube, "id": b"%d" % job_id, "ids": b"%d" % job_id}.get(field.name)
@@ -132,9 +118,7 @@ def sent(row: Command, tube: bytes, job_id: int) -> bytes:
 
 
 def may(row: Command, granted: Grant, tube: bytes, job_id: int) -> bool:
-    """
-    What docs/access.md says of a command.
-    """
+    """What docs/access.md says of a command."""
     right, of = row.needs
     has = granted.rights_of(tube)
     if of == rights.NOTHING:
@@ -151,9 +135,7 @@ def may(row: Command, granted: Grant, tube: bytes, job_id: int) -> bool:
 
 
 def state_of(server: MemoryServer, tube: bytes) -> object:
-    """
-    What a refused command must leave as it was.
-    """
+    """What a refused command must leave as it was."""
     found = server.service.queue.state.tubes.find(tube)
     assert found is not None
     counts = [found.ready.count, found.delayed.count, found.buried.count, found.total_jobs]
@@ -178,9 +160,7 @@ def test_a_command_is_carried_out_for_whom_the_table_says_and_for_nobody_else(
 
 
 def check(row: Command, way: str, granted: Grant, tube: bytes, job_id: int) -> None:
-    """
-    Send one command, and see whether it was refused, and what that has changed.
-    """
+    """Send one command, and see whether it was refused, and what that has changed."""
     server = guarded(identity_told(way, granted))
     client = connection(server, way)
     arranged(server, client, tube)
@@ -301,9 +281,7 @@ def test_very_many_tubes_are_listed_slice_by_slice(more: int) -> None:
 
 
 class CountedGrant(Grant):
-    """
-    Counts how often it is asked.
-    """
+    """Counts how often it is asked."""
 
     asked = 0
 

@@ -1,6 +1,4 @@
-"""
-Limits of identities: at each, one past it, and what somebody does who tries to get past them.
-"""
+"""Limits of identities: at each, one past it, and what somebody does who tries to get past them."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ MANAGER = 'admin = "mine.*"\nreserve = "*"'
 
 
 def a_file(limits: str, *, of_it: str = 'put = "mine.*"\nworker = "*"', others: str = "") -> str:
-    """
-    An access file: `it` with these limits, another one who shares its tubes, and an operator.
-    """
+    """An access file: `it` with these limits, another one who shares its tubes, and an operator."""
     return f"""
 [identities.it]
 listener = "tcp:{IT}"
@@ -56,16 +52,12 @@ admin = "*"
 
 
 def limited(limits: str, **how: str) -> MemoryServer:
-    """
-    A server that asks for rights by `a_file`.
-    """
+    """A server that asks for rights by `a_file`."""
     return guarded(a_file(limits, **how))
 
 
 def connect(server: MemoryServer, port: int = IT, tube: bytes = b"mine.a") -> Client:
-    """
-    Connect as one of them, which uses and watches a tube.
-    """
+    """Connect as one of them, which uses and watches a tube."""
     client = PeerClient(server, port=port)
     assert client.ask(b"use " + tube + b"\r\n") == b"USING " + tube + b"\r\n"
     assert client.ask(b"watch " + tube + b"\r\n") == b"WATCHING 2\r\n"
@@ -73,27 +65,21 @@ def connect(server: MemoryServer, port: int = IT, tube: bytes = b"mine.a") -> Cl
 
 
 def asks(server: MemoryServer, client: Client, request: bytes) -> bytes:
-    """
-    Send something whose answer may come in a later turn.
-    """
+    """Send something whose answer may come in a later turn."""
     client.send(request)
     server.advance()
     return client.take()
 
 
 def quotas(server: MemoryServer) -> Mapping[str, Quota]:
-    """
-    What identities take.
-    """
+    """What identities take."""
     access = server.service.access
     assert access is not None
     return access.guard.quotas.by_name
 
 
 def reread(server: MemoryServer, text: str) -> None:
-    """
-    Let another file hold, as after SIGHUP, and let the slices end.
-    """
+    """Let another file hold, as after SIGHUP, and let the slices end."""
     access = server.service.access
     assert access is not None
     access.change_rules(parse_access(text))
@@ -102,9 +88,7 @@ def reread(server: MemoryServer, text: str) -> None:
 
 
 def check(server: MemoryServer) -> None:
-    """
-    Compare what is counted with a count.
-    """
+    """Compare what is counted with a count."""
     access, state = server.service.access, server.service.queue.state
     assert access is not None
     rules = access.rules
@@ -243,9 +227,7 @@ def test_jobs_of_others_in_its_tubes_count_and_others_are_not_refused_by_it() ->
 
 
 class LimitedServer(MemoryServer):
-    """
-    A server each process of which asks for rights before it loads its log.
-    """
+    """A server each process of which asks for rights before it loads its log."""
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
         service = super().make_service(log_clock)
@@ -537,9 +519,7 @@ def test_a_limit_that_is_reached_is_told_once_a_minute_with_its_name_and_counted
 
 
 def is_of_rights(event: LogEvent) -> bool:
-    """
-    Whether a line tells that a right is missing.
-    """
+    """Whether a line tells that a right is missing."""
     return event.get("event") == "unauthorized"
 
 
@@ -572,9 +552,7 @@ SETS = (
 
 
 def drawn(chance: Random, server: MemoryServer, line: bytes) -> bytes:
-    """
-    Fill in a line with what is there, mostly.
-    """
+    """Fill in a line with what is there, mostly."""
     ids = list(server.service.queue.state.jobs) or [1]
     size = chance.randrange(4)
     while b"{" in line:
@@ -594,9 +572,7 @@ def drawn(chance: Random, server: MemoryServer, line: bytes) -> bytes:
 
 
 def over(server: MemoryServer) -> list[str]:
-    """
-    The limits that are passed.
-    """
+    """The limits that are passed."""
     quota = quotas(server).get("it")
     if quota is None:
         return []
@@ -608,9 +584,7 @@ def step(
     chance: Random, server: MemoryServer, clients: list[Client], port: int,
     lines: Sequence[bytes] = LINES,
 ) -> None:  # fmt: skip
-    """
-    Do one thing as somebody.
-    """
+    """Do one thing as somebody."""
     line = chance.choice(lines)
     at = chance.randrange(len(clients))
     if line == b"hang-up" or clients[at].transport.is_closed:

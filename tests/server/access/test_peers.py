@@ -1,6 +1,4 @@
-"""
-What is known of a peer, by real sockets and a real certificate.
-"""
+"""What is known of a peer, by real sockets and a real certificate."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from tests.server.access.peers import certificate
 
 
 class Transport:
-    """
-    What peers are known by.
-    """
+    """What peers are known by."""
 
     def __init__(self, host: object, peer: object = None, handle: Any = None) -> None:
         self.getHost = lambda: host
@@ -30,9 +26,7 @@ class Transport:
 
 
 class TlsTransport(Transport):
-    """
-    One whose peer has shown a certificate, or none.
-    """
+    """One whose peer has shown a certificate, or none."""
 
     def __init__(self, shown: Any) -> None:
         super().__init__(IPv4Address("TCP", "10.0.0.1", 11300))

@@ -1,3 +1,1 @@
-"""
-Mirrors beanstalk_twisted/server/connections/.
-"""
+"""Mirrors beanstalk_twisted/server/connections/."""

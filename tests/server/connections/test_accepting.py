@@ -1,6 +1,4 @@
-"""
-How many connections are taken in one round of the reactor.
-"""
+"""How many connections are taken in one round of the reactor."""
 
 from __future__ import annotations
 
@@ -19,25 +17,19 @@ from tests.hand_reactor import HandReactor
 
 
 class Counting(Factory):
-    """
-    Counts connections.
-    """
+    """Counts connections."""
 
     def __init__(self) -> None:
         self.made: list[Protocol] = []
 
     def buildProtocol(self, addr: object) -> Protocol:
-        """
-        See `IProtocolFactory.buildProtocol`.
-        """
+        """See `IProtocolFactory.buildProtocol`."""
         self.made.append(Protocol())
         return self.made[-1]
 
 
 class Door:
-    """
-    A port of Twisted's that listens, limited.
-    """
+    """A port of Twisted's that listens, limited."""
 
     def __init__(self) -> None:
         self.reactor = HandReactor()
@@ -48,16 +40,12 @@ class Door:
         self.far: list[socket.socket] = []
 
     def knock(self, times: int) -> None:
-        """
-        Connect.
-        """
+        """Connect."""
         address = ("127.0.0.1", self.port.getHost().port)
         self.far += [socket.create_connection(address, timeout=10) for _ in range(times)]
 
     def close(self) -> None:
-        """
-        Close all.
-        """
+        """Close all."""
         for connection in self.far:
             connection.close()
         self.limiter.connectionLost(Failure(ConnectionDone()))

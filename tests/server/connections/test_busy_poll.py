@@ -1,6 +1,4 @@
-"""
-Behind which turns the sockets are looked at for a while, and when that is given up.
-"""
+"""Behind which turns the sockets are looked at for a while, and when that is given up."""
 
 from __future__ import annotations
 

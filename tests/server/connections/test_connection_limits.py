@@ -1,6 +1,4 @@
-"""
-How many connections there may be, in all and from one address.
-"""
+"""How many connections there may be, in all and from one address."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ IN_NETWORK = [IPv6Address("TCP", f"2001:db8::{number:x}", 9) for number in (1, 2
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """
-    Gather the lines on refused connections.
-    """
+    """Gather the lines on refused connections."""
     with capturedLogs() as events:
         yield lambda: [
             formatEvent(each) for each in events if each["event"] == "connections-refused"
@@ -35,9 +31,7 @@ def told() -> Iterator[Any]:
 
 
 def limited(limits: Limits, max_connections: int = 1 << 20) -> MemoryServer:
-    """
-    Start a server with these limits.
-    """
+    """Start a server with these limits."""
     server = MemoryServer(is_started=False)
     server.settings = server.settings._replace(limits=limits, max_connections=max_connections)
     server.start()
@@ -45,9 +39,7 @@ def limited(limits: Limits, max_connections: int = 1 << 20) -> MemoryServer:
 
 
 def is_refused(server: MemoryServer, peer: Any = HERE) -> bool:
-    """
-    Knock, and go away again.
-    """
+    """Knock, and go away again."""
     return server.service.factory.buildProtocol(peer) is None
 
 
@@ -146,9 +138,7 @@ def test_what_connections_are_counted_together_as(address: Any, name: str) -> No
 
 
 class TcpTransport(MemoryTransport):
-    """
-    A socket, as far as its options go.
-    """
+    """A socket, as far as its options go."""
 
     def __init__(self, server: MemoryServer, protocol: Any) -> None:
         super().__init__(server.clock, protocol)

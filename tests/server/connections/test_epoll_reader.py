@@ -1,6 +1,4 @@
-"""
-One reader for all sockets: who is read, when, and who is left to Twisted.
-"""
+"""One reader for all sockets: who is read, when, and who is left to Twisted."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ class Bench:
         return self.now_ns
 
     def hear(self, data: bytes, now_ns: int) -> None:
-        """
-        What a connection brings is heard without a number.
-        """
+        """What a connection brings is heard without a number."""
         self.heard.append(data)
 
     def _begin_turn(self, connections: int) -> None:
@@ -85,9 +81,7 @@ class Bench:
         return self.answers()
 
     def wire(self) -> tuple[Wire, SocketSource]:
-        """
-        Make a connection that the hub reads; what it brings is heard with its number.
-        """
+        """Make a connection that the hub reads; what it brings is heard with its number."""
         wire, number = Wire(self.reactor), len(self.wires)
         self.wires.append(wire)
         feed = self.hub.feed(wire.transport, lambda data, now_ns: self.heard.append((number, data)))
@@ -95,17 +89,13 @@ class Bench:
         return wire, feed
 
     def turn(self) -> list[Any]:
-        """
-        Let the reactor call the hub, and say what was heard.
-        """
+        """Let the reactor call the hub, and say what was heard."""
         self.heard.clear()
         self.hub.doRead()
         return list(self.heard)
 
     def close(self) -> None:
-        """
-        End the hub and the connections.
-        """
+        """End the hub and the connections."""
         self.hub.close()
         for wire in self.wires:
             wire.close()
@@ -261,9 +251,7 @@ class LoneBench(Bench):
         self._due_ns: int | None = None
 
     def end(self) -> bool:
-        """
-        A turn ends, and nobody waits.
-        """
+        """A turn ends, and nobody waits."""
         self.ended_ns = self.now_ns
         after_us, self.next_after_us = self.next_after_us, None
         self._due_ns = None if after_us is None else self.now_ns + after_us * 1_000
@@ -341,9 +329,7 @@ class RestlessBench(LoneBench):
     """
 
     def end(self) -> bool:
-        """
-        A turn ends; the next command will come.
-        """
+        """A turn ends; the next command will come."""
         self.now_ns += AGAIN_NS // 4
         self.next_after_us = 5
         return super().end()
@@ -461,36 +447,26 @@ def test_a_feed_that_pauses_brings_nothing_until_it_goes_on(bench: Bench) -> Non
 
 
 class Ending(Protocol):
-    """
-    Hears how its connection ends.
-    """
+    """Hears how its connection ends."""
 
     def __init__(self, hear: Callable[[Any], None]) -> None:
         self._hear = hear
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        It is over.
-        """
+        """It is over."""
         self._hear(reason.type)
 
 
 @implementer(IHalfCloseableProtocol)
 class HalfEnding(Ending):
-    """
-    Goes on when its peer has only said that it sends no more.
-    """
+    """Goes on when its peer has only said that it sends no more."""
 
     def readConnectionLost(self) -> None:
-        """
-        The peer sends no more.
-        """
+        """The peer sends no more."""
         self._hear("half")
 
     def writeConnectionLost(self) -> None:
-        """
-        The peer reads no more.
-        """
+        """The peer reads no more."""
 
 
 def test_the_end_of_a_connection_is_told_in_the_turn_that_finds_it(bench: Bench) -> None:
@@ -612,21 +588,15 @@ def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None
 
 
 class HubServer(MemoryServer):
-    """
-    A server whose connections are read by a hub.
-    """
+    """A server whose connections are read by a hub."""
 
     def start(self) -> None:
-        """
-        Begin a process with a reactor that has a place for it.
-        """
+        """Begin a process with a reactor that has a place for it."""
         self.clock = self.reactor = HandReactor()
         super().start()
 
     def hear(self, wire: Wire, *lines: bytes) -> None:
-        """
-        Connect a peer that answers each reply at once with its next line.
-        """
+        """Connect a peer that answers each reply at once with its next line."""
         cast(Any, wire.transport).socket = EagerSocket(wire, list(lines[1:]))
         protocol = self.service.factory.buildProtocol(cast(Any, None))
         assert protocol is not None
@@ -635,9 +605,7 @@ class HubServer(MemoryServer):
         wire.far.send(lines[0])
 
     def call_hub(self) -> None:
-        """
-        The reactor finds that a connection has something.
-        """
+        """The reactor finds that a connection has something."""
         (hub,) = self.reactor.readers
         hub.doRead()
 
@@ -660,20 +628,14 @@ class EagerSocket:
         self.shutdown = self._near.shutdown
 
     def setsockopt(self, *_: int) -> None:
-        """
-        It is no TCP.
-        """
+        """It is no TCP."""
 
     def sendmsg(self, pieces: list[bytes]) -> int:
-        """
-        Send several pieces, and be answered.
-        """
+        """Send several pieces, and be answered."""
         return self.send(b"".join(pieces))
 
     def send(self, output: bytes) -> int:
-        """
-        Send, and be answered.
-        """
+        """Send, and be answered."""
         self.sends()
         sent = self._near.send(output)
         if self._lines:

@@ -1,6 +1,4 @@
-"""
-Replies leave at once where they can, and in order where they cannot.
-"""
+"""Replies leave at once where they can, and in order where they cannot."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ MUCH = bytes(range(256)) * 40_000
 
 
 class Replying(Wire):
-    """
-    A connection with an output, and what that says.
-    """
+    """A connection with an output, and what that says."""
 
     def __init__(self) -> None:
         super().__init__(HandReactor())
@@ -37,15 +33,11 @@ class Replying(Wire):
         self.output = Output(self.transport, self)
 
     def pauseProducing(self) -> None:
-        """
-        See `Source`.
-        """
+        """See `Source`."""
         self.said.append("pause")
 
     def resumeProducing(self) -> None:
-        """
-        See `Source`.
-        """
+        """See `Source`."""
         self.said.append("go on")
 
 

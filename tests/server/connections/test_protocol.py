@@ -104,9 +104,7 @@ EACH = pytest.mark.parametrize("title", CONVERSATIONS)
 
 
 def replies_to(packets: Iterable[bytes], *, is_logged: bool = False) -> bytes:
-    """
-    Send packets to a new server, each in a turn of its own.
-    """
+    """Send packets to a new server, each in a turn of its own."""
     directory = MemoryDirectory() if is_logged else None
     server = MemoryServer(directory=directory, max_job_bytes=SMALL_LIMIT, segment_bytes=8192)
     client = server.connect()
@@ -114,9 +112,7 @@ def replies_to(packets: Iterable[bytes], *, is_logged: bool = False) -> bytes:
 
 
 def cut(sent: bytes, places: Iterable[int]) -> list[bytes]:
-    """
-    Cut into packets at these places.
-    """
+    """Cut into packets at these places."""
     ends = [0, *sorted(places), len(sent)]
     return [sent[start:end] for start, end in pairwise(ends)]
 
@@ -212,9 +208,7 @@ def test_thousands_of_commands_in_one_packet_are_answered_in_order(is_logged: bo
 
 
 def everything(server: MemoryServer, client: Client, request: bytes) -> bytes:
-    """
-    Send, and read until nothing more comes.
-    """
+    """Send, and read until nothing more comes."""
     output = part = client.ask(request)
     while part:
         server.advance()
@@ -378,9 +372,7 @@ def test_quit_releases_jobs_at_once_and_only_then_come_the_replies_that_were_hel
 
 
 def finish(server: MemoryServer, io: HeldIo) -> None:
-    """
-    Let the disk do all that there is.
-    """
+    """Let the disk do all that there is."""
     server.advance()
     while io:
         io.step()
@@ -473,9 +465,7 @@ def test_nobody_hears_of_a_change_that_a_crash_could_undo(
 
 
 def counted(server: MemoryServer, counter: bytes) -> int:
-    """
-    Ask for a counter of `stats` on a connection of its own.
-    """
+    """Ask for a counter of `stats` on a connection of its own."""
     asking = server.connect()
     _, _, rest = asking.ask(b"stats\r\n").partition(b"\n%s: " % counter)
     asking.hang_up()
@@ -550,9 +540,7 @@ def test_a_slow_disk_stops_all_who_wait_for_it_and_lets_them_go_on() -> None:
 
 
 def broken_server() -> MemoryServer:
-    """
-    A server whose `stats` fails.
-    """
+    """A server whose `stats` fails."""
 
     def fail() -> int:
         raise ValueError("a fault of ours")
@@ -585,9 +573,7 @@ def test_a_put_that_fails_is_an_internal_error_and_the_connection_goes_on(
 
 
 def kept_server() -> MemoryServer:
-    """
-    A server with a log.
-    """
+    """A server with a log."""
     return MemoryServer(directory=MemoryDirectory())
 
 

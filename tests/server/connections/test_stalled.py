@@ -1,6 +1,4 @@
-"""
-Connections that have begun a command and do not go on.
-"""
+"""Connections that have begun a command and do not go on."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ BEGUN_CASES = pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """
-    Gather the lines on stalled connections.
-    """
+    """Gather the lines on stalled connections."""
     with capturedLogs() as events:
         yield lambda: [
             formatEvent(each) for each in events if each["event"] == "connections-stalled"
@@ -59,9 +55,7 @@ def told() -> Iterator[Any]:
 
 
 def serve(limit_s: int = LIMIT_S) -> MemoryServer:
-    """
-    Start a server that waits so long.
-    """
+    """Start a server that waits so long."""
     server = MemoryServer(max_job_bytes=LARGE, is_started=False)
     server.settings = server.settings._replace(limits=Limits(stalled_s=limit_s))
     server.start()
@@ -204,26 +198,20 @@ def test_many_are_closed_in_one_line(told: Any) -> None:
 
 
 class Owing:
-    """
-    A connection that owes something since then.
-    """
+    """A connection that owes something since then."""
 
     def __init__(self, since_ns: int | None = 0) -> None:
         self.since_ns = since_ns
         self.looks = 0
 
     def owes_since(self, now_ns: int) -> int | None:
-        """
-        See `ServedConnection`.
-        """
+        """See `ServedConnection`."""
         self.looks += 1
         return self.since_ns
 
 
 class Bench:
-    """
-    A timeout of 8 seconds.
-    """
+    """A timeout of 8 seconds."""
 
     def __init__(self, limit_s: float = 8) -> None:
         self.clock = Clock()
@@ -232,23 +220,17 @@ class Bench:
         self.stalled = StalledInput(self.clock, self.now_ns, limit_s, self.close)
 
     def now_ns(self) -> int:
-        """
-        Asked once in each look.
-        """
+        """Asked once in each look."""
         self.looks += 1
         return round(self.clock.seconds() * NS)
 
     def close(self, connection: Any) -> None:
-        """
-        As the service does.
-        """
+        """As the service does."""
         self.closed.append(connection)
         self.stalled.forget(connection)
 
     def note(self, connection: Owing) -> Owing:
-        """
-        It has begun something.
-        """
+        """It has begun something."""
         self.stalled.note(connection)  # type: ignore[arg-type]
         return connection
 

@@ -1,3 +1,1 @@
-"""
-The commands of the Spark part.
-"""
+"""The commands of the Spark part."""

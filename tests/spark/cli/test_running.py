@@ -1,6 +1,4 @@
-"""
-How commands look while they run, and what they say that they would do.
-"""
+"""How commands look while they run, and what they say that they would do."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ FILES = segment_files(any_log(11, batches=12).directory)
 
 
 def run(*words: str | Path) -> Result:
-    """
-    Run a command.
-    """
+    """Run a command."""
     return CliRunner().invoke(cli, [str(word) for word in words])
 
 

@@ -1,3 +1,1 @@
-"""
-What all parts of the Spark package go by.
-"""
+"""What all parts of the Spark package go by."""

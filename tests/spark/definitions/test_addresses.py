@@ -1,6 +1,4 @@
-"""
-Paths and URLs as text.
-"""
+"""Paths and URLs as text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What tasks read is shared out in its order, whatever it is.
-"""
+"""What tasks read is shared out in its order, whatever it is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-A body is shown so that it can be read, and obeyed by nothing.
-"""
+"""A body is shown so that it can be read, and obeyed by nothing."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""
-The door to the files of logs, local ones and others.
-"""
+"""The door to the files of logs, local ones and others."""

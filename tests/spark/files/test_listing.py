@@ -1,6 +1,4 @@
-"""
-What patterns name.
-"""
+"""What patterns name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Files that are read: the same of a local one and of an object.
-"""
+"""Files that are read: the same of a local one and of an object."""
 
 from __future__ import annotations
 

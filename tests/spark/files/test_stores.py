@@ -1,6 +1,4 @@
-"""
-Operations on object storage that fail for a moment.
-"""
+"""Operations on object storage that fail for a moment."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tests.spark.remote import Waits
 
 
 class Failing:
-    """
-    Fails so many times.
-    """
+    """Fails so many times."""
 
     def __init__(self, times: int, what: str = "AWS Error SLOW_DOWN during GetObject") -> None:
         self.times = times

@@ -1,3 +1,1 @@
-"""
-Streams: logs as they grow, each record once.
-"""
+"""Streams: logs as they grow, each record once."""

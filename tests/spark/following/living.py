@@ -29,9 +29,7 @@ COLUMNS = ("server", "lsn", "event", "time_ns", "job", "tube", "state", "bytes",
 
 
 class Folders:
-    """
-    The directory of a server, and its archive.
-    """
+    """The directory of a server, and its archive."""
 
     def __init__(self, folder: Path) -> None:
         self.live, self.archive = folder / "live", folder / "archive"
@@ -39,9 +37,7 @@ class Folders:
         self.archive.mkdir()
 
     def show(self, files: Files) -> None:
-        """
-        Let the directory of the server hold these segments, and no others.
-        """
+        """Let the directory of the server hold these segments, and no others."""
         segments = {name for name in files if parse_segment_name(name) is not None}
         for name in segments:
             # Never in place: somebody may have mapped the file.
@@ -53,9 +49,7 @@ class Folders:
                 path.unlink()
 
     def deliver(self, files: Files) -> None:
-        """
-        Put every segment that has a successor into the archive.
-        """
+        """Put every segment that has a successor into the archive."""
         headers = {name: _header(raw) for name, raw in files.items() if parse_segment_name(name)}
         for name, header in headers.items():
             following = headers.get(segment_name(header.seq + 1))
@@ -70,9 +64,7 @@ class Folders:
                 path.write_bytes(raw if is_sealed else raw[: following.prev_end])
 
     def archived(self) -> list[bytes]:
-        """
-        The segments in the archive, in order.
-        """
+        """The segments in the archive, in order."""
         return [path.read_bytes() for path in sorted(self.archive.glob("*/*.tql"))]
 
 
@@ -96,16 +88,12 @@ class Query:
         self.offset = json.dumps(self.reader.initialOffset())
 
     def restart(self, **options: str) -> None:
-        """
-        Another process goes on.
-        """
+        """Another process goes on."""
         self._options.update(options)
         self.reader = BinlogStreamReader(Streamed.of(self._options), COLUMNS)
 
     def batch(self, limit: ReadLimit | None = None) -> list[Row]:
-        """
-        The next batch; empty if there is nothing new.
-        """
+        """The next batch; empty if there is nothing new."""
         start = self.offset
         limit = limit or self.reader.getDefaultReadLimit()
         self.offset = json.dumps(self.reader.latestOffset(json.loads(start), limit))
@@ -116,9 +104,7 @@ class Query:
         return rows
 
     def between(self, start: str, end: str) -> list[Row]:
-        """
-        The rows between two offsets.
-        """
+        """The rows between two offsets."""
         found: list[Row] = []
         for partition in self.reader.partitions(json.loads(start), json.loads(end)):
             for batch in self.reader.read(partition):
@@ -126,9 +112,7 @@ class Query:
         return found
 
     def run(self, limit: ReadLimit | None = None) -> list[Row]:
-        """
-        All that is new.
-        """
+        """All that is new."""
         rows: list[Row] = []
         start = ""
         while start != self.offset:
@@ -138,31 +122,23 @@ class Query:
 
     @property
     def rows(self) -> list[Row]:
-        """
-        Of all batches.
-        """
+        """Of all batches."""
         return [row for _, _, rows in self.batches for row in rows]
 
     @property
     def at(self) -> dict[str, Any]:
-        """
-        The only store's position.
-        """
+        """The only store's position."""
         (found,) = json.loads(self.offset)["stores"].values()
         return dict(found)
 
 
 def lsns(rows: list[Row]) -> list[int]:
-    """
-    Of these rows.
-    """
+    """Of these rows."""
     return [row["lsn"] for row in rows]
 
 
 def remove(path: Path, keep: int) -> list[str]:
-    """
-    Delete the oldest segments of a directory, but so many.
-    """
+    """Delete the oldest segments of a directory, but so many."""
     names = sorted(os.listdir(path))[:-keep]
     for name in names:
         (path / name).unlink()

@@ -1,6 +1,4 @@
-"""
-How far a stream is behind, without Spark.
-"""
+"""How far a stream is behind, without Spark."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ STORE = UUID.hex()
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    """
-    With 60 puts in some segments, all durable.
-    """
+    """With 60 puts in some segments, all durable."""
     folders = Folders(tmp_path / "one")
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for number in range(60):
@@ -36,9 +32,7 @@ def folders(tmp_path: Path) -> Folders:
 
 
 def log_of(folders: Folders) -> Log:
-    """
-    As it is now, the archive left aside.
-    """
+    """As it is now, the archive left aside."""
     return Log(look([str(folders.live)])[STORE])
 
 

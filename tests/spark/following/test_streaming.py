@@ -41,16 +41,12 @@ STORE = UUID.hex()
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    """
-    Empty ones.
-    """
+    """Empty ones."""
     return Folders(tmp_path / "one")
 
 
 def begun(folders: Folders, **fields: Any) -> Scribe:
-    """
-    A log with a tube, shown.
-    """
+    """A log with a tube, shown."""
     scribe = Scribe(opening=[DEFAULT_TUBE], **fields)
     scribe.write()
     folders.show(scribe.files())
@@ -58,9 +54,7 @@ def begun(folders: Folders, **fields: Any) -> Scribe:
 
 
 def long(folders: Folders, count: int = 60, archives: bool = True) -> Scribe:
-    """
-    Some segments of puts, all durable.
-    """
+    """Some segments of puts, all durable."""
     scribe = begun(folders)
     for number in range(count):
         scribe.write(put(number + 1, b"x" * 300))
@@ -253,9 +247,7 @@ def test_another_history_is_not_taken_for_this_one(folders: Folders) -> None:
 def test_another_history_with_frames_of_the_same_length_is_told_by_its_header(
     folders: Folders,
 ) -> None:
-    """
-    A checkpoint of before has no marks: it is taken as it is.
-    """
+    """A checkpoint of before has no marks: it is taken as it is."""
     one, other = (Scribe(opening=[DEFAULT_TUBE], salt=salt) for salt in (7, 70))
     for scribe in (one, other):
         for number in range(20):
@@ -365,9 +357,7 @@ def test_any_history_is_given_once_through_kills_compaction_and_archiving(
 
 
 class Watched(Conversation):
-    """
-    A conversation that a stream follows.  Now and then the query is another process.
-    """
+    """A conversation that a stream follows.  Now and then the query is another process."""
 
     def __init__(self, seed: int, folders: Folders, options: dict[str, str]) -> None:
         self._folders = folders
@@ -378,9 +368,7 @@ class Watched(Conversation):
 
     @property
     def query(self) -> Query:
-        """
-        What follows it.
-        """
+        """What follows it."""
         assert self._query is not None
         return self._query
 
@@ -397,9 +385,7 @@ class Watched(Conversation):
             self._query.restart()
 
     def end(self) -> None:
-        """
-        End in order, twice, so that all that was said is in the archive; and read all of it.
-        """
+        """End in order, twice, so that all that was said is in the archive; and read all of it."""
         self._server.stop()
         self._start(self._server.now_ns + 10**9)
         self.query.run()

@@ -1,6 +1,4 @@
-"""
-Streams through Spark itself: a checkpoint, restarts, and kill -9 of the driver.
-"""
+"""Streams through Spark itself: a checkpoint, restarts, and kill -9 of the driver."""
 
 from __future__ import annotations
 
@@ -21,16 +19,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def following(spark: SparkSession) -> SparkSession:
-    """
-    The session, which knows the format.
-    """
+    """The session, which knows the format."""
     return register(spark)
 
 
 def grown(folders: Folders, scribe: Scribe, first: int, last: int) -> None:
-    """
-    Put jobs with these ids.
-    """
+    """Put jobs with these ids."""
     for number in range(first, last):
         scribe.write(put(number, b"x" * 300))
     scribe.mark()
@@ -39,9 +33,7 @@ def grown(folders: Folders, scribe: Scribe, first: int, last: int) -> None:
 
 
 def follow(spark: SparkSession, folder: Path, live: Path, **options: Any) -> None:
-    """
-    Read all that there is, into Parquet.
-    """
+    """Read all that there is, into Parquet."""
     rows = spark.readStream.format("beanstalk_binlog").options(**options).load(str(live))
     query = (
         rows.writeStream.format("parquet").option("path", str(folder / "out"))
@@ -51,9 +43,7 @@ def follow(spark: SparkSession, folder: Path, live: Path, **options: Any) -> Non
 
 
 def jobs(table: DataFrame) -> list[int]:
-    """
-    The ids, in order.
-    """
+    """The ids, in order."""
     return sorted(row.job for row in table.select("job").collect())
 
 

@@ -1,6 +1,4 @@
-"""
-Streams of what is in object storage, and of a server whose archive is there.
-"""
+"""Streams of what is in object storage, and of a server whose archive is there."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from tests.spark.remote import CountingStore, Lent, as_archived
 
 
 def grown(scribe: Scribe, first: int, count: int) -> Files:
-    """
-    The log with so many more puts, all durable.
-    """
+    """The log with so many more puts, all durable."""
     for number in range(first, first + count):
         scribe.write(put(number, b"x" * 300))
     scribe.mark()
@@ -28,18 +24,14 @@ def grown(scribe: Scribe, first: int, count: int) -> Files:
 
 
 def finished(files: Files) -> Files:
-    """
-    What an archive has of them: all but the newest, as they were delivered.
-    """
+    """What an archive has of them: all but the newest, as they were delivered."""
     named = as_archived(files)
     del named[max(named)]
     return named
 
 
 def jobs(rows: list[Row]) -> list[int]:
-    """
-    Of these rows.
-    """
+    """Of these rows."""
     return [row["job"] for row in rows]
 
 
@@ -52,9 +44,7 @@ def scribe() -> Scribe:
 
 @pytest.fixture
 def store(scribe: Scribe) -> tuple[Lent, CountingStore]:
-    """
-    An archive of some segments, and its folder.
-    """
+    """An archive of some segments, and its folder."""
     remote = Lent()
     files = grown(scribe, 1, 60)
     uuid = UUID.hex()

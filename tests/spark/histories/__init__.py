@@ -1,6 +1,4 @@
-"""
-Logs for tests of the tables: random ones, and frames of any shape.
-"""
+"""Logs for tests of the tables: random ones, and frames of any shape."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def any_image(dice: random.Random, states: Mapping[Kind, State] = STATES) -> Job
 
 
 def any_tags(dice: random.Random) -> Tags | None:
-    """
-    What a job may carry, some of it or nothing.
-    """
+    """What a job may carry, some of it or nothing."""
     name = dice.choice([b"a", b"key-%d" % dice.randrange(99), b"raw\xff", b"x" * 200])
     dead_ns = T0 + dice.randint(0, 10**12)
     tags = Tags(group=dice.choice([b"", name]), after=dice.choice([b"", b"other"]))
@@ -77,9 +73,7 @@ def any_tags(dice: random.Random) -> Tags | None:
 
 
 def any_extended_record(dice: random.Random) -> Record:
-    """
-    As `any_record`, of format 1.1.
-    """
+    """As `any_record`, of format 1.1."""
     if dice.random() < 0.1:
         tube = dice.choice(list(TUBES))
         job_id, until_ns = dice.randint(1, 40), T0 + dice.randint(0, 10**12)
@@ -97,9 +91,7 @@ def any_extended_record(dice: random.Random) -> Record:
 
 
 def any_record(dice: random.Random) -> Record:
-    """
-    Mostly of jobs.
-    """
+    """Mostly of jobs."""
     if dice.random() < 0.9:
         return any_image(dice)
     tube = dice.choice(list(TUBES))
@@ -156,9 +148,7 @@ def segment_of(
 
 
 def _stretched(raw: bytes, rec_size: int, count: int) -> bytes:
-    """
-    A frame with longer records.
-    """
+    """A frame with longer records."""
     found = frames.decode(raw, 0, len(raw), SALT)
     assert isinstance(found, frames.Frame)
     records = (raw[64 + at * 80 : 144 + at * 80] for at in range(count))

@@ -1,6 +1,4 @@
-"""
-The tables that numpy makes of records are those that a person with a pencil would make.
-"""
+"""The tables that numpy makes of records are those that a person with a pencil would make."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ JUST_BEFORE_MIDNIGHT_NS = queue_model.EPOCH_NS + 11 * 3600 * queue_model.NS
 
 
 def servers_of(seeds: Iterable[int]) -> dict[str, list[Row]]:
-    """
-    Histories that begin in the last hour of a day.
-    """
+    """Histories that begin in the last hour of a day."""
     made = {}
     for seed in seeds:
         rows = queue_model.history(seed, JUST_BEFORE_MIDNIGHT_NS)
@@ -37,9 +33,7 @@ def servers_of(seeds: Iterable[int]) -> dict[str, list[Row]]:
 
 
 def in_order(events: pa.Table) -> pa.Table:
-    """
-    Job by job.
-    """
+    """Job by job."""
     return events.sort_by(
         [("job", "ascending"), ("server", "ascending"), ("lsn", "ascending")]
     ).combine_chunks()
@@ -62,9 +56,7 @@ def assert_same(table: pa.Table, expected: Iterable[Row], key: Sequence[str]) ->
 
 
 def of_each(servers: dict[str, list[Row]], table: Callable[..., Iterator[Row]]) -> list[Row]:
-    """
-    The rows that a function of the oracle has of each server's history.
-    """
+    """The rows that a function of the oracle has of each server's history."""
     return [
         {"server": name, **row}
         for name, rows in servers.items() for row in table(oracle.Server(rows))

@@ -1,6 +1,4 @@
-"""
-Tables that grew by increments are those that are made at once.
-"""
+"""Tables that grew by increments are those that are made at once."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ ServerDay = tuple[str, date]
 
 
 class Tables:
-    """
-    Tables in memory, that are brought up to date as those that are stored.
-    """
+    """Tables in memory, that are brought up to date as those that are stored."""
 
     def __init__(self) -> None:
         self.settled: dict[str, list[pa.Table]] = {name: [] for name in NAMES}
@@ -50,9 +46,7 @@ class Tables:
         self.minutes = TUBE_MINUTES.empty_table()
 
     def take(self, events: pa.Table, until: int = 5) -> None:
-        """
-        :param until: after so many commits the run is killed.
-        """
+        """:param until: after so many commits the run is killed."""
         known = self.progress.get("open", {})
         events = events.filter(pa.array(
             [row["lsn"] > known.get(row["server"], -1) for row in events.to_pylist()], pa.bool_()
@@ -84,9 +78,7 @@ class Tables:
             self.progress["open"] = {**known, **told}
 
     def _sleeping(self, events: pa.Table, starts: Starts) -> set[ServerDay]:
-        """
-        The days of servers of which all jobs rest.
-        """
+        """The days of servers of which all jobs rest."""
         known = self.progress.get("open", {})
         if any(self.progress.get(name, {}) != known for name in NAMES):
             return set()
@@ -104,9 +96,7 @@ class Tables:
         return found
 
     def _resting(self, asleep: set[ServerDay]) -> dict[tuple[str, bool], list[pa.Table]]:
-        """
-        What stays of jobs that are not gone.
-        """
+        """What stays of jobs that are not gone."""
         found: dict[tuple[str, bool], list[pa.Table]] = defaultdict(list)
         for name, parts in {**self.unsettled, "open": self.open}.items():
             found[name, False] = [_only(part, asleep) for part in parts]
@@ -155,9 +145,7 @@ def _entries_in(parts: list[pa.Table]) -> pa.Table:
 
 
 def _by_day(parts: list[pa.Table]) -> dict[ServerDay, pa.Table]:
-    """
-    Rows of jobs by server and the day on which the job was first seen.
-    """
+    """Rows of jobs by server and the day on which the job was first seen."""
     if not parts:
         return {}
     rows = pa.concat_tables(parts)
@@ -193,9 +181,7 @@ KEYS = {
 
 
 def stretched(rows: list[dict[str, Any]], days: int) -> list[dict[str, Any]]:
-    """
-    The same history over so many days.
-    """
+    """The same history over so many days."""
     first = min(row["logged_ns"] for row in rows)
     by = days * DAY_NS // max(10**9, max(row["logged_ns"] for row in rows) - first)
 

@@ -1,6 +1,4 @@
-"""
-Which jobs rest, and until when.
-"""
+"""Which jobs rest, and until when."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Who was served within a target, against a plain count.
-"""
+"""Who was served within a target, against a plain count."""
 
 from __future__ import annotations
 
@@ -72,9 +70,7 @@ def test_a_length_at_the_target_is_within_and_one_digit_past_it_is_not() -> None
 
 
 def queue_minutes(row: dict[str, object]) -> pa.Table:
-    """
-    A row of minutes with what matters here.
-    """
+    """A row of minutes with what matters here."""
     from binlog_tools.spark.histories.tables import TUBE_MINUTES
 
     return pa.Table.from_pylist([{"run_histogram": [], **row}], TUBE_MINUTES)

@@ -1,6 +1,4 @@
-"""
-Jobs that are whole in a piece of a log are found, and no others.
-"""
+"""Jobs that are whole in a piece of a log are found, and no others."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ JOBS = {job: [row for row in ROWS if row["job"] == job and row["event"] in EVENT
 
 
 def parted(events: pa.Table, pieces: int, held_rows: int = HELD_ROWS) -> tuple[pa.Table, pa.Table]:
-    """
-    What is whole, and the rest, of events that come in so many pieces.
-    """
+    """What is whole, and the rest, of events that come in so many pieces."""
     jobs = WholeJobs(held_rows)
     size = -(-events.num_rows // pieces)
     found = [jobs.take(events.slice(start, size)) for start in range(0, events.num_rows, size)]
@@ -78,9 +74,7 @@ def test_pieces_in_another_order_make_no_whole_jobs_of_parts() -> None:
 
 @pytest.mark.parametrize(("more", "is_held"), [(0, True), (-1, False)])
 def test_so_many_events_are_held_and_no_more(more: int, is_held: bool) -> None:
-    """
-    A put and, in another piece, the rest of its job.
-    """
+    """A put and, in another piece, the rest of its job."""
     (job, rows) = next((job, rows) for job, rows in JOBS.items()
                        if rows[0]["event"] == "put" and rows[-1]["state"] == "gone")  # fmt: skip
     chain = [{**row, "lsn": lsn} for lsn, row in enumerate(rows, 1)]

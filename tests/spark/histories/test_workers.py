@@ -1,6 +1,4 @@
-"""
-The workers of an incarnation that grow with its attempts are those made of all of them.
-"""
+"""The workers of an incarnation that grow with its attempts are those made of all of them."""
 
 from __future__ import annotations
 

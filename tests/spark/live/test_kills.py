@@ -1,6 +1,4 @@
-"""
-Kill -9 of the driver that keeps live tables of a server under load: `benchmarks.spark.live`.
-"""
+"""Kill -9 of the driver that keeps live tables of a server under load: `benchmarks.spark.live`."""
 
 from __future__ import annotations
 

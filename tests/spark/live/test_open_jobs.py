@@ -1,6 +1,4 @@
-"""
-The shelves of open jobs hold what was put there, and no more.
-"""
+"""The shelves of open jobs hold what was put there, and no more."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from tests.spark.live.test_steps import history, table_of
 
 
 def some(jobs: list[int], lsn: int) -> pa.Table:
-    """
-    A record of each job.
-    """
+    """A record of each job."""
     (row, *_) = [row for row in history(30) if row["event"] == "put"]
     made = table_of([row]).select(NAMES).take(pa.array(np.zeros(len(jobs), np.int64)))
     for name, values in (("job", jobs), ("lsn", range(lsn, lsn + len(jobs)))):

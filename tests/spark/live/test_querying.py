@@ -1,6 +1,4 @@
-"""
-The query that keeps live tables, with Spark.
-"""
+"""The query that keeps live tables, with Spark."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ if TYPE_CHECKING:
 
 
 def late_python(folder: Path) -> Path:
-    """
-    A Python whose process that plans batches takes 12 seconds to begin, the first time.
-    """
+    """A Python whose process that plans batches takes 12 seconds to begin, the first time."""
     path, mark = folder / "python", shlex.quote(str(folder / "late"))
     path.write_text(
         "#!/bin/sh\n"

@@ -1,6 +1,4 @@
-"""
-Each row of the live tables comes once, wherever the process is killed.
-"""
+"""Each row of the live tables comes once, wherever the process is killed."""
 
 from __future__ import annotations
 
@@ -25,45 +23,33 @@ SEED = 30
 
 
 class Killed(BaseException):
-    """
-    As kill -9: nothing handles it.
-    """
+    """As kill -9: nothing handles it."""
 
 
 class Killer:
-    """
-    Ends the process at the n-th operation on files.
-    """
+    """Ends the process at the n-th operation on files."""
 
     def __init__(self, after: int) -> None:
         self.left = after
 
     def door(self, location: Location) -> Files:
-        """
-        To the files of a place.
-        """
+        """To the files of a place."""
         return FaultyFiles(location.files(), self.fault)
 
     def fault(self, operation: str, name: str) -> None:
-        """
-        One operation.
-        """
+        """One operation."""
         self.left -= 1
         if self.left == 0:
             raise Killed
 
 
 def events_of(seed: int = SEED) -> pa.Table:
-    """
-    A history.
-    """
+    """A history."""
     return table_of(history(seed))
 
 
 def pieces(events: pa.Table, seed: int) -> list[pa.Table]:
-    """
-    As batches have it.
-    """
+    """As batches have it."""
     chance = random.Random(seed)
     found, at = [], 0
     while at < events.num_rows:
@@ -74,9 +60,7 @@ def pieces(events: pa.Table, seed: int) -> list[pa.Table]:
 
 
 def rows_of(place: Path) -> dict[str, list[Row]]:
-    """
-    What the tables have, in order.
-    """
+    """What the tables have, in order."""
     found: dict[str, list[Row]] = {}
     for name in SCHEMAS:
         if (place / name).is_dir():
@@ -88,9 +72,7 @@ def rows_of(place: Path) -> dict[str, list[Row]]:
 
 
 def expected(batches: list[pa.Table]) -> dict[str, list[Row]]:
-    """
-    What one process tells that is never killed.
-    """
+    """What one process tells that is never killed."""
     state = LiveState(FIVE_SECONDS)
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
     for batch in batches:
@@ -227,9 +209,7 @@ def test_a_second_one_on_the_same_output_is_refused(tmp_path: Path) -> None:
 def test_where_nothing_can_be_locked_the_second_ends_at_its_first_step(
     tmp_path: Path, steps: int
 ) -> None:
-    """
-    A journal is all that two have in common there.
-    """
+    """A journal is all that two have in common there."""
     files, events = Location.of(str(tmp_path)).files(), events_of()
     first, second = (Journal(files, events[:0]) for _ in range(2))
     for number in range(1, steps + 1):

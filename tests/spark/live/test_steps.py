@@ -1,6 +1,4 @@
-"""
-Live rows are those of the batch tables, each once, however the log is cut into pieces.
-"""
+"""Live rows are those of the batch tables, each once, however the log is cut into pieces."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ FIVE_SECONDS: Targets = [("thumbs", Target(run_ns=NS)), ("*", Target(wait_ns=5 *
 
 
 class Late(queue_model.Model):
-    """
-    A server that seldom looks at what is due.
-    """
+    """A server that seldom looks at what is due."""
 
     def tick(self) -> None:
         if self.chance.random() < 0.3:
@@ -44,9 +40,7 @@ class Late(queue_model.Model):
 
 
 def history(seed: int) -> list[Row]:
-    """
-    What one server's log has, from its beginning or from the middle.
-    """
+    """What one server's log has, from its beginning or from the middle."""
     chance = random.Random(seed)
     model = Late if seed % 2 else queue_model.Model
     rows = model(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
@@ -54,9 +48,7 @@ def history(seed: int) -> list[Row]:
 
 
 def live(events: pa.Table, seed: int, state: LiveState | None = None) -> dict[str, list[Row]]:
-    """
-    The rows of all steps, the log cut anywhere, and the clock read between them.
-    """
+    """The rows of all steps, the log cut anywhere, and the clock read between them."""
     chance = random.Random(seed)
     state = state or LiveState(FIVE_SECONDS)
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
@@ -79,17 +71,13 @@ def live(events: pa.Table, seed: int, state: LiveState | None = None) -> dict[st
 
 
 def add(told: dict[str, list[Row]], made: Rows) -> None:
-    """
-    One step's.
-    """
+    """One step's."""
     for name, table in made.items():
         told[name] += table.to_pylist()
 
 
 def batch(events: pa.Table) -> dict[str, list[Row]]:
-    """
-    What the whole history says, settled or not.
-    """
+    """What the whole history says, settled or not."""
     starts = Starts(merged([starts_table(events)]))
     stays = stays_of(in_order(events), starts)
     sure_ns = max(starts.last_ns.values()) - SLACK_NS
@@ -101,18 +89,14 @@ def batch(events: pa.Table) -> dict[str, list[Row]]:
 
 
 def keyed(rows: list[Row], *key: str) -> dict[tuple[Any, ...], Row]:
-    """
-    By key; each once.
-    """
+    """By key; each once."""
     found = {tuple(row[name] for name in key): row for row in rows}
     assert len(found) == len(rows)
     return found
 
 
 def assert_settled(told: dict[str, list[Row]], events: pa.Table) -> None:
-    """
-    Told is what the whole history has of what is settled: all of it, once.
-    """
+    """Told is what the whole history has of what is settled: all of it, once."""
     whole = batch(events)
     lifetimes = keyed(whole["lifetimes"], "job")
     gone = {job: row for job, row in lifetimes.items() if row["state"] == "gone"}
@@ -136,9 +120,7 @@ def assert_settled(told: dict[str, list[Row]], events: pa.Table) -> None:
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
-    """
-    Events.
-    """
+    """Events."""
     return queue_model.table(rows)
 
 
@@ -159,9 +141,7 @@ def test_live_rows_are_those_of_the_whole_history(seed: int) -> None:
 def test_a_wait_that_ended_soon_behind_its_target_is_told_once(
     late_ns: int, is_one_step: bool, end: str
 ) -> None:
-    """
-    Also of a job that is gone with the same step, or is reserved and never looked at again.
-    """
+    """Also of a job that is gone with the same step, or is reserved and never looked at again."""
     rows = waited(5 * NS + late_ns, end)
     state = LiveState(FIVE_SECONDS)
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
@@ -178,9 +158,7 @@ def test_a_wait_that_ended_at_its_target_is_none_that_was_longer() -> None:
 
 
 def waited(length_ns: int, end: str) -> list[Row]:
-    """
-    A job of which the wait was so long; it is deleted at once, or stays reserved.
-    """
+    """A job of which the wait was so long; it is deleted at once, or stays reserved."""
     model = queue_model.Model("a" * 32, 0)
     job = queue_model.Job(1, "mail", model.now_ns, b"")
     model.log("put", job)

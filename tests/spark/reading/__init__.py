@@ -1,3 +1,1 @@
-"""
-Which segments a query reads, and what each of its tasks reads of them.
-"""
+"""Which segments a query reads, and what each of its tasks reads of them."""

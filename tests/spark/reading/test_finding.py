@@ -1,6 +1,4 @@
-"""
-What is read, and what of it: directories, archives, files, patterns; the segment in use.
-"""
+"""What is read, and what of it: directories, archives, files, patterns; the segment in use."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def all_rows(
     files: Files, records: str = "jobs", copies: str = "drop",
     left_out: frozenset[str] = LEFT_OUT,
 ) -> list[Row]:  # fmt: skip
-    """
-    The rows of a log, by the second reader, without bodies and tags.
-    """
+    """The rows of a log, by the second reader, without bodies and tags."""
     rows = []
     names = sorted(files)
     for name, after in zip(names, [*names[1:], ""], strict=True):
@@ -57,9 +53,7 @@ def all_rows(
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """
-    A log of several segments, ended in order.
-    """
+    """A log of several segments, ended in order."""
     return segment_files(any_log(1).directory)
 
 

@@ -1,6 +1,4 @@
-"""
-A server that trims its log while a query reads it.
-"""
+"""A server that trims its log while a query reads it."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from tests.tools.folders import archived, written
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """
-    A log of several segments.
-    """
+    """A log of several segments."""
     return segment_files(any_log(1, batches=60).directory)
 
 
@@ -36,9 +32,7 @@ def log(tmp_path: Path, files: Files) -> Path:
 
 
 def trim(log: Path, count: int) -> None:
-    """
-    As a server does: the oldest segments.
-    """
+    """As a server does: the oldest segments."""
     for path in sorted(log.glob("*.tql"))[:count]:
         path.unlink()
 

@@ -1,6 +1,4 @@
-"""
-What is new in a log, and how it is shared out.
-"""
+"""What is new in a log, and how it is shared out."""
 
 from __future__ import annotations
 

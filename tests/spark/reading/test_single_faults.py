@@ -1,6 +1,4 @@
-"""
-Of each single fault at each place of a segment the source says what a server says.
-"""
+"""Of each single fault at each place of a segment the source says what a server says."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Tables for tests of the report.
-"""
+"""Tables for tests of the report."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def write_minutes(tables: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def busy_minutes() -> Iterable[dict[str, Any]]:
-    """
-    Two servers, ten tubes with awkward names, three days, one row in ten minutes.
-    """
+    """Two servers, ten tubes with awkward names, three days, one row in ten minutes."""
     tubes = [HOSTILE, "_hidden$", *(f"tube{number}" for number in range(8))]
     for server in (SERVER, "b" * 32):
         for tube in tubes:
@@ -87,9 +83,7 @@ def lifetimes(*jobs: tuple[str, str | None, str | None, int | None]) -> pa.Table
 
 
 def kind(failures: int, **given: Any) -> dict[str, Any]:
-    """
-    A row of `poison`.
-    """
+    """A row of `poison`."""
     return {
         "tube": HOSTILE, "fingerprint": f"{failures:016x}", "jobs": 2, "failures": failures, **ENDS,
         "alive": 1, "dead": 0, "example_server": SERVER, "example_job": 1234567, **given,
@@ -143,9 +137,7 @@ def write_workers(tables: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def all_tables(place: Path) -> Path:
-    """
-    All four, with names and bodies that are hard to show.
-    """
+    """All four, with names and bodies that are hard to show."""
     write_minutes(place, busy_minutes())
     write(place / "lifetimes", lifetimes(
         ("alive", None, None, None), ("done", None, None, None), ("done", "t", "expired", 9),

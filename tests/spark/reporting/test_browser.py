@@ -59,9 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(
     request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str]]:
-    """
-    The page as it is when its script has run, and what the browser said.
-    """
+    """The page as it is when its script has run, and what the browser said."""
     profile = tmp_path_factory.mktemp("profile")
     if request.param == "file":
         yield look(f"file://{folder}/report.html", profile)

@@ -1,6 +1,4 @@
-"""
-What stands out is said, at its threshold and not before, with the figure that shows it.
-"""
+"""What stands out is said, at its threshold and not before, with the figure that shows it."""
 
 from __future__ import annotations
 

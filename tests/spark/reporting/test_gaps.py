@@ -1,6 +1,4 @@
-"""
-What is not known is said, and nothing else is.
-"""
+"""What is not known is said, and nothing else is."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ HOUR = [minute(60 * at, puts=1) for at in range(60)]
 
 
 def whole(place: Path) -> Path:
-    """
-    All tables, of which nothing is missing.
-    """
+    """All tables, of which nothing is missing."""
     write_minutes(place, HOUR)
     write(place / "lifetimes", lifetimes(("done", None, None, None)))
     write(place / "poison", pa.Table.from_pylist([kind(3)]))

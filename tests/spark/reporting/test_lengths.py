@@ -1,6 +1,4 @@
-"""
-Histograms by group give what the lengths themselves would.
-"""
+"""Histograms by group give what the lengths themselves would."""
 
 from __future__ import annotations
 

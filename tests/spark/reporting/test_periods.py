@@ -122,9 +122,7 @@ def test_the_other_period_has_the_same_tiles(tables: Path) -> None:
 
 
 def test_figures_lie_over_each_other_by_what_was_asked_for(tables: Path) -> None:
-    """
-    The tables begin behind the other period's beginning.
-    """
+    """The tables begin behind the other period's beginning."""
     request = Request(str(tables), "x", seconds(120, 240), START_S - 60)
     (block,) = re.findall('id="content">(.*?)</script>', make(request).page, re.DOTALL)
     periods = json.loads(block)["periods"]

@@ -1,6 +1,4 @@
-"""
-The report says what the tables say; without Spark.
-"""
+"""The report says what the tables say; without Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Short histories have steps of seconds.
-"""
+"""Short histories have steps of seconds."""
 
 from __future__ import annotations
 

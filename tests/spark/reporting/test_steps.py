@@ -1,6 +1,4 @@
-"""
-The axis of time has steps that people count in, and no more of them than there is room for.
-"""
+"""The axis of time has steps that people count in, and no more of them than there is room for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Targets, and whether they were kept.
-"""
+"""Targets, and whether they were kept."""
 
 from __future__ import annotations
 

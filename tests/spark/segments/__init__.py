@@ -1,3 +1,1 @@
-"""
-The bytes of one segment, as columns.
-"""
+"""The bytes of one segment, as columns."""

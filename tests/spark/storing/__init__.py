@@ -1,3 +1,1 @@
-"""
-Tests of `binlog_tools.spark.storing`: none needs Spark or Java.
-"""
+"""Tests of `binlog_tools.spark.storing`: none needs Spark or Java."""

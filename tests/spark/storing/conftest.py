@@ -1,6 +1,4 @@
-"""
-Tables in object storage too.
-"""
+"""Tables in object storage too."""
 
 from tests.object_storage.conftest import gs, s3
 

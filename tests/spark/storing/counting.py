@@ -1,6 +1,4 @@
-"""
-How often a Delta table's log is read from its beginning, and its files are listed.
-"""
+"""How often a Delta table's log is read from its beginning, and its files are listed."""
 
 import sys
 import threading
@@ -14,18 +12,14 @@ from deltalake import DeltaTable
 
 @contextmanager
 def counted_opens() -> Iterator[list[str]]:
-    """
-    The tables that are opened within it, in this thread and those that it starts.
-    """
+    """The tables that are opened within it, in this thread and those that it starts."""
     with _calls(DeltaTable.__init__.__code__, "table_uri") as found:
         yield found
 
 
 @contextmanager
 def counted_lists() -> Iterator[list[str]]:
-    """
-    The tables of which all files are listed within it.
-    """
+    """The tables of which all files are listed within it."""
     with _calls(DeltaTable.get_add_actions.__code__, "self") as found:
         yield found
 

@@ -1,6 +1,4 @@
-"""
-Rows become Parquet files by partition, within the bounds of a task.
-"""
+"""Rows become Parquet files by partition, within the bounds of a task."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ def one(**columns: Any) -> pa.RecordBatch:
 def test_a_task_has_so_many_files_open_and_no_more(
     tmp_path: Path, servers: int, files: int | None
 ) -> None:
-    """
-    Rows that come by turns: with one server more each has to close the file of another.
-    """
+    """Rows that come by turns: with one server more each has to close the file of another."""
     batches = [one(server=f"{number:03}", lsn=turn) for turn in (1, 2) for number in range(servers)]
     found = written(tmp_path, batches, "server")
     assert len(found) == (files or 2 * servers)

@@ -1,6 +1,4 @@
-"""
-Where tables are, and the sign that they are not all made.
-"""
+"""Where tables are, and the sign that they are not all made."""
 
 from __future__ import annotations
 

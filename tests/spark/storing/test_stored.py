@@ -1,6 +1,4 @@
-"""
-A stored table: what a commit makes, who wins, and what a kill at any step leaves.
-"""
+"""A stored table: what a commit makes, who wins, and what a kill at any step leaves."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def add(
 
 
 def found(place: str) -> list[dict[str, Any]]:
-    """
-    What a reader finds now.
-    """
+    """What a reader finds now."""
     table = dataset(open_stored(place)).to_table()
     assert table.schema.equals(SCHEMA)
     return sorted(table.to_pylist(), key=lambda row: row["lsn"])
@@ -276,16 +272,12 @@ def test_who_was_slower_reads_the_log_once_more(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """
-    The process is gone.
-    """
+    """The process is gone."""
 
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_kill_at_any_step_leaves_the_last_whole_state(tmp_path: Path, is_first: bool) -> None:
-    """
-    At each call of the door, until a run needs no more calls.
-    """
+    """At each call of the door, until a run needs no more calls."""
     for step in range(99):
         place = str(tmp_path / f"{step}")
         if not is_first:

@@ -1,3 +1,1 @@
-"""
-What is left of a log.
-"""
+"""What is left of a log."""

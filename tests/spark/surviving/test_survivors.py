@@ -1,6 +1,4 @@
-"""
-What one segment says of the jobs that may be alive behind it.
-"""
+"""What one segment says of the jobs that may be alive behind it."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ TUBE = TubeDef(1, b"default", T0)
 
 
 def share_of(folder: Path, raw: bytes) -> Share:
-    """
-    A segment in a file.
-    """
+    """A segment in a file."""
     path = folder / "segment.tql"
     path.write_bytes(raw)
     place = place_of(raw)._replace(path=str(path))
@@ -48,17 +44,13 @@ def share_of(folder: Path, raw: bytes) -> Share:
 
 
 def found(folder: Path, *batches: list[Record], point: Point = END, rec_size: int = 80) -> Any:
-    """
-    The rows of a segment of these frames.
-    """
+    """The rows of a segment of these frames."""
     raw = segment_of(batches, first_lsn=10, seq=3, rec_size=rec_size)
     return survivors(share_of(folder, raw), point).to_pylist()
 
 
 def note_of(rows: list[dict[str, Any]]) -> Note:
-    """
-    The only one.
-    """
+    """The only one."""
     (text,) = (row["note"] for row in rows if row["note"] is not None)
     return Note.decode(text)
 

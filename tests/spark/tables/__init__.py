@@ -1,3 +1,1 @@
-"""
-The events table, and the tables that are made of it.
-"""
+"""The events table, and the tables that are made of it."""

@@ -32,9 +32,7 @@ CARRIED: Final = (
 
 @dataclass
 class Stay:
-    """
-    A job in a state.
-    """
+    """A job in a state."""
 
     row: Row
     state: str
@@ -47,9 +45,7 @@ class Stay:
 
 @dataclass
 class Run:
-    """
-    An attempt, as far as the log tells of it.
-    """
+    """An attempt, as far as the log tells of it."""
 
     job: int
     tube: str
@@ -65,24 +61,18 @@ class Run:
 
 
 def told_ns(row: Row) -> int:
-    """
-    When what a row tells was written, or happened: full records but `put` do not say when.
-    """
+    """When what a row tells was written, or happened: full records but `put` do not say when."""
     has_moment = row["event"] not in ("move", "update") and not row["copy"]
     return int(row["time_ns"] if has_moment else row["logged_ns"])
 
 
 def at_ns(row: Row) -> int:
-    """
-    When what a row tells was so: a copy tells of the moment in which it was made.
-    """
+    """When what a row tells was so: a copy tells of the moment in which it was made."""
     return int(row["at"]) if "at" in row else told_ns(row)
 
 
 class Server:
-    """
-    One server's rows, and what follows from them.
-    """
+    """One server's rows, and what follows from them."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = sorted(rows, key=lambda row: int(row["lsn"]))
@@ -106,9 +96,7 @@ class Server:
         return self.starts[min(later)] if later else None
 
     def _walk(self, job: int, images: list[Row]) -> tuple[list[Stay], dict[tuple[int, int], Run]]:
-        """
-        From image to image, as one would with a finger on the log.
-        """
+        """From image to image, as one would with a finger on the log."""
         news = [row for place, row in enumerate(images) if place == 0 or not row["copy"]]
         stays: list[Stay] = []
         runs: dict[tuple[int, int], Run] = {}
@@ -164,9 +152,7 @@ class Server:
         return [first, Stay(row, "ready", cut, until, event, True, reserves)]
 
     def _ripe_ns(self, row: Row, after: Row | None) -> int | None:
-        """
-        When a delayed job became ready by itself.
-        """
+        """When a delayed job became ready by itself."""
         if row["deadline_ns"] is None or row["deadline_ns"] > self.last_ns:
             return None
         due: int = max(row["deadline_ns"], at_ns(row))
@@ -178,9 +164,7 @@ class Server:
         return None if at_ns(after) < due else due
 
     def _given_up_ns(self, row: Row, until: int | None) -> int | None:
-        """
-        When a reserved job of whose end the log says nothing was given up.
-        """
+        """When a reserved job of whose end the log says nothing was given up."""
         moments = [until, self._restart_after(row["incarnation"])]
         if row["deadline_ns"] <= self.last_ns:
             moments.append(row["deadline_ns"])
@@ -189,9 +173,7 @@ class Server:
 
 
 def _date(images: list[Row]) -> None:
-    """
-    Say when each `move` and `update` was: before the job's next record that says its moment.
-    """
+    """Say when each `move` and `update` was: before the job's next record that says its moment."""
     for place, row in enumerate(images):
         if row["event"] in ("move", "update"):
             later = [
@@ -202,9 +184,7 @@ def _date(images: list[Row]) -> None:
 
 
 def _count_lives(images: list[Row]) -> None:
-    """
-    Note of each row how often the job was brought back from the dead, and whether it dies.
-    """
+    """Note of each row how often the job was brought back from the dead, and whether it dies."""
     dead, revivals = None, 0
     for row in images:
         revivals += row["event"] == "move" and dead is not None and row["dead_from"] is None
@@ -214,17 +194,13 @@ def _count_lives(images: list[Row]) -> None:
 
 
 def _run_of(runs: dict[tuple[int, int], Run], job: int, row: Row, begun: Row) -> Run:
-    """
-    The run that a record tells of, in the tube of ``row``.
-    """
+    """The run that a record tells of, in the tube of ``row``."""
     place = begun["revivals"], begun["reserves"]
     return runs.setdefault(place, Run(job, row["tube"], place[1], revivals=place[0]))
 
 
 def _lost(row: Row, after: Row | None) -> bool:
-    """
-    Whether the record that ended this run, if it ended, is missing.
-    """
+    """Whether the record that ended this run, if it ended, is missing."""
     if after is None:
         return True
     if (after["incarnation"], after["reserves"]) != (row["incarnation"], row["reserves"]):
@@ -236,9 +212,7 @@ def _lost(row: Row, after: Row | None) -> bool:
 
 
 def attempts(server: Server) -> Iterator[Row]:
-    """
-    See docs/spark-tables.md.
-    """
+    """See docs/spark-tables.md."""
     for runs in server.runs.values():
         for run in runs.values():
             took = None
@@ -248,9 +222,7 @@ def attempts(server: Server) -> Iterator[Row]:
 
 
 def lifetimes(server: Server) -> Iterator[Row]:
-    """
-    See docs/spark-tables.md.
-    """
+    """See docs/spark-tables.md."""
     for job, images in server.jobs.items():
         news = [row for place, row in enumerate(images) if place == 0 or not row["copy"]]
         newest, stays = news[-1], server.stays[job]
@@ -293,9 +265,7 @@ def lifetimes(server: Server) -> Iterator[Row]:
 
 
 def _since_ns(stay: Stay, runs: Mapping[tuple[int, int], Run]) -> int | None:
-    """
-    When a job came into the state that it is in.
-    """
+    """When a job came into the state that it is in."""
     if stay.state == "reserved":
         return runs[stay.row["revivals"], stay.row["reserves"]].started_ns
     return stay.since_ns if stay.since_known else None
@@ -308,9 +278,7 @@ def _moment(ns: int | None) -> datetime | None:
 
 
 def workers(server: Server) -> Iterator[Row]:
-    """
-    See docs/spark-tables.md.
-    """
+    """See docs/spark-tables.md."""
     mine: dict[tuple[int, int], list[Run]] = defaultdict(list)
     for runs in server.runs.values():
         for run in runs.values():
@@ -335,9 +303,7 @@ def workers(server: Server) -> Iterator[Row]:
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> int:
-    """
-    How much time lies in at least one of these, which begin one after the other.
-    """
+    """How much time lies in at least one of these, which begin one after the other."""
     covered, until = 0, 0
     for start, end in spans:
         covered += max(0, end - max(start, until))
@@ -346,9 +312,7 @@ def _covered(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterator[Row]:
-    """
-    See docs/spark-tables.md.
-    """
+    """See docs/spark-tables.md."""
     seen = [
         row for row in rows
         if (now_ns is None or told_ns(row) <= now_ns) and (lsn is None or row["lsn"] <= lsn)
@@ -377,9 +341,7 @@ def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterat
 
 
 def tube_minutes(server: Server) -> Iterator[Row]:
-    """
-    See docs/spark-tables.md.  Each minute looks at all stays again.
-    """
+    """See docs/spark-tables.md.  Each minute looks at all stays again."""
     last = server.last_ns // MINUTE_NS
     for tube in {row["tube"] for row in server.rows}:
         rows = [
@@ -415,9 +377,7 @@ def _told_minutes(rows: list[Row], stays: list[Stay]) -> set[int]:
 
 
 def _at(stays: list[Stay], minute: int) -> Counter[str]:
-    """
-    How many jobs stand where when a minute ends.
-    """
+    """How many jobs stand where when a minute ends."""
     end = (minute + 1) * MINUTE_NS
     return Counter(
         stay.state for stay in stays
@@ -464,9 +424,7 @@ def _tube_minute(
 
 
 def rounded(length_ns: int) -> int:
-    """
-    To three significant digits, down.
-    """
+    """To three significant digits, down."""
     digits = str(length_ns)
     return int(digits[:3] + "0" * (len(digits) - 3))
 
@@ -476,9 +434,7 @@ def _percentile(lengths_ns: list[int], percent: int) -> int | None:
 
 
 def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
-    """
-    See docs/spark-tables.md; of all servers together.
-    """
+    """See docs/spark-tables.md; of all servers together."""
     jobs: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
         jobs[row["server"], row["job"]].append(row)
@@ -513,9 +469,7 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
 
 
 def fingerprint(body: bytes) -> str:
-    """
-    See docs/spark-tables.md.
-    """
+    """See docs/spark-tables.md."""
     text = body[:512].decode("latin-1")
     try:
         value = json.loads(body) if len(body) <= 4096 else None
@@ -530,9 +484,7 @@ def fingerprint(body: bytes) -> str:
 
 
 def keys(value: dict[str, Any], above: str = "") -> Iterator[str]:
-    """
-    The keys of an object, those of objects in it behind theirs; four deep.
-    """
+    """The keys of an object, those of objects in it behind theirs; four deep."""
     kinds = ("action", "class", "command", "event", "job", "kind", "task", "type")
     for key, inside in value.items():
         line = above + key

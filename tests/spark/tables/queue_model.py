@@ -32,9 +32,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Job:
-    """
-    A job as its newest image says.
-    """
+    """A job as its newest image says."""
 
     job: int
     tube: str
@@ -61,9 +59,7 @@ class Job:
 
 
 class Model:
-    """
-    A server, its jobs, and the rows that its log has.
-    """
+    """A server, its jobs, and the rows that its log has."""
 
     def __init__(self, server: str, seed: int, epoch_ns: int = EPOCH_NS) -> None:
         self.server = server
@@ -80,9 +76,7 @@ class Model:
         self.logged_ns = self.now_ns
 
     def run(self, steps: int) -> list[Row]:
-        """
-        So many things happen.
-        """
+        """So many things happen."""
         acts = (
             [self.put] * 6 + [self.reserve] * 6 + [self.finish] * 6 + [self.touch] * 2
             + [self.reserve_job, self.kick, self.delete, self.compact, self.connect, self.hang_up,
@@ -100,9 +94,7 @@ class Model:
         return self.rows
 
     def pass_time(self) -> None:
-        """
-        Nothing, a moment, some seconds, or some minutes.
-        """
+        """Nothing, a moment, some seconds, or some minutes."""
         self.now_ns += self.chance.choice(
             [0, 0, self.chance.randrange(NS), self.chance.randrange(20 * NS), 7 * NS,
              self.chance.randrange(NS) if self.chance.random() < 0.8
@@ -110,9 +102,7 @@ class Model:
         )  # fmt: skip
 
     def log(self, event: str, job: Job, connection: int = 0) -> None:
-        """
-        The job is now exactly so.
-        """
+        """The job is now exactly so."""
         self.jobs[job.job] = job
         is_copy = event == "copy"
         logged = self.logged.get(job.job)
@@ -140,9 +130,7 @@ class Model:
         })  # fmt: skip
 
     def tick(self) -> None:
-        """
-        What is due happens.
-        """
+        """What is due happens."""
         for job in list(self.jobs.values()):
             if job.state == "delayed" and job.deadline_ns <= self.now_ns:
                 self.jobs[job.job] = replace(job, state="ready", deadline_ns=0)
@@ -152,24 +140,18 @@ class Model:
                 self.may_die(image, "ttr")
 
     def some(self, *states: str) -> Job | None:
-        """
-        Any job in one of these states.
-        """
+        """Any job in one of these states."""
         jobs = [job for job in self.jobs.values() if job.state in states]
         return self.chance.choice(jobs) if jobs else None
 
     def connection(self) -> int:
-        """
-        Any connection.
-        """
+        """Any connection."""
         if not self.connections:
             self.connect()
         return self.chance.choice(self.connections)
 
     def put(self) -> None:
-        """
-        A new job; its line came a little before it was there.
-        """
+        """A new job; its line came a little before it was there."""
         delay_s = self.chance.choice([0, 0, 0, 3, 90])
         put_ns = self.now_ns
         self.now_ns += self.chance.choice([0, 1000])
@@ -191,21 +173,15 @@ class Model:
         self.log("put", job, self.connection())
 
     def reserve(self) -> None:
-        """
-        A ready job; now and then none though there is one, as in a paused tube.
-        """
+        """A ready job; now and then none though there is one, as in a paused tube."""
         self.hand_out(self.some("ready"))
 
     def reserve_job(self) -> None:
-        """
-        A job by its id.
-        """
+        """A job by its id."""
         self.hand_out(self.some("ready", "delayed", "buried"))
 
     def hand_out(self, job: Job | None) -> None:
-        """
-        It is somebody's.
-        """
+        """It is somebody's."""
         if job:
             connection = self.connection()
             deadline_ns = self.now_ns + job.ttr_s * NS
@@ -216,18 +192,14 @@ class Model:
             self.log("reserve", image, connection)
 
     def touch(self) -> None:
-        """
-        A worker needs longer.
-        """
+        """A worker needs longer."""
         job = self.some("reserved")
         if job:
             image = replace(job, deadline_ns=self.now_ns + job.ttr_s * NS)
             self.log("touch", image, job.connection)
 
     def finish(self) -> None:
-        """
-        A worker is ready with a job, in one way or another.
-        """
+        """A worker is ready with a job, in one way or another."""
         job = self.some("reserved")
         if not job:
             return
@@ -247,9 +219,7 @@ class Model:
                 self.log("bury", replace(image, deadline_ns=self.now_ns), job.connection)
 
     def may_die(self, job: Job, reason: str) -> None:
-        """
-        A job that has come back is now and then a dead letter.
-        """
+        """A job that has come back is now and then a dead letter."""
         if self.chance.random() < 0.3:
             tube = self.chance.choice([DEAD_TUBE, job.tube])
             image = replace(
@@ -259,9 +229,7 @@ class Model:
             self.log("move", image)
 
     def kick_dead(self) -> None:
-        """
-        A dead letter is a job again, which was never tried.
-        """
+        """A dead letter is a job again, which was never tried."""
         dead = [job for job in self.jobs.values() if job.dead_from and job.state == "buried"]
         if dead:
             job = self.chance.choice(dead)
@@ -272,9 +240,7 @@ class Model:
             self.log("move", image, self.connection())
 
     def move(self) -> None:
-        """
-        A job in any state goes to another tube, by who has it if somebody has.
-        """
+        """A job in any state goes to another tube, by who has it if somebody has."""
         job = self.some("ready", "delayed", "buried", "reserved")
         if job:
             connection = job.connection or self.connection()
@@ -282,9 +248,7 @@ class Model:
             self.log("move", _ready(image) if job.state == "reserved" else image, connection)
 
     def update(self) -> None:
-        """
-        A job gets another priority, delay, TTR and maybe body.
-        """
+        """A job gets another priority, delay, TTR and maybe body."""
         job = self.some("ready", "delayed", "buried", "reserved")
         if not job:
             return
@@ -301,55 +265,41 @@ class Model:
         self.log("update", image, connection)
 
     def end_group(self) -> None:
-        """
-        A job that waits for a group waits no longer.
-        """
+        """A job that waits for a group waits no longer."""
         waiting = [job for job in self.jobs.values() if job.deadline_ns == NEVER_NS]
         if waiting:
             self.log("group-ended", _ready(self.chance.choice(waiting)))
 
     def end(self, job: Job, connection: int) -> None:
-        """
-        It is gone.
-        """
+        """It is gone."""
         self.log("delete", replace(_ready(job), state="gone"), connection)
         del self.jobs[job.job]
 
     def kick(self) -> None:
-        """
-        A job that was put aside.
-        """
+        """A job that was put aside."""
         job = self.some("buried", "delayed")
         if job:
             self.log("kick", replace(_ready(job), kicks=job.kicks + 1), self.connection())
 
     def delete(self) -> None:
-        """
-        A job that nobody has.
-        """
+        """A job that nobody has."""
         job = self.some("ready", "buried", "delayed")
         if job:
             self.end(job, self.connection())
 
     def compact(self) -> None:
-        """
-        Some jobs are stated again.
-        """
+        """Some jobs are stated again."""
         for job in list(self.jobs.values()):
             if self.chance.random() < 0.3:
                 self.log("copy", job, job.connection if job.state == "reserved" else 0)
 
     def connect(self) -> None:
-        """
-        One connection more.
-        """
+        """One connection more."""
         self.connections.append(self.next_connection)
         self.next_connection += 1
 
     def hang_up(self) -> None:
-        """
-        One connection less: what it had is ready.
-        """
+        """One connection less: what it had is ready."""
         if not self.connections:
             return
         gone = self.connections.pop(self.chance.randrange(len(self.connections)))
@@ -402,18 +352,14 @@ def _job_of(row: Row) -> Job:
 
 
 def history(seed: int, epoch_ns: int = EPOCH_NS) -> list[Row]:
-    """
-    What one server's log has, from its beginning or from the middle.
-    """
+    """What one server's log has, from its beginning or from the middle."""
     chance = random.Random(seed)
     rows = Model(f"{seed:032x}", seed, epoch_ns).run(chance.choice([5, 40, 150]))
     return rows[chance.randrange(len(rows)) :] if rows and chance.random() < 0.3 else rows
 
 
 def table(rows: Iterable[Row]) -> pa.Table:
-    """
-    The events table of these rows.
-    """
+    """The events table of these rows."""
     names = tuple(columns.BY_NAME)
     told = list(rows)
     for row in told:

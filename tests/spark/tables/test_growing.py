@@ -1,6 +1,4 @@
-"""
-Stored tables that are brought up to date are those that are made at once.
-"""
+"""Stored tables that are brought up to date are those that are made at once."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ KEYS = {
 
 
 def _newer(events: pa.Table, until_ns: int, parts: int = 5) -> Callable[[Any], Rows]:
-    """
-    In so many parts, with events that are known already.
-    """
+    """In so many parts, with events that are known already."""
     there = events.filter(pc.less_equal(events["logged_ns"], until_ns))
 
     def newer(known: dict[str, int]) -> Rows:

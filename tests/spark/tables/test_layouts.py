@@ -1,6 +1,4 @@
-"""
-What the columns of stored tables say of themselves.
-"""
+"""What the columns of stored tables say of themselves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Days of which all jobs rest, by the files of open events.
-"""
+"""Days of which all jobs rest, by the files of open events."""
 
 from __future__ import annotations
 

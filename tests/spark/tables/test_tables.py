@@ -1,6 +1,4 @@
-"""
-The tables that Spark makes are those that a person with a pencil would make of the same log.
-"""
+"""The tables that Spark makes are those that a person with a pencil would make of the same log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Targets as a file says them.
-"""
+"""Targets as a file says them."""
 
 from __future__ import annotations
 

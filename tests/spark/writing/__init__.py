@@ -1,3 +1,1 @@
-"""
-Rows to jobs: the parts of a write.
-"""
+"""Rows to jobs: the parts of a write."""

@@ -1,6 +1,4 @@
-"""
-A server that says what it is told to, byte by byte if wanted, and remembers what it got.
-"""
+"""A server that says what it is told to, byte by byte if wanted, and remembers what it got."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class ScriptedServer:
 
     @property
     def address(self) -> str:
-        """
-        As the option of the sink wants it.
-        """
+        """As the option of the sink wants it."""
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> ScriptedServer:
@@ -99,14 +95,10 @@ class ScriptedServer:
 
 
 def ok(data: bytes) -> bytes:
-    """
-    Give data.
-    """
+    """Give data."""
     return b"OK %d\r\n%b\r\n" % (len(data), data)
 
 
 def inserted(number: int) -> bytes:
-    """
-    Take every job.
-    """
+    """Take every job."""
     return b"INSERTED %d\r\n" % (number + 1)

@@ -1,6 +1,4 @@
-"""
-The options of a write: what is taken, and what is said about the others.
-"""
+"""The options of a write: what is taken, and what is said about the others."""
 
 import pytest
 

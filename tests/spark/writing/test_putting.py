@@ -1,6 +1,4 @@
-"""
-A partition of rows into a server: one that says what the test wants, and the real one.
-"""
+"""A partition of rows into a server: one that says what the test wants, and the real one."""
 
 from __future__ import annotations
 
@@ -36,31 +34,23 @@ class StoppedClock:
         self.slept: list[float] = []
 
     def monotonic(self) -> float:
-        """
-        See `Clock`.
-        """
+        """See `Clock`."""
         return self.now_s
 
     def sleep(self, seconds: float, /) -> None:
-        """
-        See `Clock`.
-        """
+        """See `Clock`."""
         self.slept.append(seconds)
         self.now_s += seconds
 
 
 def table(bodies: Sequence[str], tubes: Sequence[str | None] | None = None) -> pa.RecordBatch:
-    """
-    Rows; without tubes all go to the default one.
-    """
+    """Rows; without tubes all go to the default one."""
     tubes = tubes or [None] * len(bodies)
     return pa.RecordBatch.from_pydict({"body": pa.array(bodies), "tube": pa.array(tubes, "string")})
 
 
 def named(count: int, start: int = 0) -> list[str]:
-    """
-    So many different bodies.
-    """
+    """So many different bodies."""
     return [f"job {number}" for number in range(start, start + count)]
 
 
@@ -68,9 +58,7 @@ def put(
     server: ScriptedServer, bodies: Sequence[str], window: int = 4, folder: Path | None = None,
     clock: StoppedClock | None = None, tubes: Sequence[str | None] | None = None,
 ) -> Tally:  # fmt: skip
-    """
-    Put rows, in batches of ten.
-    """
+    """Put rows, in batches of ten."""
     options = SinkOptions.of(
         {"address": server.address, "window": str(window), "retryTimeout": "20", "timeout": "10"}
     )
@@ -83,23 +71,17 @@ def put(
 
 
 def bodies_of(server: ScriptedServer) -> list[str]:
-    """
-    What it got, in order.
-    """
+    """What it got, in order."""
     return [body.decode() for _, body in server.puts]
 
 
 def scripted(*answers: bytes | None) -> Answer:
-    """
-    Answer so, put by put; then take all.
-    """
+    """Answer so, put by put; then take all."""
     return lambda number: answers[number] if number < len(answers) else inserted(number)
 
 
 def failure(server: ScriptedServer, bodies: Sequence[str], folder: Path | None = None) -> str:
-    """
-    Say why it fails.
-    """
+    """Say why it fails."""
     with pytest.raises(SinkError) as raised:
         put(server, bodies, folder=folder)
     assert "\n" not in str(raised.value)
@@ -238,9 +220,7 @@ def test_rows_that_come_to_a_bad_end_leave_no_reply_unheard(tmp_path: Path) -> N
 
 
 def last_line(folder: Path, partition: int = 0) -> dict[str, Any]:
-    """
-    What the file of progress says.
-    """
+    """What the file of progress says."""
     found: dict[str, Any] = json.loads((folder / name_of(partition)).read_text().splitlines()[-1])
     return found
 

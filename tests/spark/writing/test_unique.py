@@ -1,6 +1,4 @@
-"""
-Rows with unique keys are in the queue once, whatever is killed and repeated.
-"""
+"""Rows with unique keys are in the queue once, whatever is killed and repeated."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ ALL_TAGS = b"---\n- put-at\n- put idp:\n- put con:\n- put grp:\n- put aft:\n"
 
 
 def table(first: int, behind: int) -> pa.RecordBatch:
-    """
-    Rows with these numbers.
-    """
+    """Rows with these numbers."""
     numbers = range(first, behind)
     return pa.RecordBatch.from_pydict({
         "body": pa.array([f"job {number}" for number in numbers], "string"),
@@ -42,17 +38,13 @@ def table(first: int, behind: int) -> pa.RecordBatch:
 
 
 def put(port: int, batches: Iterator[pa.RecordBatch]) -> Tally:
-    """
-    One attempt of one task.
-    """
+    """One attempt of one task."""
     options = SinkOptions.of({"address": f"127.0.0.1:{port}", "window": "40"})
     return put_partition(batches, JobRows(FIELDS, options), options, 0)
 
 
 def taken(client: Connection, most: int = 1 << 30) -> list[str]:
-    """
-    Reserve and delete so many jobs.
-    """
+    """Reserve and delete so many jobs."""
     found: list[str] = []
     while len(found) < most:
         reply = client.ask(b"reserve-with-timeout 0\r\n")

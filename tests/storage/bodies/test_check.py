@@ -24,9 +24,7 @@ JOBS = 400
 
 
 def body(number: int) -> bytes:
-    """
-    What a job has; no other has it.
-    """
+    """What a job has; no other has it."""
     return b"<%06d>" % number * 100
 
 
@@ -51,69 +49,51 @@ class Left:
 
     @property
     def directory(self) -> MemoryDirectory:
-        """
-        What is on the disk.
-        """
+        """What is on the disk."""
         assert self.server.directory is not None
         return self.server.directory
 
     def damage(self, number: int) -> None:
-        """
-        Another byte stands in a job's body on the disk.
-        """
+        """Another byte stands in a job's body on the disk."""
         for name in self.directory.names():
             content = bytes(self.directory.read(name))
             if body(number) in content:
                 self.directory.open(name).write_at(content.index(body(number)) + 9, [b"~"])
 
     def start(self) -> None:
-        """
-        Start; nothing is checked yet.
-        """
+        """Start; nothing is checked yet."""
         globalLogPublisher.addObserver(self.hear)  # type: ignore[arg-type]
         self.server.start()
 
     def hear(self, event: LogEvent) -> None:
-        """
-        Something is logged.
-        """
+        """Something is logged."""
         self.events.append(event)
 
     def check(self) -> None:
-        """
-        Let the background come to its end.
-        """
+        """Let the background come to its end."""
         for _ in range(200):
             self.server.advance(0.01)
 
     def said(self, event: str) -> list[str]:
-        """
-        The lines of this event.
-        """
+        """The lines of this event."""
         return [str(formatEvent(each)) for each in self.events if each.get("event") == event]
 
     @property
     def left_bytes(self) -> int:
-        """
-        What is still to be checked.
-        """
+        """What is still to be checked."""
         figures = self.server.service.log_figures()
         assert figures is not None
         return figures.unchecked_bytes
 
     @property
     def kept(self) -> Kept:
-        """
-        Why the oldest segment is there.
-        """
+        """Why the oldest segment is there."""
         figures = self.server.service.log_figures()
         assert figures is not None
         return figures.oldest_kept
 
     def drain(self) -> list[int]:
-        """
-        Reserve and delete all ready jobs, whose bodies are right.
-        """
+        """Reserve and delete all ready jobs, whose bodies are right."""
         client, got = self.server.connect(), []
         while (reply := client.ask(b"reserve-with-timeout 0\r\n")) != b"TIMED_OUT\r\n":
             number = int(reply.split()[1])
@@ -155,9 +135,7 @@ def test_a_start_reads_no_bodies_of_finished_segments_and_checks_them_later(left
 
 
 class Noted(MemoryDirectory):
-    """
-    Notes which files were read as such with gaps, and which not.
-    """
+    """Notes which files were read as such with gaps, and which not."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(files)
@@ -225,9 +203,7 @@ def test_damage_of_a_job_that_is_gone_is_nobodys_and_is_told(left: Left) -> None
 
 
 def test_compaction_deletes_a_segment_with_damage_that_is_nobodys(left: Left) -> None:
-    """
-    Then a start with `full` takes the log again.
-    """
+    """Then a start with `full` takes the log again."""
     left.damage(7)
     left.start()
     client = left.server.connect()

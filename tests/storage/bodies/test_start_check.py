@@ -18,9 +18,7 @@ SPOILT = changed(FILES, FILES[ONE].index(b"<5>"))
 
 
 class Failing(MemoryDirectory):
-    """
-    The first reads of parts fail.
-    """
+    """The first reads of parts fail."""
 
     def __init__(self, error: Exception, times: int) -> None:
         super().__init__(FILES)

@@ -1,6 +1,4 @@
-"""
-What is not durable yet, and since when.
-"""
+"""What is not durable yet, and since when."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-How soon what is written is synced.
-"""
+"""How soon what is written is synced."""
 
 from __future__ import annotations
 

@@ -61,9 +61,7 @@ class Bench:
         self, policy: FsyncPolicy, segment_bytes: int = 1 << 16, may_rehome: bool = True,
         is_prepared: bool = True, io: HeldIo | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param is_prepared: whether the room that is always kept ready is there already.
-        """
+        """:param is_prepared: whether the room that is always kept ready is there already."""
         self.clock = Clock()
         self.io = HeldIo() if io is None else io
         self.directory = MemoryDirectory()
@@ -126,18 +124,14 @@ class Bench:
         self.operations.append(operation)
 
     def put(self, body: bytes = b"body") -> int:
-        """
-        Append a record that replies wait for.
-        """
+        """Append a record that replies wait for."""
         self.jobs += 1
         ready, client = State.READY, Reason.CLIENT
         image = JobImage(Kind.PUT, ready, client, 0, self.jobs, 0, 0, 0, 60, 1, body=body)
         return self._append(image)
 
     def reserve(self) -> int:
-        """
-        Append a record that no reply waits for.
-        """
+        """Append a record that no reply waits for."""
         reserved, client = State.RESERVED, Reason.CLIENT
         return self._append(JobImage(Kind.RESERVE, reserved, client, 0, 1, 0, 9, 0, 60, 1))
 
@@ -147,30 +141,22 @@ class Bench:
         return lsn
 
     def turn(self) -> None:
-        """
-        Let the turn of the reactor end.
-        """
+        """Let the turn of the reactor end."""
         self.clock.advance(0)
 
     def finish_io(self) -> None:
-        """
-        Let the disk do all that it was and will be asked for in this turn.
-        """
+        """Let the disk do all that it was and will be asked for in this turn."""
         self.turn()
         while self.io:
             self.io.step()
             self.turn()
 
     def jobs_after_power_loss(self) -> set[int]:
-        """
-        Give the ids of the jobs that survive one at this moment.
-        """
+        """Give the ids of the jobs that survive one at this moment."""
         return jobs_in(self.directory.after_power_loss())
 
     def fail(self, operation: str) -> None:
-        """
-        Let the disk refuse this from now on.
-        """
+        """Let the disk refuse this from now on."""
 
         def fault(asked: str, name: str) -> None:
             self.operations.append(asked)
@@ -181,16 +167,12 @@ class Bench:
 
 
 def read(directory: MemoryDirectory) -> replay.Replay:
-    """
-    Read a log as the next start would.
-    """
+    """Read a log as the next start would."""
     return replay.read(directory, lambda done, total: None)
 
 
 def jobs_in(directory: MemoryDirectory) -> set[int]:
-    """
-    Give the ids of the jobs in a log.
-    """
+    """Give the ids of the jobs in a log."""
     return {image.job_id for image, _, _ in read(directory).survivors(0)}
 
 
@@ -286,9 +268,7 @@ def test_always_writes_what_no_reply_waits_for_without_a_sync() -> None:
 
 
 def durable_after(bench: Bench, seconds: float) -> int:
-    """
-    Give what the log on disk says to be durable when so much time has passed.
-    """
+    """Give what the log on disk says to be durable when so much time has passed."""
     bench.clock.advance(seconds)
     bench.finish_io()
     return read(bench.directory.after_kill()).survey.durable_lsn
@@ -433,9 +413,7 @@ def test_only_where_replies_wait_for_no_sync_may_the_reactor_write_itself(
 
 
 def written_since(bench: Bench, lsn: int) -> int:
-    """
-    Give how many records a kill leaves behind this one.
-    """
+    """Give how many records a kill leaves behind this one."""
     position = read(bench.directory.after_kill()).position(b"u" * 16)
     return position.next_lsn - 1 - lsn
 
@@ -647,17 +625,13 @@ def test_a_failure_says_what_failed_and_what_to_do() -> None:
 
 
 def fill_disk(bench: Bench) -> None:
-    """
-    Let the disk have no more space than is in use.
-    """
+    """Let the disk have no more space than is in use."""
     names = bench.directory.names()
     bench.directory.space = sum(len(bench.directory.read(name)) for name in names)
 
 
 def spares_of(bench: Bench) -> list[str]:
-    """
-    Give the names of the files that are ready.
-    """
+    """Give the names of the files that are ready."""
     return [name for name in bench.directory.names() if name.startswith("spare.")]
 
 
@@ -760,9 +734,7 @@ def test_a_batch_that_finds_no_space_waits_and_its_replies_with_it(policy: Fsync
 
 
 def space_calls(bench: Bench) -> list[float]:
-    """
-    Give when something is to be tried again: all timers but those of marks and intervals.
-    """
+    """Give when something is to be tried again: all timers but those of marks and intervals."""
     return [call.getTime() for call in bench.clock.getDelayedCalls()
             if call.getTime() - bench.clock.seconds() > max(IDLE_FLUSH_S, INTERVAL_S)]  # fmt: skip
 
@@ -858,9 +830,7 @@ def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
 
 
 def fails_once(operation: str) -> Callable[[str, str], None]:
-    """
-    A disk that fails the first time this is asked of it.
-    """
+    """A disk that fails the first time this is asked of it."""
     left = 1
 
     def fault(asked: str, name: str) -> None:

@@ -43,23 +43,17 @@ class TwoWays(HeldIo):
         self.ways: list[str] = []
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        See `Io.run`.
-        """
+        """See `Io.run`."""
         self.ways.append("thread")
         return super().run(work)
 
     @property
     def is_free(self) -> bool:
-        """
-        See `Io.is_free`.
-        """
+        """See `Io.is_free`."""
         return not self
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        See `Io.call`.
-        """
+        """See `Io.call`."""
         self.ways.append("here")
         return work()
 
@@ -84,9 +78,7 @@ class LoneBench(Bench):
             self.learn()
 
     def learn(self) -> None:
-        """
-        Let the thread do enough syncs.
-        """
+        """Let the thread do enough syncs."""
         for _ in range(LESSONS):
             self.put()
             self.finish_io()
@@ -287,16 +279,12 @@ def test_a_sync_that_fails_moves_all_to_another_segment_by_the_thread() -> None:
 
 
 class OnDisk(MemoryServer):
-    """
-    A server whose disk works when the test says so.
-    """
+    """A server whose disk works when the test says so."""
 
     disk: TwoWays
 
     def settle(self) -> None:
-        """
-        Let the disk do all that it is asked for.
-        """
+        """Let the disk do all that it is asked for."""
         self.advance()
         while self.disk:
             self.disk.step()
@@ -304,9 +292,7 @@ class OnDisk(MemoryServer):
 
 
 class Recorded(OnDisk):
-    """
-    A server on a disk that takes no time, and which way each piece of work went.
-    """
+    """A server on a disk that takes no time, and which way each piece of work went."""
 
     def __init__(self, inline_us: int = 300) -> None:
         self.disk = TwoWays()
@@ -315,9 +301,7 @@ class Recorded(OnDisk):
         self.start()
 
     def learn(self) -> None:
-        """
-        A client alone puts enough jobs for the disk to be known.
-        """
+        """A client alone puts enough jobs for the disk to be known."""
         client = self.connect()
         for _ in range(LESSONS + 1):
             client.send(PUT)
@@ -362,18 +346,14 @@ def test_with_0_a_lone_client_waits_for_the_thread_and_others_are_served() -> No
 
 
 class RecordedHub(OnDisk, HubServer):
-    """
-    The same, with a hub.
-    """
+    """The same, with a hub."""
 
     def __init__(self) -> None:
         self.disk = TwoWays()
         super().__init__(directory=MemoryDirectory(), io=lambda: self.disk)
 
     def learn_with(self, wire: Wire) -> None:
-        """
-        A client alone puts enough jobs for the disk to be known.
-        """
+        """A client alone puts enough jobs for the disk to be known."""
         self.hear(wire, PUT)
         for _ in range(LESSONS + 1):
             self.call_hub()

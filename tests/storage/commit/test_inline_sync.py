@@ -1,6 +1,4 @@
-"""
-What is known of the disk's quickness, and what a slow sync then costs others.
-"""
+"""What is known of the disk's quickness, and what a slow sync then costs others."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ class Disk:
 
     @property
     def is_open(self) -> bool:
-        """
-        Whether the next one would be done at once.
-        """
+        """Whether the next one would be done at once."""
         return self.shortcut.take(self.now_ns)
 
 

@@ -1,3 +1,1 @@
-"""
-Mirrors binlog_tools/access/.
-"""
+"""Mirrors binlog_tools/access/."""

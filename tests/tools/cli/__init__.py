@@ -1,3 +1,1 @@
-"""
-``binlog-inspect`` as it is called: what it prints, and how it ends.
-"""
+"""``binlog-inspect`` as it is called: what it prints, and how it ends."""

@@ -1,6 +1,4 @@
-"""
-Calling ``binlog-inspect``, and reading what it says.
-"""
+"""Calling ``binlog-inspect``, and reading what it says."""
 
 import json
 import os
@@ -19,23 +17,17 @@ MAIN = "from binlog_tools.cli.main import main; main()"
 
 
 def run(*arguments: str | Path) -> Result:
-    """
-    Call it, its output going to a pipe.
-    """
+    """Call it, its output going to a pipe."""
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def rows(result: Result) -> list[list[str]]:
-    """
-    The fields of each line.
-    """
+    """The fields of each line."""
     return [line.split("\t") for line in result.stdout.splitlines()]
 
 
 def documents(result: Result) -> list[dict[str, Any]]:
-    """
-    The JSON, of which each document says its version.
-    """
+    """The JSON, of which each document says its version."""
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert all(next(iter(each.items())) == ("v", 1) for each in found)
     return found

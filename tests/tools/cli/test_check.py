@@ -1,6 +1,4 @@
-"""
-``binlog-inspect check``.
-"""
+"""``binlog-inspect check``."""
 
 import re
 from pathlib import Path
@@ -120,9 +118,7 @@ def test_of_a_log_of_beanstalkd_it_names_the_command_to_run(tmp_path: Path) -> N
 
 
 def finished() -> Scribe:
-    """
-    A segment with two jobs, and its seal.
-    """
+    """A segment with two jobs, and its seal."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"body 1"))
     scribe.write(put(2, b"body 2"))

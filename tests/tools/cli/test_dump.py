@@ -1,6 +1,4 @@
-"""
-``binlog-inspect dump``.
-"""
+"""``binlog-inspect dump``."""
 
 import csv
 import os

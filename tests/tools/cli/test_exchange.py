@@ -1,6 +1,4 @@
-"""
-``export``, ``import``, ``replay``, ``diff`` and ``archive-verify`` as they are called.
-"""
+"""``export``, ``import``, ``replay``, ``diff`` and ``archive-verify`` as they are called."""
 
 import json
 import os
@@ -35,17 +33,13 @@ EVERY_KIND = GOLDEN / "v1-every-kind"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """
-    A log with a history.
-    """
+    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """
-    Ours, without a log.
-    """
+    """Ours, without a log."""
     with ServerProcess(ours("-p", "0"), tmp_path) as process:
         process.connect().close()
         yield process
@@ -98,9 +92,7 @@ def test_import_of_an_export_warns_of_nothing(log: Path, tmp_path: Path) -> None
 
 
 def replay(log: Path, server: ServerProcess, *options: str | Path):  # type: ignore[no-untyped-def]
-    """
-    Call it.
-    """
+    """Call it."""
     address = f"127.0.0.1:{server.port()}"
     return run("replay", log, "--to", address, "--journal", log.parent / "journal", *options)
 
@@ -127,9 +119,7 @@ TAGGED = [
 
 @pytest.fixture
 def tagged(tmp_path: Path) -> Path:
-    """
-    A log of jobs with tags, a remembered key and a policy.
-    """
+    """A log of jobs with tags, a remembered key and a policy."""
     gone = StoredKey(b"mail", b"gone", 9, T0, T0 + KEPT_S * NS)
     log_of(tmp_path / "tagged", TAGGED, [gone], [StoredPolicy(b"mail", {"max-jobs": "9"})])
     return tmp_path / "tagged"

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect jobs``.
-"""
+"""``binlog-inspect jobs``."""
 
 import subprocess
 import sys

@@ -1,6 +1,4 @@
-"""
-What all commands have in common: usage, exit codes, help, signals.
-"""
+"""What all commands have in common: usage, exit codes, help, signals."""
 
 import os
 import re
@@ -69,9 +67,7 @@ def test_the_examples_in_the_help_are_commands_that_exist(name: str) -> None:
 
 
 def _end(words: list[str]) -> int:
-    """
-    Where the next command of a line of shell begins.
-    """
+    """Where the next command of a line of shell begins."""
     return min([n for n, word in enumerate(words) if word in ("|", "&&", ">", ";")] + [len(words)])
 
 

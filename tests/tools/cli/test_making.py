@@ -1,6 +1,4 @@
-"""
-``compact``, ``merge``, ``filter`` and ``undelete`` as they are called.
-"""
+"""``compact``, ``merge``, ``filter`` and ``undelete`` as they are called."""
 
 from pathlib import Path
 
@@ -20,9 +18,7 @@ EVERY_KIND = GOLDEN / "v1-every-kind"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """
-    A log with a history.
-    """
+    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 
@@ -192,9 +188,7 @@ def test_filter_wants_to_know_what_and_where(options: tuple[str, ...], log: Path
 
 @pytest.fixture
 def deleted(tmp_path: Path) -> Path:
-    """
-    A log with deleted jobs.
-    """
+    """A log with deleted jobs."""
     return written(tmp_path / "deleted", small_log().files())
 
 

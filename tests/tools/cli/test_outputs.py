@@ -1,6 +1,4 @@
-"""
-Outputs as the commands take them, and the three streams of a process.
-"""
+"""Outputs as the commands take them, and the three streams of a process."""
 
 import os
 import re
@@ -26,16 +24,12 @@ ONE = f"{1:020d}.tql"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """
-    A log with a history.
-    """
+    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 
 def outputs_of(name: str) -> list[click.Parameter]:
-    """
-    The options of a command that name what it writes.
-    """
+    """The options of a command that name what it writes."""
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     return [

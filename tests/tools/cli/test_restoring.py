@@ -1,6 +1,4 @@
-"""
-``restore`` and ``--as-of``: a log of an archive, of a moment, of a back-up.
-"""
+"""``restore`` and ``--as-of``: a log of an archive, of a moment, of a back-up."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """
-    Of 60 jobs only the last one lives; the first segments are in the archive only.
-    """
+    """Of 60 jobs only the last one lives; the first segments are in the archive only."""
     path = tmp_path_factory.mktemp("place")
     store, directory = MemoryStore(), MemoryDirectory()
     server = MemoryServer(
@@ -76,9 +72,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def jobs_in(path: Path) -> list[int]:
-    """
-    The jobs that a server would load.
-    """
+    """The jobs that a server would load."""
     return [job.job_id for job in load(open_source(str(path))).jobs()]
 
 
@@ -238,9 +232,7 @@ def test_damage_in_the_segment_of_a_moment_is_told_as_damage(
 
 
 def spoilt(path: Path, files: dict[str, bytes], name: str, how: str) -> Path:
-    """
-    A store of an archive with one damaged segment.
-    """
+    """A store of an archive with one damaged segment."""
     raw = files[name]
     segment = independent_reader.read_segment(raw)
     assert segment is not None

@@ -1,6 +1,4 @@
-"""
-Who may read what the tools write: nobody but its owner, as bodies are in it.
-"""
+"""Who may read what the tools write: nobody but its owner, as bodies are in it."""
 
 from __future__ import annotations
 
@@ -31,18 +29,14 @@ WRITERS: dict[str, list[str | Path]] = {
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """
-    One that takes nothing away.
-    """
+    """One that takes nothing away."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def modes(path: Path) -> set[tuple[bool, int]]:
-    """
-    Of a file, or a folder and all that is in it: whether it is a folder, and its rights.
-    """
+    """Of a file, or a folder and all that is in it: whether it is a folder, and its rights."""
     found = {path, *path.rglob("*")}
     return {(each.is_dir(), each.stat().st_mode & 0o777) for each in found}
 

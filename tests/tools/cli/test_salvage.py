@@ -1,6 +1,4 @@
-"""
-``binlog-inspect salvage``.
-"""
+"""``binlog-inspect salvage``."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
 
 
 def sound() -> Files:
-    """
-    Three segments with a job in each.
-    """
+    """Three segments with a job in each."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"))
     scribe.write(put(2, b"y" * 3000))
@@ -39,9 +35,7 @@ def sound() -> Files:
 
 
 def damaged() -> Files:
-    """
-    The record that puts job 3 and the one that deletes job 2 cannot be read.
-    """
+    """The record that puts job 3 and the one that deletes job 2 cannot be read."""
     files = sound()
     at = files[TWO].index(b"three") - 90
     return edited(files, TWO, lambda raw: flipped(raw, at))
@@ -49,16 +43,12 @@ def damaged() -> Files:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """
-    A damaged log.
-    """
+    """A damaged log."""
     return written(tmp_path / "log", damaged())
 
 
 def jobs_by_tube(path: Path) -> dict[str, int]:
-    """
-    How many jobs of a log there are in each tube.
-    """
+    """How many jobs of a log there are in each tube."""
     found = documents(run("salvage", "--json", path))[0]
     tubes: dict[str, int] = found["tubes"]
     return tubes
@@ -211,9 +201,7 @@ def test_no_log_is_4_and_a_log_of_another_kind_is_3(tmp_path: Path) -> None:
 def test_the_next_job_id_counts_what_was_set_aside_under_a_new_one(
     tmp_path: Path,
 ) -> None:
-    """
-    The id in the damaged record is far from all that were given out.
-    """
+    """The id in the damaged record is far from all that were given out."""
     files = sound()
     (at,) = (each.record.start + 8 + 6 for each in full_records(files) if each.body == b"three")
     log = written(tmp_path / "log", edited(files, TWO, lambda raw: flipped(raw, at)))
@@ -224,9 +212,7 @@ def test_the_next_job_id_counts_what_was_set_aside_under_a_new_one(
 
 
 def test_sound_frames_that_say_what_cannot_be_are_no_sound_log(tmp_path: Path) -> None:
-    """
-    The state of a record is none that there is, and all checksums are right.
-    """
+    """The state of a record is none that there is, and all checksums are right."""
     files = sound()
     (at,) = (each.record.start + 1 for each in full_records(files) if each.body == b"five")
     forged = bytearray(files[THREE])

@@ -1,6 +1,4 @@
-"""
-``binlog-inspect stats``.
-"""
+"""``binlog-inspect stats``."""
 
 import json
 import os
@@ -82,9 +80,7 @@ def test_a_stdout_that_is_not_utf_8_gets_digits_for_bars_and_json_that_can_be_re
 
 
 def in_ascii(*arguments: str | Path) -> str:
-    """
-    What it prints where nothing but ASCII can be printed.
-    """
+    """What it prints where nothing but ASCII can be printed."""
     environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
         [sys.executable, "-c", MAIN, *map(str, arguments)],

@@ -1,6 +1,4 @@
-"""
-What the commands say of tags, remembered keys and policies.
-"""
+"""What the commands say of tags, remembered keys and policies."""
 
 import struct
 import zlib
@@ -35,17 +33,13 @@ POLICY = StoredPolicy(b"mail", {"max-jobs": "9"})
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """
-    A log of these jobs, a remembered key and a policy.
-    """
+    """A log of these jobs, a remembered key and a policy."""
     log_of(tmp_path / "log", JOBS, [KEY], [POLICY])
     return tmp_path / "log"
 
 
 def chosen(path: Path, *options: str) -> list[int]:
-    """
-    The ids of the jobs that are listed.
-    """
+    """The ids of the jobs that are listed."""
     return [int(row[0]) for row in rows(run("jobs", path, *options))]
 
 
@@ -165,9 +159,7 @@ def test_extensions_that_cannot_be_understood_are_found(tmp_path: Path) -> None:
 
 
 def with_unknown_extension() -> Files:
-    """
-    A log whose one job has an extension of a newer version, in a frame that checks.
-    """
+    """A log whose one job has an extension of a newer version, in a frame that checks."""
     log = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
     log.write(put(1, tags=Tags(group=b"group")))
     log.finish()
@@ -196,9 +188,7 @@ def with_unknown_extension() -> Files:
 
 
 def with_features(bits: int) -> Files:
-    """
-    The golden log, its header made to say that a reader has to know these.
-    """
+    """The golden log, its header made to say that a reader has to know these."""
     ((name, raw),) = ((p.name, p.read_bytes()) for p in EXTENSIONS.glob("*.tql"))
     changed = bytearray(raw)
     changed[104:108] = struct.pack("<I", bits)

@@ -1,6 +1,4 @@
-"""
-Every command on a terminal, with something to show.
-"""
+"""Every command on a terminal, with something to show."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,9 +26,7 @@ Words = list[str | Path]
 
 
 class Logs:
-    """
-    What there is to show.
-    """
+    """What there is to show."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,45 +34,33 @@ class Logs:
         self.server = ""
 
     def log(self, name: str = "log", uuid: bytes = UUID) -> Path:
-        """
-        Two jobs.
-        """
+        """Two jobs."""
         scribe = Scribe(position=FIRST._replace(store_uuid=uuid), opening=[DEFAULT_TUBE])
         scribe.write(put(1, b"one"), put(2, b"two"))
         return written(self.path / name, scribe.files())
 
     def deleted(self) -> Path:
-        """
-        Three jobs that are deleted, and one that is not.
-        """
+        """Three jobs that are deleted, and one that is not."""
         return written(self.path / "deleted", small_log().files())
 
     def archive(self) -> Path:
-        """
-        A segment is missing in it.
-        """
+        """A segment is missing in it."""
         files = five_segments()
         del files[segment_name(3)]
         return archived(self.path / "archive", files)
 
     def lines(self) -> Path:
-        """
-        An export.
-        """
+        """An export."""
         (self.path / "jobs.jsonl").write_text('{"body": "hello"}\n')
         return self.path / "jobs.jsonl"
 
     def backup(self) -> Path:
-        """
-        A back-up of two jobs.
-        """
+        """A back-up of two jobs."""
         run("backup", self.log(), "-o", self.path / "bs.tar")
         return self.path / "bs.tar"
 
     def theirs(self) -> Path:
-        """
-        A log of beanstalkd.
-        """
+        """A log of beanstalkd."""
         return written(self.path / "theirs", {"binlog.1": file_7(full(1), full(2))})
 
 
@@ -134,9 +118,7 @@ WITH_TABLES = ("check", "jobs", "stats", "merge", "filter --dry-run", "undelete"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """
-    The address of one of ours, without a log.
-    """
+    """The address of one of ours, without a log."""
     with ServerProcess(ours_at_once("-p", "0"), tmp_path_factory.mktemp("server")) as process:
         process.connect().close()
         yield f"127.0.0.1:{process.port()}"
@@ -159,9 +141,7 @@ def test_a_terminal_is_shown_tables_without_rich(asked: str, tmp_path: Path) -> 
 
 
 def look_at(logs: Logs, asked: str, code: str) -> None:
-    """
-    Call it, and compare.
-    """
+    """Call it, and compare."""
     words, expected, text = SHOWN[asked]
     exit_code, shown = ended_on_a_terminal(*words(logs), code=code)
     assert (exit_code, "Traceback" in shown) == (expected, False), shown

@@ -1,3 +1,1 @@
-"""
-Mirrors binlog_tools/doctor/.
-"""
+"""Mirrors binlog_tools/doctor/."""

@@ -1,6 +1,4 @@
-"""
-Each check, at its limit and one past it.
-"""
+"""Each check, at its limit and one past it."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def levels(*found: Finding) -> list[str]:
-    """
-    How bad they are; what is to be changed is said if anything is.
-    """
+    """How bad they are; what is to be changed is said if anything is."""
     assert all(bool(each.advice) == (each.level != "ok") for each in found)
     return [each.level for each in found]
 

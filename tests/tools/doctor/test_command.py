@@ -1,6 +1,4 @@
-"""
-``beanstalk doctor`` as it is called: its table, its JSON, its exit codes.
-"""
+"""``beanstalk doctor`` as it is called: its table, its JSON, its exit codes."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ OF_A_LOG = ["clock", "directory", "file system", "space", "disk"]
 
 
 def doctor(*words: object) -> Result:
-    """
-    Call it.
-    """
+    """Call it."""
     return CliRunner().invoke(cli, ["doctor", *map(str, words)])
 
 

@@ -1,6 +1,4 @@
-"""
-Facts are those of the machine, and none of them is waited for without limit.
-"""
+"""Facts are those of the machine, and none of them is waited for without limit."""
 
 from __future__ import annotations
 

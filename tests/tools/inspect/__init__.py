@@ -1,3 +1,1 @@
-"""
-Mirrors binlog_tools/inspect/.
-"""
+"""Mirrors binlog_tools/inspect/."""

@@ -1,6 +1,4 @@
-"""
-Is an archive whole?
-"""
+"""Is an archive whole?"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,23 +19,17 @@ from tests.tools.folders import archived, contents
 
 
 def verify(path: str) -> Verdict:
-    """
-    A store in a directory.
-    """
+    """A store in a directory."""
     return archives.verify(RealDirectory(path))
 
 
 def stores_of(path: Path) -> list[str]:
-    """
-    The paths of the stores of an archive in a directory.
-    """
+    """The paths of the stores of an archive in a directory."""
     return [store.path for store in archives.stores_of(str(path))]
 
 
 def five_segments() -> Files:
-    """
-    A log of five finished segments.
-    """
+    """A log of five finished segments."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 11):
         scribe.write(put(n, b"x" * 1400))
@@ -47,17 +39,13 @@ def five_segments() -> Files:
 
 
 def store(path: Path, files: Files) -> Path:
-    """
-    An archive of one store, each segment up to its end; the folder of the store.
-    """
+    """An archive of one store, each segment up to its end; the folder of the store."""
     (folder,) = archived(path, {name: _cut(raw) for name, raw in files.items()}).iterdir()
     return folder
 
 
 def _cut(raw: bytes) -> bytes:
-    """
-    A segment without the zeros behind its end, which are never archived.
-    """
+    """A segment without the zeros behind its end, which are never archived."""
     segment = independent_reader.read_segment(raw)
     if segment is None:
         return raw
@@ -67,24 +55,18 @@ def _cut(raw: bytes) -> bytes:
 
 
 def names_in(path: Path) -> list[str]:
-    """
-    The files, in order.
-    """
+    """The files, in order."""
     return sorted((each.name for each in path.iterdir()), key=lambda n: int(n.split("-")[0]))
 
 
 def kinds(verdict: Verdict) -> list[tuple[str, str]]:
-    """
-    What is wrong, and where.
-    """
+    """What is wrong, and where."""
     return [(flaw.kind, flaw.file) for flaw in verdict.flaws]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_that_a_server_ever_wrote_is_whole(seed: int, tmp_path: Path) -> None:
-    """
-    Its segments as they were before compaction deleted them, crashes and all.
-    """
+    """Its segments as they were before compaction deleted them, crashes and all."""
     spoken = Conversation(seed, with_compaction=True).say(60)
     verdict = verify(str(store(tmp_path, spoken.archive)))
     assert verdict.flaws == []

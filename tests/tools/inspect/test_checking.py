@@ -1,6 +1,4 @@
-"""
-Is this log sound?  What `check` finds.
-"""
+"""Is this log sound?  What `check` finds."""
 
 import struct
 import zlib
@@ -44,9 +42,7 @@ ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
 
 
 def checked(files: Files, folder: Path) -> Finding:
-    """
-    Check, and see that nothing was changed by it.
-    """
+    """Check, and see that nothing was changed by it."""
     path = written(folder / "log", files)
     before = stats(path)
     finding = check(open_source(str(path)))
@@ -55,9 +51,7 @@ def checked(files: Files, folder: Path) -> Finding:
 
 
 def three_segments() -> Files:
-    """
-    A log of three segments, with many frames in each.
-    """
+    """A log of three segments, with many frames in each."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 17):
         scribe.write(put(n, b"%d" % n * 400))
@@ -162,9 +156,7 @@ def test_exchanged_names_are_told_and_no_segment_is_called_corrupt(tmp_path: Pat
 
 
 def seen(finding: Finding) -> list[tuple[str, str | None, int | None]]:
-    """
-    What a sound log is told of.
-    """
+    """What a sound log is told of."""
     assert (finding.exit_code, finding.verdict[:6]) == (SOUND, "sound:")
     return [(trouble.kind, trouble.file, trouble.offset) for trouble in finding.troubles]
 
@@ -206,9 +198,7 @@ def test_all_of_an_archive_is_durable_also_where_a_server_was_killed(tmp_path: P
 
 
 def test_space_that_was_not_used_is_not_noted(tmp_path: Path) -> None:
-    """
-    A server was killed before it cut the segment to its length.
-    """
+    """A server was killed before it cut the segment to its length."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.finish()
@@ -256,9 +246,7 @@ def test_a_path_with_blanks_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
 
 
 def test_a_log_that_a_server_refuses_is_not_called_sound(tmp_path: Path) -> None:
-    """
-    A server's refusal names this very command.
-    """
+    """A server's refusal names this very command."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(image(Kind.KICK, 9), image(Kind.KICK, 8))
     finding = checked(scribe.files(), tmp_path / "a")
@@ -270,9 +258,7 @@ def test_a_log_that_a_server_refuses_is_not_called_sound(tmp_path: Path) -> None
 
 
 def test_state_from_before_the_body_was_stated_again_is_no_trouble(tmp_path: Path) -> None:
-    """
-    The segment with the PUT is gone, the COPY comes later.
-    """
+    """The segment with the PUT is gone, the COPY comes later."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(image(Kind.KICK, 9), image(Kind.COPY, 9, body=b"x"))
     scribe.write(image(Kind.KICK, 8, tube_id=7), delete(8, tube_id=7))
@@ -280,9 +266,7 @@ def test_state_from_before_the_body_was_stated_again_is_no_trouble(tmp_path: Pat
 
 
 def forged(files: Files, at: int, value: bytes) -> Files:
-    """
-    Bytes in the first frame changed, and the checksums of the frame made right again.
-    """
+    """Bytes in the first frame changed, and the checksums of the frame made right again."""
     raw = bytearray(files[ONE])
     raw[at : at + len(value)] = value
     n_rec, heap_len = struct.unpack_from("<I", raw, 4116)[0], struct.unpack_from("<I", raw, 4148)[0]
@@ -328,9 +312,7 @@ def test_a_server_starts_on_what_is_sound_or_torn_and_on_nothing_else(
 
 
 def test_every_single_flipped_byte_of_a_log_is_found_or_is_the_padding(tmp_path: Path) -> None:
-    """
-    Torn or damaged, as the server has it; and the place on the map is the right one.
-    """
+    """Torn or damaged, as the server has it; and the place on the map is the right one."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"), put(2, b"two"))
     scribe.write(image(Kind.BURY, 2, state=State.BURIED), delete(1))
@@ -356,9 +338,7 @@ def test_an_archive_is_checked_from_where_it_begins(tmp_path: Path) -> None:
 
 
 def test_nothing_is_torn_in_an_archive(tmp_path: Path) -> None:
-    """
-    What has its name there is complete.
-    """
+    """What has its name there is complete."""
     files = read_golden("v1-torn")
     assert check(open_source(str(written(tmp_path / "log", files)))).exit_code == TORN
     source = open_source(str(archived(tmp_path / "archive", files)))

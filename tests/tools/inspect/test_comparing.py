@@ -1,6 +1,4 @@
-"""
-What differs between two logs, or between a log and a running server.
-"""
+"""What differs between two logs, or between a log and a running server."""
 
 import time
 from pathlib import Path
@@ -34,16 +32,12 @@ EVERYTHING = Selection()
 
 
 def log_of(path: Path, *jobs: StoredJob) -> Loaded:
-    """
-    A log of these jobs.
-    """
+    """A log of these jobs."""
     return load(open_source(str(written(path, files_of(made(*jobs, segment_bytes=1 << 20))))))
 
 
 def compared(tmp_path: Path, one: list[StoredJob], two: list[StoredJob]) -> list[Difference]:
-    """
-    What differs.
-    """
+    """What differs."""
     a, b = log_of(tmp_path / "a", *one), log_of(tmp_path / "b", *two)
     return list(compare_logs(a, b, EVERYTHING))
 
@@ -98,17 +92,13 @@ def test_of_bodies_size_and_checksum_are_told(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """
-    Ours, with a log.
-    """
+    """Ours, with a log."""
     with ServerProcess(ours("-p", "0", "-b", tmp_path / "log"), tmp_path) as process:
         yield process
 
 
 def filled(server: ServerProcess) -> Client:
-    """
-    A server with jobs in all states, more than are asked for at once.
-    """
+    """A server with jobs in all states, more than are asked for at once."""
     client = server.connect()
     for n in range(WINDOW_JOBS + 6):
         body = b"job %d" % n
@@ -121,9 +111,7 @@ def filled(server: ServerProcess) -> Client:
 
 
 def differences(server: ServerProcess, path: Path) -> tuple[list[Difference], int | None]:
-    """
-    What differs, and how many jobs the log does not name.
-    """
+    """What differs, and how many jobs the log does not name."""
     with Connection("127.0.0.1", server.port()) as line:
         comparison = ServerComparison(open_source(str(path)), line)
         found = list(comparison.differences(EVERYTHING, time.time_ns()))
@@ -159,14 +147,10 @@ def test_when_jobs_are_chosen_nothing_is_said_of_others(tmp_path: Path) -> None:
 
     class Empty:
         def send(self, request: bytes) -> None:
-            """
-            See `Line`.
-            """
+            """See `Line`."""
 
         def reply(self) -> Reply:
-            """
-            See `Line`.
-            """
+            """See `Line`."""
             return Reply((b"NOT_FOUND",))
 
     chosen = Selection(tubes=frozenset({b"default"}))

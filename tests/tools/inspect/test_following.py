@@ -1,6 +1,4 @@
-"""
-Following a log that a server writes.
-"""
+"""Following a log that a server writes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,15 +22,11 @@ ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
 
 
 class Enough(Exception):
-    """
-    Nothing more happens in this test.
-    """
+    """Nothing more happens in this test."""
 
 
 def followed(path: Path, *steps: Callable[[], object], first: int = 0) -> list[Entry | Gap]:
-    """
-    All that is seen while these things happen, each when there is nothing new.
-    """
+    """All that is seen while these things happen, each when there is nothing new."""
     left = iter(steps)
 
     def wait() -> None:
@@ -51,16 +45,12 @@ def followed(path: Path, *steps: Callable[[], object], first: int = 0) -> list[E
 
 
 def lsns(seen: list[Entry | Gap]) -> list[int]:
-    """
-    The numbers of the records.
-    """
+    """The numbers of the records."""
     return [each.lsn for each in seen if isinstance(each, Entry)]
 
 
 def scribe_in(path: Path, segment_bytes: int = 8192) -> Scribe:
-    """
-    A server's log in a real folder.
-    """
+    """A server's log in a real folder."""
     path.mkdir()
     return Scribe(RealDirectory(str(path)), opening=[DEFAULT_TUBE], segment_bytes=segment_bytes)
 

@@ -1,6 +1,4 @@
-"""
-One frame, byte by byte.
-"""
+"""One frame, byte by byte."""
 
 from pathlib import Path
 
@@ -16,9 +14,7 @@ ONE = f"{1:020d}.tql"
 
 
 def viewed(path: Path, offset: int) -> list[str]:
-    """
-    The lines for a frame of the first segment.
-    """
+    """The lines for a frame of the first segment."""
     opened = next(segments(open_source(str(path))))
     assert isinstance(opened, OpenSegment)
     return list(view_of(opened, offset))

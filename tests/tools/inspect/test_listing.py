@@ -1,6 +1,4 @@
-"""
-The jobs of a log, now and at each earlier moment, held against the queue that wrote it.
-"""
+"""The jobs of a log, now and at each earlier moment, held against the queue that wrote it."""
 
 from functools import cache
 from pathlib import Path
@@ -48,25 +46,19 @@ ONE = f"{1:020d}.tql"
 
 @cache
 def spoken(seed: int, with_compaction: bool = False) -> Spoken:
-    """
-    A log with a history.
-    """
+    """A log with a history."""
     return Conversation(seed, with_compaction).say(60)
 
 
 def as_seen(job: StoredJob, size: int) -> tuple[object, ...]:
-    """
-    A job as `conversation.seen` describes it.
-    """
+    """A job as `conversation.seen` describes it."""
     counts = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
     assert size == len(job.body)
     return (job.tube, job.state, job.priority, job.delay_s, job.ttr_s, counts, job.body)
 
 
 def past(path: Path, point: Point) -> dict[int, tuple[object, ...]]:
-    """
-    The jobs at a point.
-    """
+    """The jobs at a point."""
     found = PastJobs(open_source(str(path)), point).jobs(EVERYTHING, with_bodies=True)
     return {job.job_id: as_seen(job, size) for job, size in found}
 
@@ -147,9 +139,7 @@ def test_a_compacted_log_tells_nothing_false_of_an_earlier_moment(
 def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or_reserved(
     delay_s: int, reserves: int, has_start: bool, seconds: int, is_told: bool, tmp_path: Path
 ) -> None:
-    """
-    A delay ends without a record, and so does a reservation when a server starts.
-    """
+    """A delay ends without a record, and so does a reservation when a server starts."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.now_ns += seconds * NS - MS
     scribe.write(put(1))
@@ -247,9 +237,7 @@ def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
 
 
 def words_of(path: Path, job_id: int, now_ns: int = T0) -> list[str]:
-    """
-    What is told of a job, and how it ends.
-    """
+    """What is told of a job, and how it ends."""
     story = history_of(open_source(str(path)), job_id, now_ns)
     return [*(event.what for event in story.events), story.ending]
 

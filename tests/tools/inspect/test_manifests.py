@@ -34,9 +34,7 @@ FOLDER = UUID.hex()
 
 
 class Folder:
-    """
-    The folder of a store, in a directory or in object storage.
-    """
+    """The folder of a store, in a directory or in object storage."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path and path / FOLDER
@@ -76,9 +74,7 @@ class Folder:
 
 @pytest.fixture(params=["directory", "objects"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
-    """
-    Without a manifest.
-    """
+    """Without a manifest."""
     return Folder(tmp_path if request.param == "directory" else None)
 
 

@@ -1,6 +1,4 @@
-"""
-What a log consists of, counted again from what the other reader reads.
-"""
+"""What a log consists of, counted again from what the other reader reads."""
 
 from collections import Counter
 from itertools import groupby
@@ -32,16 +30,12 @@ ONE, TWO = (f"{n:020d}.tql" for n in (1, 2))
 
 
 def measured(path: Path) -> Stats:
-    """
-    Count it.
-    """
+    """Count it."""
     return measure(open_source(str(path)))
 
 
 def bodies_of(records: list[independent_reader.Fields]) -> dict[int, bytes]:
-    """
-    The bodies of the living jobs, also where the log begins behind their puts.
-    """
+    """The bodies of the living jobs, also where the log begins behind their puts."""
     bodies: dict[int, bytes] = {}
     for record in records:
         if record["type"] in (1, 16):
@@ -52,9 +46,7 @@ def bodies_of(records: list[independent_reader.Fields]) -> dict[int, bytes]:
 
 
 def live(files: Files) -> dict[str, set[int]]:
-    """
-    The living jobs whose full records are in each segment.
-    """
+    """The living jobs whose full records are in each segment."""
     log = independent_reader.read_log(files)
     alive = bodies_of(log["records"])
     found: dict[int, str] = {}
@@ -129,9 +121,7 @@ def test_the_oldest_job_is_the_one_that_was_put_first(tmp_path: Path) -> None:
 
 
 def log_of_nothing() -> Files:
-    """
-    A log without jobs.
-    """
+    """A log without jobs."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write()
     return scribe.files()
@@ -160,9 +150,7 @@ def test_how_many_jobs_there_were_is_told_over_time(tmp_path: Path) -> None:
 
 
 def distinct(depth: Depth) -> list[int]:
-    """
-    The numbers, without those that only last.
-    """
+    """The numbers, without those that only last."""
     return [jobs for jobs, _ in groupby(depth.jobs)]
 
 
@@ -251,9 +239,7 @@ def test_what_compaction_would_leave_is_near_what_it_leaves(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_due", [False, True])
 def test_whether_a_server_would_compact_is_told(is_due: bool, tmp_path: Path) -> None:
-    """
-    It does when the log takes more than twice what lives and two segments beside.
-    """
+    """It does when the log takes more than twice what lives and two segments beside."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 13):
         scribe.write(put(n, b"x" * 1500), *([delete(n)] if is_due else []))

@@ -1,3 +1,1 @@
-"""
-Mirrors binlog_tools/logs/.
-"""
+"""Mirrors binlog_tools/logs/."""

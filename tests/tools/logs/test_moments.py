@@ -1,6 +1,4 @@
-"""
-A log as of any moment holds what the server had then; a moment that it does not have is told.
-"""
+"""A log as of any moment holds what the server had then; a moment that it does not have is told."""
 
 from __future__ import annotations
 
@@ -141,9 +139,7 @@ class Lived:
         return self.server.service.now_ns()
 
     def places(self) -> Source:
-        """
-        The archive and the directory, as tools see them.
-        """
+        """The archive and the directory, as tools see them."""
         assert self.server.directory is not None
         live = MemoryStore("s3://live")
         live.objects = files_of(self.server.directory.after_kill())
@@ -151,9 +147,7 @@ class Lived:
 
 
 def check(source: Source, noted: Noted) -> None:
-    """
-    The log as of this LSN has what the server had, its reserved jobs being ready.
-    """
+    """The log as of this LSN has what the server had, its reserved jobs being ready."""
     loaded = load(PastSource(source, Point(lsn=noted.lsn)), wall_ns=noted.now_ns)
     assert loaded.now_ns == noted.now_ns
     jobs = [released(promoted(job, noted.now_ns)) for job in noted.jobs]
@@ -176,9 +170,7 @@ def test_a_log_as_of_any_lsn_has_what_the_server_had_then(seed: int) -> None:
 
 
 def check_forward(source: Source, point: Point) -> None:
-    """
-    A pass through the whole log from its beginning finds the same jobs, within a frame too.
-    """
+    """A pass through the whole log from its beginning finds the same jobs, within a frame too."""
     loaded = load(PastSource(source, point))
     live, bodies = live_at(source, point).live, Bodies(source)
     found = [stored(job, live.tubes, bodies.of(job)) for job in live.jobs.values()]
@@ -188,9 +180,7 @@ def check_forward(source: Source, point: Point) -> None:
 
 @pytest.fixture(scope="module")
 def lived() -> Lived:
-    """
-    Some segments of them are in the archive only.
-    """
+    """Some segments of them are in the archive only."""
     lived = Lived(3)
     lived.live(100)
     return lived

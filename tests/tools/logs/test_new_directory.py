@@ -1,6 +1,4 @@
-"""
-A directory that has its name only when all of it is durable.
-"""
+"""A directory that has its name only when all of it is durable."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""
-Writing a log anew: a server serves exactly what was put in.
-"""
+"""Writing a log anew: a server serves exactly what was put in."""
 
 import os
 from pathlib import Path
@@ -39,9 +37,7 @@ ORIGIN = Origin("compact", [OriginSource("/var/lib/bs", "00" * 16, 4711)])
 
 
 def job(job_id: int = 1, body: bytes = b"hello", **changes: object) -> StoredJob:
-    """
-    A ready job of the tube default, changed as told.
-    """
+    """A ready job of the tube default, changed as told."""
     plain = StoredJob(job_id, b"default", State.READY, 1024, 0, 60, T0, 0, body)
     return plain._replace(**changes)  # type: ignore[arg-type]
 
@@ -58,9 +54,7 @@ def made(
     *jobs: StoredJob, floors: Floors = NO_FLOORS, segment_bytes: int = 8192,
     pauses: tuple[StoredPause, ...] = (), flags: int = 0, origin: Origin = ORIGIN,
 ) -> MemoryDirectory:  # fmt: skip
-    """
-    A log of these jobs.
-    """
+    """A log of these jobs."""
     directory = MemoryDirectory()
     maker = SegmentMaker(
         directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes, flags=flags,
@@ -75,16 +69,12 @@ def made(
 
 
 def found_in(directory: MemoryDirectory) -> list[StoredJob]:
-    """
-    What a server would load.
-    """
+    """What a server would load."""
     return list(loaded_jobs(Survey(directory, quiet), T0))
 
 
 def headers(files: Files) -> list[independent_reader.Fields]:
-    """
-    The headers of the segments, by the other reader.
-    """
+    """The headers of the segments, by the other reader."""
     return [independent_reader.read_header(files[name]) or {} for name in sorted(files)]
 
 
@@ -219,9 +209,7 @@ def test_what_cannot_stand_in_a_log_is_refused(wrong: StoredJob) -> None:
 
 
 class LargeBody(bytes):
-    """
-    Claims a size without taking the memory.
-    """
+    """Claims a size without taking the memory."""
 
     size = 0
 
@@ -238,9 +226,7 @@ def test_a_body_larger_than_the_largest_is_refused() -> None:
 
 @pytest.mark.parametrize("bit", range(8))
 def test_any_damage_of_a_record_is_damage_and_no_torn_tail(bit: int) -> None:
-    """
-    All of it was durable before it had a name.
-    """
+    """All of it was durable before it had a name."""
     directory = made(*JOBS)
     raw = bytearray(directory.read(ONE))
     raw[raw.index(b"hello")] ^= 1 << bit
@@ -254,9 +240,7 @@ def test_a_power_loss_at_the_end_takes_nothing() -> None:
 
 
 def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
-    """
-    Each segment is durable before the next one is begun.
-    """
+    """Each segment is durable before the next one is begun."""
     directory = MemoryDirectory()
     seen = []
 

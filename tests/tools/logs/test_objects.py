@@ -1,6 +1,4 @@
-"""
-Logs in object storage: the same tools find in them what they find in a directory.
-"""
+"""Logs in object storage: the same tools find in them what they find in a directory."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def spoken() -> Spoken:
 
 
 def stored(folder: Path) -> MemoryStore:
-    """
-    What is in a directory, as objects.
-    """
+    """What is in a directory, as objects."""
     store = MemoryStore("s3://b/x")
     for path in sorted(folder.rglob("*.tql")):
         store.objects[str(path.relative_to(folder))] = path.read_bytes()
@@ -48,9 +44,7 @@ def in_a_directory(path: Path, files: Files) -> Path:
 
 
 def same(one: Source, other: Source) -> None:
-    """
-    Both have the same jobs and the same records.
-    """
+    """Both have the same jobs and the same records."""
     jobs = [load(each, wall_ns=1 << 60).jobs() for each in (one, other)]
     assert list(jobs[0]) == list(jobs[1])
     assert list(entries(one, Selection())) == list(entries(other, Selection()))

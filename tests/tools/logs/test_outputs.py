@@ -1,6 +1,4 @@
-"""
-Where outputs go: never into a log that is read, and never half.
-"""
+"""Where outputs go: never into a log that is read, and never half."""
 
 import os
 import resource
@@ -28,9 +26,7 @@ ONE = f"{1:020d}.tql"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """
-    Something like a log.
-    """
+    """Something like a log."""
     path = written(tmp_path / "log", {ONE: b"precious"})
     written(path / "quarantine", {"kept": b"precious"})
     return path
@@ -74,9 +70,7 @@ def test_a_hard_link_to_a_file_of_a_source_is_that_file(
 
 @pytest.fixture
 def linked(log: Path, tmp_path: Path) -> Path:
-    """
-    A directory whose segments are links to those of the log.
-    """
+    """A directory whose segments are links to those of the log."""
     path = tmp_path / "linked"
     path.mkdir()
     (path / ONE).symlink_to(log / ONE)
@@ -239,9 +233,7 @@ def test_a_growing_file_is_there_from_the_beginning_and_replaces_none(tmp_path: 
 
 @pytest.fixture
 def small_files() -> object:
-    """
-    No file of this process may grow beyond 4096 bytes.
-    """
+    """No file of this process may grow beyond 4096 bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))

@@ -1,6 +1,4 @@
-"""
-Times, sizes, ids and LSNs as people write them.
-"""
+"""Times, sizes, ids and LSNs as people write them."""
 
 from datetime import datetime
 from itertools import pairwise

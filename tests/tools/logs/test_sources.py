@@ -1,6 +1,4 @@
-"""
-From arguments to logs, and nothing is touched.
-"""
+"""From arguments to logs, and nothing is touched."""
 
 import os
 from pathlib import Path
@@ -172,16 +170,12 @@ def test_names_in_an_archive(name: str, said: ArchivedName | None) -> None:
 
 
 class Compacting(Source):
-    """
-    A log from which a server deletes the oldest segment while one looks, the first ``times``.
-    """
+    """A log from which a server deletes the oldest segment while one looks, the first ``times``."""
 
     times = 1
 
     def read(self, name: str) -> Buffer:
-        """
-        See `Source`.
-        """
+        """See `Source`."""
         if name == ONE and self.times:
             self.times -= 1
             raise FileNotFoundError(2, "gone", name)
@@ -207,23 +201,17 @@ def test_a_header_is_read_without_the_rest() -> None:
 
 
 class Written(Source):
-    """
-    A log whose last frame is only whole at the second look.
-    """
+    """A log whose last frame is only whole at the second look."""
 
     looks = 0
 
     def names(self, keeps_deleted: bool = False) -> list[str]:
-        """
-        See `Source`.
-        """
+        """See `Source`."""
         self.looks += 1
         return super().names(keeps_deleted)
 
     def read(self, name: str) -> Buffer:
-        """
-        See `Source`.
-        """
+        """See `Source`."""
         raw = bytearray(super().read(name))
         if self.looks < 2:
             raw[len(raw.rstrip(b"\0")) - 20 :] = bytes(len(raw) - len(raw.rstrip(b"\0")) + 20)

@@ -1,6 +1,4 @@
-"""
-Replicated streams: the same tools find in them what they find in a directory.
-"""
+"""Replicated streams: the same tools find in them what they find in a directory."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ def spoken() -> Spoken:
 
 
 def messages_of(files: Files, seed: int = 1) -> Iterator[bytes]:
-    """
-    The messages of a log, written in pieces of any number of frames.
-    """
+    """The messages of a log, written in pieces of any number of frames."""
     chance = random.Random(seed)
     segments = sorted((parse_segment_name(name) or 0, content) for name, content in files.items())
     for number, content in segments:

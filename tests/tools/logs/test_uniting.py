@@ -1,6 +1,4 @@
-"""
-One log of a server's directory and an archive, while the server goes on.
-"""
+"""One log of a server's directory and an archive, while the server goes on."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +15,7 @@ ONE, TWO = segment_name(1), segment_name(2)
 
 
 def directory(path: Path, before: Callable[[], None]) -> Source:
-    """
-    A server's directory, where something happens before each listing.
-    """
+    """A server's directory, where something happens before each listing."""
 
     def listed() -> dict[str, str]:
         before()

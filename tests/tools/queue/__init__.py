@@ -1,3 +1,1 @@
-"""
-Tools for a running server.
-"""
+"""Tools for a running server."""

@@ -1,6 +1,4 @@
-"""
-A `Line` to a whole server in memory, which can break.
-"""
+"""A `Line` to a whole server in memory, which can break."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class MemoryLine:
         self._replies = b""
 
     def send(self, request: bytes) -> None:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         self.sent += 1
         self.requests.append(request)
         if self.sent == self.breaks_at:
@@ -55,9 +51,7 @@ class MemoryLine:
         self._replies += self._client.ask(request)
 
     def reply(self) -> Reply:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         line, _, rest = self._replies.partition(b"\r\n")
         if line.startswith(b"INSERTED_BATCH "):
             *jobs, self._replies = rest.split(b"\r\n", int(line.split()[1]))
@@ -68,14 +62,10 @@ class MemoryLine:
 
 
 class StockLine(MemoryLine):
-    """
-    A server that has the commands of beanstalkd and no others.
-    """
+    """A server that has the commands of beanstalkd and no others."""
 
     def send(self, request: bytes) -> None:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         if request == b"capabilities\r\n":
             self._replies += b"UNKNOWN_COMMAND\r\n"
             return
@@ -85,9 +75,7 @@ class StockLine(MemoryLine):
 
 
 def jobs_of(server: MemoryServer) -> list[tuple[str, str, bytes]]:
-    """
-    Give tube, state and body of all jobs, by their bodies.
-    """
+    """Give tube, state and body of all jobs, by their bodies."""
     queue = Queue(MemoryLine(server))
     found = []
     for number in range(1, 200):
@@ -99,9 +87,7 @@ def jobs_of(server: MemoryServer) -> list[tuple[str, str, bytes]]:
 
 
 def filled(state: str) -> MemoryServer:
-    """
-    Make a server with three jobs of a state in tube a.
-    """
+    """Make a server with three jobs of a state in tube a."""
     server = MemoryServer()
     queue = Queue(MemoryLine(server))
     queue.use(b"a")
@@ -114,9 +100,7 @@ def filled(state: str) -> MemoryServer:
 
 
 def check_kept(queue: Queue, state: str, ids: list[int]) -> None:
-    """
-    Expect that the jobs of `filled` have kept what they are, 100 s later, under these ids.
-    """
+    """Expect that the jobs of `filled` have kept what they are, 100 s later, under these ids."""
     for number, job_id in enumerate(ids):
         stats = queue.stats_job(job_id)
         assert (stats["pri"], stats["ttr"]) == (str(10 + number), "100")
@@ -125,18 +109,14 @@ def check_kept(queue: Queue, state: str, ids: list[int]) -> None:
 
 
 class Raced(MemoryLine):
-    """
-    A worker takes job 2 whenever jobs are listed.
-    """
+    """A worker takes job 2 whenever jobs are listed."""
 
     def __init__(self, server: MemoryServer, worker: Queue) -> None:
         super().__init__(server)
         self._worker = worker
 
     def reply(self) -> Reply:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         found = super().reply()
         if self.requests[-1].startswith(b"list-jobs"):
             self._worker.reserve_job(2)

@@ -1,6 +1,4 @@
-"""
-No job is lost on its way from one tube into another, however many go at once.
-"""
+"""No job is lost on its way from one tube into another, however many go at once."""
 
 from __future__ import annotations
 
@@ -26,17 +24,13 @@ from tests.tools.queue.lines import (
 def mover_of(
     line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
 ) -> BatchMover:
-    """
-    Make what moves into tube b.
-    """
+    """Make what moves into tube b."""
     queue = Queue(line)
     return BatchMover(queue, Extensions(queue), Mover(queue, b"b", keeps_buried), batch_jobs)
 
 
 def moved_all(line: MemoryLine, state: str, batch_jobs: int = BATCH_JOBS) -> list[Moved]:
-    """
-    Move the jobs of tube a that are in a state.
-    """
+    """Move the jobs of tube a that are in a state."""
     batches = list(mover_of(line, batch_jobs=batch_jobs).move_all(b"a", state, None))
     return [moved for batch in batches for moved in batch]
 
@@ -138,14 +132,10 @@ def test_jobs_that_the_server_will_not_take_stay_as_they_were(state: str) -> Non
 
 
 class NoRoomForTwo(MemoryLine):
-    """
-    A server that puts the body `1` neither in a batch nor alone.
-    """
+    """A server that puts the body `1` neither in a batch nor alone."""
 
     def send(self, request: bytes) -> None:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         is_put = request.startswith((b"put-batch", b"put "))
         if is_put and b"\r\n1\r\n" in request and not request.startswith(b"put 4294967295"):
             self.requests.append(request)

@@ -1,6 +1,4 @@
-"""
-Deleting the jobs that are there now, and no others, many at once.
-"""
+"""Deleting the jobs that are there now, and no others, many at once."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tests.tools.queue.test_purging import others
 
 
 def purge(line: MemoryLine, *states: str, batch_jobs: int = BATCH_JOBS) -> BatchPurge:
-    """
-    Begin to empty tube a.
-    """
+    """Begin to empty tube a."""
     queue = Queue(line)
     return BatchPurge(queue, Extensions(queue), b"a", states, batch_jobs)
 

@@ -1,6 +1,4 @@
-"""
-A server that moves jobs by itself is never asked to put one anew.
-"""
+"""A server that moves jobs by itself is never asked to put one anew."""
 
 from __future__ import annotations
 
@@ -22,17 +20,13 @@ from tests.tools.queue.lines import (
 
 
 def mover_of(line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = 200) -> DirectMover:
-    """
-    Make what moves into tube b.
-    """
+    """Make what moves into tube b."""
     queue = Queue(line)
     return DirectMover(queue, Extensions(queue), b"b", keeps_buried, batch_jobs)
 
 
 def moved_all(mover: DirectMover, source: bytes, state: str, most: int | None = None) -> list[int]:
-    """
-    Move the jobs of a tube; give their ids.
-    """
+    """Move the jobs of a tube; give their ids."""
     return [each.new for batch in mover.move_all(source, state, most) for each in batch]
 
 
@@ -97,14 +91,10 @@ def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him() -> None:
 
 
 class NoRoomForTwo(MemoryLine):
-    """
-    A server that has no room for job 2.
-    """
+    """A server that has no room for job 2."""
 
     def send(self, request: bytes) -> None:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         if request.startswith(b"move-job 2 "):
             self._replies += b"OUT_OF_MEMORY\r\n"
         else:

@@ -27,16 +27,12 @@ from tests.tools.queue.lines import EXTENDED, MemoryLine, StockLine, filled, job
 
 
 def extensions_of(server: MemoryServer) -> Extensions:
-    """
-    Ask a server what it has.
-    """
+    """Ask a server what it has."""
     return Extensions(Queue(MemoryLine(server)))
 
 
 def ids(pages: Iterator[list[Stats]]) -> list[list[str]]:
-    """
-    Give the ids of the jobs on each page.
-    """
+    """Give the ids of the jobs on each page."""
     return [[job["id"] for job in page] for page in pages]
 
 
@@ -126,16 +122,12 @@ def test_a_long_name_leaves_no_room_for_a_cursor(longest: int) -> None:
 
 
 class Saying(MemoryLine):
-    """
-    A server that answers the same to each of these commands.
-    """
+    """A server that answers the same to each of these commands."""
 
     said: Reply
 
     def reply(self) -> Reply:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         found = super().reply()
         return self.said if b"list-" in self.requests[-1] else found
 
@@ -199,9 +191,7 @@ def test_a_server_is_drained_and_undrained() -> None:
 
 
 class Waiting(MemoryLine):
-    """
-    A server on which something happens in each part of a wait.
-    """
+    """A server on which something happens in each part of a wait."""
 
     def __init__(self, server: MemoryServer) -> None:
         super().__init__(server)
@@ -210,9 +200,7 @@ class Waiting(MemoryLine):
         self._memory = server
 
     def send(self, request: bytes) -> None:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         super().send(request)
         if request.startswith(b"wait-job"):
             self.waits.append(int(request.split()[2]))
@@ -223,9 +211,7 @@ class Waiting(MemoryLine):
 
 
 def waiting(server: MemoryServer, *happens: Callable[[], object]) -> Waiting:
-    """
-    Make a connection of one that waits.
-    """
+    """Make a connection of one that waits."""
     line = Waiting(server)
     line.happens = list(happens)
     return line

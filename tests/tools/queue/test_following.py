@@ -1,6 +1,4 @@
-"""
-New jobs, without taking any.
-"""
+"""New jobs, without taking any."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from tests.tools.queue.lines import MemoryLine, jobs_of
 
 
 def bodies(follower: Follower) -> list[bytes]:
-    """
-    Give the bodies of the new jobs.
-    """
+    """Give the bodies of the new jobs."""
     return [seen.job.body for seen in follower.new()]
 
 

@@ -1,6 +1,4 @@
-"""
-Keys of a terminal, and signals beside them.
-"""
+"""Keys of a terminal, and signals beside them."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from binlog_tools.queue.keyboard import Keys, keyboard
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """
-    Stdin is a terminal; give where its keys are pressed.
-    """
+    """Stdin is a terminal; give where its keys are pressed."""
     keys, stdin = pty.openpty()
     with os.fdopen(stdin) as opened:
         monkeypatch.setattr(sys, "stdin", opened)
@@ -28,9 +24,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def wakeup_fd() -> int:
-    """
-    Give where the process writes of signals now.
-    """
+    """Give where the process writes of signals now."""
     found = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(found)
     return found
@@ -50,9 +44,7 @@ def test_keys_come_without_a_line_and_then_nothing(terminal: int) -> None:
 
 
 def test_a_signal_that_came_before_the_wait_ends_it(terminal: int) -> None:
-    """
-    As one that comes between the interpreter's last look for signals and the system call.
-    """
+    """As one that comes between the interpreter's last look for signals and the system call."""
     come: list[int] = []
     before = signal.signal(signal.SIGWINCH, lambda number, frame: come.append(number))
     try:

@@ -1,6 +1,4 @@
-"""
-No job is lost on its way from one tube into another.
-"""
+"""No job is lost on its way from one tube into another."""
 
 from __future__ import annotations
 

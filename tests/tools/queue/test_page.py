@@ -1,6 +1,4 @@
-"""
-The page on the command says what the command does.
-"""
+"""The page on the command says what the command does."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ PAGE = ROOT / "docs" / "cli.md"
 
 
 def blocks_of(text: str) -> list[str]:
-    """
-    Give the blocks of shell in a part of a page.
-    """
+    """Give the blocks of shell in a part of a page."""
     return re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -36,9 +32,7 @@ def test_all_commands_are_listed_in_the_order_of_the_help() -> None:
 
 
 def calls() -> list[str]:
-    """
-    All calls of the command in the pages' blocks, but for those in the older dialect.
-    """
+    """All calls of the command in the pages' blocks, but for those in the older dialect."""
     found = []
     for page in (PAGE, ROOT / "README.md"):
         for block in blocks(page, "sh"):
@@ -68,9 +62,7 @@ def test_every_example_is_a_call_that_the_command_understands(line: str) -> None
 
 
 def calls_in_v1() -> list[str]:
-    """
-    Those in the older dialect.
-    """
+    """Those in the older dialect."""
     (block,) = blocks_of(section(PAGE, "Protocol v1"))
     return block.splitlines()
 

@@ -1,6 +1,4 @@
-"""
-Deleting the jobs that are there now, and no others.
-"""
+"""Deleting the jobs that are there now, and no others."""
 
 from __future__ import annotations
 
@@ -14,16 +12,12 @@ from tests.tools.queue.lines import MemoryLine, filled, jobs_of
 
 
 def purge(server: MemoryServer, *states: str) -> TubePurge:
-    """
-    Begin to empty tube a.
-    """
+    """Begin to empty tube a."""
     return TubePurge(Queue(MemoryLine(server)), b"a", states)
 
 
 def others(server: MemoryServer) -> Queue:
-    """
-    Connect somebody else, who puts into tube a.
-    """
+    """Connect somebody else, who puts into tube a."""
     queue = Queue(MemoryLine(server))
     queue.use(b"a")
     return queue

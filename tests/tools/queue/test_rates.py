@@ -1,6 +1,4 @@
-"""
-What happens between two looks.
-"""
+"""What happens between two looks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Names of servers and tubes, and waiting for a job.
-"""
+"""Names of servers and tubes, and waiting for a job."""
 
 from __future__ import annotations
 
@@ -64,14 +62,10 @@ def test_nor_is_it_when_a_log_has_brought_it() -> None:
 
 def test_tubes_that_cannot_be_asked_about_are_left_out() -> None:
     class Listing(MemoryLine):
-        """
-        A server that lists a tube of a strange name.
-        """
+        """A server that lists a tube of a strange name."""
 
         def reply(self) -> Reply:
-            """
-            See `Line`.
-            """
+            """See `Line`."""
             reply = super().reply()
             is_list = b"- default" in reply.data
             return reply._replace(data=b"---\n- a b\n- default\n") if is_list else reply

@@ -1,6 +1,4 @@
-"""
-What keys do to the screen of ``beanstalk top``, and what it shows in colours and charts.
-"""
+"""What keys do to the screen of ``beanstalk top``, and what it shows in colours and charts."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from binlog_tools.queue.watching import (
 
 
 def row(tube: str, ready: int = 0, **more: int) -> Row:
-    """
-    A tube, idle but for what is named.
-    """
+    """A tube, idle but for what is named."""
     fields = {"reserved": 0, "delayed": 0, "buried": 0, "waiting": 0, "pause_s": 0, **more}
     return Row(tube, ready, puts_s=None, deletes_s=None, **fields)
 

@@ -1,3 +1,1 @@
-"""
-Mirrors binlog_tools/rewrite/.
-"""
+"""Mirrors binlog_tools/rewrite/."""

@@ -44,16 +44,12 @@ SOUND = ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions"]
 
 
 def nothing(done: int, total: int) -> None:
-    """
-    Report no progress.
-    """
+    """Report no progress."""
 
 
 @pytest.fixture(scope="module")
 def backup(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """
-    One of a log of two segments.
-    """
+    """One of a log of two segments."""
     path = tmp_path_factory.mktemp("backup") / "bs.tar"
     source = open_source(str(ROTATED))
     back_up(source, source.survey(), str(path), nothing)
@@ -221,9 +217,7 @@ def test_without_the_zeros_behind_the_seal_it_is_whole(backup: bytes, tmp_path: 
 
 
 def tar_of(*members: tuple[str, bytes, bytes], is_sealed: bool = False) -> bytes:
-    """
-    Make a tar of names, kinds and contents, with the sum of all.
-    """
+    """Make a tar of names, kinds and contents, with the sum of all."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, kind, raw in members:
@@ -269,9 +263,7 @@ def test_a_tar_of_somebody_else_is_refused(
 
 
 def repacked(backup: bytes, change: Callable[[Any], None]) -> bytes:
-    """
-    Change the manifest, and sum all up anew.
-    """
+    """Change the manifest, and sum all up anew."""
     with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
         members = [(each.name, tarfile.REGTYPE, _read(tar, each)) for each in tar][:-1]
     manifest: Any = json.loads(members[-1][2])
@@ -385,16 +377,12 @@ class Load:
         connection.close()
 
     def close(self) -> None:
-        """
-        End it.
-        """
+        """End it."""
         self._ends.set()
         self._thread.join(LIMIT_S)
 
     def keep(self, count: int) -> None:
-        """
-        Wait until so many more are kept.
-        """
+        """Wait until so many more are kept."""
         before = len(self.kept)
         waits = Event()
         while len(self.kept) < before + count and not self.is_lost:
@@ -402,9 +390,7 @@ class Load:
 
 
 def drilled(log: Path, folder: Path, kept: list[int]) -> None:
-    """
-    Back a log up, restore that, start a server there, and ask for jobs.
-    """
+    """Back a log up, restore that, start a server there, and ask for jobs."""
     folder.mkdir()
     for words in (("backup", log, "-o", folder / "bs.tar"),
                   ("restore", folder / "bs.tar", "-o", folder / "drill"),

@@ -1,6 +1,4 @@
-"""
-Taking jobs out of a log where it is.
-"""
+"""Taking jobs out of a log where it is."""
 
 import os
 from collections.abc import Callable
@@ -147,9 +145,7 @@ def test_what_was_not_known_durable_moves_as_with_a_server(tmp_path: Path) -> No
 
 
 class Crash(Exception):
-    """
-    The end of the process.
-    """
+    """The end of the process."""
 
 
 def crashed(files: Files, at: int) -> MemoryDirectory | None:

@@ -1,6 +1,4 @@
-"""
-A log as JSON lines and back.
-"""
+"""A log as JSON lines and back."""
 
 import io
 import json
@@ -34,17 +32,13 @@ from tests.tools.served import order_of_burial, served, started_on
 
 
 def lines_of(path: Path, selection: Selection = Selection()) -> list[bytes]:  # noqa: B008
-    """
-    The lines of a log.
-    """
+    """The lines of a log."""
     documents = export(load(open_source(str(path))), selection)
     return [json.dumps(document).encode() for document in documents]
 
 
 def imported(lines: list[bytes], path: Path, now_ns: int = T0) -> Written:
-    """
-    A log of lines.
-    """
+    """A log of lines."""
     return import_lines(lines, str(path), 8192, now_ns)
 
 
@@ -205,9 +199,7 @@ def test_a_job_for_which_no_id_is_left_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_imported_has_numbers_that_an_export_of_it_can_say(tmp_path: Path) -> None:
-    """
-    The new log ends with two records more than its jobs and their tube.
-    """
+    """The new log ends with two records more than its jobs and their tube."""
     job = b'{"job": 1, "body": ""}'
     most = MAX_GIVEN - 4
     heads = [b'{"kind": "log", "last_lsn": %d}' % number for number in (most, most + 1)]
@@ -279,23 +271,17 @@ def test_no_lines_are_a_log_without_jobs(tmp_path: Path) -> None:
 
 
 class Endless(io.RawIOBase):
-    """
-    A line without an end, which counts what was read of it.
-    """
+    """A line without an end, which counts what was read of it."""
 
     def __init__(self) -> None:
         self.read_bytes = 0
 
     def readable(self) -> bool:
-        """
-        It is.
-        """
+        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """
-        Give as much as is asked for.
-        """
+        """Give as much as is asked for."""
         buffer[:] = b"x" * len(buffer)
         self.read_bytes += len(buffer)
         return len(buffer)

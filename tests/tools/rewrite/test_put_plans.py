@@ -1,6 +1,4 @@
-"""
-Which jobs are put into a server, and in which order.
-"""
+"""Which jobs are put into a server, and in which order."""
 
 import random
 from pathlib import Path
@@ -28,32 +26,24 @@ ALL = Selection()
 def planned(
     path: Path, *jobs: StoredJob, words: frozenset[str] = TAGS, chosen: Selection = ALL
 ) -> Plan:
-    """
-    The plan for a log of these jobs.
-    """
+    """The plan for a log of these jobs."""
     files = files_of(made(*jobs, segment_bytes=1 << 20))
     return plan(open_source(str(written(path / "log", files))), chosen, T0, words)
 
 
 def waits(number: int, after: bytes, group: bytes = b"", **more: Any) -> StoredJob:
-    """
-    A job that waits for a group.
-    """
+    """A job that waits for a group."""
     tags = Tags(group=group, after=after)
     return job(number, state=State.DELAYED, deadline_ns=NEVER_NS, tags=tags, **more)
 
 
 def member(number: int, group: bytes, **more: Any) -> StoredJob:
-    """
-    A job of a group.
-    """
+    """A job of a group."""
     return job(number, tags=Tags(group=group), **more)
 
 
 def order(wanted: Plan) -> list[tuple[int, bool]]:
-    """
-    The jobs, and whether each is buried.
-    """
+    """The jobs, and whether each is buried."""
     return [(each.job_id, each.is_buried) for each in wanted.jobs]
 
 
@@ -131,9 +121,7 @@ def of_tubes(
     path: Path, *policies: StoredPolicy, chosen: Selection = ALL, now_ns: int = T0,
     words: frozenset[str] = ALL_WORDS,
 ) -> tuple[list[bytes], list[bytes], int, int]:  # fmt: skip
-    """
-    The tubes whose policies are set, the keys that are put, and how many of both are not.
-    """
+    """The tubes whose policies are set, the keys that are put, and how many of both are not."""
     log = path / f"log-{len(list(path.iterdir()))}"
     log_of(log, [job(1), job(2, tube=b"mail")], [GONE], policies)
     policies_, keys, *lost = plan(open_source(str(log)), chosen, now_ns, words).of_tubes

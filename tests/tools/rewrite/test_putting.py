@@ -1,6 +1,4 @@
-"""
-Putting the jobs of a log into a running server.
-"""
+"""Putting the jobs of a log into a running server."""
 
 import json
 from collections.abc import Callable
@@ -53,9 +51,7 @@ class FakeServer:
         self._replies: list[bytes] = []
 
     def plain(self, command: bytes) -> bytes:
-        """
-        What a server says when all is well.
-        """
+        """What a server says when all is well."""
         name = command.split()[0]
         if name == b"put":
             self.next_id += 1
@@ -65,9 +61,7 @@ class FakeServer:
         return {b"use": b"USING x", b"bury": b"BURIED", b"pause-tube": b"PAUSED"}[name]
 
     def send(self, request: bytes) -> None:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         while request:
             line, _, request = request.partition(b"\r\n")
             if line.startswith(b"put "):
@@ -77,9 +71,7 @@ class FakeServer:
             self._replies.append(self.answer(line))
 
     def reply(self) -> Reply:
-        """
-        See `Line`.
-        """
+        """See `Line`."""
         if self.breaks_after is not None:
             if not self.breaks_after:
                 raise Lost(104, "gone", "fake:1")
@@ -91,24 +83,18 @@ def log_of(
     path: Path, *jobs: StoredJob, pauses: tuple[StoredPause, ...] = (),
     words: frozenset[str] = frozenset(),
 ) -> Plan:  # fmt: skip
-    """
-    The plan for a log of these jobs.
-    """
+    """The plan for a log of these jobs."""
     files = files_of(made(*jobs, pauses=pauses, segment_bytes=1 << 20))
     return plan(open_source(str(written(path / "log", files))), Selection(), T0, words)
 
 
 def journal_in(path: Path, target: str = "fake:1") -> Journal:
-    """
-    The journal of a run.
-    """
+    """The journal of a run."""
     return Journal(str(path / "journal"), UUID, target)
 
 
 def put_all(wanted: Plan, server: FakeServer, journal: Journal, **more: object) -> Put:
-    """
-    Put all, at `T0`.
-    """
+    """Put all, at `T0`."""
     return Putter(server, journal, lambda: T0, lambda seconds: None).run(wanted, **more)  # type: ignore[arg-type]
 
 
@@ -218,9 +204,7 @@ def test_a_job_that_may_have_come_is_found_by_its_key(
 
 
 def test_a_job_does_not_go_with_one_of_the_group_that_it_waits_for(tmp_path: Path) -> None:
-    """
-    Whether that one was put is known before.
-    """
+    """Whether that one was put is known before."""
     waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
     jobs = [
         job(1, b"a", tags=Tags(after=b"g"), **waits), job(2, b"b", tags=Tags(group=b"g")),
@@ -324,16 +308,12 @@ def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path)
 
 
 def ids_put(server: FakeServer) -> list[bytes]:
-    """
-    The bodies that were put.
-    """
+    """The bodies that were put."""
     return [line.split(b"|")[1] for line in server.heard if line.startswith(b"put")]
 
 
 def numbered(tmp_path: Path, count: int) -> Plan:
-    """
-    Jobs whose bodies are their ids.
-    """
+    """Jobs whose bodies are their ids."""
     return log_of(tmp_path, *(job(n, b"%d" % n) for n in range(1, count + 1)))
 
 

@@ -1,6 +1,4 @@
-"""
-Policies and remembered keys of a log, put into a running server.
-"""
+"""Policies and remembered keys of a log, put into a running server."""
 
 from __future__ import annotations
 
@@ -28,39 +26,29 @@ OTHERS = {"max-age": "60", "backoff": "5:2:60", "dead-letter": "dead"}
 
 
 def ask(server: MemoryServer, request: bytes) -> Reply:
-    """
-    Ask on a connection of its own.
-    """
+    """Ask on a connection of its own."""
     line = MemoryLine(server)
     line.send(request)
     return line.reply()
 
 
 def policy_of(server: MemoryServer) -> bytes:
-    """
-    What the server says of the policy of tube mail.
-    """
+    """What the server says of the policy of tube mail."""
     return ask(server, b"tube-policy mail\r\n").data
 
 
 def key(name: bytes = b"k", tube: bytes = b"mail", left_ns: int = 60 * NS) -> StoredKey:
-    """
-    A remembered one.
-    """
+    """A remembered one."""
     return StoredKey(tube, name, 7, T0 - NS, T0 + left_ns)
 
 
 def put_keys(line: MemoryLine, *keys: StoredKey) -> KeysPut:
-    """
-    Put them, at `T0`.
-    """
+    """Put them, at `T0`."""
     return KeyPutter(line, lambda: T0).run(keys)
 
 
 def put(server: MemoryServer, name: bytes, tube: bytes = b"mail") -> tuple[bytes, ...]:
-    """
-    What a server says to a job of a tube with this key.
-    """
+    """What a server says to a job of a tube with this key."""
     line = MemoryLine(server)
     line.send(b"use %b\r\nput 0 0 60 1 idp:%b\r\nx\r\n" % (tube, name))
     return [line.reply() for _ in range(2)][1].words

@@ -1,6 +1,4 @@
-"""
-Making a log of other logs: a server on it has what a server on the others would have.
-"""
+"""Making a log of other logs: a server on it has what a server on the others would have."""
 
 import time
 from pathlib import Path
@@ -34,9 +32,7 @@ LATER = time.time_ns() + 1000 * NS
 
 
 def loaded_log(path: Path) -> Loaded:
-    """
-    Look at a log.
-    """
+    """Look at a log."""
     return load(open_source(str(path)))
 
 
@@ -83,9 +79,7 @@ def test_a_damaged_log_is_not_compacted(tmp_path: Path) -> None:
 
 
 def job(job_id: int, **changes: object) -> StoredJob:
-    """
-    A job that was put at `T0`.
-    """
+    """A job that was put at `T0`."""
     plain = StoredJob(job_id, b"default", State.READY, 1024, 0, 60, T0, 0, b"hello")
     return plain._replace(**changes)  # type: ignore[arg-type]
 
@@ -129,9 +123,7 @@ def test_a_filtered_log_has_the_others(keeps: bool, tmp_path: Path) -> None:
 
 
 def two_logs(tmp_path: Path) -> tuple[Path, Path]:
-    """
-    Two servers' logs, whose ids are the same.
-    """
+    """Two servers' logs, whose ids are the same."""
     first = written(tmp_path / "a", Conversation(5).say(40).files)
     second = written(tmp_path / "b", Conversation(6).say(40).files)
     return first, second

@@ -1,6 +1,4 @@
-"""
-From a server with tagged jobs through the tools to a server that goes on.
-"""
+"""From a server with tagged jobs through the tools to a server that goes on."""
 
 import json
 import time
@@ -47,24 +45,18 @@ def server_log(path: Path, tags: bool = True) -> Path:
 
 
 def compacted(path: Path, new: Path) -> None:
-    """
-    `compact`.
-    """
+    """`compact`."""
     rewrite(loaded(path), str(new), "compact", segment_bytes=8192)
 
 
 def exchanged(path: Path, new: Path) -> None:
-    """
-    `export` and `import`.
-    """
+    """`export` and `import`."""
     lines = [json.dumps(each).encode() for each in export(loaded(path), Selection())]
     import_lines(lines, str(new), 8192, time.time_ns())
 
 
 def brought_back(path: Path, new: Path) -> None:
-    """
-    `salvage`.
-    """
+    """`salvage`."""
     assert run("salvage", path, "-o", new).exit_code in (0, 1)
 
 

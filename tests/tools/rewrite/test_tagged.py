@@ -1,6 +1,4 @@
-"""
-Tags, remembered keys and policies come through all that makes a log of logs.
-"""
+"""Tags, remembered keys and policies come through all that makes a log of logs."""
 
 import json
 import time
@@ -38,16 +36,12 @@ SEEDS = range(12)
 
 
 def loaded(path: Path) -> Loaded:
-    """
-    Look at a log.
-    """
+    """Look at a log."""
     return load(open_source(str(path)), wall_ns=NOW)
 
 
 def headers(path: Path) -> list[tuple[int, int]]:
-    """
-    The minor version and the incompat bits of each segment.
-    """
+    """The minor version and the incompat bits of each segment."""
     found = []
     for name, raw in sorted(contents(path).items()):
         if name.endswith(".tql") and "/" not in name:
@@ -60,9 +54,7 @@ def log_of(
     path: Path, jobs: Iterable[StoredJob], keys: Iterable[StoredKey] = (),
     policies: Iterable[StoredPolicy] = (), segment_bytes: int = 8192,
 ) -> list[SharedKey]:  # fmt: skip
-    """
-    Make a log of these.
-    """
+    """Make a log of these."""
     with NewLog(
         str(path), Origin("compact"), policies=policies, segment_bytes=segment_bytes, now_ns=T0
     ) as log:
@@ -222,9 +214,7 @@ def test_a_deleted_job_comes_back_with_its_tags() -> None:
 
 
 def imported(path: Path, *lines: object) -> tuple[list[StoredJob], list[StoredKey]]:
-    """
-    The jobs and keys of these lines.
-    """
+    """The jobs and keys of these lines."""
     import_lines([json.dumps(line).encode() for line in lines], str(path), 8192, NOW)
     return left_in(loaded(path))[:2]
 
@@ -285,9 +275,7 @@ def test_wrong_tags_keys_and_policies_are_refused(
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
 def test_a_dead_letter_is_in_any_state(state: str, tmp_path: Path) -> None:
-    """
-    It may have been kicked, or reserved and released with a delay.
-    """
+    """It may have been kicked, or reserved and released with a delay."""
     line = {"body": "x", "state": state, "delay_s": 9, "tags": {"dead_from": "mail"}}
     ((found,), _) = imported(tmp_path / "log", line)
     assert found.tags == Tags(dead_from=b"mail")

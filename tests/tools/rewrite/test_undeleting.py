@@ -1,6 +1,4 @@
-"""
-Deleted jobs whose bodies are still there.
-"""
+"""Deleted jobs whose bodies are still there."""
 
 import json
 from pathlib import Path
@@ -41,16 +39,12 @@ ONE = f"{1:020d}.tql"
 
 
 def found_in(path: Path, selection: Selection = Selection()) -> Deleted:  # noqa: B008
-    """
-    The deleted jobs.
-    """
+    """The deleted jobs."""
     return find_deleted(open_source(str(path)), selection)
 
 
 def deletions(spoken: Spoken) -> dict[int, tuple[object, ...]]:
-    """
-    Each deleted job as it was last seen, by all that was ever said.
-    """
+    """Each deleted job as it was last seen, by all that was ever said."""
     ever: dict[int, tuple[object, ...]] = {}
     for lsn in sorted(spoken.snapshots):
         ever.update(spoken.snapshots[lsn])
@@ -95,9 +89,7 @@ def test_what_compaction_has_deleted_is_counted_and_in_the_archive(tmp_path: Pat
 
 
 def small_log() -> Scribe:
-    """
-    Four jobs, deleted at different times.
-    """
+    """Four jobs, deleted at different times."""
     from beanstalk_twisted.binlog.records.others import TubeDef
 
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])

@@ -1,3 +1,1 @@
-"""
-``binlog-inspect salvage``: what is brought back from a damaged log.
-"""
+"""``binlog-inspect salvage``: what is brought back from a damaged log."""

@@ -1,6 +1,4 @@
-"""
-Small logs batch by batch, and damage to one of the batches.
-"""
+"""Small logs batch by batch, and damage to one of the batches."""
 
 from __future__ import annotations
 
@@ -27,27 +25,21 @@ FILL = b"x" * 600
 
 
 def batches_of(files: Files, name: str) -> list[independent_reader.Fields]:
-    """
-    The frames of a segment that are not sync marks.
-    """
+    """The frames of a segment that are not sync marks."""
     segment = independent_reader.read_segment(files[name])
     assert segment is not None
     return [frame for frame in segment["frames"] if frame["n_rec"]]
 
 
 def with_bad_records(files: Files, name: str, batch: int) -> Files:
-    """
-    The last record of a batch is not as it was.
-    """
+    """The last record of a batch is not as it was."""
     frame = batches_of(files, name)[batch]
     at = frame["offset"] + 80 * (frame["n_rec"] - 1)
     return edited(files, name, lambda raw: flipped(raw, at + 64 + 5))
 
 
 def with_bad_heap(files: Files, name: str, body: bytes) -> Files:
-    """
-    One byte of a body is not as it was.
-    """
+    """One byte of a body is not as it was."""
     return edited(files, name, lambda raw: flipped(raw, raw.index(body)))
 
 
@@ -68,16 +60,12 @@ def killed(*batches: list, opening: tuple = (DEFAULT_TUBE,)) -> Files:  # type: 
 
 
 def three_segments() -> Files:
-    """
-    A job in each; the first is deleted in the second.
-    """
+    """A job in each; the first is deleted in the second."""
     return killed([put(1), put(9, FILL)], [put(2), delete(1), put(8, FILL)], [put(3)])
 
 
 class Full(NamedTuple):
-    """
-    A full record of a sound log: where it stands, its frame's header and its body.
-    """
+    """A full record of a sound log: where it stands, its frame's header and its body."""
 
     job_id: int
     lsn: int
@@ -116,15 +104,11 @@ def _full(name: str, frame: independent_reader.Fields, at: int) -> Full:
 
 
 def overwritten(files: Files, region: Bytes, filling: Callable[[bytes], bytes]) -> Files:
-    """
-    The files with other bytes in a region.
-    """
+    """The files with other bytes in a region."""
     name, start, end = region
     return edited(files, name, lambda raw: raw[:start] + filling(raw[start:end]) + raw[end:])
 
 
 def inverted(block: bytes) -> bytes:
-    """
-    Half of all bits flipped.
-    """
+    """Half of all bits flipped."""
     return bytes(each ^ 0x55 for each in block)

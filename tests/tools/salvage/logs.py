@@ -28,18 +28,14 @@ POLICIES: dict[str, FsyncPolicy] = {"always": ALWAYS, "never": NEVER}
 
 
 class Bytes(NamedTuple):
-    """
-    Bytes of a file, from ``start`` to ``end``.
-    """
+    """Bytes of a file, from ``start`` to ``end``."""
 
     name: str
     start: int
     end: int
 
     def touches(self, other: Bytes) -> bool:
-        """
-        Whether they have a byte in common.
-        """
+        """Whether they have a byte in common."""
         return self.name == other.name and self.start < other.end and other.start < self.end
 
 
@@ -58,9 +54,7 @@ class Owned(NamedTuple):
     names: list[list[Bytes]]
 
     def is_outside(self, region: Bytes) -> bool:
-        """
-        Whether all that is needed of it is outside.
-        """
+        """Whether all that is needed of it is outside."""
         if any(part.touches(region) for part in self.parts):
             return False
         return any(not any(part.touches(region) for part in name) for name in self.names)
@@ -79,9 +73,7 @@ class Known(NamedTuple):
 
 
 def known(files: Files) -> Known:
-    """
-    Walk a sound log.
-    """
+    """Walk a sound log."""
     log = independent_reader.read_log(files)
     records = [
         (record, _array(name, frame), _data(name, frame, record))
@@ -124,9 +116,7 @@ def _trim_seq(log: Fields) -> int:
 
 
 def _array(name: str, frame: Fields) -> Bytes:
-    """
-    A frame's header and its records.
-    """
+    """A frame's header and its records."""
     start = frame["offset"]
     return Bytes(name, start, start + 64 + frame["n_rec"] * frame["rec_size"])
 
@@ -137,9 +127,7 @@ def _data(name: str, frame: Fields, record: Fields) -> Bytes:
 
 
 def tags_of(extensions: Fields) -> Tags | None:
-    """
-    What the other reader calls extensions.
-    """
+    """What the other reader calls extensions."""
     if not extensions:
         return None
     unique_s, unique_key = extensions.get("unique", (0, b""))
@@ -152,9 +140,7 @@ def tags_of(extensions: Fields) -> Tags | None:
 
 
 def stored(job: Fields, tube: bytes) -> StoredJob:
-    """
-    What a server loads.
-    """
+    """What a server loads."""
     state = State(job["state"])
     is_reserved = state is State.RESERVED
     return StoredJob(
@@ -187,9 +173,7 @@ def log_of(policy: str) -> Files:
 
 
 def _fill(server: MemoryServer) -> None:
-    """
-    Old jobs of all states, and then so many that come and go that the old ones must move.
-    """
+    """Old jobs of all states, and then so many that come and go that the old ones must move."""
     client = server.connect()
     client.ask(b"use mail\r\n")
     for number in range(6):
@@ -231,9 +215,7 @@ def _end(server: MemoryServer) -> None:
 
 
 def come_and_go(server: MemoryServer, count: int, size: int) -> None:
-    """
-    Jobs are put, reserved and deleted, some of them in one turn.
-    """
+    """Jobs are put, reserved and deleted, some of them in one turn."""
     client = server.connect()
     for number in range(count):
         put_id = int(client.ask(put_of(b"%d" % number + b"-" * size)).split()[1])
@@ -242,24 +224,18 @@ def come_and_go(server: MemoryServer, count: int, size: int) -> None:
 
 
 def put_of(body: bytes, priority: int = 100, delay: int = 0) -> bytes:
-    """
-    The command that puts a job.
-    """
+    """The command that puts a job."""
     return b"put %d %d 60 %d\r\n%s\r\n" % (priority, delay, len(body), body)
 
 
 def without_locks(files: Files) -> Files:
-    """
-    The segments of a directory.
-    """
+    """The segments of a directory."""
     return {name: raw for name, raw in files.items() if name.endswith(".tql")}
 
 
 @cache
 def trimmed_log() -> Files:
-    """
-    A log whose dead segment is still there, as after a crash just before it was deleted.
-    """
+    """A log whose dead segment is still there, as after a crash just before it was deleted."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"), put(2, b"two"))
     scribe.write(delete(1), put(3, b"x" * 3000))
@@ -273,9 +249,7 @@ def trimmed_log() -> Files:
 
 
 def names_of(files: Iterable[str]) -> list[str]:
-    """
-    The segments.
-    """
+    """The segments."""
     return sorted(name for name in files if name.endswith(".tql"))
 
 

@@ -1,6 +1,4 @@
-"""
-Salvaging in memory, and what must hold of each result.
-"""
+"""Salvaging in memory, and what must hold of each result."""
 
 from __future__ import annotations
 
@@ -40,18 +38,14 @@ class Salvaged(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """
-        Sound, torn or damaged.
-        """
+        """Sound, torn or damaged."""
         return self.report.verdict
 
 
 def salvaged(
     files: Mapping[str, bytes], consent: Consent = EVERYTHING, doubtful: Doubtful = Doubtful.KEEP
 ) -> Salvaged:
-    """
-    Salvage a log, and see that it was not changed.
-    """
+    """Salvage a log, and see that it was not changed."""
     directory = MemoryDirectory(dict(files))
     report = Report(Salvage(directory, consent, doubtful))
     jobs = list(report.jobs())
@@ -62,16 +56,12 @@ def salvaged(
 
 
 def written(found: Salvaged) -> Files:
-    """
-    The clean log.
-    """
+    """The clean log."""
     return _made(found)[0]
 
 
 def _made(found: Salvaged) -> tuple[Files, set[int]]:
-    """
-    The clean log, and the jobs that are in it without their unique keys.
-    """
+    """The clean log, and the jobs that are in it without their unique keys."""
     salvage = found.report.salvage
     directory = MemoryDirectory()
     maker = SegmentMaker(
@@ -92,9 +82,7 @@ def _without_key(job: StoredJob) -> StoredJob:
 
 
 def see_that_it_loads(found: Salvaged) -> None:
-    """
-    The clean log is sound, says just these jobs, and a server starts on it.
-    """
+    """The clean log is sound, says just these jobs, and a server starts on it."""
     files, shared = _made(found)
     directory = MemoryDirectory(files)
     assert servers_verdict(files_of(directory)) == "sound"
@@ -107,9 +95,7 @@ def see_that_it_loads(found: Salvaged) -> None:
 
 
 def servers_verdict(files: Mapping[str, bytes]) -> str:
-    """
-    What a server that starts makes of a log.
-    """
+    """What a server that starts makes of a log."""
     directory = MemoryDirectory(dict(files))
     survey = Survey(directory, quiet)
     try:

@@ -1,6 +1,4 @@
-"""
-``salvage --in-place`` is killed before any of its file operations, and run again.
-"""
+"""``salvage --in-place`` is killed before any of its file operations, and run again."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ one takes 80 ms, and there are some hundred forks.
 
 
 def log_of(segments: int, first: int = 1) -> Files:
-    """
-    A sound log of so many segments, with a job in each, those before ``first`` being gone.
-    """
+    """A sound log of so many segments, with a job in each, those before ``first`` being gone."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for number in range(first + segments - 1):
         scribe.write(put(number + 1, b"%d " % number + b"x" * 4200))
@@ -42,17 +38,13 @@ def log_of(segments: int, first: int = 1) -> Files:
 
 
 def damaged_log() -> Files:
-    """
-    A log in which one body is damaged.
-    """
+    """A log in which one body is damaged."""
     files = log_of(3)
     return edited(files, names_of(files)[1], lambda raw: flipped(raw, 5000))
 
 
 def torn_log() -> Files:
-    """
-    A log whose last frame was not wholly written.
-    """
+    """A log whose last frame was not wholly written."""
     files = log_of(3)
     return edited(files, names_of(files)[-1], lambda raw: raw[:-2000])
 
@@ -93,9 +85,7 @@ def _die_before(path: str, at: int) -> None:
 
 
 def jobs_of(path: Path) -> dict[int, StoredJob] | None:
-    """
-    What a server would load, or None if it refuses the log.
-    """
+    """What a server would load, or None if it refuses the log."""
     survey = Survey(RealDirectory(str(path)), quiet)
     if survey.refusal() is not None:
         return None
@@ -103,9 +93,7 @@ def jobs_of(path: Path) -> dict[int, StoredJob] | None:
 
 
 def see_that_it_goes_on(path: Path, files: Files, wanted: dict[int, StoredJob]) -> None:
-    """
-    Run again, and nothing is left of the run that was killed but what is in quarantine.
-    """
+    """Run again, and nothing is left of the run that was killed but what is in quarantine."""
     result = run("salvage", path, "--in-place", "--accept-gap", "1-9")
     assert result.exit_code in (0, 1, 3), result.output
     assert jobs_of(path) == wanted

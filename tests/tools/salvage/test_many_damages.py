@@ -26,9 +26,7 @@ class Damage(NamedTuple):
     filling: bytes | None
 
     def done_to(self, files: Files) -> Files:
-        """
-        The files after it.
-        """
+        """The files after it."""
         name, start, end = self.region
         raw = files[name]
         if self.filling is None:
@@ -41,9 +39,7 @@ class Damage(NamedTuple):
 
 @st.composite
 def damages(draw: st.DrawFn, files: Files) -> Damage:
-    """
-    Any damage to one of the files.
-    """
+    """Any damage to one of the files."""
     name = draw(st.sampled_from(names_of(files)))
     size = len(files[name])
     start = draw(st.integers(0, size - 1))
@@ -56,9 +52,7 @@ def damages(draw: st.DrawFn, files: Files) -> Damage:
 
 
 def is_outside(owned: Owned, regions: list[Bytes]) -> bool:
-    """
-    Whether all that is needed of a job is outside of all regions.
-    """
+    """Whether all that is needed of a job is outside of all regions."""
     if any(part.touches(region) for part in owned.parts for region in regions):
         return False
     return any(
@@ -89,9 +83,7 @@ def test_what_is_outside_of_all_damages_comes_back(data: st.DataObject, policy: 
 @settings(max_examples=share(100), deadline=None)
 @given(st.data())
 def test_files_of_anything_are_no_reason_to_fail(data: st.DataObject) -> None:
-    """
-    Whole segments exchanged, cut together, or full of noise.
-    """
+    """Whole segments exchanged, cut together, or full of noise."""
     files = log_of("always")
     names = names_of(files)
     for name in data.draw(st.lists(st.sampled_from(names), max_size=3)):

@@ -27,9 +27,7 @@ PREV_END = 40
 
 
 def two_segments() -> Files:
-    """
-    Jobs in batches of one, two and three.
-    """
+    """Jobs in batches of one, two and three."""
     return killed(
         [put(1, b"one" * 9)], [put(2, b"two" * 50), put(3, b"three" * 60)],
         [put(4, b"four" * 50), put(5, b"five" * 60), put(6, b"six" * 70)], [delete(1)],
@@ -38,16 +36,12 @@ def two_segments() -> Files:
 
 
 def without(files: Files, name: str, at: int, count: int) -> Files:
-    """
-    Bytes are taken out.
-    """
+    """Bytes are taken out."""
     return edited(files, name, lambda raw: raw[:at] + raw[at + count :])
 
 
 def with_more(files: Files, name: str, at: int, count: int) -> Files:
-    """
-    Bytes are put in.
-    """
+    """Bytes are put in."""
     return edited(files, name, lambda raw: raw[:at] + b"\xa5" * count + raw[at:])
 
 
@@ -96,9 +90,7 @@ def test_bodies_behind_a_change_within_their_frame_are_found(
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_bodies_whose_records_were_moved_are_found(count: int) -> None:
-    """
-    Between the first record of the frame and the second.
-    """
+    """Between the first record of the frame and the second."""
     files = two_segments()
     at = batches_of(files, ONE)[3]["offset"] + 64 + 80
     found = salvaged(with_more(files, ONE, at, count))
@@ -135,9 +127,7 @@ def test_bytes_that_are_taken_out_of_a_header_cost_no_job(name: str, count: int)
 
 
 def with_a_mark_twice() -> Files:
-    """
-    A sync mark of a segment that has a successor stands twice, so that the rest is moved.
-    """
+    """A sync mark of a segment that has a successor stands twice, so that the rest is moved."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.mark()
@@ -152,9 +142,7 @@ def with_a_mark_twice() -> Files:
 
 
 def with_prev_end(by: int) -> Files:
-    """
-    The second header says that the first segment ends elsewhere.
-    """
+    """The second header says that the first segment ends elsewhere."""
     files = two_segments()
     end = int.from_bytes(files[TWO][PREV_END : PREV_END + 8], "little")
     return edited(files, TWO, lambda raw: with_header_field(raw, PREV_END, "<Q", end + by))
@@ -179,9 +167,7 @@ def test_a_sync_mark_that_stands_twice_is_damage(tmp_path: Path) -> None:
 
 
 def checked(files: Files, path: Path) -> int:
-    """
-    The exit code of ``check``.
-    """
+    """The exit code of ``check``."""
     return check(open_source(str(written(path / "log", files)))).exit_code
 
 
@@ -189,9 +175,7 @@ CODES = {"sound": 0, "torn": 1, "damaged": 3}
 
 
 def damaged(files: Files, rng: random.Random) -> Files:
-    """
-    One damage of any kind.
-    """
+    """One damage of any kind."""
     name = rng.choice(names_of(files))
     raw = files[name]
     marks = [at for at in range(4096, len(raw), 8) if raw[at : at + 4] == b"\xb5TQF"]
@@ -217,9 +201,7 @@ def damaged(files: Files, rng: random.Random) -> Files:
 
 @cache
 def logs() -> list[Files]:
-    """
-    Small ones with everything in them.
-    """
+    """Small ones with everything in them."""
     return [log_of("always"), log_of("never"), trimmed_log(), two_segments(), with_prev_end(0)]
 
 

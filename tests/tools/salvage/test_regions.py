@@ -20,9 +20,7 @@ PIECE_BYTES = 64
 
 
 class Regions:
-    """
-    Judges what is salvaged after damage to one log.
-    """
+    """Judges what is salvaged after damage to one log."""
 
     def __init__(self, name: str) -> None:
         self.files = LOGS[name]()
@@ -31,9 +29,7 @@ class Regions:
         self.outcomes: set[tuple[int, ...]] = set()
 
     def judge(self, files: Files, regions: list[Bytes]) -> Salvaged:
-        """
-        Salvage, and see that nothing is missing that could be there.
-        """
+        """Salvage, and see that nothing is missing that could be there."""
         found = salvaged(files)
         for job_id, owned in self.known.living.items():
             if all(owned.is_outside(region) for region in regions):
@@ -67,18 +63,14 @@ class Regions:
 
 
 def _is_in_a_hole(found: Salvaged, full: Full) -> bool:
-    """
-    What was not promised to be there is a place that is torn.
-    """
+    """What was not promised to be there is a place that is torn."""
     salvage = found.report.salvage
     is_torn = salvage.torn_lsn is not None and full.lsn >= salvage.torn_lsn
     return is_torn or any(hole.first_lsn <= full.lsn <= hole.last_lsn for hole in salvage.holes)
 
 
 def see_that_places_are_in_order(found: Salvaged, files: Files) -> None:
-    """
-    Each within its segment, none within another.
-    """
+    """Each within its segment, none within another."""
     for places in found.report.salvage.places, found.report.salvage.holes:
         reached: dict[str, int] = {}
         for place in places:
@@ -90,9 +82,7 @@ def see_that_places_are_in_order(found: Salvaged, files: Files) -> None:
 
 
 def headers_of(files: Files) -> Iterator[Bytes]:
-    """
-    The header of each frame that has records.
-    """
+    """The header of each frame that has records."""
     for name in names_of(files):
         for frame in batches_of(files, name):
             yield Bytes(name, frame["offset"], frame["offset"] + 64)
@@ -153,9 +143,7 @@ def test_any_block_is_doubled_over_its_neighbour(name: str) -> None:
 @pytest.mark.one_in(3)
 @EACH_LOG
 def test_any_block_is_doubled_so_that_all_behind_it_is_moved(name: str) -> None:
-    """
-    What the block is put in the middle of is damaged; all else is only in another place.
-    """
+    """What the block is put in the middle of is damaged; all else is only in another place."""
     sweep = Regions(name)
     for segment in names_of(sweep.files):
         raw = sweep.files[segment]

@@ -1,6 +1,4 @@
-"""
-Putting the clean log in the place of the damaged one.
-"""
+"""Putting the clean log in the place of the damaged one."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ OLD, NEW = b"x" * 4200, b"y" * 4200
 
 
 def old_log(count: int, first: int) -> Files:
-    """
-    A log of so many segments, those before ``first`` being gone.
-    """
+    """A log of so many segments, those before ``first`` being gone."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for number in range(first + count - 1):
         scribe.write(put(number + 1, OLD))
@@ -32,9 +28,7 @@ def old_log(count: int, first: int) -> Files:
 
 
 def make_new_log(path: Path, count: int) -> None:
-    """
-    Make a clean log of so many segments beside the old one.
-    """
+    """Make a clean log of so many segments beside the old one."""
     with NewLog(new_path(str(path)), Origin("salvage"), segment_bytes=8192) as new:
         for number in range(count):
             new.add(StoredJob(number + 1, b"default", State.READY, 1, 0, 60, 1, 0, NEW))
@@ -42,16 +36,12 @@ def make_new_log(path: Path, count: int) -> None:
 
 
 def survey_of(path: Path) -> Survey:
-    """
-    What a server that starts sees.
-    """
+    """What a server that starts sees."""
     return Survey(RealDirectory(str(path)), quiet)
 
 
 def bodies_of(survey: Survey) -> list[bytes]:
-    """
-    The jobs that it would load.
-    """
+    """The jobs that it would load."""
     return [job.body for job in loaded_jobs(survey, survey.small.time_ns)]
 
 
@@ -62,9 +52,7 @@ def bodies_of(survey: Survey) -> list[bytes]:
 def test_a_server_never_starts_on_a_part_of_it(
     old: int, new: int, first: int, tmp_path: Path
 ) -> None:
-    """
-    Interrupted after each step: it is refused, or is the whole of the old or of the new log.
-    """
+    """Interrupted after each step: it is refused, or is the whole of the old or of the new log."""
     for done in range(30):
         path = written(tmp_path / str(done), old_log(old, first))
         before = contents(path)

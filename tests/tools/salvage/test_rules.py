@@ -1,6 +1,4 @@
-"""
-What is certain, doubtful and lost: each rule of docs/recovery.md on a log of its own.
-"""
+"""What is certain, doubtful and lost: each rule of docs/recovery.md on a log of its own."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
 
 
 def update(job_id: int, body: bytes) -> JobImage:
-    """
-    Another body.
-    """
+    """Another body."""
     return put(job_id, body)._replace(kind=Kind.UPDATE, priority=7)
 
 
@@ -251,9 +247,7 @@ def test_two_bodies_that_claim_one_id_are_both_kept() -> None:
 
 
 def test_a_body_that_claims_the_id_of_a_deleted_job_is_kept_under_another_one() -> None:
-    """
-    Ids are not given twice, so that one bit of its id is not as it was.
-    """
+    """Ids are not given twice, so that one bit of its id is not as it was."""
     files = killed([put(1, b"gone")], [delete(1)], [put(3, b"third body")], [put(4)])
     at = batches_of(files, ONE)[3]["offset"] + 64 + 8
     found = salvaged(edited(files, ONE, lambda raw: flipped(raw, at, 1)))
@@ -296,9 +290,7 @@ def test_a_job_whose_body_is_in_a_hole_is_lost_and_listed() -> None:
 
 
 def test_a_state_without_a_body_in_a_sound_log_is_damage_all_the_same() -> None:
-    """
-    A server refuses it.
-    """
+    """A server refuses it."""
     found = salvaged(killed([put(1)], [image(Kind.KICK, 9)]))
     assert (found.verdict, [each.job_id for each in found.report.lost]) == ("damaged", [9])
 
@@ -324,9 +316,7 @@ def test_a_torn_tail_makes_nothing_doubtful() -> None:
 
 
 def test_what_stands_behind_a_torn_place_is_taken_as_unconfirmed() -> None:
-    """
-    With --fsync never rot in the newest segment looks like this.
-    """
+    """With --fsync never rot in the newest segment looks like this."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     for job_id in (2, 3, 4):

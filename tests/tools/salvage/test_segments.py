@@ -1,6 +1,4 @@
-"""
-Segments that are missing, dead, foreign or without a header.
-"""
+"""Segments that are missing, dead, foreign or without a header."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ def test_a_damaged_header_costs_no_job(name: str) -> None:
 
 
 def frames_of_another_log(first_lsn: int, count: int) -> bytes:
-    """
-    What somebody may put into the body of a job who queues pieces of logs.
-    """
+    """What somebody may put into the body of a job who queues pieces of logs."""
     fake = Scribe(opening=[DEFAULT_TUBE], salt=77, position=FIRST._replace(first_lsn=first_lsn))
     for number in range(count):
         fake.write(put(number + 1, b"fake"))
@@ -251,9 +247,7 @@ def test_nothing_comes_back_from_behind_the_place_where_a_start_has_cut_a_segmen
 
 
 def test_of_a_frame_that_stands_twice_the_better_one_is_taken() -> None:
-    """
-    A write that went astray has put the beginning of one frame over another one.
-    """
+    """A write that went astray has put the beginning of one frame over another one."""
     files = killed([put(1, b"first body" * 20)], [put(2, b"y" * 400)], [put(3)])
     first, second = (batches_of(files, ONE)[at]["offset"] for at in (1, 2))
     stray = files[ONE][first : first + 200]

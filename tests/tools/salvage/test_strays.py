@@ -30,9 +30,7 @@ LONG = b"a long body " * 250
 
 
 def found_bodies(found: Salvaged) -> dict[bytes, Why]:
-    """
-    What was set aside, and why.
-    """
+    """What was set aside, and why."""
     return {
         job.body: found.judgements[job.job_id].why
         for job in found.jobs.values()
@@ -41,9 +39,7 @@ def found_bodies(found: Salvaged) -> dict[bytes, Why]:
 
 
 def record_of(files: Files, body: bytes) -> Bytes:
-    """
-    Where the record of a body stands.
-    """
+    """Where the record of a body stands."""
     (full,) = [each for each in full_records(files) if each.body == body]
     return full.record
 
@@ -135,9 +131,7 @@ def test_a_job_has_its_state_from_a_later_record_and_its_body_from_a_damaged_one
 
 
 def test_a_copy_beside_a_damaged_record_makes_up_for_a_damaged_body() -> None:
-    """
-    The newest record says what the checksum of the body is, an older frame has the body.
-    """
+    """The newest record says what the checksum of the body is, an older frame has the body."""
     files = killed([put(1, b"first body")], [put(1, b"first body")._replace(kind=Kind.COPY)])
     first, second = full_records(files)
     at = first.record.start + 4
@@ -210,9 +204,7 @@ def test_what_stands_in_the_body_of_a_sound_frame_is_no_record() -> None:
 
 @pytest.mark.exhaustive
 def test_a_place_full_of_records_without_bodies_is_given_up_in_time() -> None:
-    """
-    Each of them claims a long body that is not there.
-    """
+    """Each of them claims a long body that is not there."""
     files = killed([put(1, b"x" * 700_000)], [put(2)])
     (full, _) = full_records(files)
     name, start, _ = full.header

@@ -36,9 +36,7 @@ Change = tuple[Bytes, Files]
 
 @cache
 def known_of(name: str) -> Known:
-    """
-    The jobs of a log.
-    """
+    """The jobs of a log."""
     return known(LOGS[name]())
 
 
@@ -94,9 +92,7 @@ def places(raw: bytes) -> list[int]:
 
 
 def flips(files: Files, stride: int = 1) -> Iterator[Change]:
-    """
-    One bit flipped in each byte, another bit in each.
-    """
+    """One bit flipped in each byte, another bit in each."""
     for name in names_of(files):
         for at in places(files[name])[::stride]:
             damaged = flipped(files[name], at, (at * 5 + 3) % 8)
@@ -104,9 +100,7 @@ def flips(files: Files, stride: int = 1) -> Iterator[Change]:
 
 
 def cuts(files: Files) -> Iterator[Change]:
-    """
-    Each file cut at each byte.
-    """
+    """Each file cut at each byte."""
     for name in names_of(files):
         size = len(files[name])
         for at in places(files[name]):
@@ -114,9 +108,7 @@ def cuts(files: Files) -> Iterator[Change]:
 
 
 def blocks(files: Files, filling: Callable[[bytes], bytes], step: int = 64) -> Iterator[Change]:
-    """
-    Each block of 512 bytes, at each multiple of ``step``, replaced.
-    """
+    """Each block of 512 bytes, at each multiple of ``step``, replaced."""
     for name in names_of(files):
         raw = files[name]
         for at in one_in(2 * SHARE, range(0, len(raw), step)):
@@ -126,23 +118,17 @@ def blocks(files: Files, filling: Callable[[bytes], bytes], step: int = 64) -> I
 
 
 def zeros(block: bytes) -> bytes:
-    """
-    As a disk gives for a sector that it has lost.
-    """
+    """As a disk gives for a sector that it has lost."""
     return bytes(len(block))
 
 
 def ones(block: bytes) -> bytes:
-    """
-    As erased flash.
-    """
+    """As erased flash."""
     return b"\xff" * len(block)
 
 
 def noise(block: bytes) -> bytes:
-    """
-    Anything.
-    """
+    """Anything."""
     return random.Random(len(block)).randbytes(len(block))
 
 
@@ -174,9 +160,7 @@ def test_any_block_of_512_bytes_overwritten(name: str, filling: Callable[[bytes]
 @pytest.mark.one_in(3)
 @EACH_LOG
 def test_any_block_overwritten_with_another_one_of_the_same_log(name: str) -> None:
-    """
-    As by a write that went to the wrong place: valid bytes where they do not belong.
-    """
+    """As by a write that went to the wrong place: valid bytes where they do not belong."""
     sweep = Sweep(name)
     for source in names_of(sweep.files):
         raw = sweep.files[source]

@@ -1,6 +1,4 @@
-"""
-Salvaging tags, remembered keys and policies.
-"""
+"""Salvaging tags, remembered keys and policies."""
 
 import json
 from pathlib import Path
@@ -25,9 +23,7 @@ TAGS = Tags(unique_key=b"some-key", unique_s=KEPT_S, group=b"some-group")
 
 
 def scribe() -> Scribe:
-    """
-    A log with extensions.
-    """
+    """A log with extensions."""
     return Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
 
 
@@ -106,9 +102,7 @@ DEAD = TAGS._replace(dead_from=b"mail", dead_reason=10, dead_at_ns=T0)
 
 
 def dead_letter() -> Files:
-    """
-    A log in which a job has become a dead letter: the body is the same, the tags are not.
-    """
+    """A log in which a job has become a dead letter: the body is the same, the tags are not."""
     log = scribe()
     log.write(put(1, b"the body", tags=TAGS), put(2))
     log.write(put(1, b"the body", tags=DEAD)._replace(kind=Kind.MOVE))

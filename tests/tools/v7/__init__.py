@@ -1,3 +1,1 @@
-"""
-beanstalkd's own log, read and written.
-"""
+"""beanstalkd's own log, read and written."""

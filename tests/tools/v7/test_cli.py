@@ -1,6 +1,4 @@
-"""
-``binlog-inspect import-v7`` and ``export-v7`` as they are called.
-"""
+"""``binlog-inspect import-v7`` and ``export-v7`` as they are called."""
 
 import os
 from contextlib import nullcontext
@@ -45,9 +43,7 @@ NEVER_NS = 4 * 10**18
 
 
 def their_log(path: Path, *contents: bytes, first: int = 3) -> Path:
-    """
-    A directory of beanstalkd.
-    """
+    """A directory of beanstalkd."""
     path.mkdir()
     (path / "lock").touch(0o600)
     for number, content in enumerate(contents, start=first):
@@ -65,9 +61,7 @@ DAMAGED = (file_7(full(1), full(2, b"two", state=9), full(3)),)
 
 
 def state_of(path: Path) -> object:
-    """
-    All that could have been changed in a directory.
-    """
+    """All that could have been changed in a directory."""
     return {
         str(each): (each.read_bytes() if each.is_file() else b"", each.stat().st_mtime_ns,
                     each.stat().st_mode, each.stat().st_ino)
@@ -76,9 +70,7 @@ def state_of(path: Path) -> object:
 
 
 def loaded(path: Path) -> dict[int, StoredJob]:
-    """
-    The jobs that a server of ours loads.
-    """
+    """The jobs that a server of ours loads."""
     return {job.job_id: job for job in loaded_jobs(open_source(str(path)).survey(), T0)}
 
 
@@ -279,9 +271,7 @@ def test_people_are_told_of_one_file_and_one_job_as_of_one(tmp_path: Path) -> No
 
 
 def our_log(path: Path, *jobs: StoredJob, pause: StoredPause | None = None) -> Path:
-    """
-    A log of ours.
-    """
+    """A log of ours."""
     with NewLog(str(path), Origin("test"), pauses=[pause] if pause else []) as log:
         for job in jobs:
             log.add(job)
@@ -290,9 +280,7 @@ def our_log(path: Path, *jobs: StoredJob, pause: StoredPause | None = None) -> P
 
 
 def job(job_id: int, state: State = State.READY, body: bytes = b"hello") -> StoredJob:
-    """
-    A job of ours.
-    """
+    """A job of ours."""
     return StoredJob(job_id, b"default", state, 7, 0, 60, T0, T0 + job_id, body)
 
 

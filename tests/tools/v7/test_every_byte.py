@@ -22,38 +22,28 @@ from tests.tools.v7.theirs import BURIED, DELAYED, NS, READY, RESERVED, T0, read
 
 @dataclass
 class Made:
-    """
-    Files, and where in them each job is spoken of.
-    """
+    """Files, and where in them each job is spoken of."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     places: list[tuple[str, int, int, int]] = field(default_factory=list)
 
     def begin(self, name: str, version: bytes) -> None:
-        """
-        A new file.
-        """
+        """A new file."""
         self.name = name
         self.files[name] = version
 
     def add(self, job_id: int, record: bytes) -> None:
-        """
-        A record of a job.
-        """
+        """A record of a job."""
         start = len(self.files[self.name])
         self.files[self.name] += record
         self.places.append((self.name, start, start + len(record), job_id))
 
     def zeros(self, count: int) -> None:
-        """
-        The end of a file.
-        """
+        """The end of a file."""
         self.files[self.name] += bytes(count)
 
     def concerned(self, name: str, start: int, end: int) -> set[int]:
-        """
-        The jobs that speak in these bytes.
-        """
+        """The jobs that speak in these bytes."""
         return {
             job_id for where, at, upto, job_id in self.places
             if where == name and at < end and start < upto
@@ -92,17 +82,13 @@ def made(version: int = 7) -> Made:
 
 
 def without(log: Made, name: str, cut: int) -> dict[str, bytes]:
-    """
-    The files with the whole records of one up to a length.
-    """
+    """The files with the whole records of one up to a length."""
     ends = [upto for where, _, upto, _ in log.places if where == name and upto <= cut]
     return {**log.files, name: log.files[name][: max(ends, default=4)]}
 
 
 def all_of(found: Survivors) -> None:
-    """
-    Ask everything that an import asks.
-    """
+    """Ask everything that an import asks."""
     jobs = list(stored_jobs(found, T0 + 10**6 * NS))
     assert len({job.job_id for job in jobs}) == len(jobs)
     assert all(1 <= job.job_id < found.next_job_id for job in jobs)
@@ -110,9 +96,7 @@ def all_of(found: Survivors) -> None:
 
 
 def check_intact(log: Made, damaged: dict[str, bytes], hurt: set[int]) -> Survivors:
-    """
-    All jobs but those that are hurt are as they were, there or gone.
-    """
+    """All jobs but those that are hurt are as they were, there or gone."""
     found = read(damaged)
     before, after = wholes(read(log.files)), wholes(found)
     ids = {job_id for _, _, _, job_id in log.places} - hurt
@@ -127,9 +111,7 @@ EACH_BIT = [1 << bit for bit in range(8)]
 
 
 def places_of(log: Made) -> Iterator[tuple[str, int]]:
-    """
-    Every byte, and the first of the zeros at the end.
-    """
+    """Every byte, and the first of the zeros at the end."""
     for name, content in log.files.items():
         for at in one_in(SHARE, range(len(content.rstrip(b"\0")) + 30)):
             yield name, at

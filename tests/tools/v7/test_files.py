@@ -1,6 +1,4 @@
-"""
-One file of beanstalkd's log.
-"""
+"""One file of beanstalkd's log."""
 
 import random
 import struct
@@ -38,9 +36,7 @@ EXPECTED_WALK = list[tuple[str, int]]
 
 
 def walked(content: bytes) -> EXPECTED_WALK:
-    """
-    What is met in a file: records by their jobs, and what is skipped by its length.
-    """
+    """What is met in a file: records by their jobs, and what is skipped by its length."""
     found: EXPECTED_WALK = []
     end = 4
     for each in walk(content, V7):
@@ -54,9 +50,7 @@ def walked(content: bytes) -> EXPECTED_WALK:
 
 
 def only_skipped(content: bytes) -> Skipped:
-    """
-    The one thing that was skipped.
-    """
+    """The one thing that was skipped."""
     (skipped,) = (each for each in walk(content, V7) if isinstance(each, Skipped))
     return skipped
 
@@ -120,9 +114,7 @@ I386_7 = struct.pack("<i", 7) + FIXED_386.pack(*fields(1, b"hello")) + b"hello\r
 
 
 def i386(version: bytes, length: str, fixed: str, unit: int) -> bytes:
-    """
-    A put as a 32-bit beanstalkd writes it.
-    """
+    """A put as a 32-bit beanstalkd writes it."""
     values = [v // unit if at in (2, 3, 5, 6) else v for at, v in enumerate(fields(1, b"hello"))]
     return version + struct.pack(length, 4) + b"tube" + struct.pack(fixed, *values) + b"hello\r\n"
 
@@ -224,9 +216,7 @@ def test_a_body_may_hold_a_piece_of_such_a_log() -> None:
 
 
 def test_a_body_that_swallows_its_neighbours_is_found_out() -> None:
-    """
-    With records of 128 bytes, one flipped bit of body_size is all it takes.
-    """
+    """With records of 128 bytes, one flipped bit of body_size is all it takes."""
     body = b"b" * (128 - 4 - 7 - 80 - 2)
     swallower = full(1, body, body_size=len(body) + 2 + 128)
     assert len(swallower) == 128
@@ -247,9 +237,7 @@ def test_version_5_is_walked_the_same_way() -> None:
 
 @pytest.mark.exhaustive
 def test_a_search_is_not_slowed_down_by_a_hostile_file() -> None:
-    """
-    Each of these would take minutes if places were looked at more than a few times.
-    """
+    """Each of these would take minutes if places were looked at more than a few times."""
     size = 1 << 18
     for unit in (b"\1\0\0\0", b"\0\0\0\0\1", b"\r\n\1\0\0\0", short(5, READY), b"\r\n" + gone(5)):
         hostile = unit * (size // len(unit))
@@ -258,18 +246,14 @@ def test_a_search_is_not_slowed_down_by_a_hostile_file() -> None:
 
 
 def test_a_body_full_of_records_is_not_looked_through_again_and_again() -> None:
-    """
-    With each CR LF a run of 10,000 records begins; following each of them takes many minutes.
-    """
+    """With each CR LF a run of 10,000 records begins; following each of them takes many minutes."""
     inner = full(66, b"", created=T0)
     body = b"\r\n" + inner * 10_000
     assert walked(file_7(full(1, body), full(2))) == [("full", 1), ("full", 2)]
 
 
 def test_a_name_that_runs_into_the_next_record_brings_nothing_of_that_along() -> None:
-    """
-    Again with records of 128 bytes: the fixed part is then that of the neighbour.
-    """
+    """Again with records of 128 bytes: the fixed part is then that of the neighbour."""
     body = b"b" * (128 - len(full(1, b"")))
     slid = struct.pack("<i", len(b"default") + 128) + full(1, body)[4:]
     content = file_7(slid, full(2, body), full(3))

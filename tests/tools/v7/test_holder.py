@@ -1,6 +1,4 @@
-"""
-Who runs on a directory of beanstalkd.
-"""
+"""Who runs on a directory of beanstalkd."""
 
 import fcntl
 import os
@@ -26,9 +24,7 @@ sys.stdin.read()
 
 @contextmanager
 def held(path: Path) -> Iterator[int]:
-    """
-    Another process holds the lock meanwhile.
-    """
+    """Another process holds the lock meanwhile."""
     (path / "lock").touch()
     command = [sys.executable, "-c", HOLD, str(path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

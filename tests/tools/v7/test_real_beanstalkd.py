@@ -36,9 +36,7 @@ JOB_KEYS = ("tube", "state", "pri", "delay", "ttr", "reserves", "timeouts", "rel
 
 @contextmanager
 def serving(directory: Path, *options: object) -> Iterator[Connection]:
-    """
-    A real beanstalkd on a directory; killed in the end.
-    """
+    """A real beanstalkd on a directory; killed in the end."""
     command = theirs("-p", 0, "-b", directory, *options)
     with ServerProcess(command, directory.parent) as server:
         connection = server.connect()
@@ -47,27 +45,21 @@ def serving(directory: Path, *options: object) -> Iterator[Connection]:
 
 
 def run(*arguments: object, expect: int = 0) -> str:
-    """
-    Call binlog-inspect.
-    """
+    """Call binlog-inspect."""
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
     assert result.exit_code == expect, result.output
     return result.stdout
 
 
 def copied(directory: Path, name: str) -> Path:
-    """
-    A copy, which a server may use up.
-    """
+    """A copy, which a server may use up."""
     copy = directory.parent / name
     shutil.copytree(directory, copy)
     return copy
 
 
 def asked(connection: Connection, command: str) -> dict[str, str]:
-    """
-    A statistic.
-    """
+    """A statistic."""
     reply = connection.ask(command.encode() + b"\r\n")
     assert reply.startswith(b"OK "), reply
     lines = reply.decode().splitlines()[2:]
@@ -75,9 +67,7 @@ def asked(connection: Connection, command: str) -> dict[str, str]:
 
 
 def body_of(connection: Connection, job_id: int) -> bytes | None:
-    """
-    A job's body; None if there is no such job.
-    """
+    """A job's body; None if there is no such job."""
     reply = connection.ask(b"peek %d\r\n" % job_id)
     if reply == b"NOT_FOUND\r\n":
         return None
@@ -90,9 +80,7 @@ Seen = dict[int, tuple[bytes, dict[str, str]]]
 
 
 def seen_by(connection: Connection, up_to: int) -> Seen:
-    """
-    All jobs with ids up to this one.
-    """
+    """All jobs with ids up to this one."""
     jobs: Seen = {}
     for job_id in range(1, up_to + 1):
         body = body_of(connection, job_id)
@@ -102,18 +90,14 @@ def seen_by(connection: Connection, up_to: int) -> Seen:
 
 
 def lasting(jobs: Seen) -> dict[int, tuple[bytes, list[str]]]:
-    """
-    What must be the same in each server.
-    """
+    """What must be the same in each server."""
     return {
         job_id: (body, [told[key] for key in JOB_KEYS]) for job_id, (body, told) in jobs.items()
     }
 
 
 def buried_order(connection: Connection, tube: str) -> list[int]:
-    """
-    The buried jobs of a tube; they are kicked one by one.
-    """
+    """The buried jobs of a tube; they are kicked one by one."""
     connection.ask(f"use {tube}\r\n".encode())
     order = []
     while (reply := connection.ask(b"peek-buried\r\n")) != b"NOT_FOUND\r\n":
@@ -123,9 +107,7 @@ def buried_order(connection: Connection, tube: str) -> list[int]:
 
 
 def reserve_order(connection: Connection, tube: str) -> list[int]:
-    """
-    The ready jobs of a tube; they are deleted one by one.
-    """
+    """The ready jobs of a tube; they are deleted one by one."""
     connection.ask(f"watch {tube}\r\n".encode())
     if tube != "default":
         connection.ask(b"ignore default\r\n")
@@ -143,9 +125,7 @@ def reserve_order(connection: Connection, tube: str) -> list[int]:
 
 
 def our_jobs(now_ns: int) -> list[StoredJob]:
-    """
-    120 jobs of all kinds.
-    """
+    """120 jobs of all kinds."""
     rng = random.Random(7)
     jobs = []
     for job_id in range(1, 121):
@@ -178,9 +158,7 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
 
 
 def our_log(path: Path, jobs: list[StoredJob], next_job_id: int = 1) -> Path:
-    """
-    A log of ours.
-    """
+    """A log of ours."""
     pause = StoredPause(b"alpha", HOUR_S, time.time_ns() + HOUR_S * NS)
     floors = Floors(next_job_id=next_job_id)
     with NewLog(str(path), Origin("test"), floors=floors, pauses=[pause]) as log:
@@ -220,9 +198,7 @@ def test_it_loads_our_export_job_by_job_and_order_by_order(tmp_path: Path) -> No
 
 
 def check_orders(connection: Connection, jobs: list[StoredJob]) -> None:
-    """
-    The ready jobs come by priority and id, the buried ones as they were buried.
-    """
+    """The ready jobs come by priority and id, the buried ones as they were buried."""
     for tube in sorted({job.tube for job in jobs}):
         ready = [job for job in jobs if job.tube == tube and job.state is State.READY]
         extra = [777] if tube == b"default" else []
@@ -236,9 +212,7 @@ def check_orders(connection: Connection, jobs: list[StoredJob]) -> None:
 
 
 def test_it_lives_on_with_our_export(tmp_path: Path) -> None:
-    """
-    It reserves space, moves jobs out of our files, deletes those, and loads the rest again.
-    """
+    """It reserves space, moves jobs out of our files, deletes those, and loads the rest again."""
     jobs = [job for job in our_jobs(time.time_ns()) if job.state is not State.DELAYED]
     log = our_log(tmp_path / "ours", jobs)
     run("export-v7", log, "-o", tmp_path / "theirs", "--file-size", "4k")
@@ -302,9 +276,7 @@ class Talk:
     last_id: int = 0
 
     def put(self) -> None:
-        """
-        Put a job, delayed by an hour now and then.
-        """
+        """Put a job, delayed by an hour now and then."""
         tube = self.rng.choice(["default", "alpha", "beta"])
         body = self.rng.choice([b"", b"\r\n", self.rng.randbytes(self.rng.randrange(1500))])
         delay_s = self.rng.choice([0, 0, 0, HOUR_S])
@@ -316,16 +288,12 @@ class Talk:
         self.tube_of[self.last_id] = tube
 
     def reserved(self) -> int:
-        """
-        Reserve a job; 0 if there is none.
-        """
+        """Reserve a job; 0 if there is none."""
         reply = self.connection.ask(b"reserve-with-timeout 0\r\n")
         return int(reply.split()[1]) if reply.startswith(b"RESERVED") else 0
 
     def bury(self) -> None:
-        """
-        Reserve a job and bury it.
-        """
+        """Reserve a job and bury it."""
         job_id = self.reserved()
         if job_id:
             reply = self.connection.ask(b"bury %d %d\r\n" % (job_id, self.rng.randrange(9)))
@@ -333,9 +301,7 @@ class Talk:
             self.buried[self.tube_of[job_id]].append(job_id)
 
     def release(self) -> None:
-        """
-        Reserve a job and release it, mostly with a delay.
-        """
+        """Reserve a job and release it, mostly with a delay."""
         job_id = self.reserved()
         delay_s = self.rng.choice([0, HOUR_S, HOUR_S])
         if job_id:
@@ -343,18 +309,14 @@ class Talk:
             assert reply == b"RELEASED\r\n"
 
     def kick(self) -> None:
-        """
-        Kick one job.
-        """
+        """Kick one job."""
         if self.living:
             job_id = self.rng.choice(self.living)
             if self.connection.ask(b"kick-job %d\r\n" % job_id) == b"KICKED\r\n":
                 self.unbury(job_id)
 
     def delete(self) -> None:
-        """
-        Delete a job, also one that is buried or delayed.
-        """
+        """Delete a job, also one that is buried or delayed."""
         if self.living:
             job_id = self.rng.choice(self.living)
             if self.connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n":
@@ -362,17 +324,13 @@ class Talk:
                 self.unbury(job_id)
 
     def unbury(self, job_id: int) -> None:
-        """
-        It is not buried any more.
-        """
+        """It is not buried any more."""
         order = self.buried[self.tube_of[job_id]]
         if job_id in order:
             order.remove(job_id)
 
     def go_on(self, commands: int) -> None:
-        """
-        Do something, so many times.
-        """
+        """Do something, so many times."""
         self.connection.ask(b"watch alpha\r\n")
         self.connection.ask(b"watch beta\r\n")
         doing = [self.put] * 5 + [self.bury] * 2 + [self.release, self.kick, self.delete]
@@ -384,9 +342,7 @@ class Talk:
 def test_we_have_what_it_has_after_a_kill_and_it_has_that_back(
     tmp_path: Path, seed: int, segment: int
 ) -> None:
-    """
-    Three times killed, so there are zeros at the end of files, and jobs were moved.
-    """
+    """Three times killed, so there are zeros at the end of files, and jobs were moved."""
     real_beanstalkd()
     source = tmp_path / "source"
     source.mkdir()
@@ -453,9 +409,7 @@ def test_a_running_server_is_refused_and_not_disturbed(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_the_refusal_of_our_server_names_a_command_that_works(tmp_path: Path) -> None:
-    """
-    From ``/var/lib/beanstalkd`` to a server of ours, by what the messages say alone.
-    """
+    """From ``/var/lib/beanstalkd`` to a server of ours, by what the messages say alone."""
     real_beanstalkd()
     source = tmp_path / "the old one"
     source.mkdir()

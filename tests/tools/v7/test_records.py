@@ -1,6 +1,4 @@
-"""
-One record of beanstalkd's log.
-"""
+"""One record of beanstalkd's log."""
 
 import re
 from pathlib import Path
@@ -33,40 +31,30 @@ EXAMPLE = Fields(1, 7, 0, 60 * NS, 7, 0x18E9F378E7E25828, 0, 0, 0, 0, 0, 0, READ
 
 
 def worked_example() -> bytes:
-    """
-    The bytes of the worked example.
-    """
+    """The bytes of the worked example."""
     lines = re.findall(r"^[0-9a-f]{4}((?: +[0-9a-f]{8})+)$", PAGE.read_text(), re.MULTILINE)
     return bytes.fromhex("".join(lines).replace(" ", ""))
 
 
 def decoded(raw: bytes, at: int = 0) -> Record | Incomplete | Damage:
-    """
-    Decode a record of version 7.
-    """
+    """Decode a record of version 7."""
     return decode(raw, at, len(raw), V7)
 
 
 def why(raw: bytes) -> str:
-    """
-    Why it cannot be right.
-    """
+    """Why it cannot be right."""
     found = decoded(raw)
     assert isinstance(found, Damage), found
     return found.why
 
 
 def is_right(raw: bytes) -> bool:
-    """
-    Whether it can be right.
-    """
+    """Whether it can be right."""
     return isinstance(decoded(raw), Record)
 
 
 def with_field(name: str, value: int) -> bytes:
-    """
-    A record with this in one of its fields.
-    """
+    """A record with this in one of its fields."""
     changes: dict[str, Any] = {name: value}
     return full(1, **changes)
 

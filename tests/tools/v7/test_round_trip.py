@@ -1,6 +1,4 @@
-"""
-From our log to theirs and back.
-"""
+"""From our log to theirs and back."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,9 +26,7 @@ U32 = 2**32 - 1
 
 
 def stored(job_id: int, state: State = State.READY, **changes: object) -> StoredJob:
-    """
-    A job of ours.
-    """
+    """A job of ours."""
     deadline_ns = {State.DELAYED: NOW_NS + 5 * NS, State.BURIED: NOW_NS - job_id}.get(state, 0)
     job = StoredJob(job_id, b"default", state, 7, 5, 60, T0, deadline_ns, b"hello")
     return job._replace(**changes)  # type: ignore[arg-type]
@@ -40,9 +36,7 @@ def exported(
     jobs: list[StoredJob], file_bytes: int = MIN_FILE_BYTES, next_job_id: int = 0,
     log_ns: int = NOW_NS,
 ) -> tuple[dict[str, bytes], Tally, Exported]:  # fmt: skip
-    """
-    The files that these jobs become.
-    """
+    """The files that these jobs become."""
     directory, tally = MemoryDirectory(), Tally()
     last = max((job.job_id for job in jobs), default=0)
     made = export_jobs(
@@ -57,9 +51,7 @@ def exported(
 
 
 def again(files: Mapping[str, bytes]) -> dict[int, StoredJob]:
-    """
-    The jobs of these files, as an import has them.
-    """
+    """The jobs of these files, as an import has them."""
     found = read(files)
     assert found.findings.verdict == "sound"
     return {job.job_id: job for job in stored_jobs(found, NOW_NS)}
@@ -74,9 +66,7 @@ TIMES = st.integers(0, 4 * 10**18)
 
 @st.composite
 def jobs_of_ours(draw: st.DrawFn) -> list[StoredJob]:
-    """
-    Living jobs, ascending by id.
-    """
+    """Living jobs, ascending by id."""
     ids = draw(st.sets(st.integers(1, 50) | st.integers(1, 2**62), max_size=12))
     jobs = []
     for at, job_id in enumerate(sorted(ids)):
@@ -169,9 +159,7 @@ def test_a_body_above_the_default_limit_has_a_file_of_its_own(state: State) -> N
 
 
 class Huge(bytes):
-    """
-    A body that says that it is huge.
-    """
+    """A body that says that it is huge."""
 
     said = MAX_BODY_SIZE - 2
 
@@ -181,9 +169,7 @@ class Huge(bytes):
 
 def test_a_body_that_no_beanstalkd_loads_is_named_and_the_others_are_written() -> None:
     class TooLarge(Huge):
-        """
-        One byte more.
-        """
+        """One byte more."""
 
         said = Huge.said + 1
 
@@ -232,14 +218,10 @@ def test_a_log_ahead_of_the_wall_clock_keeps_what_remains_of_delays_and_ages() -
 
 def test_a_spool_that_cannot_be_written_leaves_nothing_open() -> None:
     class Full(MemoryDirectory):
-        """
-        Its disk is full.
-        """
+        """Its disk is full."""
 
         def before(self, operation: str, name: str) -> None:
-            """
-            Refuse to write.
-            """
+            """Refuse to write."""
             if operation == "write" and name == SPOOL:
                 raise OSError(28, "No space left on device")
 

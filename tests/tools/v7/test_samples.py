@@ -47,24 +47,18 @@ BURIED_ORDER = {"v112-basic": {"delta": [16, 14, 17, 15]}}
 
 
 def expected(name: str) -> dict[str, Any]:
-    """
-    What the real server says.
-    """
+    """What the real server says."""
     said: dict[str, Any] = json.loads((SAMPLES / name / "expected.json").read_text())
     return said
 
 
 def survivors(name: str) -> Survivors:
-    """
-    What we find.
-    """
+    """What we find."""
     return Survivors(RealDirectory(str(SAMPLES / name)), lambda done, total: None)
 
 
 def as_said(found: Survivors, now_ns: int) -> dict[int, dict[str, Any]]:
-    """
-    The jobs in the words of ``stats-job``; the doubtful ones are left out.
-    """
+    """The jobs in the words of ``stats-job``; the doubtful ones are left out."""
     told = {}
     for job in stored_jobs(found, now_ns):
         is_due = job.state is State.DELAYED and job.deadline_ns <= now_ns
@@ -82,9 +76,7 @@ def as_said(found: Survivors, now_ns: int) -> dict[int, dict[str, Any]]:
 
 
 def checked_jobs(said: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """
-    Its jobs as they should be here.
-    """
+    """Its jobs as they should be here."""
     jobs = {job["id"]: {k: v for k, v in job.items() if k != "file"} for job in said["jobs"]}
     for job in jobs.values():
         # It counts a burial with each start.

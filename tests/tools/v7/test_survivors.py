@@ -1,6 +1,4 @@
-"""
-What survives of a directory that beanstalkd wrote.
-"""
+"""What survives of a directory that beanstalkd wrote."""
 
 import random
 from collections.abc import Callable
@@ -37,18 +35,14 @@ from tests.tools.v7.theirs import (
 
 
 def states(found: Survivors) -> dict[int, int]:
-    """
-    The states of all jobs, as they come.
-    """
+    """The states of all jobs, as they come."""
     jobs = [*found.ready_and_delayed(), *found.buried()]
     assert len(jobs) == len(found.jobs)
     return {job.fields.job_id: job.fields.state for job in jobs}
 
 
 def doubtful(found: Survivors) -> list[tuple[int, bytes]]:
-    """
-    The ids and bodies of the doubtful jobs.
-    """
+    """The ids and bodies of the doubtful jobs."""
     jobs = list(found.doubtful())
     assert len(jobs) == found.doubtful_jobs
     assert all(job.tube == LOST_AND_FOUND and job.fields.state == BURIED for job in jobs)
@@ -155,9 +149,7 @@ def test_a_copy_of_a_buried_job_keeps_its_place() -> None:
 
 
 def test_a_copy_keeps_its_place_when_its_original_is_gone() -> None:
-    """
-    The bury of job 1 is still there; that of job 9 is gone, so it is older than all.
-    """
+    """The bury of job 1 is still there; that of job 9 is gone, so it is older than all."""
     content = file_7(
         full(2), short(2, BURIED), short(1, BURIED), full(3), short(3, BURIED),
         full(9, state=BURIED), full(1, state=BURIED),
@@ -273,9 +265,7 @@ def test_two_doubtful_jobs_with_one_id_are_both_kept() -> None:
 
 @pytest.mark.parametrize("state", [0, READY, BURIED])
 def test_a_record_whose_id_was_damaged_changes_no_other_job(state: int) -> None:
-    """
-    It was one of job 2.
-    """
+    """It was one of job 2."""
     wrong = short(1, state, created=T0 + 2_000_000)
     found = read(file_7(full(1), full(2), wrong))
     assert wholes(found) == wholes(read(file_7(full(1), full(2))))
@@ -290,9 +280,7 @@ def test_a_record_has_what_never_changes_of_its_job(changes: dict[str, Any]) -> 
 
 
 def test_a_put_whose_id_was_damaged_takes_no_other_jobs_place() -> None:
-    """
-    It was 4; it says 2.
-    """
+    """It was 4; it says 2."""
     wrong = full(2, b"four", created=T0 + 4_000_000)
     found = read(file_7(full(1), full(2, b"two"), full(3), wrong, full(5)))
     assert bodies(found) == {1: b"hello", 2: b"two", 3: b"hello", 5: b"hello"}
@@ -301,9 +289,7 @@ def test_a_put_whose_id_was_damaged_takes_no_other_jobs_place() -> None:
 
 
 def test_a_put_whose_damaged_id_is_met_first_takes_no_other_jobs_place() -> None:
-    """
-    It was 2; it says 4.
-    """
+    """It was 2; it says 4."""
     wrong = full(4, b"two", created=T0 + 2_000_000)
     found = read(file_7(full(1), wrong, full(3), full(4, b"four"), short(4, BURIED, b"four")))
     assert bodies(found) == {1: b"hello", 3: b"hello", 4: b"four"}
@@ -384,9 +370,7 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 def test_a_job_whose_fields_look_like_the_end_of_another_record_is_found(
     version: int, spoilt: str
 ) -> None:
-    """
-    With priority 0 a delay may be taken for a ttr, some bytes before the record itself.
-    """
+    """With priority 0 a delay may be taken for a ttr, some bytes before the record itself."""
     make_file, make, end = (file_7, full, gone) if version == 7 else (file_5, full_5, gone_5)
     damaged = SPOILT[spoilt](end(1))
     for name_bytes in (*range(1, 13), 20):

@@ -22,9 +22,7 @@ VERSION_5 = struct.pack("<i", 5)
 
 
 def fields(job_id: int, body: bytes, **changes: Any) -> list[int]:
-    """
-    The fixed part of a ready job that was put ``job_id`` ms after `T0`.
-    """
+    """The fixed part of a ready job that was put ``job_id`` ms after `T0`."""
     values = {
         "pri": 1024, "delay": 0, "ttr": 60 * NS, "body_size": len(body) + 2,
         "created": T0 + job_id * 1_000_000, "deadline": 0, "reserves": 0, "timeouts": 0,
@@ -35,24 +33,18 @@ def fields(job_id: int, body: bytes, **changes: Any) -> list[int]:
 
 
 def full(job_id: int, body: bytes = b"hello", tube: bytes = b"default", **changes: Any) -> bytes:
-    """
-    A full record.
-    """
+    """A full record."""
     head = struct.pack("<i", len(tube)) + tube
     return head + FIXED_7.pack(*fields(job_id, body, **changes)) + body + b"\r\n"
 
 
 def short(job_id: int, state: int, body: bytes = b"hello", **changes: Any) -> bytes:
-    """
-    A short record of the job that `full` makes with this id and body.
-    """
+    """A short record of the job that `full` makes with this id and body."""
     return bytes(4) + FIXED_7.pack(*fields(job_id, body, state=state, **changes))
 
 
 def gone(job_id: int, body: bytes = b"hello", **changes: Any) -> bytes:
-    """
-    A deletion.
-    """
+    """A deletion."""
     return short(job_id, 0, body, **changes)
 
 
@@ -61,45 +53,33 @@ def _in_us(values: list[int]) -> list[int]:
 
 
 def full_5(job_id: int, body: bytes = b"hello", tube: bytes = b"default", **changes: Any) -> bytes:
-    """
-    A full record of version 5.
-    """
+    """A full record of version 5."""
     head = struct.pack("<Q", len(tube)) + tube
     return head + FIXED_5.pack(*_in_us(fields(job_id, body, **changes))) + body + b"\r\n"
 
 
 def short_5(job_id: int, state: int, body: bytes = b"hello", **changes: Any) -> bytes:
-    """
-    A short record of version 5.
-    """
+    """A short record of version 5."""
     return bytes(8) + FIXED_5.pack(*_in_us(fields(job_id, body, state=state, **changes)))
 
 
 def gone_5(job_id: int, body: bytes = b"hello", **changes: Any) -> bytes:
-    """
-    A deletion of version 5.
-    """
+    """A deletion of version 5."""
     return short_5(job_id, 0, body, **changes)
 
 
 def file_7(*records: bytes, zeros: int = 0) -> bytes:
-    """
-    A file.
-    """
+    """A file."""
     return VERSION_7 + b"".join(records) + bytes(zeros)
 
 
 def file_5(*records: bytes, zeros: int = 0) -> bytes:
-    """
-    A file of version 5.
-    """
+    """A file of version 5."""
     return VERSION_5 + b"".join(records) + bytes(zeros)
 
 
 def read(files: Mapping[str, bytes] | bytes) -> Survivors:
-    """
-    What survives of a directory, or of one file; and see that nothing was changed.
-    """
+    """What survives of a directory, or of one file; and see that nothing was changed."""
     held = files if isinstance(files, Mapping) else {"binlog.1": files}
     directory = MemoryDirectory(dict(held))
     found = Survivors(directory, lambda done, total: None)
@@ -108,35 +88,25 @@ def read(files: Mapping[str, bytes] | bytes) -> Survivors:
 
 
 def bodies(found: Survivors) -> dict[int, bytes]:
-    """
-    The bodies of the surviving jobs, the doubtful ones left out.
-    """
+    """The bodies of the surviving jobs, the doubtful ones left out."""
     return {job_id: found.body(job) for job_id, job in found.jobs.items()}
 
 
 def whole(found: Survivors, job: Job) -> tuple[object, ...]:
-    """
-    All that a client may see of a job.
-    """
+    """All that a client may see of a job."""
     return (*job.fields, job.tube, found.body(job))
 
 
 def wholes(found: Survivors) -> dict[int, tuple[object, ...]]:
-    """
-    The same of all surviving jobs.
-    """
+    """The same of all surviving jobs."""
     return {job_id: whole(found, job) for job_id, job in found.jobs.items()}
 
 
 def buried(found: Survivors) -> list[int]:
-    """
-    The ids of the buried jobs, in their order.
-    """
+    """The ids of the buried jobs, in their order."""
     return [job.fields.job_id for job in found.buried()]
 
 
 def kinds(found: Survivors) -> list[str]:
-    """
-    The kinds of what was found.
-    """
+    """The kinds of what was found."""
     return [str(finding.kind) for finding in found.findings.listed]

@@ -57,15 +57,11 @@ class Held(Caller):
 
     @property
     def loaded_bytes(self) -> int:
-        """
-        Bytes of bodies that are in memory.
-        """
+        """Bytes of bodies that are in memory."""
         return self.server.service.queue.state.jobs.loaded_bytes
 
     def step(self) -> None:
-        """
-        One piece of work ends.
-        """
+        """One piece of work ends."""
         self.reads.step()
         self.server.advance()
 
@@ -82,16 +78,12 @@ class Held(Caller):
         return count
 
     def begin(self, path: str) -> None:
-        """
-        Ask, and do not wait for the reply.
-        """
+        """Ask, and do not wait for the reply."""
         self.browser.send(f"GET {V1}{path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         self.server.advance()
 
     def reply(self) -> Any:
-        """
-        The reply to it.
-        """
+        """The reply to it."""
         self.finish()
         return parsed(self.browser.transport.value).json
 
@@ -241,9 +233,7 @@ def test_a_request_reads_so_many_bodies() -> None:
 
 
 class Looker:
-    """
-    Sees the same job again and again.
-    """
+    """Sees the same job again and again."""
 
     def __init__(self, caller: Held) -> None:
         self.seen: list[list[Seen]] = []

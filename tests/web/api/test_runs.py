@@ -1,6 +1,4 @@
-"""
-Many jobs are changed as a whole, as many as were confirmed and as long as they are as meant.
-"""
+"""Many jobs are changed as a whole, as many as were confirmed and as long as they are as meant."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ def caller() -> Caller:
 
 
 def run(caller: Caller, action: str, count: int, **fields: Any) -> Any:
-    """
-    Begin a run, and let it go on to its end.
-    """
+    """Begin a run, and let it go on to its end."""
     begun = caller.post("/runs", action=action, count=count, **fields)
     return ended(caller, begun["run"])
 
@@ -70,9 +66,7 @@ def test_jobs_are_moved_and_what_is_there_already_is_not_met_again(caller: Calle
 
 
 class HeldCaller(Caller):
-    """
-    A caller of a server whose disk waits to be told.
-    """
+    """A caller of a server whose disk waits to be told."""
 
     def __init__(self, jobs: int) -> None:
         self.io = HeldIo()
@@ -82,9 +76,7 @@ class HeldCaller(Caller):
         self.sync(20)
 
     def sync(self, times: int = 1) -> None:
-        """
-        Let the disk do what it has to.
-        """
+        """Let the disk do what it has to."""
         for _ in range(times):
             while self.io:
                 self.io.step()

@@ -1,6 +1,4 @@
-"""
-Many jobs are searched and counted, in slices that say how far they came.
-"""
+"""Many jobs are searched and counted, in slices that say how far they came."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def asked(path: str, **query: object) -> str:
 
 
 def parts(caller: Caller, path: str, **query: object) -> list[Any]:
-    """
-    Ask until there is no more.
-    """
+    """Ask until there is no more."""
     found = [caller.get(asked(path, **query))]
     while found[-1]["cursor"] is not None:
         found.append(caller.get(asked(path, cursor=found[-1]["cursor"], **query)))
@@ -56,9 +52,7 @@ def ids(caller: Caller, **query: object) -> list[int]:
 
 
 def bury(caller: Caller, tube: bytes, *bodies: bytes) -> None:
-    """
-    Put jobs and bury them.
-    """
+    """Put jobs and bury them."""
     caller.put(tube, *bodies)
     caller.ask(b"watch %s\r\n" % tube)
     for _ in bodies:
@@ -68,9 +62,7 @@ def bury(caller: Caller, tube: bytes, *bodies: bytes) -> None:
 
 
 def put_many(caller: Caller, tube: bytes, count: int) -> None:
-    """
-    Put jobs, in batches.
-    """
+    """Put jobs, in batches."""
     caller.ask(b"use %s\r\n" % tube)
     for at in range(0, count, 1000):
         jobs = b"0 0 60 1\r\nx\r\n" * min(1000, count - at)
@@ -78,9 +70,7 @@ def put_many(caller: Caller, tube: bytes, count: int) -> None:
 
 
 def die(caller: Caller, tube: bytes, *bodies: bytes) -> None:
-    """
-    Put jobs and have them die in their tube, buried there.
-    """
+    """Put jobs and have them die in their tube, buried there."""
     caller.put(tube, *bodies)
     caller.ask(b"tube-policy %s max-reserves=1\r\nwatch %s\r\n" % (tube, tube))
     for _ in bodies:

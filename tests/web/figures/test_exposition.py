@@ -1,6 +1,4 @@
-"""
-How metrics are written.
-"""
+"""How metrics are written."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The history in memory.
-"""
+"""The history in memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-How late the reactor calls.
-"""
+"""How late the reactor calls."""
 
 from __future__ import annotations
 

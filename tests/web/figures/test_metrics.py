@@ -1,6 +1,4 @@
-"""
-What is served at /metrics, read by Prometheus's own parsers.
-"""
+"""What is served at /metrics, read by Prometheus's own parsers."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 class Scraper:
-    """
-    A server and who scrapes it.
-    """
+    """A server and who scrapes it."""
 
     def __init__(
         self, server: MemoryServer, most_tubes: int = 100, *, has_messagebird: bool = False
@@ -51,9 +47,7 @@ class Scraper:
         return reply.body.decode()
 
     def samples(self) -> Samples:
-        """
-        All samples, by name and labels.
-        """
+        """All samples, by name and labels."""
         return samples_of(read_prometheus(self.text()))
 
     def value(self, name: str, **labels: str) -> float:
@@ -78,9 +72,7 @@ def with_log(**options: Any) -> Scraper:
 
 
 def busy() -> Scraper:
-    """
-    A server on which something of each kind has happened.
-    """
+    """A server on which something of each kind has happened."""
     scraper = with_log(archive=MemoryArchive(), body_cache=0)
     scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\nput 2000 0 60 1\r\nb\r\nput 1 99 60 1\r\nc\r\n")
     scraper.server.advance(2)
@@ -393,9 +385,7 @@ def test_the_names_of_messagebird_are_there_if_asked_for() -> None:
 
 
 def speak_tls(server: MemoryServer) -> None:
-    """
-    Have two ports for TLS, as far as the metrics know.
-    """
+    """Have two ports for TLS, as far as the metrics know."""
     ends = {second: datetime.fromtimestamp(second, UTC) for second in (1000, 3000, 4000)}
     expiries = server.service.handshakes.expiries
     expiries["--listen"] = lambda: [

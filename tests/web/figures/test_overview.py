@@ -1,6 +1,4 @@
-"""
-The figures of the whole server.
-"""
+"""The figures of the whole server."""
 
 from __future__ import annotations
 

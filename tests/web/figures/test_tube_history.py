@@ -1,6 +1,4 @@
-"""
-The history of the most active tubes.
-"""
+"""The history of the most active tubes."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ HOUR_S = 3600
 
 
 def filled(*tubes: bytes) -> MemoryServer:
-    """
-    A server with one job in each tube.
-    """
+    """A server with one job in each tube."""
     server = MemoryServer()
     server.connect().ask(b"".join(b"use %s\r\nput 0 0 60 1\r\nx\r\n" % name for name in tubes))
     return server

@@ -1,6 +1,4 @@
-"""
-What functions give that was meant otherwise, and whatever else is wrong with them.
-"""
+"""What functions give that was meant otherwise, and whatever else is wrong with them."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ THREADS = pytest.mark.parametrize("in_threads", [False, InlineThreads()])
 
 
 def decorated(function: Doer) -> Doer:
-    """
-    Decorate as one does who has not thought of coroutines.
-    """
+    """Decorate as one does who has not thought of coroutines."""
 
     @functools.wraps(function)
     def wrapped(attempt: Attempt[Any]) -> Any:
@@ -112,21 +108,15 @@ def test_a_future_is_awaited() -> None:
 
 
 class Threaded(Clock):
-    """
-    A reactor that is called from threads, as far as a result needs it.
-    """
+    """A reactor that is called from threads, as far as a result needs it."""
 
     def callFromThread(self, call: Callable[[], object]) -> None:
-        """
-        See `IReactorFromThreads`.
-        """
+        """See `IReactorFromThreads`."""
         self.callLater(0, call)
 
 
 def given(future: ThreadFuture[Any]) -> tuple[Attempt[Any], Deferred[Any], Threaded]:
-    """
-    Have a function give this.
-    """
+    """Have a function give this."""
     reactor = Threaded()
     stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
     attempt: Attempt[Any] = Attempt(reactor, Job(1, b"x"), stats, 1.0)
@@ -171,32 +161,24 @@ def test_a_real_executor_tells_in_another_thread() -> None:
 
 
 def generator(attempt: Attempt[Any]) -> Any:
-    """
-    Forget ``inlineCallbacks``.
-    """
+    """Forget ``inlineCallbacks``."""
     yield Deferred()
 
 
 async def asynchronous_generator(attempt: Attempt[Any]) -> Any:
-    """
-    The same with a coroutine.
-    """
+    """The same with a coroutine."""
     yield Deferred()
 
 
 def ended_process(attempt: Attempt[Any]) -> Any:
-    """
-    Begin a process, and do not wait for it in the function.
-    """
+    """Begin a process, and do not wait for it in the function."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process
 
 
 def deciding(what: Any) -> Doer:
-    """
-    Raise `Decided`.
-    """
+    """Raise `Decided`."""
 
     def do(attempt: Attempt[Any]) -> None:
         raise Decided(what)
@@ -205,16 +187,12 @@ def deciding(what: Any) -> Doer:
 
 
 def leaving(attempt: Attempt[Any]) -> None:
-    """
-    Raise what ends a coroutine.
-    """
+    """Raise what ends a coroutine."""
     raise GeneratorExit
 
 
 async def leaving_later(attempt: Attempt[Any]) -> None:
-    """
-    The same, as a coroutine.
-    """
+    """The same, as a coroutine."""
     raise GeneratorExit
 
 

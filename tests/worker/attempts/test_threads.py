@@ -1,6 +1,4 @@
-"""
-Real threads of a worker.
-"""
+"""Real threads of a worker."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from tests.conftest import the_reactor
 
 @pytest.fixture
 def threads() -> Iterator[PoolThreads]:
-    """
-    One thread.
-    """
+    """One thread."""
     made = PoolThreads(the_reactor(), 1)
     made.start()
     yield made

@@ -1,3 +1,1 @@
-"""
-The subcommands of ``beanstalk`` that put, show, take or change jobs.
-"""
+"""The subcommands of ``beanstalk`` that put, show, take or change jobs."""

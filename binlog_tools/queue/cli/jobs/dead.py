@@ -1,6 +1,4 @@
-"""
-``beanstalk dead``.
-"""
+"""``beanstalk dead``."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -94,9 +92,7 @@ def _row(place: str, job: Stats) -> list[object]:
 
 
 def _moment(unix_s: int) -> str:
-    """
-    A moment in UTC; the number itself where there is no such date.
-    """
+    """A moment in UTC; the number itself where there is no such date."""
     try:
         moment = EPOCH + timedelta(seconds=unix_s)
     except OverflowError:
@@ -105,9 +101,7 @@ def _moment(unix_s: int) -> str:
 
 
 def _agree(extensions: Extensions, count: int, tube: bytes, is_agreed: bool) -> None:
-    """
-    Ask whether so many are to be kicked; end the command if not.
-    """
+    """Ask whether so many are to be kicked; end the command if not."""
     what = f"{told(count, 'dead letter')} of {tube.decode()}"
     if is_agreed:
         warn(f"kicking {what}")
@@ -118,9 +112,7 @@ def _agree(extensions: Extensions, count: int, tube: bytes, is_agreed: bool) -> 
 
 
 def _why_some_stay(extensions: Extensions, tube: bytes) -> str:
-    """
-    Say how many were not kicked, and how many of them have a unique key that may be taken.
-    """
+    """Say how many were not kicked, and how many of them have a unique key that may be taken."""
     left = [job for _, job in extensions.dead_letters(tube)]
     with_key = sum("idempotency-key" in job for job in left)
     stay = "dead letter stays" if len(left) == 1 else "dead letters stay"

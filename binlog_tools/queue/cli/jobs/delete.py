@@ -1,6 +1,4 @@
-"""
-``beanstalk delete``.
-"""
+"""``beanstalk delete``."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -78,9 +76,7 @@ def _empty(
 
 
 def told_counts(counts: Mapping[str, int], tube: bytes) -> str:
-    """
-    Say how many jobs in these states a tube has, at least one.
-    """
+    """Say how many jobs in these states a tube has, at least one."""
     *parts, last = [f"{count} {state}" for state, count in counts.items() if count]
     named = f"{', '.join(parts)} and {last}" if parts else last
     return f"{named} job{'s' * (sum(counts.values()) != 1)} of {tube.decode()}"
@@ -97,9 +93,7 @@ def ask(what: str, verb: str = "delete", done: str = "deleted") -> None:
 
 
 def _run(purge: TubePurge, stop: DeferredSignal) -> None:
-    """
-    Delete them, and say where it ended early.
-    """
+    """Delete them, and say where it ended early."""
     try:
         for gone in purge.run():
             if stop.number is not None:

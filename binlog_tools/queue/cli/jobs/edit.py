@@ -1,6 +1,4 @@
-"""
-``beanstalk edit``.
-"""
+"""``beanstalk edit``."""
 
 from typing import BinaryIO
 
@@ -86,9 +84,7 @@ def _with_what_it_has(
 
 
 def _delay_left_s(stats: Stats) -> int:
-    """
-    Find the delay with which a job stays what it is.
-    """
+    """Find the delay with which a job stays what it is."""
     if group_awaited(stats) or stats["state"] == "buried":
         return stats.number("delay")  # The server keeps it for later.
     return stats.number("time-left") if stats["state"] == "delayed" else 0

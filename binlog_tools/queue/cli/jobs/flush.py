@@ -1,6 +1,4 @@
-"""
-``beanstalk flush``.
-"""
+"""``beanstalk flush``."""
 
 from typing import Final
 

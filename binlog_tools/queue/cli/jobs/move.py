@@ -1,6 +1,4 @@
-"""
-``beanstalk move``.
-"""
+"""``beanstalk move``."""
 
 import sys
 from collections.abc import Generator, Sequence
@@ -106,9 +104,7 @@ def _each_of(mover: Mover | DirectMover, jobs: Sequence[int]) -> _Batches:
 def _all_of(
     queue: Queue, extensions: Extensions, mover: Mover, source: bytes, state: str, most: int | None
 ) -> _Batches:
-    """
-    Put the jobs of a tube anew in the quickest way that the server has.
-    """
+    """Put the jobs of a tube anew in the quickest way that the server has."""
     if can_batch(extensions, source):
         yield from BatchMover(queue, extensions, mover).move_all(source, state, most)
         return

@@ -1,6 +1,4 @@
-"""
-``beanstalk peek``, ``bury`` and ``kick``.
-"""
+"""``beanstalk peek``, ``bury`` and ``kick``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -142,9 +140,7 @@ def kick(
 
 
 def _kick_tube(queue: Queue, tube: bytes, count: int | None) -> int:
-    """
-    With a count, kick what the server kicks; without, the jobs that are buried now.
-    """
+    """With a count, kick what the server kicks; without, the jobs that are buried now."""
     left = queue.stats_tube(tube).number("current-jobs-buried") if count is None else count
     queue.use(tube)
     kicked = 0

@@ -1,6 +1,4 @@
-"""
-``beanstalk put``.
-"""
+"""``beanstalk put``."""
 
 import re
 import sys
@@ -100,9 +98,7 @@ class Batches:
     """
 
     def __init__(self, priority: int, delay_s: int, ttr_s: int, max_body_bytes: int) -> None:
-        """
-        :param max_body_bytes: the largest body that the server takes.
-        """
+        """:param max_body_bytes: the largest body that the server takes."""
         self._fields = (priority, delay_s, ttr_s)
         self._max_body_bytes = min(max_body_bytes, MAX_BATCH_BYTES)
 
@@ -162,15 +158,11 @@ class Putter:
         self._waiting: deque[Sequence[int]] = deque()
 
     def goes_on(self) -> bool:
-        """
-        Say whether the server still takes jobs.
-        """
+        """Say whether the server still takes jobs."""
         return not self._is_stopped
 
     def run(self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal) -> None:
-        """
-        Put all of them; end the command if the connection ends.
-        """
+        """Put all of them; end the command if the connection ends."""
         try:
             for reply in self._queue.ask_many(self._sent(bodies, stop), self._window):
                 self._answered(reply)
@@ -316,9 +308,7 @@ def put(
 
 
 def _tags(tagged: Mapping[str, str | None]) -> bytes:
-    """
-    :return: the tags of the options that were given, as on the line; empty for none.
-    """
+    """:return: the tags of the options that were given, as on the line; empty for none."""
     given = {name: value for name, value in tagged.items() if value is not None}
     fields: dict[str, Any] = {}
     for name, value in given.items():
@@ -331,9 +321,7 @@ def _tags(tagged: Mapping[str, str | None]) -> bytes:
 
 
 def _tag_fields(name: str, value: str) -> dict[str, Any]:
-    """
-    :return: what an option says, as the client's `Tags` has it.
-    """
+    """:return: what an option says, as the client's `Tags` has it."""
     key_field, number_field = TAG_FIELDS[name]
     key, colon, number = value, "", ""
     if number_field is not None:
@@ -347,9 +335,7 @@ def _tag_fields(name: str, value: str) -> dict[str, Any]:
 
 
 def _checked(said: str, fields: Mapping[str, Any]) -> Tags:
-    """
-    :param said: the options, as they were given.
-    """
+    """:param said: the options, as they were given."""
     try:
         return Tags(**fields)
     except ValueError as wrong:
@@ -380,9 +366,7 @@ def moment_s(text: str, now_ns: int) -> int:
 
 
 def _size_limits(queue: Queue, tube: bytes) -> str:
-    """
-    Say how large a job of the tube may be, and what says so.
-    """
+    """Say how large a job of the tube may be, and what says so."""
     limit = queue.stats().number("max-job-size")
     server = f"the server takes jobs of up to {limit:,} bytes (its option -z)"
     policy = _policy_of(queue, tube)
@@ -393,9 +377,7 @@ def _size_limits(queue: Queue, tube: bytes) -> str:
 
 
 def _no_room(queue: Queue, tube: bytes) -> str:
-    """
-    Say what may have no room for one more job, and which limits the tube's policy has.
-    """
+    """Say what may have no room for one more job, and which limits the tube's policy has."""
     policy = _policy_of(queue, tube)
     limits = [f"{key}={policy[key][0]}" for key in ROOM_KEYS if key in policy]
     if not limits:
@@ -422,9 +404,7 @@ def _policy_of(queue: Queue, tube: bytes) -> Policy:
 
 
 def _need(extensions: Extensions, tagged: Mapping[str, str | None], at: int | None) -> None:
-    """
-    :raise Missing: the server lacks what an option needs.
-    """
+    """:raise Missing: the server lacks what an option needs."""
     if at is not None:
         extensions.need("put-at", "leave out --at, or give a --delay")
     for name, value in tagged.items():
@@ -433,16 +413,12 @@ def _need(extensions: Extensions, tagged: Mapping[str, str | None], at: int | No
 
 
 def _state_of_first(reply: Reply) -> str | None:
-    """
-    :return: the state of the job that has the unique key already; None if ours was put.
-    """
+    """:return: the state of the job that has the unique key already; None if ours was put."""
     return reply.words[2].decode("ascii", "replace").lower() if reply.words[2:] else None
 
 
 def deferred_signal(lines: bool) -> DeferredSignal:
-    """
-    Make what notes signals, which only he needs who puts many jobs.
-    """
+    """Make what notes signals, which only he needs who puts many jobs."""
     return DeferredSignal(ENDING if lines else ())
 
 

@@ -97,9 +97,7 @@ def _check_delay(then: str, delay: int | None) -> None:
 
 
 def settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> None:
-    """
-    Do with a job what was asked for.
-    """
+    """Do with a job what was asked for."""
     if then == "delete":
         queue.delete(job.id)
     elif then == "bury":

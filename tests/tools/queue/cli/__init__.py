@@ -1,3 +1,1 @@
-"""
-The command ``beanstalk``.
-"""
+"""The command ``beanstalk``."""

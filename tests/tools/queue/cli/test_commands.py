@@ -1,6 +1,4 @@
-"""
-The command ``beanstalk`` as it is called, on our server and on the real one.
-"""
+"""The command ``beanstalk`` as it is called, on our server and on the real one."""
 
 from __future__ import annotations
 
@@ -52,31 +50,23 @@ class Server:
         self.address = f"127.0.0.1:{process.port()}"
 
     def run(self, *words: object, typed: bytes = b"", code: int = 0) -> str:
-        """
-        Call it; it must end with that code.
-        """
+        """Call it; it must end with that code."""
         result = self.result(*words, typed=typed)
         assert result.exit_code == code, result.output
         return result.stdout
 
     def result(self, *words: object, typed: bytes = b"") -> Result:
-        """
-        Call it.
-        """
+        """Call it."""
         environment = {"BEANSTALK_SERVER": self.address}
         return CliRunner().invoke(cli, list(map(str, words)), input=typed, env=environment)
 
     def documents(self, *words: object, **options: Any) -> list[dict[str, Any]]:
-        """
-        Call it, and read its JSON.
-        """
+        """Call it, and read its JSON."""
         lines = self.run(*words, "--json", **options).splitlines()
         return [json.loads(line) for line in lines]
 
     def start(self, *words: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        """
-        Begin a process of it.
-        """
+        """Begin a process of it."""
         return subprocess.Popen(
             [sys.executable, "-c", MAIN, *map(str, words)], text=True, stdin=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -84,9 +74,7 @@ class Server:
         )  # fmt: skip
 
     def shell(self, words: str) -> tuple[int, str]:
-        """
-        Call it from a shell, which may redirect; give its exit code and what it says.
-        """
+        """Call it from a shell, which may redirect; give its exit code and what it says."""
         done = subprocess.run(
             f'"{sys.executable}" -c "{MAIN}" {words}', shell=True, text=True,
             stderr=subprocess.PIPE, env={**os.environ, "BEANSTALK_SERVER": self.address},
@@ -95,9 +83,7 @@ class Server:
         return done.returncode, done.stderr
 
     def state(self, job: object) -> str:
-        """
-        Say in which state a job is.
-        """
+        """Say in which state a job is."""
         (stats,) = self.documents("stats", "--job", job)
         return str(stats["state"])
 
@@ -106,9 +92,7 @@ class Server:
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """
-    Run a server that the tests share; each has tubes of its own.
-    """
+    """Run a server that the tests share; each has tubes of its own."""
     command = request.param("-p", 0, "-z", MAX_JOB_BYTES)
     with ServerProcess(command, tmp_path_factory.mktemp("server")) as running:
         yield Server(running, request.param is ours)
@@ -117,9 +101,7 @@ def server(
 def on_a_terminal(
     server: Server, *words: str, lines: int = 50, columns: int = 80
 ) -> tuple[int, subprocess.Popen[bytes]]:
-    """
-    Begin a process of it whose streams are a terminal; give the terminal's other end too.
-    """
+    """Begin a process of it whose streams are a terminal; give the terminal's other end too."""
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, *words], stdin=terminal, stdout=terminal, stderr=terminal,
@@ -133,9 +115,7 @@ def on_a_terminal(
 
 
 def read_to_the_end(screen: int) -> bytes:
-    """
-    Read what a process shows until it ends.
-    """
+    """Read what a process shows until it ends."""
     shown = b""
     try:
         while part := os.read(screen, 1 << 16):
@@ -507,9 +487,7 @@ def test_every_command_has_json() -> None:
 
 
 def filled(server: Server, tube: str) -> dict[str, list[str]]:
-    """
-    Put two jobs of each state into a tube, and one that is reserved.
-    """
+    """Put two jobs of each state into a tube, and one that is reserved."""
     jobs = {}
     for state in ("ready", "delayed", "buried"):
         delay = 500 if state == "delayed" else 0
@@ -577,9 +555,7 @@ def test_on_a_terminal_it_asks_first(server: Server, typed: bytes, code: int, le
 
 
 def see_that_it_is_refused(words: str, message: str) -> None:
-    """
-    Run a command line that is wrong usage.
-    """
+    """Run a command line that is wrong usage."""
     result = CliRunner().invoke(cli, words.split())
     assert result.exit_code == 2
     assert message in result.stderr
@@ -767,9 +743,7 @@ def test_the_last_look_of_top_can_be_read_on_the_terminal(server: Server) -> Non
 
 
 def shown_until(screen: int, *texts: str) -> str:
-    """
-    Read what is drawn until all of these have been.
-    """
+    """Read what is drawn until all of these have been."""
     shown = b""
     while not all(text.encode() in shown for text in texts):
         shown += os.read(screen, 1 << 16)

@@ -74,9 +74,7 @@ class Listener:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """
-    Run our server; each test has tubes of its own.
-    """
+    """Run our server; each test has tubes of its own."""
     command = ours("-p", 0, "-z", MAX_JOB_BYTES)
     with ServerProcess(command, tmp_path_factory.mktemp("server")) as running:
         yield Server(running)
@@ -258,9 +256,7 @@ def test_on_a_terminal_flush_asks_first(
 
 
 def begin_wait(server: Server, job: object, *form: str) -> subprocess.Popen[str]:
-    """
-    Begin to wait for the end of a job, and see that the server knows it.
-    """
+    """Begin to wait for the end of a job, and see that the server knows it."""
     heard = Server(server.process)
     listener = Listener(server.process.port())
     heard.address = listener.address
@@ -273,9 +269,7 @@ def begin_wait(server: Server, job: object, *form: str) -> subprocess.Popen[str]
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """
-    Wait for the end of a process; give its exit code and what it has printed.
-    """
+    """Wait for the end of a process; give its exit code and what it has printed."""
     said, _ = process.communicate(timeout=LIMIT_S)
     return process.returncode, said
 
@@ -420,9 +414,7 @@ def test_many_jobs_are_moved_and_deleted(server: Server, state: str) -> None:
 
 
 def bodies_of(server: Server, *tubes: str) -> list[bytes]:
-    """
-    Give the bodies of all jobs of these tubes, when nobody has one reserved any more.
-    """
+    """Give the bodies of all jobs of these tubes, when nobody has one reserved any more."""
     with connect(Address.parse(server.address)) as line:
         queue = Queue(line)
         while queue.stats()["current-jobs-reserved"] != "0":
@@ -455,9 +447,7 @@ def test_a_kill_in_the_middle_of_a_move_loses_no_job(tmp_path: Path, killed: str
 
 
 def put_with_tags(server: Server, tube: str, *tags: str) -> list[int]:
-    """
-    Put a job for each of these tags; give their ids.
-    """
+    """Put a job for each of these tags; give their ids."""
     with closing(Connection(server.process.port())) as client:
         client.ask(b"use %b\r\n" % tube.encode())
         lines = [b"put 7 0 60 1 %b\r\nx\r\n" % tag.encode() for tag in tags]
@@ -611,9 +601,7 @@ def test_without_a_limit_in_a_policy_all_that_may_be_full_is_named(tmp_path: Pat
 
 
 def dead_of(server: Server, tube: str, count: int) -> list[int]:
-    """
-    Let some new jobs of a tube die; give their ids.
-    """
+    """Let some new jobs of a tube die; give their ids."""
     jobs = list(map(int, server.run("put", "-t", tube, "-l", typed=b"x\n" * count).split()))
     with closing(Connection(server.process.port())) as worker:
         for job in jobs:
@@ -724,9 +712,7 @@ def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Listener]]:
-    """
-    Run the real beanstalkd, and note what it is sent.
-    """
+    """Run the real beanstalkd, and note what it is sent."""
     with ServerProcess(theirs("-p", 0), tmp_path_factory.mktemp("real")) as running:
         server = Server(running)
         listener = Listener(running.port())

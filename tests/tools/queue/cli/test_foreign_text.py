@@ -33,16 +33,12 @@ TEXTS = ("name", "tube", "state", "version", "draining")
 
 
 class Hostile(socketserver.StreamRequestHandler):
-    """
-    Answers as a server does, with harm wherever there is room for it.
-    """
+    """Answers as a server does, with harm wherever there is room for it."""
 
     numbers = b"1"
 
     def handle(self) -> None:
-        """
-        Answer each line.
-        """
+        """Answer each line."""
         for line in self.rfile:
             command = line.split()[0]
             if command == b"put":
@@ -50,9 +46,7 @@ class Hostile(socketserver.StreamRequestHandler):
             self.wfile.write(self.reply(command))
 
     def reply(self, command: bytes) -> bytes:
-        """
-        The answer to a command.
-        """
+        """The answer to a command."""
         if command.startswith(b"stats"):
             return self.stats()
         if command == b"list-tubes":
@@ -67,23 +61,17 @@ class Hostile(socketserver.StreamRequestHandler):
         return b"%b %b\r\n" % (HARM, HARM)
 
     def stats(self) -> bytes:
-        """
-        The answer to one of the `stats`.
-        """
+        """The answer to one of the `stats`."""
         said = {key: HARM if key in TEXTS else self.numbers for key in KEYS}
         text = b"---\n" + b"".join(b"%b: %b\n" % (k.encode(), v) for k, v in said.items())
         return b"OK %d\r\n%b\r\n" % (len(text), text)
 
 
 class Extended(Hostile):
-    """
-    It has all commands, and makes harm of them too.
-    """
+    """It has all commands, and makes harm of them too."""
 
     def reply(self, command: bytes) -> bytes:
-        """
-        The answer to a command.
-        """
+        """The answer to a command."""
         if command == b"capabilities":
             names = sorted(EXTENDED)
             text = b"---\n" + b"".join(b"- %b\n" % name.encode() for name in names)
@@ -97,18 +85,14 @@ class Extended(Hostile):
 
 
 class Lying(Hostile):
-    """
-    Its numbers are none.
-    """
+    """Its numbers are none."""
 
     numbers = HARM
 
 
 @pytest.fixture(params=[Hostile, Extended, Lying])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """
-    Where it listens.
-    """
+    """Where it listens."""
     socketserver.ThreadingTCPServer.daemon_threads = True
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), request.param) as server:
         # The number is how often it looks whether it is to end, seconds; by default 0.5.

@@ -1,6 +1,4 @@
-"""
-``beanstalk health``: what a probe learns from its exit code.
-"""
+"""``beanstalk health``: what a probe learns from its exit code."""
 
 from __future__ import annotations
 
@@ -19,17 +17,13 @@ from tests.server_process import Connection, ServerProcess, ours_at_once
 
 @pytest.fixture
 def server_port(tmp_path: Path) -> Iterator[int]:
-    """
-    Run a server.
-    """
+    """Run a server."""
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         yield server.port()
 
 
 def health(port: int, *options: str) -> Result:
-    """
-    Ask how the server at a port is.
-    """
+    """Ask how the server at a port is."""
     return CliRunner().invoke(cli, ["-s", f"127.0.0.1:{port}", "health", *options])
 
 

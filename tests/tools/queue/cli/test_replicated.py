@@ -39,9 +39,7 @@ def document(pairs: Mapping[str, object]) -> bytes:
 def answers(
     promote: bytes = b"", changes: Mapping[str, object] | None = None
 ) -> dict[bytes, bytes]:
-    """
-    What a server says to each command; nothing to ``stats`` while its stream is silent.
-    """
+    """What a server says to each command; nothing to ``stats`` while its stream is silent."""
     known = b"---\n- promote\n- stats-replication\n"
     replication = WELL | dict(changes or {})
     stats = b"" if replication["stream"] == "silent" else document(STATS)

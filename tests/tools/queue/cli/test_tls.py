@@ -31,9 +31,7 @@ MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
 class TlsServer:
-    """
-    A server of ours that speaks TLS only.
-    """
+    """A server of ours that speaks TLS only."""
 
     def __init__(self, folder: Path, process: ServerProcess, port: int) -> None:
         self.folder = folder
@@ -42,9 +40,7 @@ class TlsServer:
         self.trusting = f"{self.address}:trustRoots={folder}"
 
     def call(self, *words: str, address: str = "", typed: bytes = b"") -> Result:
-        """
-        Call the command.
-        """
+        """Call the command."""
         environment = {"BEANSTALK_SERVER": address or self.trusting}
         return CliRunner().invoke(cli, list(words), input=typed, env=environment)
 
@@ -53,9 +49,7 @@ class TlsServer:
 def server(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[TlsServer]:
-    """
-    Run it.
-    """
+    """Run it."""
     folder, pem = tmp_path_factory.mktemp("tls"), certificates.server
     port = free_ports(1)[0]
     listen = f"ssl:{port}:interface=127.0.0.1:privateKey={pem}:certKey={pem}"

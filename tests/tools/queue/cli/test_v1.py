@@ -1,6 +1,4 @@
-"""
-The command ``beanstalk --dialect v1`` as it is called, on a port of our server.
-"""
+"""The command ``beanstalk --dialect v1`` as it is called, on a port of our server."""
 
 from __future__ import annotations
 
@@ -28,27 +26,21 @@ MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
 def call(address: str, *words: object, typed: bytes = b"") -> Result:
-    """
-    Call the command.
-    """
+    """Call the command."""
     environment = {"BEANSTALK_SERVER": address}
     words = ("--dialect", "v1", *words)
     return CliRunner().invoke(cli, [*map(str, words)], input=typed, env=environment)
 
 
 def refused(*words: object) -> str:
-    """
-    Call it wrongly, which it says before it asks any server.
-    """
+    """Call it wrongly, which it says before it asks any server."""
     result = call(NOBODY, *words)
     assert result.exit_code == 2, result.output
     return result.stderr
 
 
 class Server:
-    """
-    A server with a port for each dialect, and the command that asks the old one.
-    """
+    """A server with a port for each dialect, and the command that asks the old one."""
 
     def __init__(self, process: ServerProcess) -> None:
         self.process = process
@@ -56,32 +48,24 @@ class Server:
         self.modern = Connection(process.port())
 
     def result(self, *words: object, typed: bytes = b"") -> Result:
-        """
-        Call it.
-        """
+        """Call it."""
         return call(self.address, *words, typed=typed)
 
     def run(self, *words: object, typed: bytes = b"", code: int = 0) -> str:
-        """
-        Call it; it must end with that code.
-        """
+        """Call it; it must end with that code."""
         result = self.result(*words, typed=typed)
         assert result.exit_code == code, result.output
         return result.stdout
 
     def job(self, number: int) -> dict[str, str]:
-        """
-        Say what the server knows of a job.
-        """
+        """Say what the server knows of a job."""
         lines = self.modern.ask(b"stats-job %d\r\n" % number).decode().splitlines()
         return dict(line.split(": ") for line in lines if ": " in line)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """
-    Serve both dialects on free ports.
-    """
+    """Serve both dialects on free ports."""
     options = (
         "-p0", "--listen-v1", "tcp:0:interface=127.0.0.1", "-z", MAX_JOB_BYTES, "--v1-ttr", TTR_S,
     )  # fmt: skip

@@ -1,6 +1,4 @@
-"""
-How lines are divided among the requests that put them.
-"""
+"""How lines are divided among the requests that put them."""
 
 from __future__ import annotations
 
