@@ -29,7 +29,7 @@ PYTEST := -m pytest --numprocesses=auto --dist=load
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help serve test test-all test-compiled test-installs test-spark-versions browser lint schedules chaos soak \
-    bench bench-quick spark-demo spark-kills wheels audit sbom needed compiler deb man modules clean
+    bench bench-count bench-quick spark-demo spark-kills wheels audit sbom needed compiler deb man modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -109,6 +109,9 @@ bench: .venv/dev.stamp ## compare the speed with beanstalkd, half an hour; make 
 
 bench-quick: .venv/dev.stamp ## the same in a minute: it works, but its figures say little
 	$(BIN)/python -m benchmarks.speed --quick $(ARGS)
+
+bench-count: .venv/dev.stamp ## count instructions a command, beside another revision; BASE=HEAD~1 COMPILED=1
+	$(BIN)/python -m benchmarks.count $(if $(BASE),--base '$(BASE)') $(if $(COMPILED),--compiled) $(ARGS)
 
 spark-demo: .venv/dev.stamp ## the history in ./binlog as a table, by Spark
 	$(BIN)/python examples/spark_history.py '$(BINLOG)' $(ARGS)
